@@ -1,0 +1,165 @@
+"""Item: one prompt with its candidate answers; reading and validating JSONL."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tracelm.errors import InputError, ItemError
+
+
+@dataclass(frozen=True)
+class Item:
+    """One candidate-restricted question, validated when it is made.
+
+    Attributes:
+        prompt: Text before the answer; may be empty (SPEC 2).
+        candidates: The answers to choose from, at least one, none blank.
+        id: The caller's name for the item.
+        truthful: Which candidates are true, for metrics.
+        separator: Text between prompt and candidate; not added where the prompt ends in whitespace.
+        question: The bare question, for people; never scored.
+        blind_prompt: The prompt with the question left out; its base scores are the
+            question-blind baseline.
+
+    Raises:
+        ItemError: No candidates, a blank candidate, text that is no text, lengths that differ.
+    """
+
+    prompt: str
+    candidates: tuple[str, ...]
+    id: str | None = None
+    truthful: tuple[bool, ...] | None = None
+    separator: str = " "
+    question: str | None = None
+    blind_prompt: str | None = None
+
+    def __post_init__(self) -> None:
+        """Accept any sequence for the tuples; refuse what cannot be answered."""
+        object.__setattr__(self, "candidates", _tuple(self.candidates, "candidates", str, self.id))
+        if self.truthful is not None:
+            object.__setattr__(self, "truthful", _tuple(self.truthful, "truthful", bool, self.id))
+        self._check()
+
+    def _check(self) -> None:
+        texts = {"prompt": self.prompt, "separator": self.separator}
+        if self.blind_prompt is not None:
+            texts["blind_prompt"] = self.blind_prompt
+        for i, candidate in enumerate(self.candidates):
+            texts[f"candidate {i}"] = candidate
+        for name, text in texts.items():
+            _check_text(name, text, self.id)
+        if not self.candidates:
+            raise ItemError("no candidates; give at least one", self.id)
+        for i, candidate in enumerate(self.candidates):
+            if not candidate.strip():
+                raise ItemError(f"candidate {i} is blank; give it text or drop it", self.id)
+        if self.truthful is not None and len(self.truthful) != len(self.candidates):
+            raise ItemError(
+                f"truthful has {len(self.truthful)} entries for {len(self.candidates)} candidates",
+                self.id,
+            )
+
+    @classmethod
+    def from_dict(cls, value: Any, *, id: str | None = None, separator: str = " ") -> "Item":
+        """Item from a decoded JSON object; keys that are not known are left alone.
+
+        Args:
+            value: The decoded object.
+            id: Name to use where the object has none.
+            separator: Separator to use where the object has none.
+
+        Raises:
+            ItemError: Not an object, a missing key, a wrong type, or as the constructor.
+        """
+        if not isinstance(value, dict):
+            raise ItemError(f"expected a JSON object, got {_kind(value)}", id)
+        name = value.get("id", id)
+        if name is not None and not isinstance(name, str | int):
+            raise ItemError(f"id is a string or an integer, not {_kind(name)}", id)
+        name = None if name is None else str(name)
+        for key in ("prompt", "candidates"):
+            if key not in value:
+                raise ItemError(f'missing key "{key}"', name)
+        for key in ("prompt", "separator", "question", "blind_prompt"):
+            if value.get(key) is not None and not isinstance(value[key], str):
+                raise ItemError(f"{key} is a string, not {_kind(value[key])}", name)
+        if value["prompt"] is None:
+            raise ItemError("prompt is a string, not null", name)
+        return cls(
+            prompt=value["prompt"],
+            candidates=value["candidates"],
+            id=name,
+            truthful=value.get("truthful"),
+            separator=separator if value.get("separator") is None else value["separator"],
+            question=value.get("question"),
+            blind_prompt=value.get("blind_prompt"),
+        )
+
+
+def read_jsonl(path: str | Path, *, separator: str = " ") -> list[Item | ItemError]:
+    """Every line of a JSONL file as an Item, or as the error that names its line.
+
+    Blank lines are passed over. An item without an id is named by its line, counted from 1.
+
+    Raises:
+        InputError: The file cannot be read as UTF-8 text.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+    # split("\n"), not splitlines(): U+2028 and its like may stand inside a JSON string.
+    lines = enumerate(text.split("\n"), start=1)
+    return [_parse(line, n, separator) for n, line in lines if line.strip()]
+
+
+def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[Item]:
+    """All items, or one error that names every bad line.
+
+    Raises:
+        InputError: At least one line is bad, or there is none at all.
+    """
+    parsed = list(parsed)
+    errors = [str(p) for p in parsed if isinstance(p, ItemError)]
+    if errors:
+        raise InputError(f"{path}: {len(errors)} bad: " + "; ".join(errors))
+    if not parsed:
+        raise InputError(f"{path} has no items; expected one JSON object a line")
+    return [p for p in parsed if isinstance(p, Item)]
+
+
+def _parse(line: str, number: int, separator: str) -> Item | ItemError:
+    place = f"line {number}"
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return ItemError(f"not JSON: {error}", place)
+    try:
+        return Item.from_dict(value, id=place, separator=separator)
+    except ItemError as error:
+        named = error if error.item == place else ItemError(str(error), place)
+        return named
+
+
+def _tuple(value: Any, name: str, kind: type, item: str | None) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ItemError(f"{name} is a list, not {_kind(value)}", item)
+    for i, entry in enumerate(value):
+        if not isinstance(entry, kind):
+            raise ItemError(f"{name}[{i}] is {_kind(entry)}, expected {kind.__name__}", item)
+    return tuple(value)
+
+
+def _check_text(name: str, text: Any, item: str | None) -> None:
+    if not isinstance(text, str):
+        raise ItemError(f"{name} is a string, not {_kind(text)}", item)
+    if "\0" in text:
+        raise ItemError(f"{name} contains a NUL character; remove it", item)
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        raise ItemError(f"{name} contains a lone surrogate, which is no text; remove it", item)
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
