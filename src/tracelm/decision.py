@@ -39,11 +39,11 @@ class Decision:
         operator: `base`, `decisive`, `mix` or `early`; a method's name for its peers.
         scores: u, the scores that decide [candidates].
         base_scores: b = S[:, L], mean log-probability a token in nats [candidates].
-        d_eff: Effective trajectory dimension, Eq. 7; nan where it was not needed.
+        d_eff: Effective trajectory dimension, Eq. 5; nan where it was not needed.
         invariant: I(M), Eq. 16; None where the rule did not need one.
         gates: The regime's gates by name, in the order of the rule.
-        decisive_layer: l*, Eq. 8; None where it was not needed.
-        mixing: lambda, Eq. 19; None outside the mix branch. JSON: `lambda`.
+        decisive_layer: l*, Eq. 7; None where it was not needed.
+        mixing: lambda, Eq. 17; None outside the mix branch. JSON: `lambda`.
         trajectory: S [candidates, L + 1]; nan at depths that were not read.
         t_scores: t [candidates]; None where T was not read.
         blind_scores: Base scores without the question [candidates]; None without a blind prompt.

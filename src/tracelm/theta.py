@@ -92,7 +92,7 @@ class Theta:
         return not 0 < self.eta <= 1
 
     def window(self, depth: int) -> range:
-        """Interior window l_minus <= l < l_plus of a model of `depth` blocks (Eq. 5, SPEC 3).
+        """Interior window l_minus <= l < l_plus of a model of `depth` blocks (Eq. 3, SPEC 3).
 
         Raises:
             UnsupportedModelError: The window is empty: the model is too shallow.
