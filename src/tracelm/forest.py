@@ -1,0 +1,156 @@
+"""Token sequences -> one packed prefix forest: every distinct prefix is one node, computed once.
+
+Sequences are sorted; the longest common prefix of neighbours then gives the trie in depth-first
+order, in which the descendants of node u are exactly the nodes u < v < ends[u].
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+Nodes = Int[np.ndarray, " nodes"]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One candidate as the model sees it: the whole text's ids, and where the candidate begins.
+
+    The last token is predicted and never fed.
+    """
+
+    tokens: tuple[int, ...]
+    boundary: int
+
+    @property
+    def fed(self) -> tuple[int, ...]:
+        """The ids that the model reads."""
+        return self.tokens[:-1]
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Where log-probabilities are read: distinct rows, and the tokens each row predicts.
+
+    Candidates that share a first token share its row and its entry in `row`.
+
+    Attributes:
+        rows: Place of each distinct row in the flattened input [rows].
+        row: For each predicted token, its index in `rows` [targets].
+        token: The predicted token id [targets].
+        branch: The branch that the predicted token belongs to, ascending [targets].
+    """
+
+    rows: Int[np.ndarray, " rows"]
+    row: Int[np.ndarray, " targets"]
+    token: Int[np.ndarray, " targets"]
+    branch: Int[np.ndarray, " targets"]
+
+
+@dataclass(frozen=True)
+class Forest:
+    """A packed prefix forest in depth-first order.
+
+    Attributes:
+        tokens: Token id of each node [nodes].
+        positions: Depth of each node in its tree, the model's position id [nodes].
+        ends: One past the last descendant of each node [nodes].
+        reads: The rows to read, as places among the nodes.
+    """
+
+    tokens: Nodes
+    positions: Nodes
+    ends: Nodes
+    reads: Reads
+
+    def __len__(self) -> int:
+        """Number of nodes: distinct tokens fed."""
+        return len(self.tokens)
+
+    def ancestors(self, node: int) -> Nodes:
+        """Proper ancestors of a node, root first."""
+        before = np.arange(node)
+        result: Nodes = before[self.ends[:node] > node]
+        return result
+
+    def mask(self, queries: Nodes, keys: Nodes, window: int | None = None) -> Bool[np.ndarray, "q k"]:
+        """Which keys each query sees: itself and its ancestors, within `window` positions if given."""
+        q, k = queries[:, None], keys[None, :]
+        sees = (k <= q) & (q < self.ends[k])
+        if window is not None:
+            sees &= self.positions[q] - self.positions[k] < window
+        return sees
+
+
+def build(branches: Sequence[Branch]) -> Forest:
+    """The packed forest of all branches; `reads.branch` keeps the order in which they came.
+
+    Args:
+        branches: At least one; each feeds at least one token and predicts at least one.
+    """
+    assert all(0 < b.boundary < len(b.tokens) for b in branches)
+    fed = [np.asarray(b.fed, dtype=np.int64) for b in branches]
+    order = lexicographic_order(fed)
+    shared = common_prefixes([fed[i] for i in order])
+    fresh = [np.arange(s, len(fed[i])) for i, s in zip(order, shared, strict=True)]
+    positions = np.concatenate(fresh)
+    tokens = np.concatenate([fed[i][p] for i, p in zip(order, fresh, strict=True)])
+    ends = np.full(len(tokens), len(tokens), dtype=np.int64)
+    path = np.empty(max(map(len, fed)), dtype=np.int64)  # node at each depth of the branch in hand
+    nodes: list[Nodes] = [path] * len(branches)
+    count = length = 0
+    for i, common, new in zip(order, shared, fresh, strict=True):
+        ends[path[common:length]] = count
+        length = len(fed[i])
+        path[common:length] = np.arange(count, count + len(new))
+        count += len(new)
+        nodes[i] = path[branches[i].boundary - 1 : length].copy()
+    return Forest(tokens, positions, ends, _reads(branches, nodes))
+
+
+def lay_out(branches: Sequence[Branch]) -> tuple[Int[np.ndarray, "sequences length"], Reads]:
+    """The plain road: whole sequences, each once, right-padded with 0; reads in the flattened batch."""
+    distinct = {b.fed: 0 for b in branches}
+    for row, fed in enumerate(distinct):
+        distinct[fed] = row
+    length = max(map(len, distinct))
+    padded = np.zeros((len(distinct), length), dtype=np.int64)
+    for fed, row in distinct.items():
+        padded[row, : len(fed)] = fed
+    places = [
+        distinct[b.fed] * length + np.arange(b.boundary - 1, len(b.tokens) - 1) for b in branches
+    ]
+    return padded, _reads(branches, places)
+
+
+def distinct_tokens(branches: Sequence[Branch]) -> int:
+    """Number of nodes that the branches' forest has."""
+    fed = [np.asarray(b.fed, dtype=np.int64) for b in branches]
+    order = lexicographic_order(fed)
+    shared = common_prefixes([fed[i] for i in order])
+    return sum(map(len, fed)) - int(shared.sum())
+
+
+def lexicographic_order(sequences: Sequence[Int[np.ndarray, " length"]]) -> list[int]:
+    """Places of the sequences in lexicographic order of their ids, prefixes first."""
+    keys = [s.astype(">u4").tobytes() for s in sequences]  # big-endian bytes compare as numbers do
+    return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def common_prefixes(ordered: Sequence[Int[np.ndarray, " length"]]) -> Int[np.ndarray, " sequences"]:
+    """Length of the prefix that each sequence shares with the one before it; 0 for the first."""
+    shared = np.zeros(len(ordered), dtype=np.int64)
+    for i in range(1, len(ordered)):
+        before, here = ordered[i - 1], ordered[i]
+        length = min(len(before), len(here))
+        differs = before[:length] != here[:length]
+        shared[i] = int(differs.argmax()) if differs.any() else length
+    return shared
+
+
+def _reads(branches: Sequence[Branch], places: Sequence[Nodes]) -> Reads:
+    counts = [len(p) for p in places]
+    rows, row = np.unique(np.concatenate(places), return_inverse=True)
+    token = np.concatenate([np.asarray(b.tokens[b.boundary :], dtype=np.int64) for b in branches])
+    return Reads(rows, row.astype(np.int64), token, np.repeat(np.arange(len(branches)), counts))
