@@ -1,0 +1,1 @@
+"""Evaluation: benchmarks to records, and records to metrics, statistics and ablations."""

@@ -1,0 +1,172 @@
+"""Metrics of one item and of many: MC1, MC2-style, MC3, expected calibration error (SPEC 10).
+
+Everything here is numpy in float64 and knows scores and truth labels only. Scores are what decides
+(u, b or any other reading): mean log-probability a token in nats. A metric of an item with no
+truthful or no false candidate is undefined: nan.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from tracelm.errors import InputError
+from tracelm.geometry import tied_first
+
+CALIBRATION_BINS = 15
+
+Numbers = Sequence[float | int | bool] | np.ndarray
+
+
+def mc1(scores: Numbers, truthful: Numbers) -> float:
+    """MC1: 1 where the top-scoring candidate is truthful, 0 where it is not (SPEC 10).
+
+    A tie for first counts as the share of the tied candidates that are truthful, so the order of
+    the candidates never decides.
+
+    Args:
+        scores: One score a candidate [candidates].
+        truthful: Which candidates are truthful [candidates].
+
+    Returns:
+        A share in [0, 1]; nan without a truthful or without a false candidate.
+
+    Raises:
+        InputError: Lengths differ, or a score is nan or +inf.
+    """
+    u, truth = _item(scores, truthful)
+    return float(truth[tied_first(u)].mean()) if _counts(truth) else float("nan")
+
+
+def mc2(scores: Numbers, truthful: Numbers) -> float:
+    """MC2-style: softmax mass of the scores on the truthful set, by log-sum-exp (SPEC 10).
+
+    The scores are means over tokens, so this is not comparable with an MC2 of summed
+    log-probabilities.
+
+    Args:
+        scores: One score a candidate [candidates].
+        truthful: Which candidates are truthful [candidates].
+
+    Returns:
+        A share in [0, 1]; nan without a truthful or without a false candidate.
+
+    Raises:
+        InputError: Lengths differ, or a score is nan or +inf.
+    """
+    u, truth = _item(scores, truthful)
+    if not _counts(truth):
+        return float("nan")
+    return float(np.exp(np.logaddexp.reduce(u[truth]) - np.logaddexp.reduce(u)))
+
+
+def mc3(scores: Numbers, truthful: Numbers) -> float:
+    """MC3: share of the truthful candidates that score above every false one (SPEC 10).
+
+    Args:
+        scores: One score a candidate [candidates].
+        truthful: Which candidates are truthful [candidates].
+
+    Returns:
+        A share in [0, 1]; nan without a truthful or without a false candidate.
+
+    Raises:
+        InputError: Lengths differ, or a score is nan or +inf.
+    """
+    u, truth = _item(scores, truthful)
+    return float((u[truth] > u[~truth].max()).mean()) if _counts(truth) else float("nan")
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Reliability curve: confidence against accuracy in equal bins of [0, 1].
+
+    Attributes:
+        edges: Bin edges, ascending, from 0 to 1 [bins + 1].
+        counts: Items in each bin [bins].
+        confidence: Mean confidence in each bin, nan where it is empty [bins].
+        accuracy: Mean correctness in each bin, nan where it is empty [bins].
+    """
+
+    edges: Float[np.ndarray, " edges"]
+    counts: Int[np.ndarray, " bins"]
+    confidence: Float[np.ndarray, " bins"]
+    accuracy: Float[np.ndarray, " bins"]
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error: sum of |accuracy - confidence| weighted by items."""
+        filled = self.counts > 0
+        if not filled.any():
+            return float("nan")
+        gaps = np.abs(self.accuracy[filled] - self.confidence[filled])
+        return float((gaps * self.counts[filled]).sum() / self.counts.sum())
+
+
+def reliability(
+    confidences: Numbers, corrects: Numbers, bins: int = CALIBRATION_BINS
+) -> Reliability:
+    """Reliability curve over equal bins (a, b]; 0 belongs to the first bin.
+
+    Items whose confidence or correctness is nan do not count.
+
+    Args:
+        confidences: Probability of the top candidate, in [0, 1] [items].
+        corrects: Its correctness, in [0, 1]; an item's MC1 [items].
+        bins: How many bins of equal width.
+
+    Raises:
+        InputError: Lengths differ, or a confidence outside [0, 1].
+    """
+    p, right = np.asarray(confidences, dtype=float), np.asarray(corrects, dtype=float)
+    if p.shape != right.shape or p.ndim != 1:
+        raise InputError(
+            f"{p.size} confidences for {right.size} corrects; give one of each an item"
+        )
+    known = ~(np.isnan(p) | np.isnan(right))
+    p, right = p[known], right[known]
+    if ((p < 0) | (p > 1 + 1e-9)).any():
+        raise InputError("a confidence lies outside [0, 1]; give probabilities")
+    edges = np.linspace(0, 1, bins + 1)
+    place = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, bins - 1)
+    counts = np.bincount(place, minlength=bins)
+    filled = np.where(counts > 0, counts, np.nan)
+    return Reliability(
+        edges=edges,
+        counts=counts,
+        confidence=np.bincount(place, weights=p, minlength=bins) / filled,
+        accuracy=np.bincount(place, weights=right, minlength=bins) / filled,
+    )
+
+
+def ece(confidences: Numbers, corrects: Numbers, bins: int = CALIBRATION_BINS) -> float:
+    """Expected calibration error over equal bins of the top candidate's probability (SPEC 10).
+
+    Args:
+        confidences: Probability of the top candidate, in [0, 1] [items].
+        corrects: Its correctness, in [0, 1]; an item's MC1 [items].
+        bins: How many bins of equal width.
+
+    Returns:
+        A share in [0, 1]; nan without items.
+
+    Raises:
+        InputError: Lengths differ, or a confidence outside [0, 1].
+    """
+    return reliability(confidences, corrects, bins).ece
+
+
+def _item(
+    scores: Numbers, truthful: Numbers
+) -> tuple[Float[np.ndarray, " candidates"], np.ndarray]:
+    u, truth = np.asarray(scores, dtype=float), np.asarray(truthful, dtype=bool)
+    if u.shape != truth.shape or u.ndim != 1:
+        raise InputError(f"{u.size} scores for {truth.size} truth labels; give one a candidate")
+    if (np.isnan(u) | (u == np.inf)).any():
+        raise InputError("a score is nan or +inf; give log-probabilities")
+    return u, truth
+
+
+def _counts(truth: np.ndarray) -> bool:
+    return bool(truth.any() and not truth.all())

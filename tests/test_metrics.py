@@ -1,0 +1,94 @@
+"""Metrics against their definitions written naively, and what must not move them."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracelm.errors import InputError
+from tracelm.evaluation.metrics import ece, mc1, mc2, mc3, reliability
+
+# Sixteenths: ties are frequent, sums are exact.
+SCORE = st.integers(-800, 0).map(lambda k: k / 16)
+ITEM = st.lists(st.tuples(SCORE, st.booleans()), min_size=2, max_size=12).filter(
+    lambda item: len({truth for _, truth in item}) == 2
+)
+
+
+@given(ITEM, st.randoms(use_true_random=False))
+def test_order_of_candidates_changes_nothing(item, random):
+    shuffled = random.sample(item, len(item))
+    for metric in (mc1, mc2, mc3):
+        before, after = (metric(*zip(*i, strict=True)) for i in (item, shuffled))
+        assert before == pytest.approx(after, abs=1e-12)
+
+
+@given(ITEM)
+def test_metrics_equal_their_definitions(item):
+    scores, truth = zip(*item, strict=True)
+    best = max(scores)
+    tied = [t for s, t in item if s == best]
+    mass = sum(math.exp(s - best) for s in scores)
+    true_mass = sum(math.exp(s - best) for s, t in item if t)
+    above = [all(s > other for other, f in item if not f) for s, t in item if t]
+    assert mc1(scores, truth) == sum(tied) / len(tied)
+    assert mc2(scores, truth) == pytest.approx(true_mass / mass, abs=1e-12)
+    assert mc3(scores, truth) == sum(above) / len(above)
+
+
+def test_truth_that_stands_first_does_not_win_a_tie():
+    assert mc1([-1.0, -1.0], [True, False]) == 0.5
+    assert mc1([-1.0, -1.0, -1.0, -2.0], [True, False, False, False]) == pytest.approx(1 / 3)
+
+
+def test_mc2_survives_scores_whose_exponentials_are_zero():
+    assert math.exp(-2000) == 0
+    assert mc2([-2000.0, -2001.0], [True, False]) == pytest.approx(1 / (1 + math.exp(-1)))
+    assert mc2([-np.inf, -3.0], [True, False]) == 0
+
+
+def test_mc3_needs_a_score_strictly_above_every_false_one():
+    assert mc3([-1.0, -2.0, -2.0], [True, True, False]) == 0.5
+
+
+@pytest.mark.parametrize("truth", [[True, True], [False, False]])
+@pytest.mark.parametrize("metric", [mc1, mc2, mc3])
+def test_an_item_without_truth_or_without_falsehood_is_undefined(metric, truth):
+    assert math.isnan(metric([-1.0, -2.0], truth))
+
+
+@pytest.mark.parametrize("scores", [[-1.0], [-1.0, math.nan], [-1.0, math.inf]])
+def test_bad_scores_are_refused(scores):
+    with pytest.raises(InputError):
+        mc1(scores, [True, False])
+
+
+def test_ece_by_hand():
+    # Two bins of ten: 0.15 holds one wrong answer, 0.85 three of which two are right.
+    value = ece([0.15, 0.85, 0.85, 0.85], [0, 1, 1, 0], bins=10)
+    assert value == pytest.approx((0.15 + 3 * abs(2 / 3 - 0.85)) / 4)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
+def test_ece_equals_its_definition(pairs):
+    total = 0.0
+    for k in range(15):
+        low, high = np.linspace(0, 1, 16)[k : k + 2]
+        inside = [(p, c) for p, c in pairs if low < p <= high or (k == 0 and p == 0)]
+        if inside:
+            gap = np.mean([c for _, c in inside]) - np.mean([p for p, _ in inside])
+            total += len(inside) / len(pairs) * abs(gap)
+    assert ece(*zip(*pairs, strict=True)) == pytest.approx(total, abs=1e-9)
+
+
+def test_empty_bins_and_no_items_are_undefined():
+    curve = reliability([0.95, math.nan], [1, 1])
+    assert curve.counts.sum() == 1 and np.isnan(curve.accuracy[:-1]).all()
+    assert math.isnan(ece([], []))
+
+
+def test_confidences_outside_a_probability_are_refused():
+    with pytest.raises(InputError):
+        ece([1.5], [1])
