@@ -1,0 +1,447 @@
+"""Tiny random models of every family that the road must carry, and a tokenizer double.
+
+Each model has 6 blocks, width 32 and a vocabulary of 331, and is lively: norm weights, biases,
+sinks and routers are drawn too, so that depths disagree and candidates differ.
+
+What is odd, by family (transformers 5.23):
+
+    llama-dynamic    `dynamic` reads max_position_embeddings as the original length, refuses
+                     `original_max_position_embeddings`, and keeps the longest length seen in the
+                     module: growth stays until a sequence *shorter* than the original comes, so an
+                     item depends on history, not on its batch alone
+    phi3-longrope    chooses short or long factors by max(position_ids) + 1 of the batch; cos and
+                     sin are scaled by an attention factor too; needs the boundary in the config
+                     and in rope_parameters
+    ministral3       queries are scaled by 1 + beta log(1 + floor(position / original length)), so
+                     position ids matter beyond the rotation; yarn by default
+    gemma2           eager by default (soft-capped attention); final_logit_softcapping; sliding and
+                     full layers alternate; two masks by layer type; norm stores w, applies 1 + w
+    gemma3*          two rotary bases by layer type; embeddings times sqrt(width) before block 0;
+                     the wrapper keeps its text model at model.language_model and adds image masks
+    gpt_oss          eager by default (attention sinks, a softmax column of their own); two masks
+    opt              learned positions with offset 2, made from the attention mask's cumulative sum
+                     where no position_ids come; a 4-D mask alone gives wrong positions
+    opt-projected    no final norm (do_layer_norm_before = False); project_in before block 0 and
+                     project_out before the head, whose width differs from the model's
+    gpt2, gpt_neo    learned positions; gpt_neo's config names: num_layers, num_heads
+    gpt_neo          local attention is a window inside the attention's own bias buffer: no mask
+                     reaches it, so a packed row is wrong beyond the window
+    bloom            ALiBi from the 2-D mask: raises on a 4-D mask; embedding has a layer norm
+    falcon-alibi     ALiBi likewise; `falcon` here is rotary
+    falcon, gpt_neox, phi, cohere
+                     attention and MLP side by side in a block
+    cohere           logit_scale on the logits; tied; layer norm without bias
+    granite          logits divided by logits_scaling; embedding, residual and attention multipliers
+    smollm3          every third block has no rotation
+    deepseek_v2/v3   MLA: no k_proj or v_proj; q_lora_rank may be None; dense blocks come first
+    mistral3, gemma3 config.get_text_config() holds the depth and the vocabulary
+    mamba            no attention, no position ids, no mask that can branch; norm is norm_f
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    Mistral3ForConditionalGeneration,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+VOCAB = 331
+WIDTH = 32
+DEPTH = 6
+CONTEXT = 192
+
+
+@dataclass(frozen=True)
+class Family:
+    """One tiny architecture, and what the road is expected to do with it.
+
+    Attributes:
+        name: Name in the tests; the model_type unless a variant.
+        model_type: transformers' model_type.
+        options: Keyword arguments of the config.
+        blocks: Path of the list of transformer blocks.
+        norm: Path of the final norm; None where the family has none.
+        packs: Whether the prefix forest can be run as one packed row.
+        invariant: Whether I(M) is defined (every block read has K, V and O).
+        rotary: Whether positions are rotary alone, so that depth 0 sees only one token.
+        build: Config to model; None is `AutoModelForCausalLM.from_config`.
+    """
+
+    name: str
+    model_type: str
+    options: dict[str, Any]
+    blocks: str = "model.layers"
+    norm: str | None = "model.norm"
+    packs: bool = True
+    invariant: bool = True
+    rotary: bool = True
+    build: Callable[[Any], PreTrainedModel] | None = field(default=None)
+
+
+_COMMON = {
+    "vocab_size": VOCAB,
+    "hidden_size": WIDTH,
+    "intermediate_size": 48,
+    "num_hidden_layers": DEPTH,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+_HEAD_DIM = _COMMON | {"head_dim": 8}
+_FULL_HEADS = _COMMON | {"num_key_value_heads": 4}
+_PATTERN = ["sliding_attention", "full_attention"] * (DEPTH // 2)
+_MOE = {"moe_intermediate_size": 16, "num_experts_per_tok": 2}
+_MLA = (
+    _FULL_HEADS
+    | {
+        "q_lora_rank": 12,
+        "kv_lora_rank": 10,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 4,
+        "v_head_dim": 8,
+        "first_k_dense_replace": 2,
+        "n_routed_experts": 4,
+        "n_shared_experts": 1,
+        "n_group": 1,
+        "topk_group": 1,
+    }
+    | _MOE
+)
+_GPT2 = {
+    "vocab_size": VOCAB,
+    "n_embd": WIDTH,
+    "n_layer": DEPTH,
+    "n_head": 4,
+    "n_positions": CONTEXT,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
+_OPT = {
+    "vocab_size": VOCAB,
+    "hidden_size": WIDTH,
+    "ffn_dim": 48,
+    "num_hidden_layers": DEPTH,
+    "num_attention_heads": 4,
+    "max_position_embeddings": CONTEXT,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+LONGROPE_BOUNDARY = 32
+_LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.1, 1.2, 1.3],
+    "long_factor": [1.5, 2.5, 4.0, 6.0],
+    "original_max_position_embeddings": LONGROPE_BOUNDARY,
+}
+DYNAMIC_BOUNDARY = 32
+_DYNAMIC = {
+    "rope_type": "dynamic",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+}
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 12.0,
+    "original_max_position_embeddings": 16,
+    "llama_4_scaling_beta": 0.4,
+}
+
+
+def _mistral3(config: Any) -> PreTrainedModel:
+    return Mistral3ForConditionalGeneration._from_config(config)
+
+
+FAMILIES: dict[str, Family] = {
+    f.name: f
+    for f in (
+        Family("llama", "llama", _HEAD_DIM),
+        Family(
+            "llama-dynamic",
+            "llama",
+            _COMMON | {"rope_parameters": _DYNAMIC, "max_position_embeddings": DYNAMIC_BOUNDARY},
+        ),
+        Family("llama-tied", "llama", _COMMON | {"tie_word_embeddings": True}),
+        Family("mistral", "mistral", _COMMON | {"sliding_window": None}),
+        Family("mistral-sliding", "mistral", _COMMON | {"sliding_window": 7}),
+        Family("mixtral", "mixtral", _COMMON | {"num_local_experts": 4}),
+        Family("qwen2", "qwen2", _COMMON),
+        Family("qwen3", "qwen3", _HEAD_DIM),
+        Family("qwen3_moe", "qwen3_moe", _HEAD_DIM | _MOE | {"num_experts": 4}),
+        Family(
+            "gemma2",
+            "gemma2",
+            _HEAD_DIM
+            | {
+                "sliding_window": 7,
+                "layer_types": _PATTERN,
+                "final_logit_softcapping": 5.0,
+                "attn_logit_softcapping": 20.0,
+                "query_pre_attn_scalar": 8,
+            },
+        ),
+        Family(
+            "gemma3_text",
+            "gemma3_text",
+            _HEAD_DIM | {"sliding_window": 7, "layer_types": _PATTERN, "query_pre_attn_scalar": 8},
+        ),
+        Family(
+            "gemma3",
+            "gemma3",
+            {
+                "text_config": _HEAD_DIM
+                | {"sliding_window": 7, "layer_types": _PATTERN, "query_pre_attn_scalar": 8},
+                "vision_config": _VISION | {"model_type": "siglip_vision_model"},
+                "mm_tokens_per_image": 4,
+                "image_token_index": VOCAB - 1,
+                "boi_token_index": VOCAB - 2,
+                "eoi_token_index": VOCAB - 3,
+            },
+            blocks="model.language_model.layers",
+            norm="model.language_model.norm",
+        ),
+        Family(
+            "gpt_oss",
+            "gpt_oss",
+            _HEAD_DIM
+            | {
+                "sliding_window": 7,
+                "layer_types": _PATTERN,
+                "num_local_experts": 4,
+                "num_experts_per_tok": 2,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        ),
+        Family("phi3", "phi3", _COMMON | {"sliding_window": None}),
+        Family(
+            "phi3-longrope",
+            "phi3",
+            _COMMON
+            | {
+                "sliding_window": None,
+                "rope_parameters": _LONGROPE,
+                "original_max_position_embeddings": LONGROPE_BOUNDARY,
+            },
+        ),
+        Family("ministral3", "ministral3", _HEAD_DIM | {"rope_parameters": _YARN}),
+        Family(
+            "mistral3",
+            "mistral3",
+            {
+                "text_config": _HEAD_DIM | {"model_type": "mistral", "sliding_window": None},
+                "vision_config": _VISION | {"model_type": "pixtral"},
+                "image_token_index": VOCAB - 1,
+            },
+            blocks="model.language_model.layers",
+            norm="model.language_model.norm",
+            build=_mistral3,
+        ),
+        Family("deepseek_v2", "deepseek_v2", _MLA),
+        Family("deepseek_v3", "deepseek_v3", _MLA),
+        Family(
+            "gpt2", "gpt2", _GPT2, blocks="transformer.h", norm="transformer.ln_f", rotary=False
+        ),
+        Family(
+            "gpt_neox",
+            "gpt_neox",
+            _COMMON | {"rotary_pct": 0.25},
+            blocks="gpt_neox.layers",
+            norm="gpt_neox.final_layer_norm",
+        ),
+        Family(
+            "gpt_neo",
+            "gpt_neo",
+            {
+                "vocab_size": VOCAB,
+                "hidden_size": WIDTH,
+                "num_layers": DEPTH,
+                "num_heads": 4,
+                "attention_types": [[["global", "local"], DEPTH // 2]],
+                "window_size": 7,
+                "max_position_embeddings": CONTEXT,
+                "bos_token_id": 1,
+                "eos_token_id": 2,
+            },
+            blocks="transformer.h",
+            norm="transformer.ln_f",
+            packs=False,
+            rotary=False,
+        ),
+        Family(
+            "opt",
+            "opt",
+            _OPT | {"word_embed_proj_dim": WIDTH},
+            blocks="model.decoder.layers",
+            norm="model.decoder.final_layer_norm",
+            rotary=False,
+        ),
+        Family(
+            "opt-projected",
+            "opt",
+            _OPT | {"word_embed_proj_dim": 20, "do_layer_norm_before": False},
+            blocks="model.decoder.layers",
+            norm=None,
+            rotary=False,
+        ),
+        Family(
+            "bloom",
+            "bloom",
+            {
+                "vocab_size": VOCAB,
+                "hidden_size": WIDTH,
+                "n_layer": DEPTH,
+                "n_head": 4,
+                "bos_token_id": 1,
+                "eos_token_id": 2,
+            },
+            blocks="transformer.h",
+            norm="transformer.ln_f",
+            packs=False,
+            # ALiBi: the embedding carries no position, so depth 0 sees one token here too.
+        ),
+        Family(
+            "falcon",
+            "falcon",
+            _COMMON | {"alibi": False, "multi_query": True, "new_decoder_architecture": False},
+            blocks="transformer.h",
+            norm="transformer.ln_f",
+        ),
+        Family(
+            "falcon-alibi",
+            "falcon",
+            _COMMON | {"alibi": True, "multi_query": False, "new_decoder_architecture": False},
+            blocks="transformer.h",
+            norm="transformer.ln_f",
+            packs=False,
+        ),
+        Family(
+            "falcon-new",
+            "falcon",
+            _COMMON | {"alibi": False, "num_kv_heads": 2, "new_decoder_architecture": True},
+            blocks="transformer.h",
+            norm="transformer.ln_f",
+        ),
+        Family("cohere", "cohere", _COMMON | {"logit_scale": 0.25}),
+        Family(
+            "granite",
+            "granite",
+            _COMMON
+            | {
+                "logits_scaling": 3.0,
+                "embedding_multiplier": 2.0,
+                "residual_multiplier": 0.7,
+                "attention_multiplier": 0.4,
+            },
+        ),
+        Family("olmo2", "olmo2", _COMMON),
+        Family("stablelm", "stablelm", _COMMON),
+        Family("smollm3", "smollm3", _COMMON | {"no_rope_layer_interval": 3}),
+        Family("phi", "phi", _COMMON, norm="model.final_layernorm"),
+        Family("glm4", "glm4", _HEAD_DIM),
+        Family(
+            "mamba",
+            "mamba",
+            {
+                "vocab_size": VOCAB,
+                "hidden_size": WIDTH,
+                "num_hidden_layers": DEPTH,
+                "state_size": 4,
+                "bos_token_id": 1,
+                "eos_token_id": 2,
+            },
+            blocks="backbone.layers",
+            norm="backbone.norm_f",
+            packs=False,
+            invariant=False,
+        ),
+    )
+}
+
+PACKED = tuple(f.name for f in FAMILIES.values() if f.packs)
+PLAIN = tuple(f.name for f in FAMILIES.values() if not f.packs)
+
+
+def config_of(name: str, **overrides: Any) -> Any:
+    """Config of a tiny model; overrides go to the text part of a wrapper."""
+    family = FAMILIES[name]
+    options = dict(family.options)
+    if "text_config" in options:
+        options["text_config"] = options["text_config"] | overrides
+    else:
+        options |= overrides
+    return AutoConfig.for_model(family.model_type, **options)
+
+
+def build(
+    name: str, *, seed: int = 0, dtype: torch.dtype = torch.float32, **overrides: Any
+) -> PreTrainedModel:
+    """A tiny lively model of the family, in eval mode.
+
+    Args:
+        name: A key of `FAMILIES`.
+        seed: What the weights are drawn from.
+        dtype: Dtype of the weights; drawn in float32 first, so that dtypes share a model.
+        overrides: Options of the (text) config that replace the family's.
+    """
+    torch.manual_seed(seed)
+    config = config_of(name, **overrides)
+    model = (FAMILIES[name].build or AutoModelForCausalLM.from_config)(config)
+    enliven(model, seed)
+    return model.to(dtype).eval()
+
+
+def enliven(model: nn.Module, seed: int) -> None:
+    """Draw every parameter anew, large enough that each block moves the readout."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        with torch.no_grad():
+            if "norm" in name.lower() or "ln_" in name:
+                # Gemma stores w and applies 1 + w: both forms come out near one.
+                parameter.add_(0.3 * noise)
+            elif parameter.ndim == 1 or name.endswith(("A_log", "bias")):
+                parameter.add_(0.2 * noise)
+            elif "embed" in name or "wte" in name or "wpe" in name or "lm_head" in name:
+                parameter.copy_(0.4 * noise)
+            else:
+                parameter.copy_(1.4 * noise / math.sqrt(parameter.shape[-1]))
+
+
+@cache
+def tokenizer(vocab: int = VOCAB) -> PreTrainedTokenizerFast:
+    """A double whose text is words `w3 w17 ...`, one token each; `<s>` is put in front."""
+    words = {"<pad>": 0, "<s>": 1, "</s>": 2} | {f"w{i}": i for i in range(3, vocab)}
+    raw = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+    )
+
+
+def text_of(ids: list[int] | tuple[int, ...]) -> str:
+    """The text that the double tokenises to these ids (without its `<s>`)."""
+    return " ".join(f"w{i}" for i in ids)
