@@ -1,0 +1,228 @@
+"""Synthetic records of a cell: a seeded random process of trajectories, decided by the rule itself.
+
+Truth rises at middle depths and is partly lost at the last one, scores are compressed at the end,
+and one candidate in four is confident: every operator and every gate is met, on both sides. One
+question and one candidate of each cell carry text that must be escaped wherever it is shown.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from tracelm import geometry
+from tracelm.evaluation.metrics import mc1, mc2
+from tracelm.theta import Theta
+
+WORDS = (
+    "the moon is made of rock and old light that no clock ever sold twice to a quiet river".split()
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What an item of a benchmark looks like: how many candidates, and which metrics it counts."""
+
+    name: str
+    candidates: int
+    truths: int
+    mc1: bool = True
+    mc2: bool = True
+
+
+def synthetic_cell(
+    model: str = "org/model-a",
+    benchmark: str = "truthfulqa",
+    items: int = 60,
+    seed: int = 0,
+    depth: int = 12,
+    *,
+    invariant: float = 2.0,
+    failed: int = 0,
+    blind: bool = True,
+    theta: Theta | None = None,
+) -> pd.DataFrame:
+    """Records of `items` items; of `truthfulqa` half are `k/mc1` and half `k/mc2`.
+
+    Args:
+        invariant: I(M): above 1 the scalar arm mixes, otherwise it falls back to depth 0.
+        failed: How many of the first items failed (`error` set, nothing else known).
+        blind: Whether `blind_scores` were read.
+    """
+    rng = np.random.default_rng([seed, *model.encode(), *benchmark.encode()])
+    theta = theta or Theta()
+    rows = []
+    for place, shape in enumerate(_shapes(benchmark, items, rng)):
+        row = _text(shape, place, rng) | {"model": model, "benchmark": benchmark}
+        rows.append(row | (_failure() if place < failed else _read(row, shape, depth, blind, rng)))
+    for row in rows:
+        if row["error"] is None:
+            row |= _decide(row, invariant, theta)
+            row |= _score(row)
+    return _as_read_from_disk(rows)
+
+
+def synthetic_grid(
+    models: int = 3, items: int = 60, seed: int = 0, depth: int = 12, **options: Any
+) -> pd.DataFrame:
+    """Records of `models` models, mixing and falling back in turn, over three benchmarks."""
+    cells = [
+        synthetic_cell(
+            f"org/model-{chr(ord('a') + m)}",
+            benchmark,
+            items,
+            seed,
+            depth + m % 3,
+            invariant=(2.0 + m) if m % 2 == 0 else 1 / (1 + m),
+            **options,
+        )
+        for m in range(models)
+        for benchmark in ("truthfulqa", "halueval-qa", "halueval-sum")
+    ]
+    return pd.concat(cells, ignore_index=True)
+
+
+def _shapes(benchmark: str, items: int, rng: np.random.Generator) -> list[Shape]:
+    if benchmark != "truthfulqa":
+        return [Shape(str(k), 2, 1) for k in range(items)]
+    shapes = []
+    for k in range(items // 2):
+        n, wide = int(rng.integers(2, 9)), int(rng.integers(3, 13))
+        shapes.append(Shape(f"{k}/mc1", n, 1, mc2=False))
+        shapes.append(Shape(f"{k}/mc2", wide, max(1, wide // 2), mc1=False))
+    return shapes
+
+
+def _text(shape: Shape, place: int, rng: np.random.Generator) -> dict[str, Any]:
+    question = " ".join(rng.choice(WORDS, 7)) + f" {place}?"
+    candidates = [
+        " ".join(rng.choice(WORDS, int(rng.integers(1, 9)))) + f" {i}"
+        for i in range(shape.candidates)
+    ]
+    if place == 1:
+        question = f'</script><b>"{question}"</b> & 100% $x_1$ | ümlaut'
+        candidates[0] = f"=SUM(A1) {candidates[0]}"
+    order = rng.permutation(shape.candidates)
+    return {
+        "id": shape.name,
+        "prompt": f"Q: {question}\nA:",
+        "question": question,
+        "prompt_tokens": len(question.split()) + 4,
+        "candidates": candidates,
+        "candidate_tokens": [len(c.split()) for c in candidates],
+        "truthful": [bool(order[i] < shape.truths) for i in range(shape.candidates)],
+    }
+
+
+def _failure() -> dict[str, Any]:
+    return {"error": "700 prompt tokens do not fit the context of 512", "seconds": 0.0}
+
+
+def _read(
+    row: dict[str, Any], shape: Shape, depth: int, blind: bool, rng: np.random.Generator
+) -> dict[str, Any]:
+    truth = np.array(row["truthful"], dtype=float)[:, None]
+    at = np.linspace(0, 1, depth + 1)
+    level = rng.choice([-0.6, -3.0, -3.0, -3.0])
+    wording = rng.normal(0, 1.2, (len(truth), 1))
+    bump = np.exp(-(((at - rng.uniform(0.4, 0.9)) / 0.15) ** 2))
+    walk = np.cumsum(rng.normal(0, 0.35, (len(truth), depth + 1)), axis=1)
+    spread = 1 - 0.75 * at**6
+    S = (
+        6 * (at - 1)
+        + level
+        + spread * ((1 - at) * wording + walk + rng.normal(2, 2) * bump * truth)
+    )
+    S = np.minimum(S, -0.01)
+    return {
+        "trajectory": S.tolist(),
+        "t_scores": (S[:, -1] + rng.normal(0.2, 0.5, len(S)) + 0.5 * truth[:, 0]).tolist(),
+        "blind_scores": (S[:, 0] + rng.normal(0, 0.5, len(S))).tolist() if blind else None,
+        "seconds": float(rng.uniform(0.01, 0.1)),
+        "truncated": 0,
+        "boundary_moved": False,
+        "error": None,
+        "counts": (shape.mc1, shape.mc2),
+    }
+
+
+def _decide(row: dict[str, Any], invariant: float, theta: Theta) -> dict[str, Any]:
+    S, t = np.array(row["trajectory"]), np.array(row["t_scores"])
+    depth, b = S.shape[1] - 1, S[:, -1]
+    window = S[:, theta.window(depth)]
+    d_eff = geometry.effective_dimension(window)
+    known: dict[str, Any] = {"d_eff": d_eff, "invariant": invariant}
+    known |= {"decisive_layer": None, "lambda": None, "operator": "base"}
+    scores, gates = b, {}
+    if d_eff > theta.tau_dim:
+        layer = geometry.decisive_layer(S, theta.eps_H)
+        q = geometry.log_softmax(S[:, [layer]])[:, 0]
+        ratio = geometry.log_margin_ratio(window, b, theta.delta_r)
+        entropy = geometry.normalised_entropy(b)
+        gates = {
+            "changes": (bool(np.argmax(q) != np.argmax(b)), True),
+            "log_margin_ratio": (ratio, theta.tau_logr),
+            "entropy": (entropy, theta.tau_H),
+        }
+        known |= {"regime": "candidate-space", "decisive_layer": layer}
+        if gates["changes"][0] and ratio > theta.tau_logr and entropy > theta.tau_H:
+            known["operator"], scores = "decisive", q
+    elif invariant > theta.tau_I:
+        sharper = geometry.margin(t) - geometry.margin(b)
+        shift = float((t - b)[np.argmax(b)])
+        gates = {
+            "invariant": (invariant, theta.tau_I),
+            "sharper": (sharper, 0.0),
+            "shift": (shift, 0.0),
+        }
+        mixing = 0.0 if sharper <= 0 else theta.eta if shift > 0 else -theta.eta
+        known |= {"regime": "scalar", "lambda": mixing}
+        if mixing:
+            known["operator"], scores = "mix", (1 - mixing) * b + mixing * t
+    else:
+        gates = {
+            "invariant": (invariant, theta.tau_I),
+            "confidence": (float(b.max()), theta.gamma),
+        }
+        known["regime"] = "scalar"
+        if b.max() < theta.gamma:
+            known["operator"], scores = "early", S[:, 0]
+    known["gates"] = {
+        name: {"value": value, "threshold": bound, "holds": _holds(name, value, bound)}
+        for name, (value, bound) in gates.items()
+    }
+    return known | {
+        "scores": scores.tolist(),
+        "probabilities": geometry.softmax(scores).tolist(),
+        "base_scores": b.tolist(),
+        "index": int(np.argmax(scores)),
+        "base_index": int(np.argmax(b)),
+        "tied": len(geometry.tied_first(scores)) > 1,
+    }
+
+
+def _holds(name: str, value: Any, bound: Any) -> bool:
+    if name == "changes":
+        return bool(value)
+    return bool(value < bound) if name == "confidence" else bool(value > bound)
+
+
+def _score(row: dict[str, Any]) -> dict[str, Any]:
+    with_mc1, with_mc2 = row.pop("counts")
+    truth = row["truthful"]
+    return {
+        "mc1_base": mc1(row["base_scores"], truth) if with_mc1 else None,
+        "mc1": mc1(row["scores"], truth) if with_mc1 else None,
+        "mc2_base": mc2(row["base_scores"], truth) if with_mc2 else None,
+        "mc2": mc2(row["scores"], truth) if with_mc2 else None,
+    }
+
+
+def _as_read_from_disk(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Columns as pyarrow gives them to pandas: nested arrays, None and nan for null."""
+    gates = [row.pop("gates", None) for row in rows]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    table = pa.table({c: [row.get(c) for row in rows] for c in columns})
+    return table.to_pandas().assign(gates=gates)
