@@ -1,0 +1,456 @@
+"""TRACE once more, slowly: what the fast road must agree with.
+
+Written from SPEC alone, shares no code with tracelm, and takes the long way everywhere: float64,
+every candidate a whole sequence of its own, every depth read by the model's own last steps, loops
+over positions and tokens, eigenvalues instead of traces. `theta` is any object with SPEC 8's names.
+"""
+
+import copy
+import itertools
+import math
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+class InDouble(TorchFunctionMode):
+    """Every float32 that a model's code asks for (norms, rotary tables, softmax) is float64."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Swap the dtype wherever it is named, and `.float()` for `.double()`."""
+        kwargs = kwargs or {}
+        if func is torch.Tensor.float:
+            return args[0].double()
+        swap = {torch.float32: torch.float64}
+        args = tuple(swap.get(a, a) if isinstance(a, torch.dtype) else a for a in args)
+        kwargs = {k: swap.get(v, v) if isinstance(v, torch.dtype) else v for k, v in kwargs.items()}
+        return func(*args, **kwargs)
+
+
+def in_double(model: Any) -> Any:
+    """A float64 copy of a model with eager attention, as if it had just been loaded."""
+    twin = copy.deepcopy(model).double()
+    if hasattr(twin, "set_attn_implementation"):
+        twin.set_attn_implementation("eager")
+    if hasattr(twin, "set_experts_implementation"):
+        twin.set_experts_implementation("eager")
+    return twin.eval()
+
+
+@contextmanager
+def _replaced_output(block: Any, state: torch.Tensor) -> Any:
+    """The block returns `state`, whatever it computed."""
+
+    def hook(module: Any, args: Any, output: Any) -> Any:
+        return (state, *output[1:]) if isinstance(output, tuple) else state
+
+    handle = block.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def states(model: Any, blocks: str, fed: Sequence[int]) -> list[torch.Tensor]:
+    """h_0 .. h_L of one sequence, each [1, tokens, width]: inputs of all blocks, the last's output.
+
+    Args:
+        model: A model as `in_double` returns it.
+        blocks: Path of the list of blocks.
+        fed: Token ids.
+    """
+    found: list[torch.Tensor] = []
+    layers = list(model.get_submodule(blocks))
+
+    def before(module: Any, args: Any, kwargs: Any) -> None:
+        found.append((args[0] if args else kwargs["hidden_states"]).clone())
+
+    def after(module: Any, args: Any, output: Any) -> None:
+        found.append((output[0] if isinstance(output, tuple) else output).clone())
+
+    handles = [layer.register_forward_pre_hook(before, with_kwargs=True) for layer in layers]
+    handles.append(layers[-1].register_forward_hook(after))
+    try:
+        _logits(model, fed)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def _logits(model: Any, fed: Sequence[int], copies: int = 1) -> torch.Tensor:
+    with torch.no_grad(), InDouble():
+        logits: torch.Tensor = model(input_ids=torch.tensor([list(fed)] * copies)).logits
+    assert logits.dtype == torch.float64
+    return logits
+
+
+def depth_logits(model: Any, blocks: str, fed: Sequence[int]) -> np.ndarray:
+    """z_l of one sequence at every depth, [depths, tokens, vocab], float64.
+
+    The model itself reads them: one more whole pass over L + 1 copies of the sequence, in which the
+    last block returns h_0 .. h_L, so that all that stands between it and the logits is the model's
+    own (SPEC 1).
+
+    Args:
+        model: Any model; a float64 copy is made, so nothing is left over from earlier passes.
+        blocks: Path of the list of blocks.
+        fed: Token ids.
+    """
+    model = in_double(model)
+    last = list(model.get_submodule(blocks))[-1]
+    found = torch.cat(states(model, blocks, fed))
+    with _replaced_output(last, found):
+        return _logits(model, fed, copies=len(found)).numpy()
+
+
+def log_softmax(z: np.ndarray) -> np.ndarray:
+    """log p over the last axis."""
+    shifted = z - z.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def read_candidate(
+    model: Any, blocks: str, sequence: Sequence[int], boundary: int
+) -> tuple[np.ndarray, list[int]]:
+    """The rows that predict a candidate's tokens, [depths, tokens of it, vocab], and those tokens.
+
+    The last token is never fed: nothing is read there.
+    """
+    z = depth_logits(model, blocks, sequence[:-1])
+    return z[:, boundary - 1 :, :], list(sequence[boundary:])
+
+
+def candidate_scores(z: np.ndarray, tokens: Sequence[int]) -> list[float]:
+    """s_l for every depth: the mean log-probability of the tokens (SPEC 2)."""
+    scores = []
+    for at_depth in z:
+        total = 0.0
+        for row, token in zip(at_depth, tokens, strict=True):
+            total += float(log_softmax(row)[token])
+        scores.append(total / len(tokens))
+    return scores
+
+
+# --- SPEC 3 and 4: geometry -------------------------------------------------------------------
+
+
+def window(theta: Any, L: int) -> list[int]:
+    """The depths l_minus <= l < l_plus."""
+    l_minus = math.floor(theta.rho_minus * L + 1e-6)
+    l_plus = L - 1 if theta.rho_plus is None else math.floor(theta.rho_plus * L + 1e-6)
+    return [depth for depth in range(L + 1) if l_minus <= depth < l_plus]
+
+
+def effective_dimension(S_mid: np.ndarray) -> float:
+    """(sum of eigenvalues)^2 / sum of their squares, of the centred window's Gram matrix."""
+    n, depths = S_mid.shape
+    if n == 2 or n == 1:
+        return 1.0
+    X = np.zeros((n, depths))
+    for column in range(depths):
+        mean = sum(S_mid[i, column] for i in range(n)) / n
+        for i in range(n):
+            X[i, column] = S_mid[i, column] - mean
+    if not X.any():
+        return 1.0
+    eigenvalues = np.linalg.eigvalsh(X @ X.T)
+    return float(sum(eigenvalues) ** 2 / sum(e * e for e in eigenvalues))
+
+
+def margin(v: Sequence[float]) -> float:
+    """Largest minus second largest."""
+    ordered = sorted(v, reverse=True)
+    return float(ordered[0] - ordered[1])
+
+
+def entropy(v: np.ndarray) -> float:
+    """Entropy of softmax(v) in nats, 0 log 0 = 0."""
+    total = 0.0
+    for log_pi in log_softmax(v):
+        pi = math.exp(log_pi)
+        if pi > 0:
+            total -= pi * log_pi
+    return total
+
+
+def first_argmax(v: Sequence[float]) -> int:
+    """The lowest place of the largest value."""
+    best = 0
+    for i, value in enumerate(v):
+        if value > v[best]:
+            best = i
+    return best
+
+
+# --- SPEC 5: the trajectory scorer ------------------------------------------------------------
+
+
+def depths_of(fractions: Sequence[float], L: int) -> list[int]:
+    """The set of min(L, ceil(f L)), ascending."""
+    return sorted({min(L, math.ceil(f * L - 1e-6)) for f in fractions})
+
+
+def top_tokens(z: np.ndarray, k: int) -> set[int]:
+    """The k largest entries; at the k-th place the lowest token id goes first."""
+    return set(sorted(range(len(z)), key=lambda v: (-z[v], v))[:k])
+
+
+def features(p: Sequence[float]) -> tuple[float, float, float]:
+    """slope, jump and curv of one token's log-probabilities along G."""
+    size = len(p)
+    slope = jump = curv = 0.0
+    if size >= 2:
+        x = [j / (size - 1) for j in range(size)]
+        x_bar, p_bar = sum(x) / size, sum(p) / size
+        above = sum((a - x_bar) * (b - p_bar) for a, b in zip(x, p, strict=True))
+        slope = above / sum((a - x_bar) ** 2 for a in x)
+        jump = max(b - a for a, b in itertools.pairwise(p))
+    if size >= 3:
+        second = [p[j + 1] - 2 * p[j] + p[j - 1] for j in range(1, size - 1)]
+        curv = sum(second) / len(second)
+    return slope, jump, curv
+
+
+def evidence(p: Sequence[float], weights: Sequence[float]) -> float:
+    """h: the weighted positive parts of the three features."""
+    return sum(a * max(f, 0.0) for a, f in zip(weights, features(p), strict=True))
+
+
+def relative(h: Sequence[float], omega: set[int]) -> list[float]:
+    """Min-max of h over Omega, or over V where Omega is empty; given for every token, unclipped."""
+    over = [h[v] for v in omega] if omega else list(h)
+    low, high = min(over), max(over)
+    return [0.0 if high == low else (value - low) / (high - low) for value in h]
+
+
+def mixing_weight(h: float, inside: bool, scorer: Any) -> float:
+    """alpha of one token, under both switches of the scorer."""
+    if not inside and scorer.outside == "final":
+        return 0.0
+    if not inside and scorer.outside == "floor":
+        h = 0.0
+    if not inside and scorer.outside == "clip":
+        h = min(max(h, 0.0), 1.0)
+    sigmoid = 1 / (1 + math.exp(-scorer.gamma_alpha * (h - 0.5)))
+    floor = scorer.lambda_0 if scorer.floor == "anchor" else 0.0
+    return floor + (1 - scorer.lambda_0) * sigmoid
+
+
+def mixed_logits(z: np.ndarray, scorer: Any) -> np.ndarray:
+    """z_T of one position from its logits at every depth, [depths, vocab] -> [vocab]."""
+    L, V = len(z) - 1, z.shape[1]
+    A, G = depths_of(scorer.anchors, L), depths_of(scorer.features, L)
+    k = min(V, max(scorer.k_min, math.ceil(scorer.k_fraction * V - 1e-9)))
+    quorum = math.ceil(scorer.quorum * len(A) - 1e-9)
+    tops = [top_tokens(z[depth], k) for depth in A]
+    omega = {v for v in range(V) if sum(v in top for top in tops) >= quorum}
+    total = sum(math.exp(depth / L) for depth in A)
+    p = {depth: log_softmax(z[depth]) for depth in G}
+    h = [evidence([p[depth][v] for depth in G], scorer.weights) for v in range(V)]
+    h_tilde = relative(h, omega)
+    mixed = np.zeros(V)
+    for v in range(V):
+        z_bar = sum(math.exp(depth / L) / total * z[depth][v] for depth in A)
+        alpha = mixing_weight(h_tilde[v], v in omega or not omega, scorer)
+        mixed[v] = (1 - alpha) * z[L][v] + alpha * z_bar
+    return mixed
+
+
+def trajectory_score(z: np.ndarray, tokens: Sequence[int], scorer: Any) -> float:
+    """t of one candidate: mean log-softmax(z_T) at its own tokens."""
+    total = 0.0
+    for place, token in enumerate(tokens):
+        total += float(log_softmax(mixed_logits(z[:, place], scorer))[token])
+    return total / len(tokens)
+
+
+# --- SPEC 7: the invariant --------------------------------------------------------------------
+
+
+def rcv(rows: np.ndarray) -> float:
+    """Population standard deviation over mean of the row norms."""
+    norms = [math.sqrt(sum(float(x) ** 2 for x in row)) for row in rows]
+    mean = sum(norms) / len(norms)
+    return math.sqrt(sum((norm - mean) ** 2 for norm in norms) / len(norms)) / mean
+
+
+def invariant(weights: dict[str, np.ndarray], L: int, theta: Any, *, offset: float = 0.0) -> float:
+    """I(M) from Llama-style tensors by name ([out, in], `layers.{i}.self_attn.{k,v,o}_proj`).
+
+    Args:
+        weights: Tensors by name; `norm` is the final norm's weight.
+        L: Number of blocks.
+        theta: The constants and switches.
+        offset: What the family's norm adds to its stored weight (Gemma: 1).
+    """
+    e, m = math.floor(theta.rho_e * L + 1e-6), math.floor(theta.rho_m * L + 1e-6)
+    if theta.invariant.block == "depth":
+        e, m = max(e - 1, 0), max(m - 1, 0)
+    norm = weights["norm"] + (offset if theta.invariant.norm == "effective" else 0.0)
+    output = weights[f"layers.{m}.self_attn.o_proj"]
+    if theta.invariant.output_rows == "input":
+        output = output.T
+    phi_N = sum(abs(float(w)) for w in norm) / len(norm)
+    phi_K = rcv(weights[f"layers.{e}.self_attn.k_proj"])
+    early, middle = (weights[f"layers.{i}.self_attn.v_proj"] for i in (e, m))
+    return phi_N * rcv(output) / (phi_K * rcv(early) / rcv(middle))
+
+
+# --- SPEC 9: Algorithm 1 ----------------------------------------------------------------------
+
+
+@dataclass
+class Answer:
+    """What Algorithm 1 says, every quantity that it compared, and how near each comparison was.
+
+    Attributes:
+        slack: Distance of every comparison that was made from its threshold, by name.
+    """
+
+    regime: str
+    operator: str
+    scores: np.ndarray
+    index: int
+    base_index: int
+    tied: bool
+    d_eff: float
+    trajectory: np.ndarray
+    t_scores: np.ndarray | None = None
+    mixing: float | None = None
+    decisive_layer: int | None = None
+    gates: dict[str, tuple[Any, bool]] = field(default_factory=dict)
+    slack: dict[str, float] = field(default_factory=dict)
+
+    def near(self, band: float = 1e-4) -> bool:
+        """Whether any comparison lies in the rounding band (SPEC 9)."""
+        return any(distance < band for distance in self.slack.values())
+
+
+def decide(S: np.ndarray, t: np.ndarray | None, theta: Any, I_M: float) -> Answer:
+    """Algorithm 1 on a whole trajectory [candidates, L + 1] and t [candidates]."""
+    n, L = S.shape[0], S.shape[1] - 1
+    base = S[:, L]
+    mid = window(theta, L)
+    d_eff = effective_dimension(S[:, mid])
+    answer = Answer("scalar", "base", base, 0, first_argmax(base), False, d_eff, S, t)
+    if n == 1:
+        return answer
+    answer.slack["base"] = margin(base)
+    if n > 2:
+        answer.slack["d_eff"] = abs(d_eff - theta.tau_dim)
+    if d_eff > theta.tau_dim:
+        _candidate_space(answer, theta, mid)
+    elif theta.tau_I < I_M:
+        _mix(answer, theta)
+    else:
+        _early(answer, theta)
+    answer.index = first_argmax(answer.scores)
+    answer.tied = sum(value == max(answer.scores) for value in answer.scores) > 1
+    answer.slack["top"] = margin(answer.scores)
+    return answer
+
+
+def _candidate_space(answer: Answer, theta: Any, mid: list[int]) -> None:
+    S = answer.trajectory
+    n, L = S.shape[0], S.shape[1] - 1
+    D = [margin(S[:, d]) / (entropy(S[:, d]) + theta.eps_H) for d in range(1, L + 1)]
+    star = 1 + first_argmax(D)
+    q = log_softmax(S[:, star])
+    widest = max(margin(S[:, depth]) for depth in mid)
+    ratio = widest / max(abs(margin(S[:, L])), theta.delta_r)
+    log_ratio = math.log(ratio) if ratio > 0 else -math.inf
+    spread = entropy(S[:, L]) / math.log(n)
+    changes = first_argmax(q) != answer.base_index
+    answer.regime, answer.decisive_layer = "candidate-space", star
+    answer.gates = {
+        "changes": (changes, changes),
+        "log_margin_ratio": (log_ratio, log_ratio > theta.tau_logr),
+        "entropy": (spread, spread > theta.tau_H),
+    }
+    answer.slack |= {
+        "log_margin_ratio": abs(log_ratio - theta.tau_logr),
+        "entropy": abs(spread - theta.tau_H),
+        "decisive_layer": margin(D) if len(D) > 1 else math.inf,
+        "changes": margin(q),
+    }
+    if all(holds for _, holds in answer.gates.values()):
+        answer.operator, answer.scores = "decisive", q
+
+
+def _mix(answer: Answer, theta: Any) -> None:
+    base, t = answer.trajectory[:, -1], answer.t_scores
+    assert t is not None
+    sharper = margin(t) - margin(base)
+    shift = float(t[answer.base_index] - base[answer.base_index])
+    answer.gates = {"sharper": (sharper, sharper > 0), "shift": (shift, shift > 0)}
+    answer.slack["sharper"] = abs(sharper)
+    answer.mixing = 0.0
+    if sharper > 0:
+        answer.slack["shift"] = abs(shift)
+        answer.mixing = theta.eta if shift > 0 else -theta.eta
+    if answer.mixing != 0:
+        answer.operator = "mix"
+        answer.scores = (1 - answer.mixing) * base + answer.mixing * t
+
+
+def _early(answer: Answer, theta: Any) -> None:
+    highest = float(max(answer.trajectory[:, -1]))
+    answer.gates = {"confidence": (highest, highest < theta.gamma)}
+    answer.slack["confidence"] = abs(highest - theta.gamma)
+    if highest < theta.gamma:
+        answer.operator, answer.scores = "early", answer.trajectory[:, 0]
+
+
+def answer_item(
+    model: Any,
+    blocks: str,
+    sequences: Sequence[Sequence[int]],
+    boundaries: Sequence[int],
+    theta: Any,
+    I_M: float,
+) -> Answer:
+    """The whole method on one item that is already token ids: one candidate after another."""
+    S, t = [], []
+    for sequence, boundary in zip(sequences, boundaries, strict=True):
+        z, tokens = read_candidate(model, blocks, sequence, boundary)
+        S.append(candidate_scores(z, tokens))
+        t.append(trajectory_score(z, tokens, theta.scorer))
+    return decide(np.array(S), np.array(t), theta, I_M)
+
+
+# --- SPEC 2: text to tokens -------------------------------------------------------------------
+
+
+def tokenise(
+    tokenizer: Any, prompt: str, candidate: str, separator: str = " ", join: str = "text"
+) -> tuple[list[int], int]:
+    """Ids of prompt + separator + candidate, and how many of them are the prompt's."""
+    if prompt and prompt[-1].isspace():
+        stripped = prompt.rstrip()
+        continuation = prompt[len(stripped) :] + candidate
+    else:
+        stripped, continuation = prompt, separator + candidate
+    start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    head = _ids(tokenizer, stripped) if stripped else [start]
+    if join == "ids":
+        return head + tokenizer(continuation, add_special_tokens=False)["input_ids"], len(head)
+    whole = _ids(tokenizer, stripped + continuation)
+    if not stripped and whole[0] != start:
+        whole = [start, *whole]
+    common = 0
+    while common < min(len(head), len(whole) - 1) and head[common] == whole[common]:
+        common += 1
+    return whole, common
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    ids = list(tokenizer(text)["input_ids"])
+    if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
+        ids = ids[:-1]
+    return ids
