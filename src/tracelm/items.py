@@ -87,11 +87,12 @@ class Item:
                 raise ItemError(f"{key} is a string, not {_kind(value[key])}", name)
         if value["prompt"] is None:
             raise ItemError("prompt is a string, not null", name)
+        truthful = value.get("truthful")
         return cls(
             prompt=value["prompt"],
-            candidates=value["candidates"],
+            candidates=_tuple(value["candidates"], "candidates", str, name),
             id=name,
-            truthful=value.get("truthful"),
+            truthful=None if truthful is None else _tuple(truthful, "truthful", bool, name),
             separator=separator if value.get("separator") is None else value["separator"],
             question=value.get("question"),
             blind_prompt=value.get("blind_prompt"),

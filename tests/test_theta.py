@@ -1,0 +1,132 @@
+"""Theta: the paper's numbers, the depths that follow from them, and what it refuses (SPEC 3, 8)."""
+
+import json
+
+import pytest
+
+from tracelm.errors import ThetaError, UnsupportedModelError
+from tracelm.theta import InvariantTheta, ScorerTheta, Theta
+
+
+def test_constants_are_the_papers():
+    values = Theta().to_dict()
+    scorer = values.pop("scorer")
+    assert values == {
+        "rho_minus": 0.5,
+        "rho_plus": None,
+        "rho_e": 0.2,
+        "rho_m": 0.5,
+        "tau_dim": 1.0015,
+        "tau_I": 1.0,
+        "tau_logr": 1.0,
+        "tau_H": 0.7,
+        "eps_H": 0.1,
+        "delta_r": 1e-12,
+        "eta": 1.0,
+        "gamma": -1.0,
+        "invariant": {"output_rows": "stored", "block": "zero", "norm": "stored"},
+        "tokens": {"join": "text"},
+    }
+    assert scorer == {
+        "anchors": (0.2692, 0.5769, 0.8461, 1.0),
+        "features": (0.5, 0.6923, 0.8461, 1.0),
+        "k_min": 50,
+        "k_fraction": 0.005,
+        "quorum": 0.75,
+        "weights": (0.3, 0.5, 0.2),
+        "lambda_0": 0.5,
+        "gamma_alpha": 5.0,
+        "outside": "floor",
+        "floor": "anchor",
+    }
+
+
+@pytest.mark.parametrize(
+    ("blocks", "window"),
+    [
+        (26, range(13, 25)),
+        (3, range(1, 2)),
+        (5, range(2, 4)),
+        (36, range(18, 35)),
+        (4, range(2, 3)),
+    ],
+)
+def test_window_is_the_second_half_without_the_last_depth(blocks, window):
+    assert Theta().window(blocks) == window
+
+
+@pytest.mark.parametrize("blocks", range(3, 200))
+def test_default_window_ends_at_l_minus_1_whatever_the_floating_point(blocks):
+    assert Theta().window(blocks).stop == blocks - 1
+    assert Theta(rho_plus=1 - 1 / blocks).window(blocks) == Theta().window(blocks)
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_model_that_is_too_shallow_is_refused(blocks):
+    with pytest.raises(UnsupportedModelError, match=f"{blocks} blocks"):
+        Theta().window(blocks)
+
+
+def test_scorer_depths():
+    assert Theta().anchor_depths(26) == (7, 15, 22, 26)
+    assert Theta().feature_depths(26) == (13, 18, 22, 26)
+    assert Theta().anchor_depths(3) == (1, 2, 3)  # fractions collide in a shallow model
+
+
+def test_invariant_blocks():
+    assert Theta().invariant_blocks(26) == (5, 13)
+    assert Theta().invariant_blocks(5) == (1, 2)  # 0.2 * 5 is exactly 1
+    assert Theta(invariant=InvariantTheta(block="depth")).invariant_blocks(26) == (4, 12)
+    assert Theta(invariant=InvariantTheta(block="depth")).invariant_blocks(4) == (0, 1)
+
+
+def test_toml_overrides_by_name(tmp_path):
+    path = tmp_path / "theta.toml"
+    path.write_text(
+        'tau_dim = 1.01\neta = 1\n[scorer]\noutside = "clip"\nanchors = [0.5, 1]\nk_min = 3\n'
+        '[invariant]\nblock = "depth"\n[tokens]\njoin = "ids"\n'
+    )
+    theta = Theta.from_toml(path)
+    assert theta.tau_dim == 1.01 and theta.eta == 1.0
+    assert theta.scorer == ScorerTheta(anchors=(0.5, 1.0), outside="clip", k_min=3)
+    assert theta.invariant.block == "depth" and theta.tokens.join == "ids"
+    assert Theta.from_dict(json.loads(json.dumps(theta.to_dict()))) == theta
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tau_dmi = 1", "unknown name tau_dmi in Theta; known: rho_minus, rho_plus"),
+        ("[scorer]\ninside = 1", "unknown name scorer.inside in Theta; known: anchors"),
+        ('[scorer]\noutside = "in"', "scorer.outside in Theta is one of floor, clip, final"),
+        ("scorer = 1", "scorer in Theta is a table"),
+        ('tau_dim = "1"', "tau_dim in Theta is float, not '1'"),
+        ("tau_dim = true", "tau_dim in Theta is float, not True"),
+        ("tau_dim = nan", "tau_dim in Theta is float, not nan"),
+        ("[scorer]\nk_min = 1.5", "scorer.k_min in Theta is int, not 1.5"),
+        ("[scorer]\nweights = [1, 2]", "scorer.weights in Theta is tuple"),
+        ("[scorer]\nanchors = [0.5, 2]", r"depth fractions in \(0, 1\]"),
+        ("[scorer]\nanchors = []", "at least one anchor"),
+        ("rho_minus = 0.9\nrho_plus = 0.5", "rho_minus < rho_plus"),
+        ("rho_e = 0.9", "rho_e <= rho_m"),
+        ("eta = -1", "eta at least 0"),
+        ("eps_H = 0", "eps_H and delta_r above 0"),
+        ("tau_dim = ", "cannot read Theta"),
+    ],
+)
+def test_what_theta_refuses(tmp_path, text, message):
+    path = tmp_path / "theta.toml"
+    path.write_text(text)
+    with pytest.raises(ThetaError, match=message) as raised:
+        Theta.from_toml(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_theta_file_that_is_missing(tmp_path):
+    with pytest.raises(ThetaError, match="cannot read Theta"):
+        Theta.from_toml(tmp_path / "none.toml")
+
+
+def test_eta_above_1_is_accepted_and_marked():
+    assert Theta(eta=1.5).outside_paper
+    assert not Theta().outside_paper
