@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 Nodes = Int[np.ndarray, " nodes"]
+Ragged = Int[np.ndarray, " _length"]  # of a list whose arrays differ in length
 
 
 @dataclass(frozen=True)
@@ -132,13 +133,13 @@ def distinct_tokens(branches: Sequence[Branch]) -> int:
     return sum(map(len, fed)) - int(shared.sum())
 
 
-def lexicographic_order(sequences: Sequence[Int[np.ndarray, " length"]]) -> list[int]:
+def lexicographic_order(sequences: Sequence[Ragged]) -> list[int]:
     """Places of the sequences in lexicographic order of their ids, prefixes first."""
     keys = [s.astype(">u4").tobytes() for s in sequences]  # big-endian bytes compare as numbers do
     return sorted(range(len(keys)), key=keys.__getitem__)
 
 
-def common_prefixes(ordered: Sequence[Int[np.ndarray, " length"]]) -> Int[np.ndarray, " sequences"]:
+def common_prefixes(ordered: Sequence[Ragged]) -> Int[np.ndarray, " sequences"]:
     """Length of the prefix that each sequence shares with the one before it; 0 for the first."""
     shared = np.zeros(len(ordered), dtype=np.int64)
     for i in range(1, len(ordered)):
@@ -149,7 +150,7 @@ def common_prefixes(ordered: Sequence[Int[np.ndarray, " length"]]) -> Int[np.nda
     return shared
 
 
-def _reads(branches: Sequence[Branch], places: Sequence[Nodes]) -> Reads:
+def _reads(branches: Sequence[Branch], places: Sequence[Ragged]) -> Reads:
     counts = [len(p) for p in places]
     rows, row = np.unique(np.concatenate(places), return_inverse=True)
     token = np.concatenate([np.asarray(b.tokens[b.boundary :], dtype=np.int64) for b in branches])
