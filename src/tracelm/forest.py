@@ -75,7 +75,9 @@ class Forest:
         result: Nodes = before[self.ends[:node] > node]
         return result
 
-    def mask(self, queries: Nodes, keys: Nodes, window: int | None = None) -> Bool[np.ndarray, "q k"]:
+    def mask(
+        self, queries: Nodes, keys: Nodes, window: int | None = None
+    ) -> Bool[np.ndarray, "q k"]:
         """Which keys each query sees: itself and its ancestors, within `window` positions if given."""
         q, k = queries[:, None], keys[None, :]
         sees = (k <= q) & (q < self.ends[k])

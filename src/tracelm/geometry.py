@@ -3,12 +3,42 @@
 Everything here is numpy in float64: trajectories are small, and every gate is compared in float64.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import numpy as np
 from jaxtyping import Float, Int
 
 Scores = Float[np.ndarray, " candidates"]
-Trajectory = Float[np.ndarray, "candidates depths"]
+Columns = Float[np.ndarray, "candidates depths"]
 PerDepth = Float[np.ndarray, " depths"]
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """The cross-layer candidate trajectory of one item, as far as it has been read.
+
+    Attributes:
+        scores: S, mean log-probability a token in nats, nan where unread [candidates, L + 1].
+        t: T's second reading of the candidates [candidates]; None where unread.
+    """
+
+    scores: Columns
+    t: Scores | None = None
+
+    @property
+    def depth(self) -> int:
+        """L, the number of blocks."""
+        return self.scores.shape[1] - 1
+
+    @property
+    def base(self) -> Scores:
+        """b = S[:, L]."""
+        return self.scores[:, self.depth]
+
+    def has(self, depths: Iterable[int]) -> bool:
+        """Whether all of these depths have been read."""
+        return not np.isnan(self.scores[:, list(depths)]).any()
 
 
 def softmax(scores: Scores) -> Scores:
@@ -16,14 +46,14 @@ def softmax(scores: Scores) -> Scores:
     return np.exp(log_softmax(scores[:, None])[:, 0])
 
 
-def log_softmax(trajectory: Trajectory) -> Trajectory:
+def log_softmax(trajectory: Columns) -> Columns:
     """log pi_l, Eq. 6: log-softmax over candidates at every depth."""
     shifted = trajectory - trajectory.max(axis=0)
-    result: Trajectory = shifted - np.log(np.exp(shifted).sum(axis=0))
+    result: Columns = shifted - np.log(np.exp(shifted).sum(axis=0))
     return result
 
 
-def effective_dimension(window: Trajectory) -> float:
+def effective_dimension(window: Columns) -> float:
     """d_eff = tr(C)^2 / tr(C^2), Eq. 5: participation ratio of the centred window's Gram matrix.
 
     One candidate and a window that does not move relative to its mean give 1; two candidates give
@@ -43,7 +73,7 @@ def effective_dimension(window: Trajectory) -> float:
     return float(np.trace(C) ** 2 / (C * C).sum())
 
 
-def margins(trajectory: Trajectory) -> PerDepth:
+def margins(trajectory: Columns) -> PerDepth:
     """m_l, Eq. 6: largest minus second largest score at every depth; infinite for one candidate."""
     if len(trajectory) == 1:
         return np.full(trajectory.shape[1], np.inf)
@@ -56,24 +86,24 @@ def margin(scores: Scores) -> float:
     return float(margins(scores[:, None])[0])
 
 
-def entropies(trajectory: Trajectory) -> PerDepth:
+def entropies(trajectory: Columns) -> PerDepth:
     """H_l, Eq. 6: entropy of pi_l in nats, with 0 log 0 = 0."""
     log_pi = log_softmax(trajectory)
     pi = np.exp(log_pi)
     return -np.where(pi > 0, pi * np.where(pi > 0, log_pi, 0.0), 0.0).sum(axis=0)
 
 
-def decisiveness(trajectory: Trajectory, eps_H: float) -> PerDepth:
+def decisiveness(trajectory: Columns, eps_H: float) -> PerDepth:
     """D_l = m_l / (H_l + eps_H), Eq. 7: sharpness a unit of entropy."""
     return margins(trajectory) / (entropies(trajectory) + eps_H)
 
 
-def decisive_layer(trajectory: Trajectory, eps_H: float) -> int:
+def decisive_layer(trajectory: Columns, eps_H: float) -> int:
     """l* = argmax of D_l over depths 1..L, Eq. 7; the lowest depth on ties."""
     return 1 + int(np.argmax(decisiveness(trajectory[:, 1:], eps_H)))
 
 
-def log_margin_ratio(window: Trajectory, last: Scores, delta_r: float) -> float:
+def log_margin_ratio(window: Columns, last: Scores, delta_r: float) -> float:
     """g_logr, Eq. 8: log of the window's largest margin over the last depth's; -inf for log 0."""
     with np.errstate(divide="ignore"):
         return float(np.log(margins(window).max() / max(abs(margin(last)), delta_r)))

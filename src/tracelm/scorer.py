@@ -1,0 +1,151 @@
+"""T, the trajectory scorer: a second reading of the candidates, token by token across depths.
+
+A token's logit at the last depth is mixed with its mean over anchor depths, the more the better its
+support grew across the feature depths (Appendix, Exact Definition; SPEC 5).
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from tracelm.theta import Theta
+
+Logits = Float[Tensor, "rows vocab"]
+
+
+class Scorer:
+    """T for a model of one depth and vocabulary.
+
+    Args:
+        theta: Constants and switches.
+        depth: L, the number of blocks.
+        vocabulary: V, the rows of the output head.
+
+    Attributes:
+        depths: The depths whose logits T needs: A, G and L, ascending.
+    """
+
+    def __init__(self, theta: Theta, depth: int, vocabulary: int) -> None:
+        """Resolve fractions of depth and vocabulary."""
+        self.theta = theta.scorer
+        self.last = depth
+        self.anchors = theta.anchor_depths(depth)
+        self.features = theta.feature_depths(depth)
+        self.depths = tuple(sorted({*self.anchors, *self.features, depth}))
+        k = max(self.theta.k_min, math.ceil(self.theta.k_fraction * vocabulary - 1e-6))
+        self.k = min(vocabulary, k)
+        self.quorum = math.ceil(self.theta.quorum * len(self.anchors) - 1e-6)
+        weights = [math.exp(anchor / depth) for anchor in self.anchors]
+        self.weights = [w / sum(weights) for w in weights]
+
+    def log_probs(
+        self,
+        logits: dict[int, Logits],
+        row: Int[Tensor, " targets"],
+        token: Int[Tensor, " targets"],
+    ) -> Float[Tensor, " targets"]:
+        """log_softmax(z_T)[token] at each target, Eq. 13.
+
+        Args:
+            logits: z_l for every l in `depths`, float32.
+            row: Row of each target.
+            token: Predicted token of each target.
+        """
+        mixed = self.mixed_logits(logits)
+        return F.log_softmax(mixed, dim=-1)[row, token]
+
+    def mixed_logits(self, logits: dict[int, Logits]) -> Logits:
+        """z_T = (1 - alpha) z_L + alpha zbar, Eq. 12."""
+        zbar = torch.zeros_like(logits[self.last])  # Eq. 10
+        for weight, anchor in zip(self.weights, self.anchors, strict=True):
+            zbar.add_(logits[anchor], alpha=weight)
+        omega = self.recurring(logits)
+        log_z = {g: logits[g].logsumexp(dim=-1, keepdim=True) for g in self.features}
+        # Beyond a non-empty Omega alpha is one number, so the evidence is only worked out inside it.
+        alone = omega.any(dim=-1) if self.theta.outside != "clip" else omega.new_zeros(len(omega))
+        z_L, shift = logits[self.last], zbar - logits[self.last]
+        mixed = torch.add(z_L, shift, alpha=self._alpha_outside())
+        inside, outside = alone.nonzero()[:, 0], (~alone).nonzero()[:, 0]
+        if len(inside):
+            members, real = _members(omega[inside])
+            p = torch.stack(
+                [logits[g][inside].gather(1, members) - log_z[g][inside] for g in self.features]
+            )
+            alpha = self._alpha(_rescale(self.evidence(p), real))
+            at = z_L[inside].gather(1, members) + alpha * shift[inside].gather(1, members)
+            at = torch.where(real, at, mixed[inside].gather(1, members))
+            mixed[inside] = mixed[inside].scatter(1, members, at)
+        if len(outside):
+            p = torch.stack([logits[g][outside] - log_z[g][outside] for g in self.features])
+            some = omega[outside].any(dim=-1, keepdim=True)
+            alpha = self._alpha(_rescale(self.evidence(p), omega[outside] | ~some))
+            mixed[outside] = z_L[outside] + alpha * shift[outside]
+        return mixed
+
+    def recurring(self, logits: dict[int, Logits]) -> Bool[Tensor, "rows vocab"]:
+        """Omega: the tokens in the top k at a quorum of the anchors, Eq. 10."""
+        votes = sum(top_k(logits[a], self.k).to(torch.uint8) for a in self.anchors)
+        return votes >= self.quorum  # type: ignore[no-any-return]
+
+    def evidence(self, p: Float[Tensor, "features rows tokens"]) -> Float[Tensor, "rows tokens"]:
+        """h = a_s [slope]+ + a_j [jump]+ + a_c [curv]+ of traces over G, Eq. 11."""
+        a_s, a_j, a_c = self.theta.weights
+        count = len(p)
+        h = torch.zeros_like(p[0])
+        if count < 2:
+            return h
+        x = torch.linspace(-0.5, 0.5, count, dtype=torch.float64)  # x_j - mean of x
+        coefficients = (x / (x * x).sum()).to(p)
+        rises = p[1:] - p[:-1]
+        h += a_s * torch.einsum("g,grt->rt", coefficients, p).clamp(min=0)
+        h += a_j * rises.amax(dim=0).clamp(min=0)
+        if count > 2:  # the mean of second differences telescopes
+            h += a_c * ((rises[-1] - rises[0]) / (count - 2)).clamp(min=0)
+        return h
+
+    def _alpha(self, h: Float[Tensor, "rows tokens"]) -> Float[Tensor, "rows tokens"]:
+        """alpha = lambda_0 + (1 - lambda_0) sigmoid(gamma_alpha (h~ - 1/2)), Eq. 12."""
+        share = (1 - self.theta.lambda_0) * torch.sigmoid(self.theta.gamma_alpha * (h - 0.5))
+        return share + self.theta.lambda_0 if self.theta.floor == "anchor" else share
+
+    def _alpha_outside(self) -> float:
+        """alpha of a token outside a non-empty Omega."""
+        if self.theta.outside == "final":
+            return 0.0
+        return float(self._alpha(torch.zeros((), dtype=torch.float64)))
+
+
+def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
+    """Which tokens are among the k largest; ties at the k-th place go to the lowest ids."""
+    threshold = logits.topk(k, dim=-1, sorted=False).values.amin(dim=-1, keepdim=True)
+    among = logits >= threshold
+    crowded = (among.sum(dim=-1) > k).nonzero()[:, 0]
+    if len(crowded):
+        above = logits[crowded] > threshold[crowded]
+        level = among[crowded] & ~above
+        room = k - above.sum(dim=-1, keepdim=True)
+        among[crowded] = above | (level & (level.cumsum(dim=-1) <= room))
+    return among
+
+
+def _members(
+    omega: Bool[Tensor, "rows vocab"],
+) -> tuple[Int[Tensor, "rows tokens"], Bool[Tensor, "rows tokens"]]:
+    """Each row's members, padded with distinct ids of its non-members, and which are real."""
+    most = int(omega.sum(dim=-1).max())
+    values, members = omega.to(torch.uint8).topk(most, dim=-1)
+    return members, values.bool()
+
+
+def _rescale(
+    h: Float[Tensor, "rows tokens"], over: Bool[Tensor, "rows tokens"]
+) -> Float[Tensor, "rows tokens"]:
+    """h~: min-max of h over the tokens of `over`, clipped to [0, 1] beyond; 0 where max = min."""
+    low = h.masked_fill(~over, torch.inf).amin(dim=-1, keepdim=True)
+    high = h.masked_fill(~over, -torch.inf).amax(dim=-1, keepdim=True)
+    spread = high - low
+    flat = spread == 0
+    return torch.where(flat, 0.0, (h - low) / torch.where(flat, 1.0, spread)).clamp(0, 1)

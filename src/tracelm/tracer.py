@@ -1,0 +1,326 @@
+"""Tracer: the road composed, text to decision. The only place where the steps meet."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from tracelm import loading
+from tracelm.backbone import Backbone
+from tracelm.batch import Batch, branches_of
+from tracelm.check import check
+from tracelm.decision import Decision
+from tracelm.errors import ItemError
+from tracelm.forest import common_prefixes
+from tracelm.geometry import Trajectory, tied_first
+from tracelm.invariant import Factors, model_invariant, read_invariant
+from tracelm.items import Item
+from tracelm.operators import OPERATORS, Step
+from tracelm.readout import HeadDtype, Readout
+from tracelm.router import Verdict, next_step
+from tracelm.scorer import Scorer
+from tracelm.theta import Theta
+from tracelm.tokens import Chat, Encoded, Overflow, Tokenizer, encode
+
+Read = Literal["decide", "all", "base"]
+
+# Memory that one batch's states and activations may take where no budget in tokens is given.
+BATCH_BYTES = 2**29
+
+
+class Tracer:
+    """Corrects a model's choice among candidate answers.
+
+    Safe to use from several threads: forwards take turns, readouts do not.
+
+    Args:
+        model: A transformers decoder-only language model, in memory.
+        tokenizer: Its tokenizer.
+        invariant: I(M), where it is known or the model has none; read from the weights otherwise.
+        theta: Constants and switches.
+        batch_tokens: Most distinct tokens of one batch; by width, depth and memory if not given.
+        head_dtype: `float32` logits, or the `model`'s dtype for speed.
+        overflow: What to do with an item that does not fit the context.
+        chat: Put prompts into the tokenizer's chat template.
+        source: What `describe` records of where the model came from.
+
+    Raises:
+        UnsupportedModelError: The model cannot be read; see `check`.
+        InvariantError: I(M) is undefined and none was given.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: Tokenizer,
+        *,
+        invariant: float | Factors | None = None,
+        theta: Theta | None = None,
+        batch_tokens: int | None = None,
+        head_dtype: HeadDtype = "float32",
+        overflow: Overflow = "error",
+        chat: Chat | None = None,
+        source: dict[str, Any] | None = None,
+    ) -> None:
+        """Find the model's parts, check them, and read I(M)."""
+        self.theta = theta or Theta()
+        self.tokenizer = tokenizer
+        self.overflow, self.chat = overflow, chat
+        self.backbone = Backbone(model.eval())
+        self.theta.window(self.backbone.depth)  # a model that is too shallow is refused here
+        self.readout = Readout(model, self.backbone.parts, head_dtype)
+        self.checked = check(self.backbone, self.readout)
+        self.factors = invariant if isinstance(invariant, Factors) else None
+        if invariant is None:
+            self.factors = model_invariant(model, theta=self.theta)
+        self.invariant = float(invariant) if self.factors is None else self.factors.value
+        self.scorer = Scorer(self.theta, self.backbone.depth, self.readout.vocabulary)
+        self.batch_tokens = batch_tokens or _batch_tokens(self.backbone)
+        self.head_dtype = head_dtype
+        self.source = source or {"model": model.config.name_or_path or type(model).__name__}
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | Path,
+        *,
+        revision: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        attention: str = "auto",
+        trust_remote_code: bool = False,
+        invariant: float | None = None,
+        theta: Theta | None = None,
+        **options: Any,
+    ) -> "Tracer":
+        """A tracer for a checkpoint: a hub name or a local folder.
+
+        Args:
+            model: Name or folder.
+            revision: Branch, tag or commit on the hub.
+            device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
+            dtype: `auto`, `float32`, `bfloat16` or `float16`.
+            attention: `auto`, `sdpa`, `eager` or another of transformers' implementations.
+            trust_remote_code: Run code that the checkpoint brings along.
+            invariant: I(M), where it is known or the model has none.
+            theta: Constants and switches.
+            options: As the constructor's.
+
+        Raises:
+            ModelError: The checkpoint is missing, unreadable or cannot be used.
+        """
+        loaded = loading.load(
+            str(model),
+            revision=revision,
+            device=device,
+            dtype=dtype,
+            attention=attention,
+            trust_remote_code=trust_remote_code,
+        )
+        if invariant is None:
+            factors = read_invariant(str(model), theta=theta or Theta(), revision=revision)
+        return cls(
+            loaded.model,
+            loaded.tokenizer,
+            invariant=factors if invariant is None else invariant,
+            theta=theta,
+            source=loaded.source,
+            **options,
+        )
+
+    @classmethod
+    def demo(cls, name: str = "organism", **options: Any) -> "Tracer":
+        """A tracer for an embedded model: `organism` or `control`.
+
+        Args:
+            name: Which of the embedded models.
+            options: As the constructor's.
+        """
+        from tracelm import demo
+
+        model, tokenizer = demo.load(name)
+        return cls(model, tokenizer, source={"model": f"tracelm/demo-{name}"}, **options)
+
+    def correct(
+        self,
+        prompt: str,
+        candidates: Sequence[str],
+        *,
+        separator: str = " ",
+        read: Read = "decide",
+    ) -> Decision:
+        """The corrected choice among the candidates of one prompt.
+
+        Args:
+            prompt: Text before the answer.
+            candidates: The answers to choose from.
+            separator: Text between prompt and candidate.
+            read: `decide` reads what the decision needs, `all` every depth and T, `base` depth L.
+
+        Raises:
+            ItemError: An item that cannot be answered.
+            NonFiniteError: Logits that are not finite.
+        """
+        item = Item(prompt, tuple(candidates), separator=separator)
+        return next(self.correct_many([item], read=read))
+
+    def correct_many(self, items: Iterable[Item], read: Read = "decide") -> Iterator[Decision]:
+        """Decisions in the order of the items; the batches that they share are computed as needed.
+
+        Args:
+            items: The items.
+            read: As in `correct`.
+
+        Raises:
+            ItemError: The first item that cannot be answered, before any is.
+        """
+        encoded = []
+        for result in self.encode(list(items)):
+            if isinstance(result, ItemError):
+                raise result
+            encoded.append(result)
+        done: dict[int, Decision] = {}
+        groups = iter(self.plan(encoded))
+        for place in range(len(encoded)):
+            while place not in done:
+                group = next(groups)
+                decisions = self.decide([encoded[i] for i in group], read)
+                done.update(zip(group, decisions, strict=True))
+            yield done.pop(place)
+
+    def encode(self, items: Sequence[Item]) -> list[Encoded | ItemError]:
+        """Every item as token ids, or as the error that names it."""
+        return encode(
+            items,
+            self.tokenizer,
+            theta=self.theta,
+            context=self.backbone.context,
+            overflow=self.overflow,
+            chat=self.chat,
+        )
+
+    def plan(self, encoded: Sequence[Encoded]) -> list[list[int]]:
+        """Groups of items that are computed together, as places: consecutive runs of their order.
+
+        Items are in lexicographic order of their tokens, so that a shared prefix stays together;
+        a group holds at most `batch_tokens` distinct tokens, or one item that is larger.
+        """
+        branches = [sorted(branches_of(e), key=lambda b: b.tokens) for e in encoded]
+        order = sorted(range(len(encoded)), key=lambda i: branches[i][0].tokens)
+        shared = iter(common_prefixes([np.asarray(b.fed) for i in order for b in branches[i]]))
+        groups: list[list[int]] = []
+        load = 0
+        for i in order:
+            prefix, *others = (int(next(shared)) for _ in branches[i])
+            alone = sum(len(b.fed) for b in branches[i]) - sum(others)
+            if not groups or load + alone - prefix > self.batch_tokens:
+                groups.append([])
+                load, prefix = 0, 0
+            groups[-1].append(i)
+            load += alone - prefix
+        return groups
+
+    def decide(self, encoded: Sequence[Encoded], read: Read = "decide") -> list[Decision]:
+        """Decisions of one group, in order, from one pass of the model.
+
+        Args:
+            encoded: The items of one group of the plan.
+            read: As in `correct`.
+
+        Raises:
+            NonFiniteError: Logits that are not finite.
+        """
+        depth = self.backbone.depth
+        branches = [b for e in encoded for b in branches_of(e)]
+        depths = [depth] if read == "base" else range(depth + 1)
+        states = self.backbone.states(branches, depths, self.batch_tokens)
+        batch = Batch(encoded, states, self.readout, self.scorer, depth)
+        batch.read_blind()
+        verdicts: dict[int, Verdict] = {}
+        while len(verdicts) < len(encoded):
+            steps: dict[Step, list[int]] = {}
+            for i in range(len(encoded)):
+                if i in verdicts:
+                    continue
+                answer = self._next(batch.trajectory(i), read)
+                if isinstance(answer, Verdict):
+                    verdicts[i] = answer
+                else:
+                    steps.setdefault(answer, []).append(i)
+            for step, items in steps.items():
+                batch.read(items, step)
+        return [_decision(self, e, batch, i, verdicts[i]) for i, e in enumerate(encoded)]
+
+    def _next(self, trajectory: Trajectory, read: Read) -> Step | Verdict:
+        """What a reading mode still needs of a trajectory, or the verdict."""
+        every = range(trajectory.depth + 1)
+        if read == "all" and (trajectory.t is None or not trajectory.has(every)):
+            return Step(frozenset(every), scorer=True)
+        if read == "base":
+            base = OPERATORS["base"]
+            return base.needs(trajectory, self.theta) or Verdict(
+                "scalar", np.nan, base.correct(trajectory, self.theta)
+            )
+        return next_step(trajectory, self.invariant, self.theta)
+
+    def describe(self) -> dict[str, Any]:
+        """What a run records of the model and the method, as plain JSON values."""
+        return {
+            **self.source,
+            "model_type": self.backbone.config.model_type,
+            "depth": self.backbone.depth,
+            "vocabulary": self.readout.vocabulary,
+            "context": self.backbone.context,
+            "attention": self.backbone.attention,
+            "head_dtype": self.head_dtype,
+            "overflow": self.overflow,
+            "chat": None if self.chat is None else asdict(self.chat),
+            "check": asdict(self.checked),
+            "invariant": self.invariant,
+            "invariant_factors": None if self.factors is None else asdict(self.factors),
+            "theta": self.theta.to_dict(),
+        }
+
+
+def _decision(
+    tracer: Tracer, encoded: Encoded, batch: Batch, place: int, verdict: Verdict
+) -> Decision:
+    correction, trajectory = verdict.correction, batch.trajectory(place)
+    tied = tied_first(correction.scores)
+    return Decision(
+        candidates=encoded.item.candidates,
+        index=int(tied[0]),
+        base_index=int(trajectory.base.argmax()),
+        regime=verdict.regime,
+        operator=correction.operator,
+        scores=correction.scores,
+        base_scores=trajectory.base,
+        d_eff=verdict.d_eff,
+        invariant=tracer.invariant,
+        gates=correction.gates,
+        decisive_layer=correction.decisive_layer,
+        mixing=correction.mixing,
+        trajectory=trajectory.scores,
+        t_scores=trajectory.t,
+        tied=len(tied) > 1,
+        blind_scores=batch.blind_scores(place),
+        truncated=encoded.truncated,
+        id=encoded.item.id,
+    )
+
+
+def _batch_tokens(backbone: Backbone) -> int:
+    """Distinct tokens of one batch: what its states and activations take, within `BATCH_BYTES`."""
+    config = backbone.config
+    activations = 4 * config.hidden_size + 3 * getattr(
+        config, "intermediate_size", 4 * config.hidden_size
+    )
+    width = (backbone.depth + 1) * config.hidden_size + activations
+    memory = BATCH_BYTES
+    if backbone.device.type == "cuda":
+        memory = max(memory, torch.cuda.mem_get_info(backbone.device)[0] // 4)
+    return max(512, min(16384, memory // (width * backbone.model.dtype.itemsize)))
