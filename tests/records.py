@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from tracelm import geometry
+from tracelm import geometry, router
 from tracelm.evaluation.metrics import mc1, mc2
 from tracelm.theta import Theta
 
@@ -150,63 +150,25 @@ def _read(
 
 def _decide(row: dict[str, Any], invariant: float, theta: Theta) -> dict[str, Any]:
     S, t = np.array(row["trajectory"]), np.array(row["t_scores"])
-    depth, b = S.shape[1] - 1, S[:, -1]
-    window = S[:, theta.window(depth)]
-    d_eff = geometry.effective_dimension(window)
-    known: dict[str, Any] = {"d_eff": d_eff, "invariant": invariant}
-    known |= {"decisive_layer": None, "lambda": None, "operator": "base"}
-    scores, gates = b, {}
-    if d_eff > theta.tau_dim:
-        layer = geometry.decisive_layer(S, theta.eps_H)
-        q = geometry.log_softmax(S[:, [layer]])[:, 0]
-        ratio = geometry.log_margin_ratio(window, b, theta.delta_r)
-        entropy = geometry.normalised_entropy(b)
-        gates = {
-            "changes": (bool(np.argmax(q) != np.argmax(b)), True),
-            "log_margin_ratio": (ratio, theta.tau_logr),
-            "entropy": (entropy, theta.tau_H),
-        }
-        known |= {"regime": "candidate-space", "decisive_layer": layer}
-        if gates["changes"][0] and ratio > theta.tau_logr and entropy > theta.tau_H:
-            known["operator"], scores = "decisive", q
-    elif invariant > theta.tau_I:
-        sharper = geometry.margin(t) - geometry.margin(b)
-        shift = float((t - b)[np.argmax(b)])
-        gates = {
-            "invariant": (invariant, theta.tau_I),
-            "sharper": (sharper, 0.0),
-            "shift": (shift, 0.0),
-        }
-        mixing = 0.0 if sharper <= 0 else theta.eta if shift > 0 else -theta.eta
-        known |= {"regime": "scalar", "lambda": mixing}
-        if mixing:
-            known["operator"], scores = "mix", (1 - mixing) * b + mixing * t
-    else:
-        gates = {
-            "invariant": (invariant, theta.tau_I),
-            "confidence": (float(b.max()), theta.gamma),
-        }
-        known["regime"] = "scalar"
-        if b.max() < theta.gamma:
-            known["operator"], scores = "early", S[:, 0]
-    known["gates"] = {
-        name: {"value": value, "threshold": bound, "holds": _holds(name, value, bound)}
-        for name, (value, bound) in gates.items()
-    }
-    return known | {
-        "scores": scores.tolist(),
-        "probabilities": geometry.softmax(scores).tolist(),
+    b = S[:, -1]
+    verdict = router.next_step(geometry.Trajectory(S, t), invariant, theta)
+    assert isinstance(verdict, router.Verdict)
+    correction = verdict.correction
+    return {
+        "d_eff": verdict.d_eff,
+        "invariant": invariant,
+        "regime": verdict.regime,
+        "operator": correction.operator,
+        "decisive_layer": correction.decisive_layer,
+        "lambda": correction.mixing,
+        "gates": {name: gate.to_dict() for name, gate in correction.gates.items()},
+        "scores": correction.scores.tolist(),
+        "probabilities": geometry.softmax(correction.scores).tolist(),
         "base_scores": b.tolist(),
-        "index": int(np.argmax(scores)),
+        "index": int(np.argmax(correction.scores)),
         "base_index": int(np.argmax(b)),
-        "tied": len(geometry.tied_first(scores)) > 1,
+        "tied": len(geometry.tied_first(correction.scores)) > 1,
     }
-
-
-def _holds(name: str, value: Any, bound: Any) -> bool:
-    if name == "changes":
-        return bool(value)
-    return bool(value < bound) if name == "confidence" else bool(value > bound)
 
 
 def _score(row: dict[str, Any]) -> dict[str, Any]:

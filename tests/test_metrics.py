@@ -59,7 +59,7 @@ def test_an_item_without_truth_or_without_falsehood_is_undefined(metric, truth):
     assert math.isnan(metric([-1.0, -2.0], truth))
 
 
-@pytest.mark.parametrize("scores", [[-1.0], [-1.0, math.nan], [-1.0, math.inf]])
+@pytest.mark.parametrize("scores", [[-1.0], [-1.0, math.nan], [-1.0, math.inf], [-math.inf] * 2])
 def test_bad_scores_are_refused(scores):
     with pytest.raises(InputError):
         mc1(scores, [True, False])

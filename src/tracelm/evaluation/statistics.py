@@ -1,0 +1,219 @@
+"""Whether a difference is more than chance: intervals, exact tests, a verdict in words (SPEC 10).
+
+Cells that share items or models are not independent: intervals and tests over cells say how stable
+a mean is over this grid, not how it would move on another.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from tracelm.evaluation.cells import Cell, mean
+
+Values = Float[np.ndarray, " values"]
+Finding = Literal["helps", "hurts", "unclear", "unlabelled"]
+
+LEVEL = 0.95
+ITEM_RESAMPLES = 10_000
+CELL_RESAMPLES = 200_000
+# A delta below zero by less than this is the rounding of a mean, not a regression.
+ROUNDING = 1e-12
+_CHUNK = 4_000_000  # draws held in memory at once
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval; nan at both ends where there is nothing to resample."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class GridStatistics:
+    """What the deltas of all cells say together.
+
+    Attributes:
+        cells: How many cells have a delta.
+        mean: Their unweighted mean.
+        interval: Bootstrap interval of the mean over cells.
+        sign_p: Exact one-sided sign test against `as likely down as up`.
+        negative: How many cells regress.
+    """
+
+    cells: int
+    mean: float
+    interval: Interval
+    sign_p: float
+    negative: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether correction helps in one cell, and how sure that is.
+
+    Attributes:
+        model: The model's name.
+        benchmark: The benchmark's name.
+        items: How many items count for MC1.
+        failed: How many items failed.
+        delta_mc1: Mean corrected minus base MC1, in [-1, 1].
+        interval_mc1: Its paired bootstrap interval over items.
+        delta_mc2: Mean corrected minus base MC2, in [-1, 1].
+        interval_mc2: Its paired bootstrap interval over items.
+        fixed: Answers that correction made right.
+        broken: Answers that correction made wrong.
+        p: McNemar's exact test, two-sided.
+        p_holm: p after Holm's correction over the cells judged together.
+        finding: `helps` or `hurts` where the interval excludes 0 and p < 0.05, else `unclear`;
+            `unlabelled` without items that count.
+    """
+
+    model: str
+    benchmark: str
+    items: int
+    failed: int
+    delta_mc1: float
+    interval_mc1: Interval
+    delta_mc2: float
+    interval_mc2: Interval
+    fixed: int
+    broken: int
+    p: float
+    p_holm: float
+    finding: Finding
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        if self.finding == "unlabelled":
+            return "No answered item has both a truthful and a false candidate: nothing to judge."
+        said = {
+            "helps": "correction helps",
+            "hurts": "correction hurts",
+            "unclear": "correction is not shown to help or to hurt",
+        }[self.finding]
+        low, high = 100 * self.interval_mc1.low, 100 * self.interval_mc1.high
+        text = (
+            f"On these {self.items} items {said}: MC1 {100 * self.delta_mc1:+.2f} points "
+            f"(95% interval {low:+.2f} to {high:+.2f}), {self.fixed} answers fixed and "
+            f"{self.broken} broken (McNemar p = {self.p:.3g}"
+        )
+        return text + (")." if self.p_holm == self.p else f", {self.p_holm:.3g} by Holm).")
+
+
+def bootstrap_mean(
+    values: Values, *, resamples: int = ITEM_RESAMPLES, seed: int = 0, level: float = LEVEL
+) -> Interval:
+    """Percentile interval of the mean by the nonparametric bootstrap.
+
+    Args:
+        values: One value an item or a cell; paired differences make it a paired bootstrap.
+        resamples: How many samples of the same size are drawn with replacement.
+        seed: Of the draws: the same seed gives the same interval.
+        level: Confidence, in (0, 1).
+    """
+    if not values.size:
+        return Interval(float("nan"), float("nan"))
+    rng = np.random.default_rng(seed)
+    rows = max(1, _CHUNK // values.size)
+    means = np.concatenate(
+        [
+            values[rng.integers(0, values.size, (min(rows, resamples - at), values.size))].mean(1)
+            for at in range(0, resamples, rows)
+        ]
+    )
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high))
+
+
+def mcnemar(fixed: int, broken: int) -> float:
+    """McNemar's exact test, two-sided: fixed against broken answers, p = 1/2 each.
+
+    With credits shared at ties, an answer is fixed where its MC1 rose and broken where it fell.
+    """
+    from scipy.stats import binomtest
+
+    return float(binomtest(fixed, fixed + broken).pvalue) if fixed + broken else 1.0
+
+
+def sign_test(deltas: Values) -> float:
+    """Exact one-sided sign test: chance of so many positive deltas if signs were coin flips.
+
+    Deltas of exactly 0 carry no sign and leave the test; nan where none is left.
+    """
+    from scipy.stats import binomtest
+
+    signs = deltas[np.abs(deltas) > ROUNDING] > 0
+    if not signs.size:
+        return float("nan")
+    return float(binomtest(int(signs.sum()), signs.size, alternative="greater").pvalue)
+
+
+def holm(p_values: Values) -> Values:
+    """Holm's step-down correction; nan stays nan and is not counted.
+
+    p~_(k) = max over j <= k of min(1, (m - j + 1) p_(j)), the p ascending.
+    """
+    adjusted = np.full_like(p_values, np.nan)
+    known = np.flatnonzero(~np.isnan(p_values))
+    order = known[np.argsort(p_values[known], kind="stable")]
+    factors = np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p_values[order]))
+    return adjusted
+
+
+def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES, seed: int = 0) -> GridStatistics:
+    """Mean, interval, sign test and regressions over the deltas of cells; nan cells leave."""
+    known = deltas[~np.isnan(deltas)]
+    return GridStatistics(
+        cells=known.size,
+        mean=mean(known),
+        interval=bootstrap_mean(known, resamples=resamples, seed=seed),
+        sign_p=sign_test(known),
+        negative=int((known < -ROUNDING).sum()),
+    )
+
+
+def verdicts(judged: Sequence[Cell], *, seed: int = 0) -> list[Verdict]:
+    """A verdict for every cell, with Holm's correction over those that have items to judge."""
+    gains = [cell.gains_mc1 for cell in judged]
+    counts = [(int((g > 0).sum()), int((g < 0).sum())) for g in gains]
+    p = np.array(
+        [mcnemar(*n) if g.size else float("nan") for g, n in zip(gains, counts, strict=True)]
+    )
+    rows = zip(judged, gains, counts, p.tolist(), holm(p).tolist(), strict=True)
+    return [_verdict(cell, g, *n, p=raw, p_holm=fair, seed=seed) for cell, g, n, raw, fair in rows]
+
+
+def _verdict(
+    cell: Cell, gains: Values, fixed: int, broken: int, *, p: float, p_holm: float, seed: int
+) -> Verdict:
+    interval = bootstrap_mean(gains, seed=seed)
+    return Verdict(
+        model=cell.model,
+        benchmark=cell.benchmark,
+        items=gains.size,
+        failed=cell.failed,
+        delta_mc1=mean(gains),
+        interval_mc1=interval,
+        delta_mc2=mean(cell.gains_mc2),
+        interval_mc2=bootstrap_mean(cell.gains_mc2, seed=seed),
+        fixed=fixed,
+        broken=broken,
+        p=p,
+        p_holm=p_holm,
+        finding=_finding(interval, p),
+    )
+
+
+def _finding(interval: Interval, p: float) -> Finding:
+    """Both must agree: a percentile interval alone is too sure of a handful of items."""
+    if np.isnan(p):
+        return "unlabelled"
+    if p < 1 - LEVEL and interval.low > 0:
+        return "helps"
+    return "hurts" if p < 1 - LEVEL and interval.high < 0 else "unclear"
