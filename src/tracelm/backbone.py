@@ -211,7 +211,7 @@ class ForestAttention:
     def __call__(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
     ) -> tuple[Tensor, None]:
-        """Attend: query, key and value are [1, heads, nodes, dim]; the result [1, nodes, heads, dim]."""
+        """Query, key and value are [1, heads, nodes, dim]; the result is [1, nodes, heads, dim]."""
         attend = _implementation(module, self.inner)
         outputs = []
         masks = self._masks_for(options.get("sliding_window"))
@@ -234,7 +234,7 @@ class ForestAttention:
 
 
 def tiles(forest: Forest, size: int = TILE) -> list[tuple[int, int]]:
-    """Cut the depth-first order into spans of at most `size` nodes, at branch points where it can."""
+    """Cut the depth-first order into spans of at most `size` nodes, best at branch points."""
     branch_points = np.flatnonzero(np.diff(forest.positions) != 1) + 1
     spans, start = [], 0
     while start < len(forest):
@@ -259,7 +259,7 @@ def _attend_packed(
     attention_mask: Tensor | None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls while a forest runs; it makes no mask for an attention by this name."""
+    """What transformers calls while a forest runs; it makes no mask for this name."""
     return _PACKED.get()(module, query, key, value, **options)
 
 
@@ -304,7 +304,7 @@ def shrunk_windows(backbone: Backbone, length: int) -> Iterator[bool]:
 
 
 def _forget_rope(trunk: nn.Module) -> None:
-    """Undo what a longer batch left in dynamic rope, so that no answer depends on the one before."""
+    """Undo what a longer batch left in dynamic rope: no answer depends on the one before."""
     for module in trunk.modules():
         if not hasattr(module, "max_seq_len_cached"):
             continue
@@ -315,7 +315,7 @@ def _forget_rope(trunk: nn.Module) -> None:
 
 
 def _rows_within(branches: Sequence[Branch], places: list[int], tokens: int) -> list[list[int]]:
-    """Cut places into right-padded batches of at most `tokens`, longest first, equal ones together."""
+    """Cut places into right-padded batches of at most `tokens`, longest first."""
     ordered = sorted(places, key=lambda i: (-len(branches[i].tokens), branches[i].fed))
     batches: list[list[int]] = []
     for i in ordered:

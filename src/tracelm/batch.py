@@ -1,4 +1,4 @@
-"""One group of items in hand: its states, and the trajectories that have been read from them so far."""
+"""One group of items in hand: its states, and the trajectories read from them so far."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,8 @@
 """The check at load: which road a model takes, and whether its readout is the model's own.
 
-A few short random texts run as the model itself would run them, then packed. Where the packed scores
-differ by more than the plain ones differ among themselves, the model takes the plain road; where the
-readout at depth L is not the model's own logits, it is refused. Never silently wrong (DESIGN 2).
+A few short random texts run as the model itself would run them, then packed. Where the packed
+scores differ by more than the plain ones differ among themselves, the model takes the plain road;
+where the readout at depth L is not the model's own logits, it is refused (DESIGN 2).
 """
 
 from dataclasses import dataclass

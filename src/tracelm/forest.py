@@ -78,7 +78,7 @@ class Forest:
     def mask(
         self, queries: Nodes, keys: Nodes, window: int | None = None
     ) -> Bool[np.ndarray, "q k"]:
-        """Which keys each query sees: itself and its ancestors, within `window` positions if given."""
+        """Which keys each query sees: itself and its ancestors, within `window` positions."""
         q, k = queries[:, None], keys[None, :]
         sees = (k <= q) & (q < self.ends[k])
         if window is not None:
@@ -113,7 +113,7 @@ def build(branches: Sequence[Branch]) -> Forest:
 
 
 def lay_out(branches: Sequence[Branch]) -> tuple[Int[np.ndarray, "sequences length"], Reads]:
-    """The plain road: whole sequences, each once, right-padded with 0; reads in the flattened batch."""
+    """The plain road: whole sequences, each once, right-padded; reads in the flattened batch."""
     distinct = {b.fed: 0 for b in branches}
     for row, fed in enumerate(distinct):
         distinct[fed] = row

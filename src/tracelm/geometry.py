@@ -1,6 +1,6 @@
-"""Geometry of a trajectory: centred window, effective dimension, margins, entropies, decisive layer.
+"""Geometry of a trajectory: centred window, effective dimension, margins, decisive layer.
 
-Everything here is numpy in float64: trajectories are small, and every gate is compared in float64.
+All in numpy and float64: trajectories are small, and every gate is compared in float64.
 """
 
 from collections.abc import Iterable

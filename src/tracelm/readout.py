@@ -1,7 +1,7 @@
-"""Readout: states at any depth -> log-probabilities of the predicted tokens, through the model's head.
+"""Readout: states at any depth -> log-probabilities of predicted tokens, by the model's own head.
 
-The logits come from the model's own code: a shell of the model whose trunk hands back the state that
-it was given runs the model's forward, so that soft-caps, scales and biases are the model's own.
+The logits come from the model's own code: a shell of the model, whose trunk hands back the state
+that it was given, runs the model's forward. Soft-caps, scales and biases are the model's own.
 """
 
 import copy
@@ -24,7 +24,7 @@ from tracelm.scorer import Scorer
 
 HeadDtype = Literal["float32", "model"]
 
-# Logits of one tile: small enough that a tile of all the scorer's depths stays in memory's fast part.
+# Logits of one tile: all the scorer's depths at once still fit a fast part of memory.
 TILE_LOGITS = 2**23
 
 

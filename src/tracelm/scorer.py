@@ -64,7 +64,7 @@ class Scorer:
             zbar.add_(logits[anchor], alpha=weight)
         omega = self.recurring(logits)
         log_z = {g: logits[g].logsumexp(dim=-1, keepdim=True) for g in self.features}
-        # Beyond a non-empty Omega alpha is one number, so the evidence is only worked out inside it.
+        # Beyond a non-empty Omega alpha is one number: the evidence is worked out inside alone.
         alone = omega.any(dim=-1) if self.theta.outside != "clip" else omega.new_zeros(len(omega))
         z_L, shift = logits[self.last], zbar - logits[self.last]
         mixed = torch.add(z_L, shift, alpha=self._alpha_outside())

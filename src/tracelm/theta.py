@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from tracelm.errors import ThetaError, UnsupportedModelError
 
-# A fraction of a depth is floating point: 0.2692 * 26 = 6.9992 is meant to be 7, 0.5 * 26 exactly 13.
+# Fractions of a depth are floating point: 0.2692 * 26 = 6.9992 is meant to be 7.
 _ROUNDING = 1e-6
 
 T = TypeVar("T")

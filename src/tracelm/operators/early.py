@@ -1,8 +1,8 @@
 """Earliest state: S[:, 0], the candidates read at the input of block 0.
 
 Applies in the scalar regime of a model with I(M) <= tau_I, where the base is not confident. With
-rotary positions S[:, 0] depends on no token of the prompt but its last: it scores the candidate's own
-wording and is no evidence about the question (Eq. 19, SPEC 6).
+rotary positions S[:, 0] depends on no token of the prompt but its last: it scores the candidate's
+own wording and is no evidence about the question (Eq. 19, SPEC 6).
 """
 
 from tracelm.decision import Gate
