@@ -196,9 +196,24 @@ def depths_of(fractions: Sequence[float], L: int) -> list[int]:
     return sorted({min(L, math.ceil(f * L - 1e-6)) for f in fractions})
 
 
+def cutoff(scorer: Any, V: int) -> int:
+    """k = min(V, max(50, ceil(0.005 V)))."""
+    return min(V, max(scorer.k_min, math.ceil(scorer.k_fraction * V - 1e-9)))
+
+
 def top_tokens(z: np.ndarray, k: int) -> set[int]:
     """The k largest entries; at the k-th place the lowest token id goes first."""
     return set(sorted(range(len(z)), key=lambda v: (-z[v], v))[:k])
+
+
+def quorum_gap(z: np.ndarray, scorer: Any) -> float:
+    """Least distance of the k-th logit from the next, at any anchor and row of [depths, rows, vocab]."""
+    L, V = len(z) - 1, z.shape[-1]
+    k = cutoff(scorer, V)
+    if k == V:
+        return math.inf
+    ordered = -np.sort(-z[depths_of(scorer.anchors, L)], axis=-1)
+    return float((ordered[..., k - 1] - ordered[..., k]).min())
 
 
 def features(p: Sequence[float]) -> tuple[float, float, float]:
@@ -246,7 +261,7 @@ def mixed_logits(z: np.ndarray, scorer: Any) -> np.ndarray:
     """z_T of one position from its logits at every depth, [depths, vocab] -> [vocab]."""
     L, V = len(z) - 1, z.shape[1]
     A, G = depths_of(scorer.anchors, L), depths_of(scorer.features, L)
-    k = min(V, max(scorer.k_min, math.ceil(scorer.k_fraction * V - 1e-9)))
+    k = cutoff(scorer, V)
     quorum = math.ceil(scorer.quorum * len(A) - 1e-9)
     tops = [top_tokens(z[depth], k) for depth in A]
     omega = {v for v in range(V) if sum(v in top for top in tops) >= quorum}
@@ -311,6 +326,8 @@ class Answer:
 
     Attributes:
         slack: Distance of every comparison that was made from its threshold, by name.
+        quorum_gap: Least distance between the k-th and the next logit at any anchor that was read:
+            where it is rounding noise, Omega and so t may be another.
     """
 
     regime: str
@@ -326,6 +343,7 @@ class Answer:
     decisive_layer: int | None = None
     gates: dict[str, tuple[Any, bool]] = field(default_factory=dict)
     slack: dict[str, float] = field(default_factory=dict)
+    quorum_gap: float = math.inf
 
     def near(self, band: float = 1e-4) -> bool:
         """Whether any comparison lies in the rounding band (SPEC 9)."""
@@ -416,12 +434,24 @@ def answer_item(
     I_M: float,
 ) -> Answer:
     """The whole method on one item that is already token ids: one candidate after another."""
-    S, t = [], []
-    for sequence, boundary in zip(sequences, boundaries, strict=True):
-        z, tokens = read_candidate(model, blocks, sequence, boundary)
-        S.append(candidate_scores(z, tokens))
-        t.append(trajectory_score(z, tokens, theta.scorer))
-    return decide(np.array(S), np.array(t), theta, I_M)
+    return answer_read(read_item(model, blocks, sequences, boundaries), theta, I_M)
+
+
+def read_item(
+    model: Any, blocks: str, sequences: Sequence[Sequence[int]], boundaries: Sequence[int]
+) -> list[tuple[np.ndarray, list[int]]]:
+    """Logits [depths, tokens, vocab] and tokens of each candidate: all that the model gives."""
+    pairs = zip(sequences, boundaries, strict=True)
+    return [read_candidate(model, blocks, sequence, boundary) for sequence, boundary in pairs]
+
+
+def answer_read(read: Sequence[tuple[np.ndarray, list[int]]], theta: Any, I_M: float) -> Answer:
+    """The method on what `read_item` gave."""
+    S = np.array([candidate_scores(z, tokens) for z, tokens in read])
+    t = np.array([trajectory_score(z, tokens, theta.scorer) for z, tokens in read])
+    answer = decide(S, t, theta, I_M)
+    answer.quorum_gap = min(quorum_gap(z, theta.scorer) for z, _ in read)
+    return answer
 
 
 # --- SPEC 2: text to tokens -------------------------------------------------------------------

@@ -1,0 +1,150 @@
+"""The slow reference against numbers worked out by hand, then the fast road against it."""
+
+import math
+
+import numpy as np
+import pytest
+import reference
+import torch
+from families import FAMILIES, build, tokenizer
+
+from tracelm.theta import ScorerTheta, Theta
+
+# --- the reference itself, by hand ---
+
+
+def test_effective_dimension_of_a_known_three_by_three():
+    # Centred columns (1,0,-1) and (1,-2,1) are orthogonal: eigenvalues 2 and 6, (2+6)^2 / (4+36).
+    S_mid = np.array([[1.0, 1, 5], [0, -2, 5], [-1, 1, 5]])
+    assert reference.effective_dimension(S_mid) == pytest.approx(1.6, rel=1e-12)
+
+
+# Two anchors, two features, one token in each top: Omega, evidence and z_T fit on a line.
+SMALL = {"anchors": (0.5, 1.0), "features": (0.5, 1.0), "k_min": 1, "quorum": 0.5}
+EARLY, LATE = np.array([0.1, 0.6, 0.3]), np.array([0.2, 0.2, 0.6])
+W = 1 / (1 + math.exp(0.5))  # weight of depth 1 of 2 beside exp(1)
+LOW = 0.5 + 0.5 / (1 + math.exp(2.5))  # alpha at h~ = 0
+HIGH = 0.5 + 0.5 / (1 + math.exp(-2.5))  # alpha at h~ = 1
+
+
+@pytest.mark.parametrize(("outside", "alpha"), [("floor", LOW), ("clip", HIGH), ("final", 0.0)])
+def test_scorer_on_a_vocabulary_of_three(outside, alpha):
+    # Omega = {1, 2}: 1 leads at depth 1, 2 at depth 2. h(1) = 0 (it fell), h(0) = h(2) = 0.8 log 2.
+    # log z_T(v) = log late + alpha W log(early / late).
+    z = np.log(np.stack([[1 / 3] * 3, EARLY, LATE]))
+    mixed = np.array(
+        [
+            0.2 * 0.5 ** (alpha * W),
+            0.2 * 3.0 ** (LOW * W),
+            0.6 * 0.5 ** (HIGH * W),
+        ]
+    )
+    expected = np.log(mixed / mixed.sum())
+    found = reference.mixed_logits(z, ScorerTheta(outside=outside, **SMALL))
+    assert reference.log_softmax(found) == pytest.approx(expected, rel=1e-12)
+
+
+def test_scorer_with_the_floor_on_the_last_depth():
+    z = np.log(np.stack([[1 / 3] * 3, EARLY, LATE]))
+    low, high = LOW - 0.5, HIGH - 0.5
+    mixed = [0.2 * 0.5 ** (low * W), 0.2 * 3.0 ** (low * W), 0.6 * 0.5 ** (high * W)]
+    found = reference.mixed_logits(z, ScorerTheta(floor="final", **SMALL))
+    assert reference.log_softmax(found) == pytest.approx(np.log(mixed / np.sum(mixed)), rel=1e-12)
+
+
+def test_scorer_takes_all_of_the_vocabulary_where_no_token_recurs():
+    # A quorum of both anchors: nothing leads twice, so h~ is over V and token 1 alone is at 0.
+    z = np.log(np.stack([[1 / 3] * 3, EARLY, LATE]))
+    mixed = [0.2 * 0.5 ** (HIGH * W), 0.2 * 3.0 ** (LOW * W), 0.6 * 0.5 ** (HIGH * W)]
+    for outside in ("floor", "clip", "final"):
+        scorer = ScorerTheta(**SMALL | {"quorum": 1.0}, outside=outside)
+        found = reference.log_softmax(reference.mixed_logits(z, scorer))
+        assert found == pytest.approx(np.log(mixed / np.sum(mixed)), rel=1e-12)
+
+
+def test_features_of_a_known_trace():
+    # p = 0, 1, 3, 2 over x = 0, 1/3, 2/3, 1: slope 2.4, jump 2, curv ((1) + (-3)) / 2 = -1.
+    slope, jump, curv = reference.features([0.0, 1.0, 3.0, 2.0])
+    assert (slope, jump, curv) == pytest.approx((2.4, 2.0, -1.0))
+    assert reference.evidence([0.0, 1.0, 3.0, 2.0], (0.3, 0.5, 0.2)) == pytest.approx(1.72)
+    assert reference.features([-1.0]) == (0, 0, 0)
+    assert reference.features([-3.0, -1.0]) == pytest.approx((2.0, 2.0, 0.0))
+
+
+def test_ties_at_the_last_place_of_the_top_go_to_the_lowest_token():
+    assert reference.top_tokens(np.array([1.0, 2.0, 1.0, 1.0]), 2) == {1, 0}
+
+
+def table(*columns: list[float]) -> np.ndarray:
+    """A trajectory from its depths."""
+    return np.array(columns).T
+
+
+def test_a_sharp_middle_overrides_an_undecided_end():
+    # L = 6, window 3..4. Depth 4 is sure of candidate 2, the end is nearly flat and says 0.
+    flat, sharp, end = [-2.0] * 3, [-9.0, -8.0, -1.0], [-1.0, -1.01, -1.02]
+    S = table(flat, flat, flat, [-3.0, -2.0, -2.5], sharp, flat, end)
+    answer = reference.decide(S, None, Theta(), 5.0)
+    assert (answer.regime, answer.operator) == ("candidate-space", "decisive")
+    assert (answer.decisive_layer, answer.base_index, answer.index) == (4, 0, 2)
+    log_ratio, holds = answer.gates["log_margin_ratio"]
+    assert holds and log_ratio == pytest.approx(math.log(7 / 0.01))
+    refused = reference.decide(S, None, Theta(tau_logr=10.0), 5.0)
+    assert (refused.regime, refused.operator, refused.index) == ("candidate-space", "base", 0)
+
+
+@pytest.mark.parametrize(
+    ("t", "operator", "mixing", "scores"),
+    [
+        ([-1.0, -4.0], "mix", 1.0, [-1.0, -4.0]),  # sharper and backs the base: t
+        ([-4.0, -9.0], "mix", -1.0, [0.0, 3.0]),  # sharper and pulls away: 2 b - t
+        ([-2.0, -9.0], "mix", -1.0, [-2.0, 3.0]),  # a shift of nothing counts as away
+        ([-1.0, -2.0], "base", 0.0, [-2.0, -3.0]),  # as sharp is not sharper
+    ],
+)
+def test_signed_mixing(t, operator, mixing, scores):
+    S = table(*[[-5.0, -5.0]] * 3, [-2.0, -3.0])
+    answer = reference.decide(S, np.array(t), Theta(), 1.5)
+    assert (answer.regime, answer.operator, answer.mixing) == ("scalar", operator, mixing)
+    assert answer.scores == pytest.approx(scores)
+    assert answer.index == int(scores[1] > scores[0])
+
+
+@pytest.mark.parametrize(("top", "operator", "index"), [(-1.5, "early", 1), (-1.0, "base", 0)])
+def test_the_earliest_state_answers_where_the_end_is_unsure(top, operator, index):
+    S = table([-7.0, -6.0], [-5.0, -5.0], [-5.0, -5.0], [top, -3.0])
+    answer = reference.decide(S, None, Theta(), 1.0)  # I(M) = tau_I is not above it
+    assert (answer.operator, answer.index) == (operator, index)
+
+
+def test_the_invariant_of_known_weights():
+    # Row norms: K (5, 15), V early (1, 3), V middle (2, 4), O (1, 2).
+    weights = {
+        "norm": np.array([2.0, -4.0]),
+        "layers.1.self_attn.k_proj": np.array([[3.0, 4.0], [9.0, 12.0]]),
+        "layers.1.self_attn.v_proj": np.array([[1.0, 0.0], [0.0, 3.0]]),
+        "layers.3.self_attn.v_proj": np.array([[2.0, 0.0], [0.0, 4.0]]),
+        "layers.3.self_attn.o_proj": np.array([[1.0, 0.0], [0.0, 2.0]]),
+    }
+    # phi_N 3, phi_O 1/3, phi_K 1/2, phi_V (1/2) / (1/3).
+    assert reference.invariant(weights, 6, Theta()) == pytest.approx(3 * (1 / 3) / (0.5 * 1.5))
+
+
+def test_depths_are_the_inputs_of_blocks_and_the_last_is_not_normed_twice():
+    model = build("llama").double()
+    fed = [1, 40, 7, 200, 33]
+    with torch.no_grad():
+        hidden = model(input_ids=torch.tensor([fed]), output_hidden_states=True).hidden_states
+        lens = [model.lm_head(model.model.norm(h))[0].numpy() for h in hidden[:-1]]
+        last = model.lm_head(hidden[-1])[0].numpy()  # transformers has normed it already
+    z = reference.depth_logits(model, FAMILIES["llama"].blocks, fed)
+    assert np.abs(z - np.stack([*lens, last])).max() < 1e-4
+    again = model.lm_head(model.model.norm(hidden[-1]))[0].detach().numpy()
+    assert np.abs(z[-1] - again).max() > 0.1
+
+
+@pytest.mark.parametrize("join", ["text", "ids"])
+def test_text_to_tokens_of_the_double(join):
+    ids, boundary = reference.tokenise(tokenizer(), "w5 w6 ", "w7", join=join)
+    assert (ids, boundary) == ([1, 5, 6, 7], 3)
+    assert reference.tokenise(tokenizer(), "", "w7 w8", join=join) == ([1, 7, 8], 1)
