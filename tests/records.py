@@ -5,15 +5,18 @@ and one candidate in four is confident: every operator and every gate is met, on
 question and one candidate of each cell carry text that must be escaped wherever it is shown.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from tracelm import geometry, router
-from tracelm.evaluation.metrics import mc1, mc2
+from tracelm.decision import plain
+from tracelm.evaluation.frame import to_frame
+from tracelm.evaluation.metrics import mc1, mc2, mc3
+from tracelm.evaluation.record import to_table
 from tracelm.theta import Theta
 
 WORDS = (
@@ -23,13 +26,12 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Shape:
-    """What an item of a benchmark looks like: how many candidates, and which metrics it counts."""
+    """What an item of a benchmark looks like: how many candidates, and its metric."""
 
     name: str
     candidates: int
     truths: int
-    mc1: bool = True
-    mc2: bool = True
+    kind: str | None = None
 
 
 def synthetic_cell(
@@ -56,7 +58,8 @@ def synthetic_cell(
     rows = []
     for place, shape in enumerate(_shapes(benchmark, items, rng)):
         row = _text(shape, place, rng) | {"model": model, "benchmark": benchmark}
-        rows.append(row | (_failure() if place < failed else _read(row, shape, depth, blind, rng)))
+        row |= {"kind": shape.kind, "place": place, "group": place // 8}
+        rows.append(row | (_failure() if place < failed else _read(row, depth, blind, rng)))
     for row in rows:
         if row["error"] is None:
             row |= _decide(row, invariant, theta)
@@ -90,8 +93,8 @@ def _shapes(benchmark: str, items: int, rng: np.random.Generator) -> list[Shape]
     shapes = []
     for k in range(items // 2):
         n, wide = int(rng.integers(2, 9)), int(rng.integers(3, 13))
-        shapes.append(Shape(f"{k}/mc1", n, 1, mc2=False))
-        shapes.append(Shape(f"{k}/mc2", wide, max(1, wide // 2), mc1=False))
+        shapes.append(Shape(f"{k}/mc1", n, 1, "mc1"))
+        shapes.append(Shape(f"{k}/mc2", wide, max(1, wide // 2), "mc2"))
     return shapes
 
 
@@ -120,9 +123,7 @@ def _failure() -> dict[str, Any]:
     return {"error": "700 prompt tokens do not fit the context of 512", "seconds": 0.0}
 
 
-def _read(
-    row: dict[str, Any], shape: Shape, depth: int, blind: bool, rng: np.random.Generator
-) -> dict[str, Any]:
+def _read(row: dict[str, Any], depth: int, blind: bool, rng: np.random.Generator) -> dict[str, Any]:
     truth = np.array(row["truthful"], dtype=float)[:, None]
     at = np.linspace(0, 1, depth + 1)
     level = rng.choice([-0.6, -3.0, -3.0, -3.0])
@@ -144,7 +145,6 @@ def _read(
         "truncated": 0,
         "boundary_moved": False,
         "error": None,
-        "counts": (shape.mc1, shape.mc2),
     }
 
 
@@ -161,7 +161,7 @@ def _decide(row: dict[str, Any], invariant: float, theta: Theta) -> dict[str, An
         "operator": correction.operator,
         "decisive_layer": correction.decisive_layer,
         "lambda": correction.mixing,
-        "gates": {name: gate.to_dict() for name, gate in correction.gates.items()},
+        "gates": json.dumps(plain({n: gate.to_dict() for n, gate in correction.gates.items()})),
         "scores": correction.scores.tolist(),
         "probabilities": geometry.softmax(correction.scores).tolist(),
         "base_scores": b.tolist(),
@@ -172,19 +172,16 @@ def _decide(row: dict[str, Any], invariant: float, theta: Theta) -> dict[str, An
 
 
 def _score(row: dict[str, Any]) -> dict[str, Any]:
-    with_mc1, with_mc2 = row.pop("counts")
-    truth = row["truthful"]
-    return {
-        "mc1_base": mc1(row["base_scores"], truth) if with_mc1 else None,
-        "mc1": mc1(row["scores"], truth) if with_mc1 else None,
-        "mc2_base": mc2(row["base_scores"], truth) if with_mc2 else None,
-        "mc2": mc2(row["scores"], truth) if with_mc2 else None,
-    }
+    values = {}
+    for name, metric in {"mc1": mc1, "mc2": mc2, "mc3": mc3}.items():
+        if row["kind"] in (None, "mc1" if name == "mc1" else "mc2"):
+            values[f"{name}_base"] = metric(row["base_scores"], row["truthful"])
+            values[name] = metric(row["scores"], row["truthful"])
+    return values
 
 
 def _as_read_from_disk(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Columns as pyarrow gives them to pandas: nested arrays, None and nan for null."""
-    gates = [row.pop("gates", None) for row in rows]
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = pa.table({c: [row.get(c) for row in rows] for c in columns})
-    return table.to_pandas().assign(gates=gates)
+    """The rows as `load_records` gives them."""
+    info = {"model": rows[0].pop("model"), "template": {"name": "synthetic"}}
+    rows = [{k: v for k, v in row.items() if k != "model"} for row in rows]
+    return to_frame(to_table(rows), info)
