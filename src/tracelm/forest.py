@@ -80,7 +80,7 @@ class Forest:
     ) -> Bool[np.ndarray, "q k"]:
         """Which keys each query sees: itself and its ancestors, within `window` positions."""
         q, k = queries[:, None], keys[None, :]
-        sees = (k <= q) & (q < self.ends[k])
+        sees: Bool[np.ndarray, "q k"] = (k <= q) & (q < self.ends[k])
         if window is not None:
             sees &= self.positions[q] - self.positions[k] < window
         return sees

@@ -29,7 +29,7 @@ class Trajectory:
     @property
     def depth(self) -> int:
         """L, the number of blocks."""
-        return self.scores.shape[1] - 1
+        return int(self.scores.shape[1]) - 1
 
     @property
     def base(self) -> Scores:
@@ -43,7 +43,8 @@ class Trajectory:
 
 def softmax(scores: Scores) -> Scores:
     """Candidate-restricted probabilities: exp(u_i) / sum_j exp(u_j)."""
-    return np.exp(log_softmax(scores[:, None])[:, 0])
+    probabilities: Scores = np.exp(log_softmax(scores[:, None])[:, 0])
+    return probabilities
 
 
 def log_softmax(trajectory: Columns) -> Columns:
@@ -78,7 +79,8 @@ def margins(trajectory: Columns) -> PerDepth:
     if len(trajectory) == 1:
         return np.full(trajectory.shape[1], np.inf)
     top = np.partition(trajectory, -2, axis=0)
-    return top[-1] - top[-2]
+    difference: PerDepth = top[-1] - top[-2]
+    return difference
 
 
 def margin(scores: Scores) -> float:
@@ -90,7 +92,9 @@ def entropies(trajectory: Columns) -> PerDepth:
     """H_l, Eq. 6: entropy of pi_l in nats, with 0 log 0 = 0."""
     log_pi = log_softmax(trajectory)
     pi = np.exp(log_pi)
-    return -np.where(pi > 0, pi * np.where(pi > 0, log_pi, 0.0), 0.0).sum(axis=0)
+    terms: Columns = pi * np.where(pi > 0, log_pi, 0.0)
+    entropy: PerDepth = -terms.sum(axis=0)
+    return entropy
 
 
 def decisiveness(trajectory: Columns, eps_H: float) -> PerDepth:

@@ -140,7 +140,10 @@ def _parse(line: str, number: int, separator: str) -> Item | ItemError:
     try:
         return Item.from_dict(value, id=place, separator=separator)
     except ItemError as error:
-        named = error if error.item == place else ItemError(str(error), place)
+        if error.item == place:
+            return error
+        named = ItemError(str(error), place)
+        named.item = error.item  # the line is for people, the id for whoever reads the output
         return named
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import (
@@ -100,7 +100,7 @@ def _dtype(name: str, config: Any, device: torch.device) -> torch.dtype:
         kind = getattr(torch, name, None)
         if kind not in (torch.float32, torch.bfloat16, torch.float16):
             raise ModelError(f"unknown dtype {name}: expected auto, float32, bfloat16 or float16")
-        return kind
+        return cast(torch.dtype, kind)
     stored = getattr(config.get_text_config(decoder=True), "dtype", None) or torch.float32
     kind = getattr(torch, stored) if isinstance(stored, str) else stored
     # The CPU multiplies float16 slowly and rounds more than it needs to.

@@ -49,7 +49,9 @@ class Readout:
         self.vocabulary = int(head.weight.shape[0])
         if head_dtype == "float32" and head.weight.dtype in (torch.float16, torch.bfloat16):
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
-            self._shell = _replaced(self._shell, name, _Float32Head(head))
+            self._shell = _replaced(
+                self._shell, name, _Float32Head(head.weight, getattr(head, "bias", None))
+            )
 
     @torch.inference_mode()
     def logits(self, hidden: Float[Tensor, "rows width"]) -> Float[Tensor, "rows vocab"]:
@@ -163,22 +165,19 @@ class _Output(tuple[Tensor]):
 class _Float32Head(nn.Module):
     """A half-precision head whose logits accumulate and come out in float32 (SPEC 2)."""
 
-    def __init__(self, head: nn.Module) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.head = head
-        on_cpu = head.weight.device.type != "cuda"
-        # torch.mm has no out_dtype on the CPU: the weights are widened once and kept.
-        self.weight = head.weight.detach().float() if on_cpu else None
-        self.bias = getattr(head, "bias", None)
+        # torch.mm has no out_dtype on the CPU: there the weights are widened once and kept.
+        self.weight = weight.detach() if weight.is_cuda else weight.detach().float()
+        self.bias = None if bias is None else bias.detach().float()
 
     def forward(self, hidden: Tensor) -> Tensor:
-        if self.weight is not None:
-            logits = F.linear(hidden.float(), self.weight)
-        else:
-            weight = self.head.weight.T
-            flat = torch.mm(hidden.flatten(0, 1), weight, out_dtype=torch.float32)
-            logits = flat.unflatten(0, hidden.shape[:2])
-        return logits if self.bias is None else logits + self.bias.float()
+        if not self.weight.is_cuda:
+            return F.linear(hidden.float(), self.weight, self.bias)
+        rows = hidden.flatten(0, 1)
+        logits = torch.mm(rows, self.weight.T, out_dtype=torch.float32)
+        logits = logits.reshape(*hidden.shape[:2], -1)
+        return logits if self.bias is None else logits + self.bias
 
 
 def _shell(model: PreTrainedModel, trunk: nn.Module, instead: nn.Module) -> nn.Module:

@@ -87,8 +87,10 @@ class Scorer:
 
     def recurring(self, logits: dict[int, Logits]) -> Bool[Tensor, "rows vocab"]:
         """Omega: the tokens in the top k at a quorum of the anchors, Eq. 10."""
-        votes = sum(top_k(logits[a], self.k).to(torch.uint8) for a in self.anchors)
-        return votes >= self.quorum  # type: ignore[no-any-return]
+        votes = torch.zeros_like(logits[self.last], dtype=torch.uint8)
+        for anchor in self.anchors:
+            votes += top_k(logits[anchor], self.k)
+        return votes >= self.quorum
 
     def evidence(self, p: Float[Tensor, "features rows tokens"]) -> Float[Tensor, "rows tokens"]:
         """h = a_s [slope]+ + a_j [jump]+ + a_c [curv]+ of traces over G, Eq. 11."""

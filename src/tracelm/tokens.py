@@ -25,8 +25,11 @@ class Tokenizer(Protocol):
 
     bos_token_id: int | None
     eos_token_id: int | None
-    all_special_ids: list[int]
     chat_template: Any
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """Ids of the special tokens."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Tokenise a list of texts."""

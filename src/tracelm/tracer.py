@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from tracelm.router import Verdict, next_step
 from tracelm.scorer import Scorer
 from tracelm.theta import Theta
 from tracelm.tokens import Chat, Encoded, Overflow, Tokenizer, encode
+
+if TYPE_CHECKING:
+    from tracelm import demo
 
 Read = Literal["decide", "all", "base"]
 
@@ -74,10 +77,10 @@ class Tracer:
         self.theta.window(self.backbone.depth)  # a model that is too shallow is refused here
         self.readout = Readout(model, self.backbone.parts, head_dtype)
         self.checked = check(self.backbone, self.readout)
-        self.factors = invariant if isinstance(invariant, Factors) else None
         if invariant is None:
-            self.factors = model_invariant(model, theta=self.theta)
-        self.invariant = float(invariant) if self.factors is None else self.factors.value
+            invariant = model_invariant(model, theta=self.theta)
+        self.factors = invariant if isinstance(invariant, Factors) else None
+        self.invariant = invariant.value if isinstance(invariant, Factors) else float(invariant)
         self.scorer = Scorer(self.theta, self.backbone.depth, self.readout.vocabulary)
         self.batch_tokens = batch_tokens or _batch_tokens(self.backbone)
         self.head_dtype = head_dtype
@@ -133,7 +136,7 @@ class Tracer:
         )
 
     @classmethod
-    def demo(cls, name: str = "organism", **options: Any) -> "Tracer":
+    def demo(cls, name: "demo.Name" = "organism", **options: Any) -> "Tracer":
         """A tracer for an embedded model: `organism` or `control`.
 
         Args:
@@ -316,11 +319,10 @@ def _decision(
 def _batch_tokens(backbone: Backbone) -> int:
     """Distinct tokens of one batch: what its states and activations take, within `BATCH_BYTES`."""
     config = backbone.config
-    activations = 4 * config.hidden_size + 3 * getattr(
-        config, "intermediate_size", 4 * config.hidden_size
-    )
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    activations = 4 * config.hidden_size + 3 * inner
     width = (backbone.depth + 1) * config.hidden_size + activations
     memory = BATCH_BYTES
     if backbone.device.type == "cuda":
         memory = max(memory, torch.cuda.mem_get_info(backbone.device)[0] // 4)
-    return max(512, min(16384, memory // (width * backbone.model.dtype.itemsize)))
+    return int(max(512, min(16384, memory // (width * backbone.model.dtype.itemsize))))
