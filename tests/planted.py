@@ -1,0 +1,344 @@
+"""Checkpoints whose row norms are planted, one per attention layout, written row by row.
+
+A planted row of norm 5k holds 3k and 4k: whole numbers, exact in every dtype, with a norm that is
+exact too. Every projection of every block has norms of its own, so that reading a wrong block, a
+wrong projection or a wrong row gives another number.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+DEPTH, HEADS, KV, SIZE, WIDTH = 5, 4, 2, 2, 8
+EARLY, MIDDLE = 1, 2  # floor(0.2 * 5), floor(0.5 * 5)
+RANK, ROPE, NOPE, VALUE = 6, 2, 3, 2
+NORM = [1.5, -0.25, 2.0, 0.75, 1.0, -3.0, 0.5, 1.0]  # mean |w| = 1.25, mean |1 + w| = 1.9375
+
+Rows = list[list[float]]
+
+
+def factors_of(role: str, block: int, count: int) -> list[int]:
+    """k of every row of a projection: 1 to 5, uneven, of the block's and the role's own."""
+    start = "qkvo".index(role) + 3 * block
+    return [1 + (i * i * (block + 2) + start * (i % 3 + 1)) % 5 for i in range(count)]
+
+
+def rows_of(role: str, block: int, count: int, columns: int = WIDTH) -> Rows:
+    rows = []
+    for i, k in enumerate(factors_of(role, block, count)):
+        row = [0.0] * columns
+        row[i % columns], row[(i + 1) % columns] = 3.0 * k, 4.0 * k
+        rows.append(row)
+    return rows
+
+
+def planted_rcv(role: str, block: int, count: int) -> float:
+    norms = [5 * k for k in factors_of(role, block, count)]
+    return pstdev(norms) / fmean(norms)
+
+
+def planted_invariant(
+    k_rows: int, v_rows: int, early: int = EARLY, middle: int = MIDDLE, phi_N: float = 1.25
+) -> float:
+    phi_K = planted_rcv("k", early, k_rows)
+    phi_V = planted_rcv("v", early, v_rows) / planted_rcv("v", middle, v_rows)
+    return phi_N * planted_rcv("o", middle, WIDTH) / (phi_K * phi_V)
+
+
+def transposed(rows: Rows) -> Rows:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def heads_of(rows: Rows, size: int = SIZE) -> list[Rows]:
+    return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One family's way of keeping its attention.
+
+    Attributes:
+        config: The config.json.
+        place: (q, k, v, o) of a block to the tensors' names within it.
+        blocks: What stands before a block's number.
+        norm: Name of the final norm's tensor.
+        kv_heads: Number of key-value heads.
+        k_rows: Rows of W_K.
+        v_rows: Rows of W_V.
+        decoys: More tensors, of stacks that are not to be read.
+    """
+
+    config: dict[str, Any]
+    place: Callable[[int], dict[str, Rows]]
+    blocks: str = "model.layers."
+    norm: str = "model.norm.weight"
+    k_rows: int = KV * SIZE
+    v_rows: int = KV * SIZE
+    decoys: dict[str, Rows] = field(default_factory=dict)
+
+    def tensors(self, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+        named = {
+            f"{self.blocks}{block}.{name}": rows
+            for block in range(DEPTH)
+            for name, rows in self.place(block).items()
+        }
+        tensors = {n: torch.tensor(r, dtype=dtype) for n, r in (named | self.decoys).items()}
+        return tensors | {self.norm: torch.tensor(NORM, dtype=dtype)}
+
+    @property
+    def invariant(self) -> float:
+        return planted_invariant(self.k_rows, self.v_rows)
+
+
+def write(
+    folder: Path, config: dict[str, Any], tensors: dict[str, torch.Tensor], shards: int = 1
+) -> Path:
+    """A checkpoint folder; tensors are dealt to the shards in turn."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    if shards == 1:
+        save_file(tensors, folder / "model.safetensors")
+        return folder
+    names = sorted(tensors)
+    files = {
+        n: f"model-{i % shards + 1:05d}-of-{shards:05d}.safetensors" for i, n in enumerate(names)
+    }
+    for file in sorted(set(files.values())):
+        save_file({n: tensors[n] for n in names if files[n] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    return folder
+
+
+def _qkvo(block: int, kv_heads: int) -> tuple[Rows, Rows, Rows, Rows]:
+    k, v = (rows_of(role, block, kv_heads * SIZE) for role in "kv")
+    return rows_of("q", block, HEADS * SIZE), k, v, rows_of("o", block, WIDTH)
+
+
+def separate(prefix: str, output: str, kv_heads: int = KV) -> Callable[[int], dict[str, Rows]]:
+    def place(block: int) -> dict[str, Rows]:
+        q, k, v, o = _qkvo(block, kv_heads)
+        named = {"q_proj": q, "k_proj": k, "v_proj": v, output: o}
+        return {f"{prefix}.{name}.weight": rows for name, rows in named.items()}
+
+    return place
+
+
+def rowwise(qkv: str, output: str, kv_heads: int) -> Callable[[int], dict[str, Rows]]:
+    def place(block: int) -> dict[str, Rows]:
+        q, k, v, o = _qkvo(block, kv_heads)
+        return {f"{qkv}.weight": q + k + v, f"{output}.weight": o}
+
+    return place
+
+
+def grouped(qkv: str, output: str, kv_heads: int) -> Callable[[int], dict[str, Rows]]:
+    """Of every key-value head: the queries that use it, its key, its value."""
+
+    def place(block: int) -> dict[str, Rows]:
+        q, k, v, o = _qkvo(block, kv_heads)
+        share = HEADS // kv_heads
+        fused: Rows = []
+        for group, (key, value) in enumerate(zip(heads_of(k), heads_of(v), strict=True)):
+            for query in heads_of(q)[group * share : (group + 1) * share]:
+                fused += query
+            fused += key + value
+        return {f"{qkv}.weight": fused, f"{output}.weight": o}
+
+    return place
+
+
+def _gpt2(block: int) -> dict[str, Rows]:
+    q, k, v, o = _qkvo(block, HEADS)
+    return {"attn.c_attn.weight": transposed(q + k + v), "attn.c_proj.weight": transposed(o)}
+
+
+def _codegen(block: int) -> dict[str, Rows]:
+    q, k, v, o = _qkvo(block, HEADS)
+    fused: Rows = []
+    for part in range(4):
+        for rows in (q, v, k):
+            fused += rows[part * WIDTH // 4 : (part + 1) * WIDTH // 4]
+    return {"attn.qkv_proj.weight": fused, "attn.out_proj.weight": o}
+
+
+def _latent(block: int) -> dict[str, Rows]:
+    values = heads_of(rows_of("v", block, HEADS * VALUE, RANK), VALUE)
+    keys = heads_of(rows_of("q", block, HEADS * NOPE, RANK), NOPE)
+    up: Rows = []
+    for key, value in zip(keys, values, strict=True):
+        up += key + value
+    latent, rope = rows_of("k", block, RANK), [[100.0] * WIDTH] * ROPE
+    return {
+        "self_attn.kv_a_proj_with_mqa.weight": latent + rope,
+        "self_attn.kv_b_proj.weight": up,
+        "self_attn.o_proj.weight": rows_of("o", block, WIDTH),
+    }
+
+
+_PLAIN = {
+    "num_hidden_layers": DEPTH,
+    "hidden_size": WIDTH,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV,
+}
+_MHA = {"num_hidden_layers": DEPTH, "hidden_size": WIDTH, "num_attention_heads": HEADS}
+_GPT = {"n_layer": DEPTH, "n_embd": WIDTH, "n_head": HEADS}
+_ALL_HEADS = {"k_rows": HEADS * SIZE, "v_rows": HEADS * SIZE}
+_VISION = {
+    f"vision_tower.vision_model.encoder.layers.{block}.self_attn.{name}.weight": [[1.0, 2.0]] * 3
+    for block in range(DEPTH)
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj")
+}
+_FALCON = ("self_attention.query_key_value", "self_attention.dense")
+_NEOX = ("attention.query_key_value", "attention.dense")
+_AT_H = {"blocks": "transformer.h.", "norm": "transformer.ln_f.weight"}
+
+LAYOUTS: dict[str, Layout] = {
+    "llama": Layout(_PLAIN | {"model_type": "llama"}, separate("self_attn", "o_proj")),
+    "phi": Layout(
+        _PLAIN | {"model_type": "phi"},
+        separate("self_attn", "dense"),
+        norm="model.final_layernorm.weight",
+    ),
+    "opt": Layout(
+        _MHA | {"model_type": "opt"},
+        separate("self_attn", "out_proj", HEADS),
+        blocks="model.decoder.layers.",
+        norm="model.decoder.final_layer_norm.weight",
+        **_ALL_HEADS,
+    ),
+    "gpt_neo": Layout(
+        {"model_type": "gpt_neo", "num_layers": DEPTH, "hidden_size": WIDTH, "num_heads": HEADS},
+        separate("attn.attention", "out_proj", HEADS),
+        **_AT_H,
+        **_ALL_HEADS,
+    ),
+    "wrapper-inside": Layout(
+        {"model_type": "gemma3", "text_config": _PLAIN | {"model_type": "gemma3_text"}},
+        separate("self_attn", "o_proj"),
+        blocks="language_model.model.layers.",
+        norm="language_model.model.norm.weight",
+        decoys=_VISION,
+    ),
+    "wrapper-outside": Layout(
+        {"model_type": "mistral3", "text_config": _PLAIN | {"model_type": "ministral3"}},
+        separate("self_attn", "o_proj"),
+        blocks="model.language_model.layers.",
+        norm="model.language_model.norm.weight",
+        decoys=_VISION,
+    ),
+    "wrapper-silent": Layout(  # LLaVA 1.5's text_config leaves what it has in common unsaid
+        {"model_type": "llava", "text_config": {"model_type": "llama"}},
+        separate("self_attn", "o_proj"),
+        blocks="language_model.model.layers.",
+        norm="language_model.model.norm.weight",
+        decoys=_VISION,
+    ),
+    "phi3": Layout(
+        _PLAIN | {"model_type": "phi3"}, rowwise("self_attn.qkv_proj", "self_attn.o_proj", KV)
+    ),
+    "gpt2": Layout(_GPT | {"model_type": "gpt2"}, _gpt2, **_AT_H, **_ALL_HEADS),
+    "gpt2-bare": Layout(
+        _GPT | {"model_type": "gpt2"}, _gpt2, blocks="h.", norm="ln_f.weight", **_ALL_HEADS
+    ),
+    "gpt_neox": Layout(
+        _MHA | {"model_type": "gpt_neox"},
+        grouped(*_NEOX, HEADS),
+        blocks="gpt_neox.layers.",
+        norm="gpt_neox.final_layer_norm.weight",
+        **_ALL_HEADS,
+    ),
+    "bloom": Layout(
+        {"model_type": "bloom", "n_layer": DEPTH, "hidden_size": WIDTH, "n_head": HEADS},
+        grouped(*_FALCON, HEADS),
+        **_AT_H,
+        **_ALL_HEADS,
+        decoys={"transformer.word_embeddings_layernorm.weight": [9.0] * WIDTH},
+    ),
+    "falcon-7b": Layout(
+        _MHA | {"model_type": "falcon", "multi_query": True},
+        rowwise(*_FALCON, 1),
+        **_AT_H,
+        k_rows=SIZE,
+        v_rows=SIZE,
+    ),
+    "falcon-40b": Layout(
+        _MHA | {"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": KV},
+        grouped(*_FALCON, KV),
+        **_AT_H,
+    ),
+    "falcon-rw": Layout(
+        _MHA | {"model_type": "falcon", "multi_query": False},
+        grouped(*_FALCON, HEADS),
+        **_AT_H,
+        **_ALL_HEADS,
+    ),
+    "chatglm": Layout(
+        {
+            "model_type": "chatglm",
+            "num_layers": DEPTH,
+            "hidden_size": WIDTH,
+            "num_attention_heads": HEADS,
+            "kv_channels": SIZE,
+            "multi_query_attention": True,
+            "multi_query_group_num": KV,
+        },
+        rowwise(*_FALCON, KV),
+        blocks="transformer.encoder.layers.",
+        norm="transformer.encoder.final_layernorm.weight",
+    ),
+    "mpt": Layout(
+        {"model_type": "mpt", "n_layers": DEPTH, "d_model": WIDTH, "n_heads": HEADS},
+        rowwise("attn.Wqkv", "attn.out_proj", HEADS),
+        blocks="transformer.blocks.",
+        norm="transformer.norm_f.weight",
+        **_ALL_HEADS,
+    ),
+    "dbrx": Layout(
+        {
+            "model_type": "dbrx",
+            "n_layers": DEPTH,
+            "d_model": WIDTH,
+            "n_heads": HEADS,
+            "attn_config": {"kv_n_heads": KV},
+        },
+        rowwise("norm_attn_norm.attn.Wqkv", "norm_attn_norm.attn.out_proj", KV),
+        blocks="transformer.blocks.",
+        norm="transformer.norm_f.weight",
+    ),
+    "gpt_bigcode": Layout(
+        _GPT | {"model_type": "gpt_bigcode", "multi_query": True},
+        rowwise("attn.c_attn", "attn.c_proj", 1),
+        **_AT_H,
+        k_rows=SIZE,
+        v_rows=SIZE,
+    ),
+    "codegen": Layout(_GPT | {"model_type": "codegen"}, _codegen, **_AT_H, **_ALL_HEADS),
+    "persimmon": Layout(
+        _MHA | {"model_type": "persimmon"},
+        grouped("self_attn.query_key_value", "self_attn.dense", HEADS),
+        norm="model.final_layernorm.weight",
+        **_ALL_HEADS,
+    ),
+    "deepseek_v3": Layout(
+        _MHA
+        | {
+            "model_type": "deepseek_v3",
+            "kv_lora_rank": RANK,
+            "qk_rope_head_dim": ROPE,
+            "qk_nope_head_dim": NOPE,
+            "v_head_dim": VALUE,
+        },
+        _latent,
+        k_rows=RANK,
+        v_rows=HEADS * VALUE,
+        # The multi-token-prediction block that the hub's files carry after the last one.
+        decoys={f"model.layers.{DEPTH}.self_attn.o_proj.weight": [[1.0, 2.0]]},
+    ),
+}
