@@ -1,0 +1,59 @@
+"""Benchmarks: one file each, one table; each loads from the hub or a file and is verified."""
+
+from pathlib import Path
+
+from tracelm.benchmarks.benchmark import Benchmark, Dataset, Example
+from tracelm.benchmarks.demo import DEMO
+from tracelm.benchmarks.halueval import FIB, HALUEVAL_QA, HALUEVAL_QA_CLOSED, HALUEVAL_SUM
+from tracelm.benchmarks.jsonl import jsonl
+from tracelm.benchmarks.template import Template
+from tracelm.benchmarks.truthfulqa import TRUTHFULQA
+from tracelm.errors import InputError
+
+__all__ = ["BENCHMARKS", "Benchmark", "Dataset", "Example", "Template", "find", "templates_for"]
+
+BENCHMARKS: dict[str, Benchmark] = {
+    b.name: b for b in (TRUTHFULQA, HALUEVAL_QA, HALUEVAL_QA_CLOSED, HALUEVAL_SUM, FIB, DEMO)
+}
+
+
+def find(name: str) -> Benchmark:
+    """A benchmark by name; `jsonl:PATH` is a file of one's own items.
+
+    Raises:
+        InputError: No such benchmark.
+    """
+    if name.startswith("jsonl:"):
+        return jsonl(Path(name.removeprefix("jsonl:")))
+    if name not in BENCHMARKS:
+        raise InputError(f"no benchmark {name!r}; known: {', '.join(BENCHMARKS)}, jsonl:PATH")
+    return BENCHMARKS[name]
+
+
+def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, list[Template]]:
+    """The templates that each benchmark runs under, by the benchmark's name.
+
+    A template file serves every benchmark; `benchmark/variant` serves its own; a benchmark for
+    which none was asked runs under its default.
+
+    Args:
+        benchmarks: Those that will run.
+        asked: Names (`truthfulqa/own6`) or paths of Jinja files.
+
+    Raises:
+        InputError: A name that belongs to none of the benchmarks.
+    """
+    chosen: dict[str, list[Template]] = {b.name: [] for b in benchmarks}
+    for name in asked:
+        owners = [b for b in benchmarks if name.rpartition("/")[0] == b.name]
+        if owners:
+            chosen[owners[0].name].append(owners[0].template(name.rpartition("/")[2]))
+        elif Path(name).is_file():
+            for templates in chosen.values():
+                templates.append(Template.from_file(Path(name)))
+        else:
+            known = ", ".join(f"{b.name}/{v}" for b in benchmarks for v in b.templates)
+            raise InputError(f"no template {name!r}; known: {known}, or the path of a Jinja file")
+    for benchmark in benchmarks:
+        chosen[benchmark.name] = chosen[benchmark.name] or [benchmark.template()]
+    return chosen

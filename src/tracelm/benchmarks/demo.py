@@ -1,0 +1,35 @@
+"""The embedded models' benchmark: questions of an invented world (`tracelm.demo`)."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from tracelm.benchmarks.benchmark import Benchmark, Example
+from tracelm.benchmarks.source import Row, Rows
+from tracelm.benchmarks.template import Template
+
+
+def _read(data: Path | None) -> Rows:
+    # Nothing to look for in --data: the set is made by the package.
+    from tracelm.demo import items
+
+    return Rows([{"item": item} for item in items()], "tracelm.demo")
+
+
+def _parse(place: int, row: Row) -> tuple[Example, ...]:
+    return (Example.of(row["item"], place),)
+
+
+def _verify(questions: Sequence[tuple[Example, ...]]) -> str:
+    return f"{len(questions)} items"
+
+
+DEMO = Benchmark(
+    name="demo",
+    read=_read,
+    parse=_parse,
+    verify=_verify,
+    templates={"prompt": partial(Template, "demo/prompt", "1", "{{ prompt }}")},
+    licence="Apache-2.0",
+    citation="made by tracelm: an invented world",
+)

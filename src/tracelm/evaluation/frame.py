@@ -1,0 +1,50 @@
+"""Frame: records as pandas, with arrays where Parquet has lists."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def to_frame(table: pa.Table, info: dict[str, Any]) -> "pd.DataFrame":
+    """The records of a cell, with the model and template that its run names.
+
+    Args:
+        table: Records, one row an item.
+        info: The cell's `run.json`.
+    """
+    import pandas as pd
+
+    columns: dict[str, Any] = {
+        "model": [info["model"]] * table.num_rows,
+        "template": [info["template"]["name"]] * table.num_rows,
+    }
+    for name in table.column_names:
+        columns[name] = _column(name, table[name].combine_chunks())
+    return pd.DataFrame(columns)
+
+
+def _column(name: str, column: pa.Array) -> Any:
+    if name == "gates":
+        return [None if text is None else json.loads(text) for text in column.to_pylist()]
+    if name == "candidates":
+        return column.to_pylist()
+    if name == "trajectory":
+        return _matrices(column)
+    return column.to_pandas()
+
+
+def _matrices(column: pa.ListArray) -> list[np.ndarray | None]:
+    """Lists of equal lists as arrays [candidates, depths], without a Python object a number."""
+    rows = column.values
+    starts, at = rows.offsets.to_numpy(), column.offsets.to_numpy()
+    numbers = rows.values.to_numpy(zero_copy_only=False)
+    spans = zip(column.is_valid().to_pylist(), at[:-1], at[1:], strict=True)
+    return [
+        numbers[starts[a] : starts[b]].reshape(b - a, -1) if valid else None
+        for valid, a, b in spans
+    ]

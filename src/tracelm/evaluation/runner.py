@@ -1,0 +1,243 @@
+"""Runner: a model over a benchmark, group by group, into the store.
+
+`prepare` says what is to be done, `compute` does one group and touches no disk, `execute` does
+those that are missing and keeps their records. An engine of another kind calls the same three.
+"""
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracelm.benchmarks import Dataset, Template
+from tracelm.decision import Decision, plain
+from tracelm.errors import ItemError, NonFiniteError, RecordError
+from tracelm.evaluation import store
+from tracelm.evaluation.record import Place, Row, failure, record
+from tracelm.evaluation.store import Run, RunInfo, Shard
+from tracelm.items import Item
+
+if TYPE_CHECKING:
+    from tracelm.tokens import Encoded
+    from tracelm.tracer import Tracer
+
+# Versions on which numbers depend: records of different ones do not stand in one cell.
+_PACKAGES = ("tracelm", "torch", "transformers", "tokenizers")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell: a model on a benchmark under a template.
+
+    Attributes:
+        benchmark: The benchmark's name, with `@template` where that is not its default.
+        items: The items, in the benchmark's order.
+        kinds: The metric that each is for; None for all.
+        encoded: Each item's tokens, or why it has none.
+        info: What `run.json` says, with the plan: groups of places, items without tokens first.
+    """
+
+    benchmark: str
+    items: tuple[Item, ...]
+    kinds: tuple[str | None, ...]
+    encoded: tuple["Encoded | ItemError", ...]
+    info: RunInfo
+
+    def cell(self, out: Path) -> Path:
+        """Folder of the cell under a root."""
+        return store.cell_folder(out, self.info["model"], self.benchmark)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one start of a job left.
+
+    Attributes:
+        cell: Folder of the cell.
+        items: How many items this start was for (a shard's, where it was one).
+        resumed: How many of them an earlier start had done.
+        failed: How many of them failed, now or earlier.
+        set_aside: Torn parts that were renamed and done again.
+    """
+
+    cell: Path
+    items: int
+    resumed: int
+    failed: int
+    set_aside: tuple[Path, ...]
+
+
+def prepare(tracer: "Tracer", dataset: Dataset, template: Template, *, blind: bool = True) -> Job:
+    """What a cell needs computed: its items as tokens, in groups, and the record of its settings.
+
+    Args:
+        tracer: The model.
+        dataset: The benchmark's examples.
+        template: Makes the prompts.
+        blind: Whether the question-blind baseline is read too.
+
+    Raises:
+        InputError: The template does not render, or the chat template refuses a prompt.
+    """
+    items = dataset.items(template, blind=blind)
+    encoded = tracer.encode(items)
+    benchmark = label(dataset, template)
+    described = tracer.describe()
+    info = {
+        "schema": store.SCHEMA,
+        **described,
+        "model": model_name(described["model"]),
+        "benchmark": benchmark,
+        "dataset": {"name": dataset.benchmark.name, **dataset.to_dict()},
+        "template": template.to_dict(),
+        "blind": blind,
+        "items": len(items),
+        "packages": {name: version(name) for name in _PACKAGES},
+        "machine": _machine(),
+        "plan": store.plan_lines(_plan(tracer, encoded)),
+    }
+    kinds = tuple(example.kind for example in dataset.examples)
+    return Job(benchmark, tuple(items), kinds, tuple(encoded), _jsonable(info))
+
+
+def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> list[Row]:
+    """The records of one group of the plan, in its order.
+
+    A group that meets logits that are not finite is done again item by item, so that only the items
+    that have them fail.
+
+    Args:
+        tracer: The model.
+        job: What is run.
+        group: Number of the group in the plan.
+        places: Its items.
+    """
+    where = {p: Place(job.benchmark, job.kinds[p], p, group) for p in places}
+    known = {p: e for p in places if not isinstance(e := job.encoded[p], ItemError)}
+    start = time.perf_counter()
+    decided = _decide(tracer, known)
+    seconds = time.perf_counter() - start
+    tokens = {p: _tokens(e) for p, e in known.items()}
+    share = seconds / max(sum(tokens.values()), 1)
+    rows = []
+    for place in places:
+        answer = decided.get(place, job.encoded[place])
+        if isinstance(answer, Decision):
+            rows.append(record(where[place], known[place], answer, share * tokens[place]))
+        else:
+            rows.append(failure(where[place], job.items[place], str(answer)))
+    return rows
+
+
+def execute(
+    tracer: "Tracer",
+    job: Job,
+    out: Path,
+    *,
+    shard: Shard | None = None,
+    max_failures: int | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Do what the cell lacks and keep it, group by group; started again, it goes on.
+
+    Args:
+        tracer: The model.
+        job: What is run.
+        out: Root of the cells.
+        shard: Which part of the plan is done here; None for all.
+        max_failures: Stop where more items than this have failed; None for no limit.
+        advance: Told how many items are done, at the start and after every group.
+
+    Raises:
+        RecordError: The cell holds another run, the disk refuses, or too many items failed.
+        RunLockedError: Another process does the same.
+    """
+    with Run(job.cell(out), job.info, shard) as run:
+        plan = run.plan
+        resumed = sum(len(plan[g]) for g in run.done)
+        failed = sum(_count_failed(run.folder / store.part_name(g)) for g in run.done)
+        pending = run.pending
+        if advance is not None:
+            advance(resumed)
+        for group in pending:
+            _stop_above(max_failures, failed, run.folder)
+            rows = compute(tracer, job, group, plan[group])
+            run.write(group, rows)
+            failed += sum(row["error"] is not None for row in rows)
+            if advance is not None:
+                advance(len(rows))
+        _stop_above(max_failures, failed, run.folder)
+        items = resumed + sum(len(plan[g]) for g in pending)
+        return Outcome(run.cell, items, resumed, failed, tuple(run.set_aside))
+
+
+def label(dataset: Dataset, template: Template) -> str:
+    """The benchmark as records and folders name it: `truthfulqa`, `truthfulqa@own6`."""
+    benchmark = dataset.benchmark
+    if template.name.startswith("user/"):
+        return f"{benchmark.name}@user-{template.variant}"
+    if template.variant == benchmark.default_variant:
+        return benchmark.name
+    return f"{benchmark.name}@{template.variant}"
+
+
+def model_name(source: str) -> str:
+    """The hub's name of a model; of a local folder, its own name."""
+    path = Path(source).expanduser()
+    return path.resolve().name if path.is_dir() else source
+
+
+def _plan(tracer: "Tracer", encoded: "Sequence[Encoded | ItemError]") -> list[list[int]]:
+    """Groups of places; items without tokens are a group of their own, the first."""
+    failed = [p for p, e in enumerate(encoded) if isinstance(e, ItemError)]
+    known = [(p, e) for p, e in enumerate(encoded) if not isinstance(e, ItemError)]
+    groups = tracer.plan([e for _, e in known]) if known else []
+    return [*([failed] if failed else []), *([known[i][0] for i in group] for group in groups)]
+
+
+def _decide(
+    tracer: "Tracer", encoded: "dict[int, Encoded]"
+) -> dict[int, Decision | NonFiniteError]:
+    """Decisions by place, or why there is none."""
+    if not encoded:
+        return {}
+    try:
+        return dict(zip(encoded, tracer.decide(list(encoded.values()), read="all"), strict=True))
+    except NonFiniteError as error:
+        if len(encoded) == 1:
+            return dict.fromkeys(encoded, error)
+    answers: dict[int, Decision | NonFiniteError] = {}
+    for place, one in encoded.items():
+        answers |= _decide(tracer, {place: one})
+    return answers
+
+
+def _tokens(encoded: "Encoded") -> int:
+    return encoded.prompt_tokens + sum(encoded.candidate_tokens)
+
+
+def _count_failed(part: Path) -> int:
+    column = store.read_part(part)["error"]
+    return int(len(column) - column.null_count)
+
+
+def _stop_above(most: int | None, failed: int, folder: Path) -> None:
+    if most is not None and failed > most:
+        raise RecordError(
+            f"stopped: {failed} items failed, more than the {most} of --max-failures; "
+            f"{folder} keeps what was done, their `error` says why"
+        )
+
+
+def _machine() -> dict[str, str]:
+    return {"system": platform.platform(), "python": platform.python_version()}
+
+
+def _jsonable(value: Any) -> Any:
+    """Strict JSON all the way down: nan as null, tuples as lists."""
+    if isinstance(value, dict):
+        return {str(k): _jsonable(v) for k, v in value.items()}
+    return [_jsonable(v) for v in value] if isinstance(value, list | tuple) else plain(value)

@@ -1,0 +1,496 @@
+"""Store: records on disk that outlive a kill, a full disk and a torn file.
+
+`OUT/<model>/<benchmark>[@template]/` is a cell: `run.json` says what is run, with the plan, and
+each `part-*.parquet` holds the records of one group of the plan. A part is written to a temporary
+file, synced, renamed, and its folder synced, so that it is there whole or not at all. `--shard i/n`
+writes into `shard-i-of-n/` of the cell; `merge` joins those. A folder has one writer at a time.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+
+from tracelm.errors import RecordError, RunLockedError
+from tracelm.evaluation.record import COLUMNS, Row, to_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = 1
+RUN_FILE = "run.json"
+_PART = re.compile(r"part-(\d{5})\.parquet")
+_SHARD = re.compile(r"shard-\d+-of-\d+")
+
+# What may differ between two starts of one run: when, where, from which copy of the data, and the
+# noise that the check at load measured.
+_CIRCUMSTANCE = ("created", "device", "machine", "check", "dataset.source")
+
+RunInfo = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `index` of `count`, counted from 0: the groups of the plan with that remainder."""
+
+    index: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """A shard from `i/n`.
+
+        Raises:
+            RecordError: Not two numbers, or i is not below n.
+        """
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if match is None or int(match[1]) >= int(match[2]):
+            raise RecordError(f"a shard is i/n with i from 0 to n-1, not {text!r}")
+        return cls(int(match[1]), int(match[2]))
+
+    def holds(self, group: int) -> bool:
+        """Whether a group of the plan belongs to this shard."""
+        return group % self.count == self.index
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder inside the cell."""
+        return f"shard-{self.index}-of-{self.count}"
+
+
+@dataclass
+class Run:
+    """One folder of records, locked and open for writing; use as a context manager.
+
+    Attributes:
+        cell: Folder of the cell.
+        info: What is run; once entered, what the cell's `run.json` says (its plan is kept, so that
+            a restart packs the same).
+        shard: Which part of the plan is written here; None for all.
+        done: Groups whose part is here and whole.
+        set_aside: Parts that were torn; renamed, and to be done again.
+    """
+
+    cell: Path
+    info: RunInfo
+    shard: Shard | None = None
+    done: set[int] = field(default_factory=set)
+    set_aside: list[Path] = field(default_factory=list)
+    _lock: FileLock | None = field(default=None, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """Where the parts are."""
+        return self.cell if self.shard is None else self.cell / self.shard.folder
+
+    @property
+    def plan(self) -> list[list[int]]:
+        """Groups of places in the item list."""
+        return plan_of(self.info)
+
+    @property
+    def pending(self) -> list[int]:
+        """Groups of this folder that have no part yet."""
+        mine = range(len(self.info["plan"]))
+        shard = self.shard or Shard(0, 1)
+        return [g for g in mine if shard.holds(g) and g not in self.done]
+
+    def __enter__(self) -> "Run":
+        """Lock the folder, compare or write `run.json`, and look through the parts.
+
+        Raises:
+            RunLockedError: Another process writes here.
+            RecordError: The cell holds another run, or cannot be written.
+        """
+        with _reported(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = lock(self.folder)
+        try:
+            self._take_up()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let the next process in."""
+        assert self._lock is not None
+        self._lock.release()
+
+    def write(self, group: int, rows: Sequence[Row]) -> None:
+        """Keep the records of one group, durably, all or none.
+
+        Raises:
+            RecordError: The disk is full or refuses; the parts that are there stay whole.
+        """
+        self.keep(group, serialise(rows))
+
+    def keep(self, group: int, content: bytes) -> None:
+        """Keep a part as the bytes of its file."""
+        write_durably(self.folder / part_name(group), content)
+        self.done.add(group)
+
+    def _take_up(self) -> None:
+        for stray in self.folder.glob(".part-*.tmp"):
+            stray.unlink()
+        self.info = _agree(self.cell, self.info)
+        plan = self.plan
+        for group, path in parts(self.folder).items():
+            if is_whole(path, plan, group):
+                self.done.add(group)
+            else:
+                self.set_aside.append(_set_aside(path))
+
+
+def cell_folder(out: Path, model: str, benchmark: str) -> Path:
+    """Folder of a cell: `OUT/<model>/<benchmark>`, each as one safe name."""
+    return out / folder_name(model) / folder_name(benchmark)
+
+
+def folder_name(name: str) -> str:
+    """A name that every file system takes: `/` is `--`, what is not a word is `-`."""
+    safe = re.sub(r"[^\w.@+=-]", "-", name.replace("/", "--"))
+    return safe if safe.strip(".") else f"-{safe}"
+
+
+def part_name(group: int) -> str:
+    """File name of a group's part."""
+    return f"part-{group:05d}.parquet"
+
+
+def parts(folder: Path) -> dict[int, Path]:
+    """The part files of a folder by group, ascending."""
+    found = ((_PART.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
+    return {int(match[1]): path for match, path in found if match}
+
+
+def serialise(rows: Sequence[Row]) -> bytes:
+    """Rows as the bytes of a Parquet file: zstd, a checksum on every page."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        to_table(list(rows)), sink, compression="zstd", write_page_checksum=True, version="2.6"
+    )
+    return bytes(sink.getvalue())
+
+
+def is_whole(path: Path, plan: Sequence[Sequence[int]], group: int) -> bool:
+    """Whether a part can be read from end to end and holds its group's rows."""
+    if group >= len(plan):
+        return False
+    try:
+        table = read_part(path)
+    except RecordError:
+        return False
+    return sorted(table["place"].to_pylist()) == sorted(plan[group])
+
+
+def read_part(path: Path) -> pa.Table:
+    """The records of one part.
+
+    Raises:
+        RecordError: The file is torn, or holds something else.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read()
+    except (OSError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise RecordError(
+            f"{path} cannot be read ({reason}); start the run again and it is redone"
+        ) from error
+    if not table.schema.equals(COLUMNS):
+        raise RecordError(f"{path} has other columns than this version of tracelm writes")
+    return table
+
+
+def read_run(folder: Path) -> RunInfo:
+    """What a folder's `run.json` says.
+
+    Raises:
+        RecordError: Missing, unreadable or of another schema.
+    """
+    path = folder / RUN_FILE
+    try:
+        info = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecordError(f"cannot read {path}: {error}; choose another --out") from error
+    if not isinstance(info, dict) or info.get("schema") != SCHEMA:
+        came = info.get("schema") if isinstance(info, dict) else None
+        raise RecordError(f"{path} has schema {came}; this version of tracelm reads {SCHEMA}")
+    return info
+
+
+def differences(old: RunInfo, new: RunInfo) -> list[str]:
+    """What makes two runs different, one phrase each; empty where records may stand together."""
+    was, now = (dict(_flat(json.loads(json.dumps(info)))) for info in (old, new))
+    names = [n for n in dict.fromkeys([*was, *now]) if not _circumstantial(n)]
+    return [
+        f"{n} was {_short(was.get(n))} and is {_short(now.get(n))}"
+        for n in names
+        if not _same(was.get(n), now.get(n))
+    ]
+
+
+def plan_of(info: RunInfo) -> list[list[int]]:
+    """The plan that a run records: a line of places a group."""
+    return [[int(place) for place in line.split()] for line in info["plan"]]
+
+
+def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
+    """A plan as a run records it."""
+    return [" ".join(map(str, group)) for group in groups]
+
+
+def find_cells(path: Path) -> list[Path]:
+    """Every cell at or under a path, sorted: the folders with a `run.json`.
+
+    Raises:
+        RecordError: There is none.
+    """
+    found = sorted(file.parent for file in path.rglob(RUN_FILE)) if path.is_dir() else []
+    if not found:
+        raise RecordError(f"no records in {path}; expected a folder that `tracelm eval` wrote")
+    return found
+
+
+def part_folders(cell: Path) -> list[Path]:
+    """The folders of a cell that hold parts: its own, then its shards'."""
+    return [cell, *sorted(path for path in cell.iterdir() if _SHARD.fullmatch(path.name))]
+
+
+def missing_groups(cell: Path) -> list[int]:
+    """Groups of a cell's plan that have no part yet, in the cell or in its shards."""
+    there = set(chain.from_iterable(parts(folder) for folder in part_folders(cell)))
+    return sorted(set(range(len(read_run(cell)["plan"]))) - there)
+
+
+def load_records(path: str | Path) -> "pd.DataFrame":
+    """Every record at or under a path, in the benchmark's order, one row an item.
+
+    Columns are those of `tracelm.evaluation.record.COLUMNS` after `model` and `template`.
+    `trajectory` is an array [candidates, depths], other lists of numbers arrays [candidates],
+    `candidates` a list of texts, `gates` a dictionary by gate. `benchmark` carries the template
+    where that is not the default (`truthfulqa@own6`). Shards that were not merged are read too.
+
+    Args:
+        path: A cell's folder, or any folder above (`runs/`).
+
+    Raises:
+        RecordError: No records, a torn part, or two different runs of one cell.
+    """
+    import pandas as pd
+
+    from tracelm.evaluation.frame import to_frame
+
+    seen: dict[tuple[str, str], Path] = {}
+    frames = []
+    for cell in find_cells(Path(path)):
+        info = read_run(cell)
+        name = (info["model"], info["benchmark"])
+        if name in seen:
+            raise RecordError(
+                f"{seen[name]} and {cell} are both {' on '.join(name)}; load one of them"
+            )
+        seen[name] = cell
+        frames.append(to_frame(_cell_table(cell), info))
+    return pd.concat(frames, ignore_index=True)
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a merge left in one cell.
+
+    Attributes:
+        folder: The cell.
+        groups: Groups of the plan.
+        missing: Groups that no source had whole.
+    """
+
+    folder: Path
+    groups: int
+    missing: tuple[int, ...]
+
+
+def merge(sources: Sequence[Path], out: Path | None = None) -> list[Merged]:
+    """Join the parts of shards, and of one cell from several places, into their cells.
+
+    The sources stay as they are. Nothing is written where any two runs of a cell differ.
+
+    Args:
+        sources: Folders that `tracelm eval` wrote, at any level.
+        out: Root of the joined cells; None joins each shard into the cell that it lies in.
+
+    Raises:
+        RecordError: No records, runs that differ, or a disk that refuses.
+        RunLockedError: A cell or shard is being written.
+    """
+    targets: dict[Path, list[Path]] = {}
+    for cell in dict.fromkeys(chain.from_iterable(find_cells(s) for s in sources)):
+        info = read_run(cell)
+        target = cell if out is None else cell_folder(out, info["model"], info["benchmark"])
+        targets.setdefault(target, []).append(cell)
+    for target, cells in targets.items():
+        _require_same([*([target] if (target / RUN_FILE).exists() else []), *cells])
+    return [_merge_cell(target, cells) for target, cells in targets.items()]
+
+
+@contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    """An error of the file system as a `RecordError` in one line."""
+    try:
+        yield
+    except OSError as error:
+        raise RecordError(
+            f"cannot write {path}: {error.strerror or error}; the records that are there are "
+            "whole: make room or choose another --out, and start again"
+        ) from error
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """A file that is there whole or not at all, also after a crash.
+
+    Raises:
+        RecordError: The disk is full or refuses.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    with _reported(path):
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+
+def lock(folder: Path) -> FileLock:
+    """The folder's lock, held; the system lets it go when the process ends, however it ends.
+
+    Raises:
+        RunLockedError: Another process holds it.
+    """
+    held = FileLock(folder / ".lock")
+    try:
+        held.acquire(timeout=0)
+    except Timeout as error:
+        raise RunLockedError(
+            f"another process writes to {folder}; wait for it, or share the work by --shard i/n"
+        ) from error
+    return held
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":  # a folder cannot be opened there; the rename is journalled
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _set_aside(path: Path) -> Path:
+    """A torn part under another name, so that it can be looked at and is not read."""
+    for attempt in range(1, 1000):
+        torn = path.with_name(f"{path.name}.torn-{attempt}")
+        if not torn.exists():
+            os.replace(path, torn)
+            return torn
+    raise RecordError(f"{path} was torn a thousand times; look at the disk under it")
+
+
+def _agree(cell: Path, info: RunInfo) -> RunInfo:
+    """The run that a cell holds: the first comer's, which later ones must be, but for the plan.
+
+    A plan may depend on the memory that was free; the first one stands, so that all pack the same.
+    """
+    with _reported(cell), FileLock(cell / ".run-lock"):
+        if not (cell / RUN_FILE).exists():
+            text = json.dumps({"created": _now(), **info}, indent=1, allow_nan=False)
+            write_durably(cell / RUN_FILE, text.encode())
+        known = read_run(cell)
+    differing = differences(known, info | {"plan": known.get("plan")})
+    if differing:
+        raise RecordError(
+            f"{cell} holds another run: {'; '.join(differing)}; "
+            "choose another --out, or run with the same settings"
+        )
+    return known
+
+
+def _require_same(cells: Sequence[Path]) -> None:
+    first = read_run(cells[0])
+    for other in cells[1:]:
+        differing = differences(first, read_run(other))
+        if differing:
+            raise RecordError(f"{cells[0]} and {other} hold different runs: {'; '.join(differing)}")
+
+
+def _cell_table(cell: Path) -> pa.Table:
+    """The records of a cell from its own folder and its shards, each group once."""
+    files: dict[int, Path] = {}
+    for folder in part_folders(cell):
+        files |= {g: path for g, path in parts(folder).items() if g not in files}
+    tables = [read_part(path) for path in files.values()]
+    return pa.concat_tables(tables or [COLUMNS.empty_table()]).sort_by("place")
+
+
+def _merge_cell(target: Path, cells: Sequence[Path]) -> Merged:
+    info = {key: value for key, value in read_run(cells[0]).items() if key != "created"}
+    with Run(target, info) as run:
+        for folder in chain.from_iterable(part_folders(cell) for cell in cells):
+            if folder != target:
+                _take_over(run, folder)
+        return Merged(target, len(run.plan), tuple(run.pending))
+
+
+def _take_over(run: Run, folder: Path) -> None:
+    with lock(folder):
+        for group, path in parts(folder).items():
+            if group not in run.done and is_whole(path, run.plan, group):
+                run.keep(group, path.read_bytes())
+
+
+def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        return [(name, value)]
+    return chain.from_iterable(_flat(v, f"{name}.{k}" if name else k) for k, v in value.items())
+
+
+def _circumstantial(name: str) -> bool:
+    return any(name == known or name.startswith(f"{known}.") for known in _CIRCUMSTANCE)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal, but for the last bits of a float: I(M) is a sum whose order a machine chooses."""
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+    return bool(a == b)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
