@@ -225,10 +225,10 @@ def deltas(readings: Readings, rule: Rule) -> tuple[float, float]:
 
 
 def necessity(cells: Sequence[Readings], theta: Theta) -> list[Row]:
-    """The published rule and the eight rows of the necessity table, in the paper's order."""
+    """The rule and the eight rows of the necessity table, in the paper's order."""
     rule = Rule(theta)
     variants = {
-        "TRACE (published)": rule,
+        "TRACE (published)" if theta == Theta() else "TRACE (as run)": rule,
         "Force every item into multi-directional arm": replace(rule, candidate_space="always"),
         "Force every item into scalar arm": replace(rule, candidate_space="never"),
         "Drop signed mixing": replace(rule, dropped=frozenset({"mix"})),
