@@ -68,13 +68,12 @@ class Batch:
             wanted[span] = True
         branch = self.states.reads.branch
         targets = np.flatnonzero(wanted[branch])
-        scorer = self.scorer if step.scorer else None
-        depths = sorted(step.depths)
-        reading = read(self.readout, self.states, targets, depths, scorer)
+        scorers = [self.scorer] if step.scorer else []
+        reading = read(self.readout, self.states, targets, sorted(step.depths), scorers)
         for depth, values in reading.log_probs.items():
             self._scores[wanted, depth] = _means(values, branch[targets])
-        if reading.t is not None:
-            self._t[wanted] = _means(reading.t, branch[targets])
+        for scores in reading.scores:
+            self._t[wanted] = _means(scores, branch[targets])
 
 
 def branches_of(encoded: Encoded) -> list[Branch]:

@@ -7,7 +7,7 @@ that it was given, runs the model's forward. Soft-caps, scales and biases are th
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,9 +20,9 @@ from tracelm.backbone import States
 from tracelm.errors import NonFiniteError
 from tracelm.families import Parts
 from tracelm.forest import Reads
-from tracelm.scorer import Scorer
 
 HeadDtype = Literal["float32", "model"]
+Logits = Float[Tensor, "rows vocab"]
 
 # Logits of one tile: all the scorer's depths at once still fit a fast part of memory.
 TILE_LOGITS = 2**23
@@ -47,6 +47,7 @@ class Readout:
         self._shell = _shell(model, parts.trunk, self._trunk)
         head = model.get_output_embeddings()
         self.vocabulary = int(head.weight.shape[0])
+        self.device = head.weight.device
         if head_dtype == "float32" and head.weight.dtype in (torch.float16, torch.bfloat16):
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
             self._shell = _replaced(
@@ -54,9 +55,16 @@ class Readout:
             )
 
     @torch.inference_mode()
-    def logits(self, hidden: Float[Tensor, "rows width"]) -> Float[Tensor, "rows vocab"]:
-        """W_U N(h), with everything that the model does between its last block and its logits."""
-        normed = hidden if self.parts.norm is None else self.parts.norm(hidden[None])[0]
+    def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
+        """W_U N(h), with everything that the model does between its last block and its logits.
+
+        Args:
+            hidden: States at one depth.
+            norm: Whether to apply the final norm N; DoLa and SLED read early layers without it.
+        """
+        normed = hidden
+        if norm and self.parts.norm is not None:
+            normed = self.parts.norm(hidden[None])[0]
         if self.parts.after_norm is not None:
             normed = self.parts.after_norm(normed)
         logits: Tensor = self._shell(
@@ -66,16 +74,51 @@ class Readout:
 
 
 @dataclass(frozen=True)
+class Tile:
+    """Everything that is known of a few rows while their logits exist.
+
+    Attributes:
+        logits: z_l by depth, float32.
+        log_z: log-sum-exp of z_l over the vocabulary, by depth.
+        raw: Logits of depths read without the final norm.
+        row: Row of each predicted token.
+        token: The predicted tokens.
+    """
+
+    logits: dict[int, Logits]
+    log_z: dict[int, Float[Tensor, "rows 1"]]
+    raw: dict[int, Logits]
+    row: Int[Tensor, " targets"]
+    token: Int[Tensor, " targets"]
+
+
+@runtime_checkable
+class TokenScorer(Protocol):
+    """A score of predicted tokens that needs whole vocabularies at several depths: T and its peers.
+
+    Attributes:
+        depths: Depths whose logits it needs.
+        raw_depths: Depths whose logits it needs without the final norm.
+    """
+
+    depths: tuple[int, ...]
+    raw_depths: tuple[int, ...]
+
+    def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
+        """Its score of each predicted token of a tile, in nats."""
+
+
+@dataclass(frozen=True)
 class Reading:
     """What was read for a set of predicted tokens.
 
     Attributes:
         log_probs: For each depth, log p of each predicted token in nats [targets].
-        t: log-softmax of z_T at each predicted token [targets]; None where T was not read.
+        scores: For each token scorer, its scores [targets].
     """
 
     log_probs: dict[int, Float[np.ndarray, " targets"]]
-    t: Float[np.ndarray, " targets"] | None
+    scores: list[Float[np.ndarray, " targets"]]
 
 
 @torch.inference_mode()
@@ -84,42 +127,45 @@ def read(
     states: States,
     targets: Int[np.ndarray, " targets"],
     depths: Sequence[int],
-    scorer: Scorer | None = None,
+    scorers: Sequence[TokenScorer] = (),
 ) -> Reading:
-    """Log-probabilities of some predicted tokens at some depths, and T where a scorer is given.
+    """Log-probabilities of predicted tokens at some depths, and what token scorers make of them.
 
-    Logits exist for one tile of rows at a time; T shares those of its own depths.
+    Logits exist for one tile of rows at a time; scorers share those of their depths.
 
     Args:
         readout: The head.
         states: The batch.
         targets: Which of the batch's predicted tokens to read.
-        depths: Depths to read; with a scorer its own depths are among them.
-        scorer: T, or None.
+        depths: Depths to read; those of the scorers are among them.
+        scorers: T, or its peers.
 
     Raises:
         NonFiniteError: Logits that are NaN or infinite; names the depth.
     """
-    device = next(iter(states.hidden.values())).device
+    device = readout.device
     log_probs = torch.empty(len(depths), len(targets), device=device)
-    t = torch.empty(len(targets), device=device) if scorer else None
-    for tile in _tiles(states.reads, targets, readout.vocabulary):
-        rows, row, token, place = (torch.from_numpy(x).to(device) for x in tile)
-        kept: dict[int, Tensor] = {}
+    scores = torch.empty(len(scorers), len(targets), device=device)
+    kept = {d for s in scorers for d in s.depths}
+    for indices in _tiles(states.reads, targets, readout.vocabulary):
+        rows, row, token, place = (torch.from_numpy(x).to(device) for x in indices)
+        tile = Tile({}, {}, {}, row, token)
         for i, depth in enumerate(depths):
             logits = readout.logits(states.hidden[depth].index_select(0, rows))
             normed = F.log_softmax(logits, dim=-1)
             log_probs[i, place] = normed[row, token]
-            if scorer and depth in scorer.depths:
-                kept[depth] = logits
-        if scorer and t is not None:
-            t[place] = scorer.log_probs(kept, row, token)
-    values = log_probs.cpu().numpy()
-    for depth, value in zip(depths, values, strict=True):
-        if not np.isfinite(value).all():
+            if depth in kept:
+                tile.logits[depth], tile.log_z[depth] = logits, logits[:, :1] - normed[:, :1]
+        for depth in sorted({d for s in scorers for d in s.raw_depths}):
+            hidden = states.hidden[depth].index_select(0, rows)
+            tile.raw[depth] = readout.logits(hidden, norm=False)
+        for i, scorer in enumerate(scorers):
+            scores[i, place] = scorer.log_probs(tile)
+    by_depth = dict(zip(depths, log_probs.cpu().numpy(), strict=True))
+    for depth, values in by_depth.items():
+        if not np.isfinite(values).all():
             raise NonFiniteError(depth)
-    by_depth = dict(zip(depths, values, strict=True))
-    return Reading(by_depth, None if t is None else t.cpu().numpy())
+    return Reading(by_depth, list(scores.cpu().numpy()))
 
 
 def _tiles(

@@ -11,9 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from tracelm.readout import Logits, Tile
 from tracelm.theta import Theta
-
-Logits = Float[Tensor, "rows vocab"]
 
 
 class Scorer:
@@ -35,55 +34,54 @@ class Scorer:
         self.anchors = theta.anchor_depths(depth)
         self.features = theta.feature_depths(depth)
         self.depths = tuple(sorted({*self.anchors, *self.features, depth}))
+        self.raw_depths: tuple[int, ...] = ()
         k = max(self.theta.k_min, math.ceil(self.theta.k_fraction * vocabulary - 1e-6))
         self.k = min(vocabulary, k)
         self.quorum = math.ceil(self.theta.quorum * len(self.anchors) - 1e-6)
         weights = [math.exp(anchor / depth) for anchor in self.anchors]
         self.weights = [w / sum(weights) for w in weights]
 
-    def log_probs(
-        self,
-        logits: dict[int, Logits],
-        row: Int[Tensor, " targets"],
-        token: Int[Tensor, " targets"],
-    ) -> Float[Tensor, " targets"]:
-        """log_softmax(z_T)[token] at each target, Eq. 13.
+    def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
+        """log_softmax(z_T)[token] at each predicted token, Eq. 13.
 
         Args:
-            logits: z_l for every l in `depths`, float32.
-            row: Row of each target.
-            token: Predicted token of each target.
+            tile: Logits at all of `depths`.
         """
-        mixed = self.mixed_logits(logits)
-        return F.log_softmax(mixed, dim=-1)[row, token]
+        return F.log_softmax(self.mixed_logits(tile), dim=-1)[tile.row, tile.token]
 
-    def mixed_logits(self, logits: dict[int, Logits]) -> Logits:
+    def mixed_logits(self, tile: Tile) -> Logits:
         """z_T = (1 - alpha) z_L + alpha zbar, Eq. 12."""
-        zbar = torch.zeros_like(logits[self.last])  # Eq. 10
+        z_L = tile.logits[self.last]
+        shift = -z_L  # zbar - z_L; zbar: Eq. 10
         for weight, anchor in zip(self.weights, self.anchors, strict=True):
-            zbar.add_(logits[anchor], alpha=weight)
-        omega = self.recurring(logits)
-        log_z = {g: logits[g].logsumexp(dim=-1, keepdim=True) for g in self.features}
-        # Beyond a non-empty Omega alpha is one number: the evidence is worked out inside alone.
-        alone = omega.any(dim=-1) if self.theta.outside != "clip" else omega.new_zeros(len(omega))
-        z_L, shift = logits[self.last], zbar - logits[self.last]
+            shift.add_(tile.logits[anchor], alpha=weight)
+        omega = self.recurring(tile.logits)
         mixed = torch.add(z_L, shift, alpha=self._alpha_outside())
-        inside, outside = alone.nonzero()[:, 0], (~alone).nonzero()[:, 0]
-        if len(inside):
-            members, real = _members(omega[inside])
-            p = torch.stack(
-                [logits[g][inside].gather(1, members) - log_z[g][inside] for g in self.features]
-            )
-            alpha = self._alpha(_rescale(self.evidence(p), real))
-            at = z_L[inside].gather(1, members) + alpha * shift[inside].gather(1, members)
-            at = torch.where(real, at, mixed[inside].gather(1, members))
-            mixed[inside] = mixed[inside].scatter(1, members, at)
-        if len(outside):
-            p = torch.stack([logits[g][outside] - log_z[g][outside] for g in self.features])
-            some = omega[outside].any(dim=-1, keepdim=True)
-            alpha = self._alpha(_rescale(self.evidence(p), omega[outside] | ~some))
-            mixed[outside] = z_L[outside] + alpha * shift[outside]
+        # Beyond a non-empty Omega alpha is one number: the evidence is worked out inside alone.
+        sparse = omega.any(dim=-1) & (self.theta.outside != "clip")
+        rows = sparse.nonzero()[:, 0]
+        if len(rows):
+            tokens, real = _members(omega[rows])
+            at = (rows[:, None], tokens)
+            alpha = self._alpha(_rescale(self._evidence_at(tile, at), real))
+            mixed[at] = torch.where(real, z_L[at] + alpha * shift[at], mixed[at])
+        rows = (~sparse).nonzero()[:, 0]
+        if len(rows):
+            over = omega[rows] | ~omega[rows].any(dim=-1, keepdim=True)
+            alpha = self._alpha(_rescale(self._evidence_at(tile, (rows,)), over))
+            mixed[rows] = z_L[rows] + alpha * shift[rows]
         return mixed
+
+    def _evidence_at(self, tile: Tile, at: tuple[Tensor, ...]) -> Float[Tensor, "rows tokens"]:
+        """h of some tokens of some rows; `at` indexes rows and, unless all are meant, tokens."""
+        return self.evidence(
+            torch.stack(
+                [
+                    tile.logits[g][at] - tile.log_z[g][at[0]].reshape(len(at[0]), 1)
+                    for g in self.features
+                ]
+            )
+        )
 
     def recurring(self, logits: dict[int, Logits]) -> Bool[Tensor, "rows vocab"]:
         """Omega: the tokens in the top k at a quorum of the anchors, Eq. 10."""

@@ -27,7 +27,7 @@ from tracelm.theta import Theta
 from tracelm.tokens import Chat, Encoded, Overflow, Tokenizer, encode
 
 if TYPE_CHECKING:
-    from tracelm import demo
+    from tracelm.demo import weights
 
 Read = Literal["decide", "all", "base"]
 
@@ -136,16 +136,16 @@ class Tracer:
         )
 
     @classmethod
-    def demo(cls, name: "demo.Name" = "organism", **options: Any) -> "Tracer":
+    def demo(cls, name: "weights.Name" = "organism", **options: Any) -> "Tracer":
         """A tracer for an embedded model: `organism` or `control`.
 
         Args:
             name: Which of the embedded models.
             options: As the constructor's.
         """
-        from tracelm import demo
+        from tracelm.demo import weights
 
-        model, tokenizer = demo.load(name)
+        model, tokenizer = weights.load(name)
         return cls(model, tokenizer, source={"model": f"tracelm/demo-{name}"}, **options)
 
     def correct(
