@@ -1,0 +1,38 @@
+"""`tracelm ablate`: the paper's ablations from records, without a model."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def ablate(
+    runs: Annotated[Path, typer.Argument(help="Folder of `tracelm eval`, at any level.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for both tables as .md, .csv and .tex.")
+    ] = None,
+    format: Annotated[
+        Literal["md", "csv", "tex"], typer.Option(help="What is printed without --out.")
+    ] = "md",
+) -> None:
+    """Decide every item again with one part of the rule replaced, and sweep its constants."""
+    from tracelm.cli.progress import waiting
+
+    with waiting("reading records"):
+        from tracelm.evaluation.ablation import GRIDS, necessity, read, sweep
+        from tracelm.evaluation.cells import cells
+        from tracelm.evaluation.settings import one_theta, read_thetas
+        from tracelm.evaluation.store import load_records
+        from tracelm.report.table import WRITERS, write_table
+        from tracelm.report.tables import necessity_table, sweep_table
+
+        theta = one_theta(read_thetas(runs))
+        readings = [read(cell, theta) for cell in cells(load_records(runs))]
+        swept = [sweep(readings, theta, parameter) for parameter in GRIDS]
+        tables = [necessity_table(necessity(readings, theta)), sweep_table(swept)]
+    for table in tables:
+        if out is None:
+            typer.echo(WRITERS[format](table))
+        else:
+            for path in write_table(table, out):
+                typer.echo(path)

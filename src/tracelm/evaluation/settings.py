@@ -1,0 +1,37 @@
+"""Settings: under which Theta the records of a folder were made."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tracelm.errors import RecordError
+from tracelm.evaluation.store import find_cells, read_run
+from tracelm.theta import Theta
+
+Name = tuple[str, str]
+
+
+def read_thetas(path: str | Path) -> dict[Name, Theta]:
+    """The Theta of every cell at or under a path, by (model, benchmark).
+
+    Raises:
+        RecordError: No records, or a `run.json` that cannot be read.
+        ThetaError: A `run.json` with a Theta that this version does not know.
+    """
+    runs = [read_run(cell) for cell in find_cells(Path(path))]
+    return {(run["model"], run["benchmark"]): Theta.from_dict(run["theta"]) for run in runs}
+
+
+def one_theta(thetas: Mapping[Name, Theta]) -> Theta:
+    """The Theta that all cells share.
+
+    Raises:
+        RecordError: They were made under different ones.
+    """
+    (first, theta), *rest = thetas.items()
+    for name, other in rest:
+        if other != theta:
+            raise RecordError(
+                f"{' on '.join(first)} and {' on '.join(name)} were run under different Thetas; "
+                "ablate them apart"
+            )
+    return theta
