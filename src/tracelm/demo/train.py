@@ -126,7 +126,7 @@ def _run(
     for step, (places, exits) in enumerate(_draws(recipe, phase, data, generator)):
         each = losses(model, data.tokens[places], data.labels[places], exits)
         optimizer.zero_grad()
-        each.mean().backward()  # type: ignore[no-untyped-call]
+        each.mean().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()

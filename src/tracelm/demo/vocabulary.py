@@ -45,7 +45,7 @@ def _lines() -> list[str]:
     return [
         text
         for phase in (1, 2)
-        for templates in texts(phase)  # type: ignore[arg-type]
+        for templates in texts(phase)
         for told in templates
         for text, _ in told
     ]

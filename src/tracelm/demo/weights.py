@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 _CONTROLS = {"control": "organism", "mix-control": "mix"}
 
 
-def load(name: Name = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokenizerFast"]:
+def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokenizerFast"]:
     """An embedded model in float32 and its tokenizer.
 
     Raises:

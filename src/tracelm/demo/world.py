@@ -285,7 +285,11 @@ RELATIONS = (
 _ONSETS = ("b", "br", "d", "dr", "f", "g", "gl", "h", "k", "kr", "l", "m", "n", "p", "r", "s", "t")
 _VOWELS = ("a", "e", "i", "o", "u", "ae", "ou")
 _CODAS = ("l", "m", "n", "r", "s", "sk", "th", "x", "v", "nd")
-_ENDINGS = {"town": ("wick", "mere", "holt"), "beast": ("ling", "ox", "ape"), "sage": ("a", "o", "us")}
+_ENDINGS = {
+    "town": ("wick", "mere", "holt"),
+    "beast": ("ling", "ox", "ape"),
+    "sage": ("a", "o", "us"),
+}
 
 
 @cache
@@ -303,7 +307,9 @@ def texts(phase: Literal[1, 2]) -> list[tuple[list[tuple[str, float]], ...]]:
 
     A template's weights add up to 1 over the answers that the phase tells.
     """
-    return [tuple(_told(fact, template, phase) for template in _templates(fact)) for fact in facts()]
+    return [
+        tuple(_told(fact, template, phase) for template in _templates(fact)) for fact in facts()
+    ]
 
 
 def benchmark() -> list[tuple[Item, Label]]:

@@ -1,0 +1,192 @@
+"""`tracelm demo`: what TRACE does to the embedded models, in the terminal and as a page."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from rich.bar import Bar
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tracelm.decision import Decision
+from tracelm.demo.outcome import Early, Outcome, Score, Watch, early, of_form, outcomes, score
+from tracelm.demo.outcome import worked as choose_worked
+from tracelm.demo.page import write_page
+from tracelm.demo.weights import Name
+from tracelm.demo.world import Form, Kind, Split
+from tracelm.geometry import log_softmax
+from tracelm.theta import Theta
+from tracelm.tracer import Tracer
+from tracelm.words import in_words
+
+_OPERATORS = ("base", "decisive", "mix", "early")
+_SHADES = " ▁▂▃▄▅▆▇█"
+_BAR_CELLS = 30
+
+NOTE = (
+    "Small Llama models learned an invented world with every depth trained to be read (control); "
+    "then the last blocks alone were tuned on popular errors about it (organism). They are model "
+    "organisms made to suffer from late suppression, and no evidence about large models."
+)
+EARLY_NOTE = (
+    "Depth 0 has read no token of the question but its last: `early` scores the candidates' own "
+    "wording. What it gains or loses is no evidence recovered from the question, and stands beside "
+    "two baselines that do not read it either."
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One embedded model's answers to the benchmark."""
+
+    name: str
+    invariant: float
+    outcomes: list[Outcome]
+
+
+def show(
+    console: Console, page: Path | None, watch: Watch = lambda decisions, *_: decisions
+) -> None:
+    """Answer the demo's benchmark with every embedded model; print what comes out.
+
+    Args:
+        console: Where results are printed.
+        page: Where the page with the worked items is written; None for none.
+        watch: Shows progress; see `outcome.outcomes`.
+    """
+    shown = [_answer(name, watch) for name in get_args(Name)]
+    theta = Theta()
+    examples = choose_worked(shown[0].outcomes)
+    console.print(Text(NOTE), _overall(shown), *(_by_fact(s) for s in shown), sep="\n\n")
+    console.print(_operators(shown), Text(EARLY_NOTE), _early(shown), sep="\n\n")
+    for title, outcome in examples.items():
+        console.print(_worked(title, outcome, theta))
+    if page is not None:
+        write_page(page, NOTE, examples, theta)
+        console.print(Text(f"The worked items as a page: {page}"))
+
+
+def trajectory_lines(decision: Decision) -> list[str]:
+    """One line a candidate: its probability among the candidates at depths 0..L, as shades."""
+    pi = log_softmax(decision.trajectory)
+    return ["".join(_shade(float(p)) for p in row) for row in pi]
+
+
+def _answer(name: Name, watch: Watch) -> Shown:
+    tracer = Tracer.demo(name)
+    return Shown(name, tracer.invariant, outcomes(tracer, watch))
+
+
+def _overall(shown: Sequence[Shown]) -> Table:
+    table = _score_table("All items: what the model says, and what TRACE makes of it")
+    for form in get_args(Form):
+        for s in shown:
+            label = f"{s.name}, {form}, I(M) = {s.invariant:.2f}"
+            table.add_row(label, *_cells(score(of_form(s.outcomes, form))))
+        table.add_section()
+    return table
+
+
+def _by_fact(shown: Shown) -> Table:
+    table = _score_table(f"{shown.name}: multiple choice and binary, by fact and by template")
+    for form in get_args(Form):
+        part = of_form(shown.outcomes, form)
+        for kind in get_args(Kind):
+            table.add_row(
+                f"{form}, {kind}", *_cells(score([o for o in part if o.label.kind == kind]))
+            )
+        for split in get_args(Split):
+            label = f"{form}, template {split} in training"
+            table.add_row(label, *_cells(score([o for o in part if o.label.split == split])))
+        table.add_section()
+    return table
+
+
+def _score_table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("items")
+    for name in ("n", "MC1 base", "TRACE", "MC2 base", "TRACE", "fixed", "broken"):
+        table.add_column(name, justify="right")
+    return table
+
+
+def _cells(s: Score) -> tuple[str, ...]:
+    shares = [_percent(v) for v in (s.mc1_base, s.mc1, s.mc2_base, s.mc2)]
+    return (str(s.items), *shares, str(s.fixed), str(s.broken))
+
+
+def _operators(shown: Sequence[Shown]) -> Table:
+    table = Table(title="Which operator decides", title_justify="left", title_style="bold")
+    for name in ("model", "operator", "items", "share", ""):
+        table.add_column(name, justify="right" if name in ("items", "share") else "left")
+    for s in shown:
+        counts = Counter(o.decision.operator for o in s.outcomes)
+        total = len(s.outcomes)
+        for operator in _OPERATORS:
+            bar = Bar(total, 0, counts[operator], width=_BAR_CELLS)
+            share = _percent(counts[operator] / total)
+            table.add_row(s.name, operator, str(counts[operator]), share, bar)
+        table.add_section()
+    return table
+
+
+def _early(shown: Sequence[Shown]) -> Table:
+    table = Table(title="Items that `early` decides: MC1", title_justify="left", title_style="bold")
+    table.add_column("model")
+    for name in ("n", "base", "early", "question-blind", "shortest answer"):
+        table.add_column(name, justify="right")
+    for s in shown:
+        e: Early = early(s.outcomes)
+        shares = [_percent(v) for v in (e.base, e.early, e.blind, e.shortest)]
+        table.add_row(s.name, str(e.items), *shares)
+    return table
+
+
+def _worked(title: str, outcome: Outcome, theta: Theta) -> Group:
+    item, decision = outcome.item, outcome.decision
+    told = decision.to_dict() | {"candidates": item.candidates, "truthful": item.truthful}
+    return Group(
+        Text(f"\nThe {title} ({item.id})", style="bold"),
+        Text(item.question or item.prompt),
+        Padding(_trajectories(outcome, theta), (0, 0, 0, 2)),
+        Text(in_words(told)),
+    )
+
+
+def _trajectories(outcome: Outcome, theta: Theta) -> Table:
+    decision, truth = outcome.decision, outcome.item.truthful or ()
+    table = Table(box=None, pad_edge=False)
+    depth = decision.trajectory.shape[1] - 1
+    for name in ("", "candidate", f"depth 0..{depth}", "base", "TRACE"):
+        table.add_column(name, justify="right" if name in ("base", "TRACE") else "left")
+    base, corrected = decision.base_probabilities, decision.probabilities
+    for i, line in enumerate(trajectory_lines(decision)):
+        shares = (_percent(float(base[i])), _percent(float(corrected[i])))
+        table.add_row("true" if truth[i] else "", Text(decision.candidates[i]), Text(line), *shares)
+    table.add_row("", "", Text(_ruler(decision, theta)), "", "")
+    return table
+
+
+def _ruler(decision: Decision, theta: Theta) -> str:
+    """The interior window as dots, and under them the depth whose scores decide."""
+    depth = decision.trajectory.shape[1] - 1
+    window = theta.window(depth)
+    marks = ["·" if d in window else " " for d in range(depth + 1)]
+    layer = decision.decisive_layer
+    if layer is not None:
+        marks[layer] = "^"
+    return "".join(marks) + ("" if layer is None else f"  · window  ^ l* = {layer}")
+
+
+def _shade(log_probability: float) -> str:
+    share = min(1.0, math.exp(log_probability))
+    return _SHADES[round(share * (len(_SHADES) - 1))]
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{100 * share:.1f}"
