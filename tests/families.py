@@ -39,6 +39,7 @@ What is odd, by family (transformers 5.23):
 """
 
 import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -54,6 +55,8 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
+
+from tracelm import Item
 
 VOCAB = 331
 WIDTH = 32
@@ -445,3 +448,35 @@ def tokenizer(vocab: int = VOCAB) -> PreTrainedTokenizerFast:
 def text_of(ids: list[int] | tuple[int, ...]) -> str:
     """The text that the double tokenises to these ids (without its `<s>`)."""
     return " ".join(f"w{i}" for i in ids)
+
+
+def random_items(
+    seed: int,
+    count: int,
+    *,
+    candidates: tuple[int, int] = (2, 5),
+    prompt: tuple[int, int] = (2, 12),
+) -> list[Item]:
+    """Items of the double's words: a common preamble, candidates that may begin alike.
+
+    Args:
+        seed: What they are drawn from.
+        count: How many.
+        candidates: Fewest and most candidates.
+        prompt: Fewest and most words of a prompt after the preamble of three.
+    """
+    draw = random.Random(seed)
+
+    def words(length: int) -> list[int]:
+        return [draw.randrange(3, VOCAB - 8) for _ in range(length)]
+
+    preamble, items = words(3), []
+    for place in range(count):
+        beginning = words(1)
+        ends: list[list[int]] = []
+        for _ in range(draw.randint(*candidates)):
+            shared = beginning if draw.random() < 0.4 else []
+            ends.append(shared + words(draw.randint(1, 3)))
+        text = text_of(preamble + words(draw.randint(*prompt)))
+        items.append(Item(text, tuple(text_of(e) for e in ends), id=str(place)))
+    return items

@@ -207,7 +207,7 @@ def top_tokens(z: np.ndarray, k: int) -> set[int]:
 
 
 def quorum_gap(z: np.ndarray, scorer: Any) -> float:
-    """Least distance of the k-th logit from the next, at any anchor and row of [depths, rows, vocab]."""
+    """Least distance of the k-th logit from the next, over anchors and rows."""
     L, V = len(z) - 1, z.shape[-1]
     k = cutoff(scorer, V)
     if k == V:

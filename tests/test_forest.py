@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tracelm.backbone import tiles
 from tracelm.forest import (
     Branch,
     Forest,
@@ -190,3 +191,12 @@ def test_one_candidate_may_be_the_beginning_of_another():
 def test_a_branch_without_prompt_or_candidate_is_a_bug(boundary):
     with pytest.raises(AssertionError):
         build([Branch((1, 2, 3), boundary)])
+
+
+@PROPERTY
+@given(shapes, st.integers(1, 6))
+def test_tiles_cover_the_row_in_order(shape, size):
+    forest = build(grown(shape))
+    spans = tiles(forest, size)
+    assert [node for a, b in spans for node in range(a, b)] == list(range(len(forest)))
+    assert all(0 < b - a <= size for a, b in spans)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch.nn import functional as F
 
 from tracelm.backbone import Backbone, Road, shrunk_windows
@@ -46,7 +46,8 @@ def check(backbone: Backbone, readout: Readout) -> Checked:
     """Run the check and set the backbone's road.
 
     Raises:
-        UnsupportedModelError: The readout at depth L does not give the model's own logits.
+        UnsupportedModelError: The readout at depth L does not give the model's own logits, or the
+            model is not causal.
     """
     branches = _texts(readout.vocabulary)
     backbone.road = "plain"
@@ -59,6 +60,12 @@ def check(backbone: Backbone, readout: Readout) -> Checked:
         raise UnsupportedModelError(
             f"the readout of {type(backbone.model).__name__} at its last depth is {off:.2g} nats "
             f"off the model's own logits (allowed {allowed:.2g}); tracelm cannot read this model"
+        )
+    ahead = _difference(_first_scores(backbone, branches), own[_firsts(branches)])
+    if not ahead <= allowed:
+        raise UnsupportedModelError(
+            f"{type(backbone.model).__name__} scores a token by what comes after it ({ahead:.2g} "
+            f"nats, allowed {allowed:.2g}); tracelm reads models that look back alone"
         )
     packed, windowed = np.nan, False
     for road in ROADS:
@@ -102,6 +109,18 @@ def _own_scores(backbone: Backbone, branch: Branch) -> Scores:
     log_probs = F.log_softmax(logits.float(), dim=-1).gather(1, tokens[:, None])
     scores: Scores = log_probs[:, 0].cpu().numpy()
     return scores
+
+
+def _first_scores(backbone: Backbone, branches: list[Branch]) -> Scores:
+    """The model's own log-probabilities of first predicted tokens, with nothing fed past them."""
+    firsts = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in branches]
+    return np.concatenate([_own_scores(backbone, b) for b in firsts])
+
+
+def _firsts(branches: list[Branch]) -> Int[np.ndarray, " branches"]:
+    """Place of each branch's first predicted token among all of them."""
+    counts = [len(b.tokens) - b.boundary for b in branches]
+    return np.cumsum([0, *counts[:-1]])
 
 
 def _texts(vocabulary: int) -> list[Branch]:

@@ -76,7 +76,7 @@ class Forest:
         return result
 
     def mask(
-        self, queries: Nodes, keys: Nodes, window: int | None = None
+        self, queries: Int[np.ndarray, " q"], keys: Int[np.ndarray, " k"], window: int | None = None
     ) -> Bool[np.ndarray, "q k"]:
         """Which keys each query sees: itself and its ancestors, within `window` positions."""
         q, k = queries[:, None], keys[None, :]

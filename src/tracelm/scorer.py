@@ -115,7 +115,7 @@ class Scorer:
         """alpha of a token outside a non-empty Omega."""
         if self.theta.outside == "final":
             return 0.0
-        return float(self._alpha(torch.zeros((), dtype=torch.float64)))
+        return float(self._alpha(torch.zeros(1, 1, dtype=torch.float64)))
 
 
 def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
