@@ -57,6 +57,7 @@ def test_bad_line_is_named_by_its_number(tmp_path, text, message):
 def test_bad_line_with_an_id_is_named_by_both(tmp_path):
     (error,) = read(tmp_path, line(id="q7", candidates=[]))
     assert str(error).startswith("item line 1: item q7: no candidates")
+    assert error.item == "q7"
 
 
 def test_all_bad_lines_are_named_at_once(tmp_path):

@@ -1,0 +1,51 @@
+"""The command line: parse, one library call, print.
+
+Results go to stdout, progress to stderr; a known error is one line and exit 1, bad usage exit 2.
+
+A command is a module of this folder with one function, named in `COMMANDS`. Its module imports
+nothing but typer and light modules (`model`, `output`, `progress`, `tracelm.errors`) at the top and
+the library inside the function, so that `tracelm --help` answers at once. A command that runs a
+model takes `model: ModelOptions` as its first argument, decorated with `takes_model`.
+"""
+
+import sys
+from collections.abc import Callable
+
+import typer
+
+from tracelm.cli.ablate import ablate
+from tracelm.cli.correct import correct
+from tracelm.cli.demo import demo
+from tracelm.cli.invariant import invariant
+from tracelm.cli.models import models
+from tracelm.errors import TraceError
+
+COMMANDS: tuple[Callable[..., None], ...] = (demo, correct, invariant, models, ablate)
+
+app = typer.Typer(
+    help="Corrects hallucinations in candidate answers at inference time, by TRACE.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for command in COMMANDS:
+    app.command(command.__name__.strip("_").replace("_", "-"))(command)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    if version:
+        from tracelm import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; exit with 1 after a known error, with 2 after bad usage."""
+    try:
+        app(prog_name="tracelm")
+    except TraceError as error:
+        print(f"tracelm: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,188 @@
+"""`tracelm correct`: one prompt for people, or a JSONL file of them."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tracelm.cli.model import ModelOptions, takes_model
+from tracelm.cli.output import check_writable, printable, to_json, write_lines
+from tracelm.cli.progress import tracked, waiting
+from tracelm.errors import InputError, ItemError
+
+if TYPE_CHECKING:
+    from tracelm.decision import Decision, Gate
+    from tracelm.items import Item
+    from tracelm.theta import Theta
+    from tracelm.tracer import Tracer
+
+
+@takes_model
+def correct(
+    model: ModelOptions,
+    prompt: Annotated[str | None, typer.Option(help="Text before the answer.")] = None,
+    candidate: Annotated[list[str] | None, typer.Option(help="An answer; repeat it.")] = None,
+    input: Annotated[Path | None, typer.Option(help="JSONL file of items.")] = None,
+    output: Annotated[Path | None, typer.Option(help="JSONL file of decisions.")] = None,
+    separator: Annotated[str, typer.Option(help="Between prompt and candidate.")] = " ",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Read every depth and T; JSON has them.")
+    ] = False,
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Write bad items as errors and go on.")
+    ] = False,
+) -> None:
+    """Correct a model's choice among candidate answers."""
+    if input is not None:
+        if prompt is not None or candidate:
+            raise typer.BadParameter("give --input, or --prompt with --candidate, not both")
+        _many(model, input, output, separator, full, skip_invalid)
+        return
+    if prompt is None or not candidate:
+        raise typer.BadParameter("give --prompt and at least one --candidate, or --input")
+    if output is not None or skip_invalid:
+        raise typer.BadParameter("--output and --skip-invalid go with --input")
+    _one(model, prompt, candidate, separator, as_json or full, full)
+
+
+def _one(
+    model: ModelOptions,
+    prompt: str,
+    candidates: list[str],
+    separator: str,
+    as_json: bool,
+    full: bool,
+) -> None:
+    from tracelm.items import Item
+
+    item = Item(prompt, tuple(candidates), separator=separator)  # bad text fails before the model
+    tracer = model.load()
+    with waiting("correcting"):
+        decision = next(tracer.correct_many([item], read="all" if full else "decide"))
+    overrides = _overrides(tracer.theta)
+    if as_json:
+        typer.echo(_line(decision, full, overrides))
+    else:
+        _show(decision, overrides)
+
+
+def _many(
+    model: ModelOptions,
+    path: Path,
+    output: Path | None,
+    separator: str,
+    full: bool,
+    skip_invalid: bool,
+) -> None:
+    from tracelm.items import read_jsonl, require_items
+
+    parsed = read_jsonl(path, separator=separator)
+    if not skip_invalid:
+        require_items(parsed, path)
+    elif not parsed:
+        raise InputError(f"{path} has no items; expected one JSON object a line")
+    if output is not None:
+        check_writable(output)
+    tracer = model.load()
+    checked = _encodable(tracer, parsed)
+    if not skip_invalid:
+        require_items(checked, path)
+    lines = tracked(_lines(tracer, checked, full), "correcting", len(checked))
+    if output is not None:
+        write_lines(output, lines)
+    else:
+        for line in lines:
+            typer.echo(line)
+
+
+def _encodable(tracer: "Tracer", parsed: Sequence["Item | ItemError"]) -> list["Item | ItemError"]:
+    """The items, with those that the tokenizer or the context refuses as their errors."""
+    items = [p for p in parsed if not isinstance(p, ItemError)]
+    with waiting("reading tokens"):
+        encoded = iter(tracer.encode(items))
+    tokenised = [p if isinstance(p, ItemError) else next(encoded) for p in parsed]
+    return [e if isinstance(e, ItemError) else e.item for e in tokenised]
+
+
+def _lines(tracer: "Tracer", checked: Sequence["Item | ItemError"], full: bool) -> Iterator[str]:
+    overrides = _overrides(tracer.theta)
+    items = [c for c in checked if not isinstance(c, ItemError)]
+    decisions = tracer.correct_many(items, read="all" if full else "decide")
+    for entry in checked:
+        if isinstance(entry, ItemError):
+            yield to_json({"id": entry.item, "error": str(entry)})
+        else:
+            yield _line(next(decisions), full, overrides)
+
+
+def _line(decision: "Decision", full: bool, overrides: dict[str, Any]) -> str:
+    record = decision.to_dict(full=full)
+    return to_json(record | {"theta": overrides} if overrides else record)
+
+
+def _overrides(theta: "Theta") -> dict[str, Any]:
+    """What differs from the frozen constants, by dotted name."""
+    return dict(_differences(theta.to_dict(), type(theta)().to_dict(), ""))
+
+
+def _differences(
+    values: dict[str, Any], frozen: dict[str, Any], prefix: str
+) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _differences(value, frozen[name], f"{prefix}{name}.")
+        elif value != frozen[name]:
+            yield prefix + name, value
+
+
+def _show(decision: "Decision", overrides: dict[str, Any]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("candidate", overflow="fold")
+    for title in ("base", "corrected"):
+        table.add_column(title, justify="right")
+    columns = (decision.candidates, decision.base_probabilities, decision.probabilities)
+    for candidate, before, after in zip(*columns, strict=True):
+        table.add_row(Text(printable(candidate)), f"{before:.3f}", f"{after:.3f}")
+    changed = "" if decision.corrected else "  (unchanged)"
+    typer.echo(f"base       {printable(decision.base_answer)}")
+    typer.echo(f"corrected  {printable(decision.answer)}{changed}")
+    Console().print(table)
+    typer.echo(_why(decision))
+    if overrides:
+        typer.echo("theta: " + ", ".join(f"{k} = {v}" for k, v in overrides.items()))
+
+
+def _why(decision: "Decision") -> str:
+    """One line: regime, operator, layer, lambda and every gate with its value."""
+    layer, mixing = decision.decisive_layer, decision.mixing
+    facts = [
+        f"{decision.regime} (d_eff {_number(decision.d_eff)})",
+        f"operator {decision.operator}",
+        *([f"layer {layer}"] if layer is not None else []),
+        *([f"lambda {mixing:g}"] if mixing is not None else []),
+        *(_gate(name, gate) for name, gate in decision.gates.items()),
+        *(["tied"] if decision.tied else []),
+        *([f"{decision.truncated} prompt tokens dropped"] if decision.truncated else []),
+    ]
+    return "; ".join(facts)
+
+
+def _gate(name: str, gate: "Gate") -> str:
+    if gate.holds is None:
+        return f"{name} not needed"
+    answer = "yes" if gate.holds else "no"
+    if isinstance(gate.threshold, bool):
+        return f"{name}: {answer}"
+    sign = "<" if name == "confidence" else ">"
+    return f"{name} {_number(gate.value)} {sign} {gate.threshold:g}: {answer}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or value != value else f"{value:.4g}"

@@ -1,0 +1,144 @@
+"""The options that every command which runs a model shares, and the tracer that they name."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from inspect import Parameter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tracelm.cli.progress import waiting
+
+if TYPE_CHECKING:
+    from tracelm.theta import Theta
+    from tracelm.tracer import Tracer
+
+EMBEDDED = "tracelm/demo-"  # `--model tracelm/demo-organism`: the model that the package carries
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a model is loaded and read."""
+
+    model: Annotated[
+        str,
+        typer.Option(help="Hub name or folder; tracelm/demo-organism is the embedded one."),
+    ]
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto"
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Of the weights.")
+    ] = "auto"
+    head_dtype: Annotated[
+        Literal["float32", "model"],
+        typer.Option(help="Of the logits; `model` is faster and may tie candidates."),
+    ] = "float32"
+    attn: Annotated[str, typer.Option(help="auto, sdpa, eager, flex_attention.")] = "auto"
+    batch_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most distinct tokens of one batch.")
+    ] = None
+    theta: Annotated[
+        Path | None, typer.Option(help="TOML file that overrides constants of the method.")
+    ] = None
+    invariant: Annotated[
+        float | None, typer.Option(help="I(M), for a model that has none of its own.")
+    ] = None
+    chat_template: Annotated[
+        bool, typer.Option("--chat-template", help="Put prompts into the tokenizer's template.")
+    ] = False
+    system: Annotated[str | None, typer.Option(help="System message; needs --chat-template.")] = (
+        None
+    )
+    overflow: Annotated[
+        Literal["error", "truncate"],
+        typer.Option(help="What to do with a prompt longer than the model's context."),
+    ] = "error"
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that the checkpoint brings.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        """Refuse options that do not go together."""
+        if self.system is not None and not self.chat_template:
+            raise typer.BadParameter("--system needs --chat-template")
+
+    def read_theta(self) -> "Theta":
+        """The constants, with the file's overrides.
+
+        Raises:
+            ThetaError: The file cannot be read, or has a name or value that Theta refuses.
+        """
+        from tracelm.theta import Theta
+
+        return Theta() if self.theta is None else Theta.from_toml(self.theta)
+
+    def load(self) -> "Tracer":
+        """The tracer that these options name.
+
+        Raises:
+            TraceError: The model or the constants cannot be used.
+        """
+        theta = self.read_theta()
+        _quiet()
+        with waiting(f"loading {self.model}"):
+            from tracelm.tokens import Chat
+            from tracelm.tracer import Tracer
+
+            options: dict[str, Any] = {
+                "theta": theta,
+                "invariant": self.invariant,
+                "batch_tokens": self.batch_tokens,
+                "head_dtype": self.head_dtype,
+                "overflow": self.overflow,
+                "chat": Chat(self.system) if self.chat_template else None,
+            }
+            if self.model.startswith(EMBEDDED):
+                return Tracer.demo(self.model.removeprefix(EMBEDDED), **options)
+            return Tracer.from_pretrained(
+                self.model,
+                revision=self.revision,
+                device=self.device,
+                dtype=self.dtype,
+                attention=self.attn,
+                trust_remote_code=self.trust_remote_code,
+                **options,
+            )
+
+
+def takes_model(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `ModelOptions`; it gets them as its first argument."""
+    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    shared = [
+        Parameter(
+            f.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if f.default is MISSING else f.default,
+            annotation=f.type,
+        )
+        for f in fields(ModelOptions)
+    ]
+    model, *rest = shared
+    parameters = [model, *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in own), *rest]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        options = ModelOptions(**{p.name: values.pop(p.name) for p in shared})
+        command(options, **values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def _quiet() -> None:
+    """Leave stderr to our own progress and errors: a refusal of the hub is told once, by us."""
+    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils import logging as hub_logging
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    disable_progress_bars()
+    hub_logging.set_verbosity_error()
