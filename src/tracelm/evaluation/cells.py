@@ -195,7 +195,7 @@ def shortest(cell: Cell) -> float:
     Characters, not tokens: the baseline is then the same for every model.
     """
     rows = zip(cell.mc1_items["candidates"], cell.mc1_items["truthful"], strict=True)
-    values = [mc1([-len(text) for text in texts], list(truth)) for texts, truth in rows]
+    values = [mc1([-len(text) for text in texts], np.asarray(truth)) for texts, truth in rows]
     return mean(np.array(values, dtype=float))
 
 

@@ -1,0 +1,182 @@
+"""Statistics: the paper's own grid, tests against enumeration, and verdicts that they justify."""
+
+from itertools import product
+from math import comb, isnan, nan
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from records import synthetic_cell
+
+from tracelm.evaluation.cells import cells, summarise
+from tracelm.evaluation.metrics import ece, mc1, mc3
+from tracelm.evaluation.statistics import (
+    Interval,
+    bootstrap_mean,
+    holm,
+    mcnemar,
+    over_cells,
+    sign_test,
+    verdicts,
+)
+from tracelm.report.published import read_published
+
+
+def published(metric):
+    grid = read_published()
+    return np.array([getattr(row, f"{metric}_delta") for rows in grid.values() for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("metric", "mean", "low", "high"),
+    [("mc1", 12.2549, 9.25, 15.63), ("mc2", 8.6547, 6.24, 11.53)],
+)
+def test_the_published_grid_gives_the_published_statistics(metric, mean, low, high):
+    said = over_cells(published(metric))
+    assert said.cells == 45 and said.negative == 0
+    assert said.mean == pytest.approx(mean, abs=5e-5)
+    # The ends of such an interval move by about 0.01 from seed to seed.
+    assert said.interval.low == pytest.approx(low, abs=0.04)
+    assert said.interval.high == pytest.approx(high, abs=0.04)
+    assert said.sign_p == pytest.approx(2.0**-45)
+
+
+def test_the_published_branches_part_as_the_paper_says():
+    rows = [row for rows in read_published().values() for row in rows]
+    high = [row.mc1_delta for row in rows if row.invariant > 1]
+    low = [row.mc1_delta for row in rows if row.invariant <= 1]
+    assert (len(high), len(low)) == (27, 18)
+    assert np.mean(high) == pytest.approx(14.76, abs=5e-3)
+    assert np.mean(low) == pytest.approx(8.50, abs=5e-3)
+
+
+def test_the_bootstrap_is_its_enumeration():
+    values = np.array([0.0, 0.3, 1.0, 5.0])
+    means = [np.mean(draw) for draw in product(values, repeat=4)]
+    low, high = np.quantile(means, [0.1, 0.9])
+    interval = bootstrap_mean(values, resamples=100_000, level=0.8)
+    # The ends fall on the few means that four values can have.
+    assert interval.low == pytest.approx(low, abs=1e-9)
+    assert interval.high == pytest.approx(high, abs=1e-9)
+
+
+def test_the_bootstrap_repeats_itself_and_covers_what_it_should():
+    rng = np.random.default_rng(1)
+    assert bootstrap_mean(rng.normal(size=50), seed=3) != bootstrap_mean(
+        rng.normal(size=50), seed=3
+    )
+    values = rng.normal(size=50)
+    assert bootstrap_mean(values, seed=3) == bootstrap_mean(values, seed=3)
+    inside = 0
+    for _ in range(200):
+        interval = bootstrap_mean(rng.exponential(size=80) - 1, resamples=400)
+        inside += interval.low <= 0 <= interval.high
+    assert 175 <= inside <= 199
+
+
+def test_nothing_to_resample_is_undefined():
+    interval = bootstrap_mean(np.array([]))
+    assert isnan(interval.low) and isnan(interval.high)
+    assert isnan(sign_test(np.array([0.0, 0.0])))
+    assert isnan(over_cells(np.array([nan])).mean)
+
+
+@given(st.integers(0, 12), st.integers(0, 12))
+def test_mcnemar_is_the_binomial_tail_doubled(fixed, broken):
+    n, k = fixed + broken, min(fixed, broken)
+    tail = sum(comb(n, i) for i in range(k + 1)) / 2**n
+    assert mcnemar(fixed, broken) == pytest.approx(min(1.0, 2 * tail))
+
+
+def test_the_sign_test_leaves_out_ties_and_counts_its_tail():
+    deltas = np.array([0.1, 0.2, 0.0, -0.1, 0.3, 1e-15])
+    assert sign_test(deltas) == pytest.approx((1 + 4) / 16)
+
+
+@given(st.lists(st.floats(0, 1) | st.just(nan), min_size=1, max_size=8))
+def test_holm_rejects_what_stepping_down_rejects(p_values):
+    adjusted = holm(np.array(p_values))
+    for level in (0.01, 0.05, 0.2):
+        rejected, open_ = set(), [i for i, p in enumerate(p_values) if not isnan(p)]
+        while open_:
+            smallest = min(open_, key=lambda i: p_values[i])
+            if p_values[smallest] * len(open_) > level:
+                break
+            rejected.add(smallest)
+            open_.remove(smallest)
+        assert {i for i, p in enumerate(adjusted) if p <= level} == rejected
+    assert [isnan(p) for p in adjusted] == [isnan(p) for p in p_values]
+
+
+def labelled(gains):
+    """A cell whose items gain as given."""
+    records = synthetic_cell("org/m", "halueval-qa", len(gains))
+    records["mc1_base"] = [0.0 if g > 0 else 1.0 for g in gains]
+    records["mc1"] = records["mc1_base"] + gains
+    return cells(records)[0]
+
+
+@pytest.mark.parametrize(
+    ("gains", "finding", "said"),
+    [
+        ([1.0] * 20 + [0.0] * 80, "helps", "correction helps"),
+        ([-1.0] * 20 + [0.0] * 80, "hurts", "correction hurts"),
+        ([1.0] * 20 + [-1.0] * 20 + [0.0] * 60, "unclear", "not shown to help or to hurt"),
+        ([1.0] * 3, "unclear", "not shown"),  # the interval is [1, 1], but of three items
+        ([0.0] * 30, "unclear", "not shown"),
+    ],
+)
+def test_a_verdict_needs_interval_and_exact_test(gains, finding, said):
+    [verdict] = verdicts([labelled(gains)])
+    assert verdict.finding == finding and said in verdict.sentence
+    assert (verdict.fixed, verdict.broken) == (gains.count(1.0), gains.count(-1.0))
+    assert f"these {len(gains)} items" in verdict.sentence
+
+
+def test_an_unlabelled_cell_says_so_and_does_not_weigh_on_the_others():
+    records = synthetic_cell("org/m", "mine", 10)
+    records[["mc1_base", "mc1", "mc2_base", "mc2"]] = nan
+    judged = verdicts([labelled([1.0] * 8 + [0.0] * 10), cells(records)[0]])
+    assert judged[1].finding == "unlabelled" and "nothing to judge" in judged[1].sentence
+    assert judged[0].p_holm == judged[0].p
+    assert judged[0].interval_mc1 != Interval(nan, nan)
+
+
+def test_a_summary_is_what_the_records_say():
+    records = synthetic_cell("org/m", "truthfulqa", 200, failed=6, invariant=0.5)
+    [cell] = cells(records)
+    said, answered = summarise(cell), records[records["error"].isna()]
+    own = answered[answered["mc1_base"].notna()]
+    assert said.failed == 6 and said.items_mc1 == len(own) == 97 and said.items_mc2 == 97
+    assert said.mc1 == pytest.approx(own["mc1"].mean())
+    assert said.delta_mc2 == pytest.approx((answered["mc2"] - answered["mc2_base"]).mean())
+    assert sum(said.gain_mc1.values()) == pytest.approx(said.delta_mc1)
+    assert sum(said.gain_mc2.values()) == pytest.approx(said.delta_mc2)
+    assert said.scalar == pytest.approx(np.mean([len(c) == 2 for c in own["candidates"]]))
+    confident = [max(b) < -1 and len(b) == 2 for b in own["base_scores"]]
+    assert said.fired["early"] == pytest.approx(np.mean(confident)) and said.fired["mix"] == 0
+    assert said.fixed == ((own["mc1"] - own["mc1_base"]) > 0).sum()
+
+
+def test_baselines_and_calibration_are_recomputed_from_the_items():
+    [cell] = cells(synthetic_cell("org/m", "halueval-qa", 50))
+    said, own = summarise(cell), cell.mc1_items
+    blind = [mc1(u, t) for u, t in zip(own["blind_scores"], own["truthful"], strict=True)]
+    short = []
+    for texts, truth in zip(own["candidates"], own["truthful"], strict=True):
+        least = min(map(len, texts))
+        tied = [t for text, t in zip(texts, truth, strict=True) if len(text) == least]
+        short.append(sum(tied) / len(tied))
+    assert said.blind == pytest.approx(np.mean(blind))
+    assert said.shortest == pytest.approx(np.mean(short))
+    assert said.mc3 == pytest.approx(
+        np.mean([mc3(u, t) for u, t in zip(own["scores"], own["truthful"], strict=True)])
+    )
+    tops = np.array([max(p) for p in own["probabilities"]])
+    assert said.ece == pytest.approx(ece(tops, own["mc1"].to_numpy()))
+
+
+def test_without_blind_scores_the_baseline_is_undefined():
+    [cell] = cells(synthetic_cell("org/m", "halueval-qa", 12, blind=False))
+    assert isnan(summarise(cell).blind)
