@@ -175,6 +175,10 @@ def test_a_model_that_is_missing_is_one_line(one_line):
     assert "/no/such/model" in one_line(*single("/no/such/model"))
 
 
+def test_an_embedded_model_that_is_none_is_one_line(one_line):
+    assert "known: organism" in one_line(*single("tracelm/demo-organ"))
+
+
 def test_theta_that_is_wrong_is_told_before_the_model_is_looked_for(one_line, tmp_path):
     path = tmp_path / "theta.toml"
     path.write_text("tau_dmi = 1")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,9 +25,6 @@ from tracelm.router import Verdict, next_step
 from tracelm.scorer import Scorer
 from tracelm.theta import Theta
 from tracelm.tokens import Chat, Encoded, Overflow, Tokenizer, encode
-
-if TYPE_CHECKING:
-    from tracelm.demo import weights
 
 Read = Literal["decide", "all", "base"]
 
@@ -136,7 +133,7 @@ class Tracer:
         )
 
     @classmethod
-    def demo(cls, name: "weights.Name" = "organism", **options: Any) -> "Tracer":
+    def demo(cls, name: str = "organism", **options: Any) -> "Tracer":
         """A tracer for an embedded model: `organism` or `control`.
 
         Args:

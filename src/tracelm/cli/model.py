@@ -1,6 +1,7 @@
 """The options that every command which runs a model shares, and the tracer that they name."""
 
 import inspect
+import logging
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
@@ -135,10 +136,7 @@ def takes_model(command: Callable[..., None]) -> Callable[..., None]:
 
 def _quiet() -> None:
     """Leave stderr to our own progress and errors: a refusal of the hub is told once, by us."""
-    from huggingface_hub.utils import disable_progress_bars
-    from huggingface_hub.utils import logging as hub_logging
-    from transformers.utils import logging
+    from transformers.utils import logging as transformers_logging
 
-    logging.disable_progress_bar()
-    disable_progress_bars()
-    hub_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
