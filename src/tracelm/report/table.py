@@ -204,13 +204,16 @@ def _latex(value: Value, column: Column) -> str:
 
 
 def _escape(text: str, escapes: dict[str, str]) -> str:
-    printable = "".join(c if c.isprintable() else " " for c in text)
-    return "".join(escapes.get(c, c) for c in printable)
+    return "".join(escapes.get(c, c) for c in _printable(text))
 
 
 def _inert(text: str) -> str:
-    dangerous = text.lstrip()[:1] in ("=", "+", "-", "@") or text[:1] in ("\t", "\r", "\n")
-    return f"'{text}" if text and dangerous else text
+    shown = _printable(text)
+    return f"'{shown}" if shown.lstrip().startswith(("=", "+", "-", "@")) else shown
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _is_text(table: Table, place: int) -> bool:
