@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tracelm import invariant_cache
 from tracelm.checkpoint import Checkpoint, ModelCheckpoint, open_local
 from tracelm.dequantise import STORED, read_dense
 from tracelm.errors import InvariantError
@@ -140,7 +141,35 @@ def read_invariant(
     path = Path(source).expanduser()
     if path.exists():
         return factors(open_local(path), theta=theta)
-    raise InvariantError(f"{source} is no checkpoint folder or file")
+    return _read_hub(str(source), theta, revision, token)
+
+
+def _read_hub(name: str, theta: Theta, revision: str | None, token: str | None) -> Factors:
+    from tracelm import hub  # not needed, nor its client, for what is on disk
+
+    if not hub.is_hub_name(name):
+        raise InvariantError(f"{name} is no checkpoint folder or file here, nor a name on a hub")
+    if hub.is_commit(revision) and (kept := _kept(revision, theta)):
+        return kept
+    try:
+        remote = hub.connect(name, revision, token)
+    except hub.UnreachableError:
+        if (checkpoint := hub.downloaded(name, revision)) is None:
+            raise
+        return factors(checkpoint, theta=theta)
+    if (kept := _kept(remote.commit, theta)) is None:
+        kept = factors(remote.open(), theta=theta)
+        if remote.commit:
+            invariant_cache.save(remote.commit, theta, kept.to_dict())
+    return kept
+
+
+def _kept(commit: str | None, theta: Theta) -> Factors | None:
+    values = invariant_cache.load(commit, theta) if commit else None
+    try:
+        return Factors.from_dict(values) if values else None
+    except (KeyError, TypeError, ValueError):
+        return None  # another program's file, or a damaged one: it is read and written again
 
 
 def model_invariant(model: nn.Module, *, theta: Theta) -> Factors:

@@ -1,0 +1,139 @@
+"""A stand-in for the hub on this machine: resolve, redirects, ranges, refusals, dropped lines.
+
+Two ports: the hub, and the store of large files that it redirects to, which must not see a token.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@dataclass
+class Hub:
+    """What the server serves, how it misbehaves, and what it saw.
+
+    Attributes:
+        folder: Files of the one model, `org/model`.
+        commit: What its main branch names; None sends no commit.
+        token: Token that is asked for; None for none.
+        gated: Whether a token alone is not enough.
+        ranges: Whether ranges are served.
+        large: Suffixes of files that are redirected to the store.
+        busy: Answers 429 to as many requests, with this Retry-After.
+        drop: As many bodies break off after half their bytes.
+        mute: Suffixes of files whose bodies never come.
+        status: Answers this to everything.
+        served: Bytes of bodies sent, by file.
+        requests: (port's role, path, Range, Authorization) of every request.
+    """
+
+    folder: Path
+    commit: str | None = COMMIT
+    token: str | None = None
+    gated: bool = False
+    ranges: bool = True
+    large: tuple[str, ...] = (".safetensors",)
+    busy: int = 0
+    retry_after: str | None = "0"
+    drop: int = 0
+    mute: tuple[str, ...] = ()
+    status: int | None = None
+    served: dict[str, int] = field(default_factory=dict)
+    requests: list[tuple[str, str, str | None, str | None]] = field(default_factory=list)
+    url: str = ""
+    store: str = ""
+
+
+def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+            self.send_response(status)
+            if hub.commit and role == "hub":
+                self.send_header("X-Repo-Commit", hub.commit)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            sent = body
+            if body and hub.drop and status in (200, 206) and len(body) > 8:
+                hub.drop -= 1
+                sent = body[: len(body) // 2]
+                self.close_connection = True
+            file = self.path.rpartition("/")[2]
+            if hub.mute and file.endswith(hub.mute) and role == "store":
+                sent, self.close_connection = b"", True
+            hub.served[file] = hub.served.get(file, 0) + len(sent)
+            self.wfile.write(sent)
+
+        def do_GET(self) -> None:
+            asked, token = self.headers.get("Range"), self.headers.get("Authorization")
+            hub.requests.append((role, self.path, asked, token))
+            if hub.busy:
+                hub.busy -= 1
+                extra = {"Retry_After": hub.retry_after} if hub.retry_after is not None else {}
+                return self.answer(429, b"slow down", **extra)
+            if role == "hub" and (refused := self.refusal(token)):
+                return self.answer(refused[0], b"no", X_Error_Code=refused[1])
+            file = hub.folder / self.path.rpartition("/")[2]
+            if not file.is_file():
+                return self.answer(404, b"Entry not found", X_Error_Code="EntryNotFound")
+            if role == "hub" and file.name.endswith(hub.large):
+                return self.answer(302, b"", Location=f"{hub.store}/blobs/{file.name}")
+            return self.send_file(file.read_bytes(), asked)
+
+        def refusal(self, token: str | None) -> tuple[int, str] | None:
+            if hub.status:
+                return hub.status, ""
+            if hub.gated:
+                return 403, "GatedRepo"
+            parts = self.path.split("/")
+            if parts[1:3] != ["org", "model"]:
+                return (404 if token else 401), "RepoNotFound"
+            if parts[4] not in ("main", "v2", hub.commit):
+                return 404, "RevisionNotFound"
+            if hub.token and token != f"Bearer {hub.token}":
+                return 401, "GatedRepo" if token is None else ""
+            return None
+
+        def send_file(self, content: bytes, asked: str | None) -> None:
+            if asked is None or not hub.ranges:
+                return self.answer(200, content)
+            first, _, last = asked.removeprefix("bytes=").partition("-")
+            start, stop = int(first), min(int(last) + 1 if last else len(content), len(content))
+            if start >= len(content):
+                return self.answer(416)
+            span = f"bytes {start}-{stop - 1}/{len(content)}"
+            return self.answer(206, content[start:stop], Content_Range=span)
+
+    return Handler
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[Hub]:
+    """The hub and its store, on ports of their own, until the block ends."""
+    hub = Hub(folder)
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, r)) for r in ("hub", "store")]
+    hub.url, hub.store = (f"http://127.0.0.1:{s.server_address[1]}" for s in servers)
+    threads = [
+        threading.Thread(target=s.serve_forever, kwargs={"poll_interval": 0.01}) for s in servers
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield hub
+    finally:
+        for server, thread in zip(servers, threads, strict=True):
+            server.shutdown()
+            server.server_close()
+            thread.join()
