@@ -7,6 +7,7 @@ question and one candidate of each cell carry text that must be escaped wherever
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ import pandas as pd
 
 from tracelm import geometry, router
 from tracelm.decision import plain
+from tracelm.evaluation import store
 from tracelm.evaluation.frame import to_frame
 from tracelm.evaluation.metrics import mc1, mc2, mc3
-from tracelm.evaluation.record import to_table
+from tracelm.evaluation.record import COLUMNS, to_table
 from tracelm.theta import Theta
 
 WORDS = (
@@ -85,6 +87,26 @@ def synthetic_grid(
         for benchmark in ("truthfulqa", "halueval-qa", "halueval-sum")
     ]
     return pd.concat(cells, ignore_index=True)
+
+
+def write_cells(records: pd.DataFrame, out: Path, theta: Theta | None = None) -> None:
+    """The records as `tracelm eval` leaves them: a folder a cell."""
+    for (model, benchmark), cell in records.groupby(["model", "benchmark"], sort=False):
+        rows = [_as_written(row) for row in cell.to_dict("records")]
+        groups: dict[int, list[dict[str, Any]]] = {}
+        for row in rows:
+            groups.setdefault(row["group"], []).append(row)
+        info = {
+            "schema": store.SCHEMA,
+            "model": model,
+            "benchmark": benchmark,
+            "template": {"name": "synthetic"},
+            "theta": json.loads(json.dumps((theta or Theta()).to_dict())),
+            "plan": store.plan_lines([row["place"] for row in g] for g in groups.values()),
+        }
+        with store.Run(store.cell_folder(out, str(model), str(benchmark)), info) as run:
+            for group, own in groups.items():
+                run.write(group, own)
 
 
 def _shapes(benchmark: str, items: int, rng: np.random.Generator) -> list[Shape]:
@@ -178,6 +200,20 @@ def _score(row: dict[str, Any]) -> dict[str, Any]:
             values[f"{name}_base"] = metric(row["base_scores"], row["truthful"])
             values[name] = metric(row["scores"], row["truthful"])
     return values
+
+
+def _as_written(row: dict[str, Any]) -> dict[str, Any]:
+    written = {}
+    for name in COLUMNS.names:
+        value = row[name]
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
+        elif isinstance(value, dict):
+            value = json.dumps(value)
+        elif not isinstance(value, list) and pd.isna(value):
+            value = None
+        written[name] = value
+    return written
 
 
 def _as_read_from_disk(rows: list[dict[str, Any]]) -> pd.DataFrame:

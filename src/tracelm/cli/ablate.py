@@ -16,12 +16,13 @@ def ablate(
     ] = "md",
 ) -> None:
     """Decide every item again with one part of the rule replaced, and sweep its constants."""
+    from tracelm.cli.output import printable
     from tracelm.cli.progress import waiting
 
     with waiting("reading records"):
         from tracelm.evaluation.ablation import GRIDS, necessity, read, sweep
         from tracelm.evaluation.cells import cells
-        from tracelm.evaluation.settings import one_theta, read_thetas
+        from tracelm.evaluation.settings import one_theta, read_thetas, unfinished
         from tracelm.evaluation.store import load_records
         from tracelm.report.table import WRITERS, write_table
         from tracelm.report.tables import necessity_table, sweep_table
@@ -30,6 +31,9 @@ def ablate(
         readings = [read(cell, theta) for cell in cells(load_records(runs))]
         swept = [sweep(readings, theta, parameter) for parameter in GRIDS]
         tables = [necessity_table(necessity(readings, theta)), sweep_table(swept)]
+        warnings = unfinished(runs)
+    for warning in warnings:
+        typer.echo(printable(f"tracelm: {warning}"), err=True)
     for table in tables:
         if out is None:
             typer.echo(WRITERS[format](table))

@@ -1,10 +1,10 @@
-"""Settings: under which Theta the records of a folder were made."""
+"""Settings: under which Theta the records of a folder were made, and whether all are there."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from tracelm.errors import RecordError
-from tracelm.evaluation.store import find_cells, read_run
+from tracelm.evaluation.store import find_cells, missing_groups, read_run
 from tracelm.theta import Theta
 
 Name = tuple[str, str]
@@ -35,3 +35,20 @@ def one_theta(thetas: Mapping[Name, Theta]) -> Theta:
                 "ablate them apart"
             )
     return theta
+
+
+def unfinished(path: str | Path) -> list[str]:
+    """One sentence for every cell at or under a path that lacks records.
+
+    Raises:
+        RecordError: No records, or a `run.json` that cannot be read.
+    """
+    said = []
+    for cell in find_cells(Path(path)):
+        run, missing = read_run(cell), missing_groups(cell)
+        if missing:
+            said.append(
+                f"{run['model']} on {run['benchmark']} is not finished: {len(missing)} of "
+                f"{len(run['plan'])} groups are missing; start `tracelm eval` again"
+            )
+    return said

@@ -1,0 +1,87 @@
+"""`tracelm ablate` on records that lie on disk."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from records import synthetic_cell, synthetic_grid, write_cells
+from typer.testing import CliRunner
+
+from tracelm.cli import app
+from tracelm.errors import RecordError
+from tracelm.evaluation.settings import one_theta, read_thetas, unfinished
+from tracelm.evaluation.store import load_records
+from tracelm.theta import ScorerTheta, Theta
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    write_cells(synthetic_grid(2, 24), folder)
+    return folder
+
+
+def ablate(*arguments):
+    result = CliRunner().invoke(app, ["ablate", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_both_tables_are_printed(runs):
+    result = ablate(runs)
+    assert result.stdout.startswith("## Necessity of the components")
+    assert "| TRACE (published) " in result.stdout and "| tau\\_dim " in result.stdout
+    assert result.stderr == ""
+
+
+def test_both_tables_are_written_where_asked(runs, tmp_path):
+    named = ablate(runs, "--out", tmp_path / "tables").stdout.split()
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(
+        f"{name}.{ending}" for name in ("ablation", "sweeps") for ending in ("md", "csv", "tex")
+    )
+    assert len(named) == 6
+
+
+def test_the_form_is_chosen(runs):
+    assert ablate(runs, "--format", "csv").stdout.startswith("Variant,")
+    assert r"\toprule" in ablate(runs, "--format", "tex").stdout
+
+
+def test_a_folder_without_records_is_one_error(tmp_path):
+    with pytest.raises(RecordError, match="no records"):
+        ablate(tmp_path)
+
+
+def test_the_theta_of_the_runs_is_read_back(tmp_path):
+    theta = replace(Theta(), tau_H=0.5, scorer=ScorerTheta(outside="clip"))
+    write_cells(synthetic_cell("org/m", "halueval-qa", 8, theta=theta), tmp_path, theta)
+    assert one_theta(read_thetas(tmp_path)) == theta
+    assert "TRACE (as run)" in ablate(tmp_path).stdout
+    write_cells(synthetic_cell("org/m", "halueval-sum", 8), tmp_path)
+    with pytest.raises(RecordError, match="org/m on halueval-qa and org/m on halueval-sum"):
+        ablate(tmp_path)
+
+
+def test_missing_groups_are_said(tmp_path):
+    write_cells(synthetic_cell("org/m", "halueval-qa", 24), tmp_path)
+    next(tmp_path.rglob("part-00001.parquet")).unlink()
+    assert unfinished(tmp_path) == [
+        "org/m on halueval-qa is not finished: 1 of 3 groups are missing; "
+        "start `tracelm eval` again"
+    ]
+    assert "not finished" in ablate(tmp_path).stderr
+
+
+def known(column):
+    return [None if pd.isna(value) else value for value in column]
+
+
+def test_synthetic_records_lie_on_disk_as_they_were_made(tmp_path):
+    records = synthetic_cell("org/m", "truthfulqa", 16, failed=2)
+    write_cells(records, tmp_path)
+    back = load_records(tmp_path)
+    assert list(back.columns) == list(records.columns)
+    for name in ("id", "operator", "mc1", "mc2", "d_eff"):
+        assert known(back[name]) == known(records[name])
+    for S, T in zip(back["trajectory"], records["trajectory"], strict=True):
+        assert S is T is None or (S == T).all()
