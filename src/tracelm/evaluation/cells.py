@@ -148,6 +148,11 @@ def cells(records: "pd.DataFrame") -> list[Cell]:
     return parted
 
 
+def benchmark_of(name: str) -> str:
+    """The benchmark of a cell's name without the template (`truthfulqa@own6`)."""
+    return name.split("@", 1)[0]
+
+
 def summarise(cell: Cell) -> Summary:
     """What the records of one cell say, as one line."""
     first, second = cell.mc1_items, cell.mc2_items

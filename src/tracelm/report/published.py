@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from types import MappingProxyType
 
-from tracelm.evaluation.cells import Summary
+from tracelm.evaluation.cells import Summary, benchmark_of
 from tracelm.report.table import EN_DASH, Column, Table, Value, delta, level
 
 
@@ -83,7 +83,7 @@ def _beside(s: Summary, paper: Published | None) -> tuple[Value, ...]:
 def _published(s: Summary, grids: Mapping[str, tuple[Published, ...]]) -> Published | None:
     """The paper's row whose name opens this model's, part for part; the longest such name."""
     own = _parts(s.model.rsplit("/", 1)[-1])
-    rows = grids.get(s.benchmark.split("@", 1)[0], ())
+    rows = grids.get(benchmark_of(s.benchmark), ())
     named = [row for row in rows if own[: len(_parts(row.model))] == _parts(row.model)]
     return max(named, key=lambda row: len(_parts(row.model)), default=None)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tracelm.evaluation.ablation import Row, Sweep
-from tracelm.evaluation.cells import Summary, mean
+from tracelm.evaluation.cells import Summary, benchmark_of, mean
 from tracelm.evaluation.statistics import GridStatistics, Verdict, over_cells
 from tracelm.report.table import EN_DASH, Column, Marked, Table, Value, delta, level
 from tracelm.theta import Theta
@@ -182,6 +182,28 @@ def calibrations(summaries: Sequence[Summary]) -> Table:
     return Table("calibration", "MC3 and calibration", columns, rows, notes)
 
 
+def template_table(summaries: Sequence[Summary]) -> Table:
+    """How far results move with the prompt template, where a benchmark was run under several."""
+    columns = [Column("Model"), Column("Benchmark"), Column("Templates")]
+    for name, make in (("MC1 base", level), ("ΔMC1", delta), ("ΔMC2", delta)):
+        columns += [make(f"{name}, lowest"), make(f"{name}, highest")]
+    parted: dict[tuple[str, str], list[Summary]] = {}
+    for summary in summaries:
+        parted.setdefault((summary.model, benchmark_of(summary.benchmark)), []).append(summary)
+    rows = tuple(
+        _line(
+            [*name, len(own)],
+            _ends([s.mc1_base for s in own]),
+            _ends([s.delta_mc1 for s in own]),
+            _ends([s.delta_mc2 for s in own]),
+        )
+        for name, own in parted.items()
+        if len(own) > 1
+    )
+    notes = ("Each template is a cell of its own, in every other table too.",)
+    return Table("templates", "How much the template matters", tuple(columns), rows, notes)
+
+
 def necessity_table(rows: Sequence[Row]) -> Table:
     """The published rule and its variants, each one component away."""
     columns = (Column("Variant"), *_ABLATED)
@@ -255,6 +277,11 @@ def _ablated(row: Row) -> tuple[Value, ...]:
     cells = int((~np.isnan(row.deltas_mc1) | ~np.isnan(row.deltas_mc2)).sum())
     deltas = 100 * row.delta_mc1, 100 * row.delta_mc2
     return (*deltas, row.negative_mc1, row.negative_mc2, cells)
+
+
+def _ends(values: Sequence[float]) -> list[Value]:
+    """Smallest and largest, in points; nan where any value is."""
+    return [float(100 * np.min(values)), float(100 * np.max(values))]
 
 
 def _mean_known(values: Sequence[float]) -> float:
