@@ -50,10 +50,7 @@ def load(
         ModelError: Missing, unreadable, or of a type that transformers does not know.
     """
     options = {"revision": revision, "trust_remote_code": trust_remote_code}
-    if name.startswith((".", "/", "~")):
-        name = str(Path(name).expanduser())
-        if not Path(name, "config.json").is_file():
-            raise ModelError(f"no model at {name}: expected a folder with config.json")
+    name = _expanded(name)
     place = _device(device)
     try:
         config = AutoConfig.from_pretrained(name, **options)
@@ -74,6 +71,39 @@ def load(
         "device": str(place),
     }
     return Loaded(model.to(place), tokenizer, source)
+
+
+def load_tokenizer(
+    name: str, *, revision: str | None = None, trust_remote_code: bool = False
+) -> Tokenizer:
+    """The tokenizer of a checkpoint, without its weights.
+
+    Args:
+        name: Hub name or folder.
+        revision: Branch, tag or commit on the hub.
+        trust_remote_code: Run code that the checkpoint brings along.
+
+    Raises:
+        ModelError: Missing or unreadable.
+    """
+    name = _expanded(name)
+    try:
+        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
+            name, revision=revision, trust_remote_code=trust_remote_code
+        )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        raise ModelError(f"cannot load the tokenizer of {name}: {_first_line(error)}") from error
+    return tokenizer
+
+
+def _expanded(name: str) -> str:
+    """A folder's path in full, refused where it holds no model; a hub name as it is."""
+    if not name.startswith((".", "/", "~")):
+        return name
+    name = str(Path(name).expanduser())
+    if not Path(name, "config.json").is_file():
+        raise ModelError(f"no model at {name}: expected a folder with config.json")
+    return name
 
 
 def _auto(config: Any) -> Any:

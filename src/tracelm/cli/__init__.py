@@ -5,7 +5,8 @@ Results go to stdout, progress to stderr; a known error is one line and exit 1, 
 A command is a module of this folder with one function, named in `COMMANDS`. Its module imports
 nothing but typer and light modules (`model`, `output`, `progress`, `tracelm.errors`) at the top and
 the library inside the function, so that `tracelm --help` answers at once. A command that runs a
-model takes `model: ModelOptions` as its first argument, decorated with `takes_model`.
+model takes `model: ModelOptions` as its first argument, decorated with `takes_model`, one
+that runs several takes a list of them, decorated with `takes_models`.
 """
 
 import sys
@@ -16,11 +17,13 @@ import typer
 from tracelm.cli.ablate import ablate
 from tracelm.cli.correct import correct
 from tracelm.cli.demo import demo
+from tracelm.cli.evaluate import eval_
 from tracelm.cli.invariant import invariant
+from tracelm.cli.merge import merge
 from tracelm.cli.models import models
 from tracelm.errors import TraceError
 
-COMMANDS: tuple[Callable[..., None], ...] = (demo, correct, invariant, models, ablate)
+COMMANDS: tuple[Callable[..., None], ...] = (demo, correct, eval_, merge, invariant, models, ablate)
 
 app = typer.Typer(
     help="Corrects hallucinations in candidate answers at inference time, by TRACE.",

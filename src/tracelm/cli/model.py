@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -15,6 +15,7 @@ from tracelm.cli.progress import waiting
 
 if TYPE_CHECKING:
     from tracelm.theta import Theta
+    from tracelm.tokens import Tokenizer
     from tracelm.tracer import Tracer
 
 EMBEDDED = "tracelm/demo-"  # `--model tracelm/demo-organism`: the model that the package carries
@@ -108,9 +109,36 @@ class ModelOptions:
                 **options,
             )
 
+    def load_tokenizer(self) -> "Tokenizer":
+        """The model's tokenizer alone, without its weights.
+
+        Raises:
+            ModelError: The tokenizer is missing or unreadable.
+        """
+        _quiet()
+        with waiting(f"loading the tokenizer of {self.model}"):
+            if self.model.startswith(EMBEDDED):
+                from tracelm.demo import load
+
+                return load(self.model.removeprefix(EMBEDDED))[1]
+            from tracelm.loading import load_tokenizer
+
+            return load_tokenizer(
+                self.model, revision=self.revision, trust_remote_code=self.trust_remote_code
+            )
+
 
 def takes_model(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of `ModelOptions`; it gets them as its first argument."""
+    return _with_options(command, str)
+
+
+def takes_models(command: Callable[..., None]) -> Callable[..., None]:
+    """As `takes_model`, with `--model` repeatable: the command gets a list of `ModelOptions`."""
+    return _with_options(command, list[str])
+
+
+def _with_options(command: Callable[..., None], kind: Any) -> Callable[..., None]:
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
     shared = [
         Parameter(
@@ -122,12 +150,17 @@ def takes_model(command: Callable[..., None]) -> Callable[..., None]:
         for f in fields(ModelOptions)
     ]
     model, *rest = shared
+    (option,) = get_args(model.annotation)[1:]
+    model = model.replace(annotation=Annotated[kind, option])
     parameters = [model, *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in own), *rest]
 
     @wraps(command)
     def run(**values: Any) -> None:
-        options = ModelOptions(**{p.name: values.pop(p.name) for p in shared})
-        command(options, **values)
+        names, others = values.pop("model"), {p.name: values.pop(p.name) for p in rest}
+        if kind is str:
+            command(ModelOptions(names, **others), **values)
+        else:
+            command([ModelOptions(name, **others) for name in names], **values)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -1,0 +1,38 @@
+"""`tracelm merge`: the records of shards, joined."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def merge(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of `tracelm eval`, at any level.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Root of the joined records; left out, each shard joins its own cell."),
+    ] = None,
+) -> None:
+    """Join the records of shards into their cells; refuse records of different settings."""
+    from tracelm.cli.output import printable
+    from tracelm.cli.progress import waiting
+
+    with waiting("joining records"):
+        from tracelm.evaluation.store import merge as join
+
+        joined = join(runs, out)
+    for cell in joined:
+        there = cell.groups - len(cell.missing)
+        lacks = f", groups {_ranges(cell.missing)} missing" if cell.missing else ""
+        typer.echo(printable(f"{cell.folder}: {there} of {cell.groups} groups{lacks}"))
+
+
+def _ranges(groups: tuple[int, ...]) -> str:
+    """Numbers as ranges: 1-3, 7."""
+    spans: list[list[int]] = []
+    for group in groups:
+        if spans and group == spans[-1][1] + 1:
+            spans[-1][1] = group
+        else:
+            spans.append([group, group])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)

@@ -1,0 +1,183 @@
+"""A Tracer without a model: words are tokens, trajectories come from a digest of the text.
+
+A candidate's scores depend on its prompt and its own text alone, so neither company nor order
+changes a decision; the decisions are those of the rule. Run as a script it is a whole evaluation
+in a process that can be killed: `python tracer_double.py OUT ITEMS PAUSE`.
+"""
+
+import hashlib
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracelm.benchmarks.benchmark import Dataset
+from tracelm.benchmarks.jsonl import jsonl
+from tracelm.decision import Decision
+from tracelm.errors import ItemError, NonFiniteError
+from tracelm.geometry import Trajectory, tied_first
+from tracelm.items import Item
+from tracelm.router import Verdict, next_step
+from tracelm.theta import Theta
+from tracelm.tokens import Encoded
+
+
+class TracerDouble:
+    """What the runner asks of a Tracer.
+
+    Args:
+        size: Items in a group of the plan.
+        refuse: Ids of items that do not fit the context.
+        poison: Ids of items whose logits are not finite.
+        invariant: I(M).
+        pause: Seconds that a group takes.
+        tell: Print a line a group.
+        described: Overrides of what `describe` says.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int = 3,
+        refuse: Sequence[str] = (),
+        poison: Sequence[str] = (),
+        invariant: float = 2.0,
+        pause: float = 0.0,
+        tell: bool = False,
+        **described: Any,
+    ) -> None:
+        self.size, self.refuse, self.poison = size, set(refuse), set(poison)
+        self.theta, self.invariant, self.pause = Theta(), invariant, pause
+        self.tell, self.described = tell, described
+        self.groups: list[list[str | None]] = []
+
+    def encode(self, items: Sequence[Item]) -> list[Encoded | ItemError]:
+        return [self._encode(item) for item in items]
+
+    def _encode(self, item: Item) -> Encoded | ItemError:
+        if item.id in self.refuse:
+            return ItemError("candidate 0 needs 600 tokens and the context is 512", item.id)
+        prompt = _words(item.prompt)
+        sequences = tuple(prompt + _words(c) for c in item.candidates)
+        blind = () if item.blind_prompt is None else sequences
+        return Encoded(
+            item, sequences, (len(prompt),) * len(sequences), blind, (len(prompt),) * len(blind)
+        )
+
+    def plan(self, encoded: Sequence[Encoded]) -> list[list[int]]:
+        # Not the items' order, as the real one's is not.
+        order = sorted(range(len(encoded)), key=lambda i: encoded[i].sequences)
+        return [order[i : i + self.size] for i in range(0, len(order), self.size)]
+
+    def decide(self, encoded: Sequence[Encoded], read: str = "decide") -> list[Decision]:
+        assert read == "all"
+        self.groups.append([e.item.id for e in encoded])
+        if self.tell:
+            print("group", flush=True)
+        time.sleep(self.pause)
+        if any(e.item.id in self.poison for e in encoded):
+            raise NonFiniteError(3)
+        return [self._decide(e) for e in encoded]
+
+    def _decide(self, encoded: Encoded) -> Decision:
+        item = encoded.item
+        read = np.array([_scores(item.prompt, c) for c in item.candidates])
+        trajectory = Trajectory(read[:, :-1], read[:, -1])
+        verdict = next_step(trajectory, self.invariant, self.theta)
+        assert isinstance(verdict, Verdict)
+        correction, blind = verdict.correction, None
+        if item.blind_prompt is not None:
+            blind = np.array([_scores(item.blind_prompt, c)[-2] for c in item.candidates])
+        tied = tied_first(correction.scores)
+        return Decision(
+            candidates=item.candidates,
+            index=int(tied[0]),
+            base_index=int(trajectory.base.argmax()),
+            regime=verdict.regime,
+            operator=correction.operator,
+            scores=correction.scores,
+            base_scores=trajectory.base,
+            d_eff=verdict.d_eff,
+            invariant=self.invariant,
+            gates=correction.gates,
+            decisive_layer=correction.decisive_layer,
+            mixing=correction.mixing,
+            trajectory=trajectory.scores,
+            t_scores=trajectory.t,
+            tied=len(tied) > 1,
+            blind_scores=blind,
+            id=item.id,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        known = {
+            "model": "double/words",
+            "dtype": "float64",
+            "device": "cpu",
+            "invariant": self.invariant,
+            "check": {"road": "packed", "packed": float("nan")},
+            "theta": self.theta.to_dict(),
+        }
+        return known | self.described
+
+
+def _words(text: str) -> tuple[int, ...]:
+    return tuple(int(hashlib.sha256(w.encode()).hexdigest()[:6], 16) for w in text.split())
+
+
+def _scores(prompt: str, candidate: str) -> np.ndarray:
+    """Depths 0..8 and t: sharp in the middle, flat at the end, so that every operator fires."""
+    digest = hashlib.sha256(f"{prompt}\0{candidate}".encode()).digest()
+    rng = np.random.default_rng(list(digest))
+    depths = rng.normal(-4, 1, 9) + 6 * rng.normal() * np.array([0, 0, 0, 0, 1, 1, 0.5, 0.2, 0])
+    depths[-1] = -2.5 + 0.3 * rng.normal()
+    return np.minimum(np.append(depths, depths[-1] + rng.normal()), -0.01)
+
+
+def write_items(path: Path, count: int) -> Path:
+    """A JSONL file of made-up items, 2 to 5 candidates each, labelled."""
+    import json
+
+    rng = np.random.default_rng(count)
+    lines = []
+    for i in range(count):
+        words = [f"answer {i} {j}" for j in range(int(rng.integers(2, 6)))]
+        item = {
+            "id": f"q{i}",
+            "prompt": f"Question {i}?\nAnswer:",
+            "question": f"Question {i}?",
+            "candidates": words,
+            "truthful": [bool(j == i % len(words)) for j in range(len(words))],
+        }
+        lines.append(json.dumps(item))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def dataset(folder: Path, count: int = 20, **choice: Any) -> Dataset:
+    """The items of `write_items` as a data set."""
+    return jsonl(write_items(folder / "made.jsonl", count)).load(**choice)
+
+
+def main(out: str, items: str, pause: str) -> None:
+    from tracelm.errors import RecordError
+    from tracelm.evaluation import runner
+
+    root = Path(out)
+    root.mkdir(exist_ok=True)
+    tracer: Any = TracerDouble(pause=float(pause), tell=True)
+    data = dataset(root, int(items))
+    job = runner.prepare(tracer, data, data.benchmark.template())
+    print("ready", flush=True)
+    try:
+        runner.execute(tracer, job, root)
+    except RecordError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
