@@ -63,12 +63,12 @@ class Scorer:
         if len(rows):
             tokens, real = _members(omega[rows])
             at = (rows[:, None], tokens)
-            alpha = self._alpha(_rescale(self._evidence_at(tile, at), real))
+            alpha = self.alpha(_rescale(self._evidence_at(tile, at), real))
             mixed[at] = torch.where(real, z_L[at] + alpha * shift[at], mixed[at])
         rows = (~sparse).nonzero()[:, 0]
         if len(rows):
             over = omega[rows] | ~omega[rows].any(dim=-1, keepdim=True)
-            alpha = self._alpha(_rescale(self._evidence_at(tile, (rows,)), over))
+            alpha = self.alpha(_rescale(self._evidence_at(tile, (rows,)), over))
             mixed[rows] = z_L[rows] + alpha * shift[rows]
         return mixed
 
@@ -106,7 +106,7 @@ class Scorer:
             h += a_c * ((rises[-1] - rises[0]) / (count - 2)).clamp(min=0)
         return h
 
-    def _alpha(self, h: Float[Tensor, "rows tokens"]) -> Float[Tensor, "rows tokens"]:
+    def alpha(self, h: Float[Tensor, "rows tokens"]) -> Float[Tensor, "rows tokens"]:
         """alpha = lambda_0 + (1 - lambda_0) sigmoid(gamma_alpha (h~ - 1/2)), Eq. 12."""
         share = (1 - self.theta.lambda_0) * torch.sigmoid(self.theta.gamma_alpha * (h - 0.5))
         return share + self.theta.lambda_0 if self.theta.floor == "anchor" else share
@@ -115,7 +115,7 @@ class Scorer:
         """alpha of a token outside a non-empty Omega."""
         if self.theta.outside == "final":
             return 0.0
-        return float(self._alpha(torch.zeros(1, 1, dtype=torch.float64)))
+        return float(self.alpha(torch.zeros(1, 1, dtype=torch.float64)))
 
 
 def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:

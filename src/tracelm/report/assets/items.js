@@ -1,0 +1,180 @@
+// The item browser: a list that filters, and one item told in full.
+
+const PAGE = 60;
+
+class Browser {
+  // texts: [id, benchmark, question]; cells: {model, benchmark, text: [...], codes: "..."}; a code is
+  // one letter an item for regime, operator and outcome each.
+  constructor({ texts, cells, names }) {
+    Object.assign(this, { texts, cells, names, shown: 0, found: [] });
+    this.root = document.getElementById("items");
+    this.form = this.root.querySelector(".filters");
+    this.list = this.root.querySelector(".list ol");
+    this.more = this.root.querySelector(".more");
+    this.article = this.root.querySelector(".item");
+    this.entries = cells.flatMap((cell, c) => cell.text.map((text, i) => ({
+      cell: c, item: i, text, model: cell.model, benchmark: cell.benchmark,
+      regime: cell.codes[3 * i], operator: cell.codes[3 * i + 1], outcome: cell.codes[3 * i + 2],
+    })));
+    this.haystack = texts.map(([id, , question]) => `${id} ${question}`.toLowerCase());
+    this.fill();
+    this.more.addEventListener("click", () => this.show());
+    this.form.addEventListener("submit", (event) => event.preventDefault());
+    this.form.addEventListener("input", () => this.filter());
+    this.filter();
+  }
+
+  fill() {
+    for (const [name, options] of Object.entries(this.names)) {
+      const pairs = Array.isArray(options) ? options.map((text, place) => [place, text]) : Object.entries(options);
+      this.form.elements[name].append(element("option", { value: "" }, "all"), ...pairs.map(([value, text]) => element("option", { value }, text)));
+    }
+  }
+
+  filter() {
+    const { search, ...selects } = this.form.elements;
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = Object.keys(this.names).map((name) => [name, selects[name].value]).filter(([, value]) => value !== "");
+    const matches = this.haystack.map((text) => words.every((word) => text.includes(word)));
+    this.found = this.entries.filter((entry) => matches[entry.text] && wanted.every(([name, value]) => String(entry[name]) === value));
+    const [found, all] = [this.found.length, this.entries.length].map((n) => n.toLocaleString("en"));
+    this.root.querySelector(".count").textContent = `${found} of ${all} items`;
+    this.list.replaceChildren();
+    this.shown = 0;
+    this.show();
+  }
+
+  show() {
+    this.list.append(...this.found.slice(this.shown, this.shown + PAGE).map((entry) => this.row(entry)));
+    this.shown = Math.min(this.shown + PAGE, this.found.length);
+    this.more.hidden = this.shown >= this.found.length;
+  }
+
+  row(entry) {
+    const [id, , question] = this.texts[entry.text];
+    return element("li", {}, element("button", { type: "button", click: () => this.open(entry), "data-entry": `${entry.cell}-${entry.item}` },
+      element("span", { class: "question", dir: "auto" }, question),
+      element("span", { class: "where" }, this.chip(entry), ` ${this.names.model[entry.model]} · ${this.names.benchmark[entry.benchmark]} ${id}`)));
+  }
+
+  chip(entry) {
+    const outcome = this.names.outcome[entry.outcome];
+    return element("span", { class: `chip ${outcome}` }, outcome);
+  }
+
+  // Opens an item; its address is kept, so that the back button and a copied address work.
+  open(entry) {
+    history.pushState(null, "", `#item-${entry.cell}-${entry.item}`);
+    return this.read(entry);
+  }
+
+  async read(entry) {
+    this.root.querySelector(".browser").classList.add("reading");
+    this.list.querySelectorAll("[aria-current]").forEach((node) => node.removeAttribute("aria-current"));
+    this.list.querySelector(`[data-entry="${entry.cell}-${entry.item}"]`)?.setAttribute("aria-current", "true");
+    const [cell, texts] = await Promise.all([unpackJSON(`cell-${entry.cell}`), unpackJSON(`texts-${this.texts[entry.text][1]}`)]);
+    const text = texts[entry.text];
+    this.article.replaceChildren(...itemView(this, entry, text, cell[entry.item]));
+    this.article.focus({ preventScroll: true });
+    this.article.scrollIntoView({ block: "nearest" });
+    if (matchMedia("(max-width: 52rem)").matches) this.root.querySelector(".browser").scrollIntoView();
+  }
+
+  close() {
+    this.root.querySelector(".browser").classList.remove("reading");
+  }
+
+  siblings(entry) {
+    return this.entries.filter((other) => other.text === entry.text && other.cell !== entry.cell);
+  }
+
+  follow(hash) {
+    const address = hash.match(/^#item-(\d+)-(\d+)$/);
+    if (!address) return this.close();
+    const [cell, item] = address.slice(1).map(Number);
+    const entry = this.entries.find((other) => other.cell === cell && other.item === item);
+    if (entry) this.read(entry);
+  }
+
+  select(model, benchmark) {
+    this.form.reset();
+    this.form.elements.model.value = model;
+    this.form.elements.benchmark.value = benchmark;
+    this.filter();
+    this.close();
+    this.root.scrollIntoView();
+  }
+}
+
+function itemView(browser, entry, text, item) {
+  const [id, , question] = browser.texts[entry.text];
+  const where = `${browser.names.model[entry.model]} · ${browser.names.benchmark[entry.benchmark]} ${id}`;
+  const back = button("← Back to the list", () => { history.pushState(null, "", "#items"); browser.close(); }, { class: "back" });
+  const prompt = element("details", {}, element("summary", {}, "The whole prompt"), element("pre", { dir: "auto" }, text.prompt));
+  const head = [back, element("p", { class: "where" }, browser.chip(entry), ` ${where}`), element("h3", { dir: "auto" }, question)];
+  const told = element("p", { class: "told" }, item.words);
+  if (item.error) return [...head, told, prompt];
+  return [...head, told, ...candidatesView(text, item), ...plotView(item), ...gatesView(item), prompt, ...siblingsView(browser, entry)];
+}
+
+function candidatesView(text, item) {
+  const rows = text.candidates.map((candidate, i) => {
+    const tags = [
+      text.truthful?.[i] ? element("span", { class: "chip fixed" }, "✓ true") : null,
+      i === item.base_index ? element("span", { class: "chip unchanged" }, "the model’s answer") : null,
+      i === item.index ? element("span", { class: "chip changed" }, "TRACE’s answer") : null,
+    ];
+    return element("li", { class: item.roles[i] }, element("span", { class: "key" }, item.letters[i]),
+      element("div", { class: "text", dir: "auto" }, candidate, element("div", { class: "tags" }, tags)),
+      element("div", { class: "bars" }, bar("before", item.base_probabilities[i]), bar("after", item.probabilities[i])));
+  });
+  const key = element("p", { class: "key-line" }, element("span", {}, "model"), element("span", { class: "after" }, "TRACE"));
+  return [element("h4", {}, "Candidates and their probabilities"), key, element("ol", { class: "candidates" }, rows)];
+}
+
+function bar(when, share) {
+  const percent = `${(100 * share).toFixed(1)}%`;
+  const fill = element("div", { class: "fill" });
+  fill.style.setProperty("--share", percent);
+  return element("div", { class: `bar ${when}`, title: when }, element("div", { class: "track" }, fill), element("span", { class: "share" }, percent));
+}
+
+function plotView(item) {
+  if (!item.panels.length) return [];
+  const plots = element("div", { class: "plots trajectory" });
+  const choose = (place) => {
+    [...choice.children].forEach((child, i) => child.setAttribute("aria-pressed", String(i === place)));
+    draw(plots, { kind: "figure", frame: "whole", panels: [{ ...panelOf(item, item.panels[place]), title: "", height: 320 }] });
+  };
+  const choice = element("div", { class: "switch" }, item.panels.map((panel, place) => button(panel.short, () => choose(place))));
+  choose(0);
+  return [element("h4", {}, "Across the model’s depth"), choice, plots, element("p", { class: "note" }, item.depth_note)];
+}
+
+// A packed panel: one row of whole numbers a candidate, each the step from the depth before.
+function panelOf(item, packed) {
+  const lines = packed.steps.map((steps, i) => {
+    let level = 0;
+    const y = steps.map((step) => (step === null ? null : (level += step) / packed.unit));
+    return { kind: "line", x: y.map((_, depth) => depth), y, role: item.roles[i], label: item.letters[i], markers: false };
+  });
+  const order = ["other", "winner", "truthful"];
+  lines.sort((a, b) => order.indexOf(a.role) - order.indexOf(b.role));
+  return { ...packed, marks: [...item.marks, ...lines], x_label: "depth", x_scale: "linear", axes: true };
+}
+
+function gatesView(item) {
+  if (!item.gates.length) return [];
+  const rows = item.gates.map(([name, value, threshold, holds]) => element("tr", {}, element("th", { scope: "row" }, name),
+    element("td", { class: "number" }, value), element("td", { class: "number" }, threshold),
+    element("td", { class: holds === null ? "" : holds ? "held" : "failed-gate" }, holds === null ? "not asked" : holds ? "✓ holds" : "✗ does not")));
+  const head = element("tr", {}, ["Gate", "Value", "Threshold", ""].map((name, i) => element("th", { scope: "col", class: i === 1 || i === 2 ? "number" : null }, name)));
+  return [element("h4", {}, "Gates"), element("div", { class: "scroll" }, element("table", { class: "gates" }, element("thead", {}, head), element("tbody", {}, rows)))];
+}
+
+function siblingsView(browser, entry) {
+  const others = browser.siblings(entry);
+  if (!others.length) return [];
+  const links = others.map((other) => element("button", { type: "button", click: () => browser.open(other) }, browser.chip(other), ` ${browser.names.model[other.model]}`));
+  return [element("h4", {}, "The same item on other models"), element("div", { class: "siblings" }, links)];
+}

@@ -1,0 +1,172 @@
+// Figure data drawn by plotly. Nothing is computed here but places on the screen.
+
+const drawn = new Map(); // element -> figure, to draw again when the scheme changes
+let plotly = null;
+
+// plotly is unpacked when the first plot comes into view, so that the page opens without it.
+function loadPlotly() {
+  plotly ??= unpack("plotly").then((source) => {
+    document.head.append(element("script", {}, source));
+    return window.Plotly;
+  });
+  return plotly;
+}
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const literal = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+const DASHES = { other: "dash" };
+const WIDTHS = { truthful: 3, winner: 2.4, other: 1.2 };
+
+const MARKS = {
+  line: (mark) => ({
+    traces: [{
+      type: "scatter", mode: mark.markers ? "lines+markers" : "lines", x: mark.x, y: mark.y,
+      name: literal(mark.label), showlegend: false, hoverinfo: mark.label ? "x+y+name" : "x+y",
+      line: { color: color(mark.role), width: WIDTHS[mark.role] ?? 2, dash: DASHES[mark.role] },
+    }],
+    annotations: mark.label ? [{
+      x: mark.x.at(-1), y: mark.y.at(-1), text: literal(mark.label), showarrow: false, xanchor: "left",
+      yanchor: mark.role === "winner" ? "bottom" : "top", font: { color: color(mark.role) },
+    }] : [],
+  }),
+  bars: (mark) => {
+    const places = mark.names.map((_, place) => place);
+    const along = mark.horizontal ? { x: mark.values, y: places, orientation: "h" } : { x: places, y: mark.values };
+    return {
+      traces: [{
+        type: "bar", ...along, base: mark.start ?? undefined, name: literal(mark.label), offsetgroup: mark.group,
+        showlegend: Boolean(mark.label), text: mark.texts?.map(literal), textfont: { color: color(mark.text_role) }, textposition: "outside", cliponaxis: false,
+        hovertext: mark.names.map(literal), hoverinfo: mark.horizontal ? "text+x+name" : "text+y+name",
+        marker: { color: color(mark.role) },
+      }],
+      names: { axis: mark.horizontal ? "yaxis" : "xaxis", texts: mark.names.map(literal) },
+    };
+  },
+  points: (mark) => ({
+    traces: [{
+      type: "scatter", mode: "markers+text", x: mark.x, y: mark.y, text: mark.names.map(literal), cliponaxis: false,
+      textposition: mark.x.map((x) => (mark.x.filter((other) => other < x).length % 2 ? "bottom center" : "top center")), textfont: { size: 10 }, name: literal(mark.label), showlegend: Boolean(mark.label),
+      hoverinfo: "text+x+y",
+      marker: { color: color(mark.role), opacity: 0.85, size: (mark.sizes ?? mark.x.map(() => 1)).map((s) => 9 * Math.sqrt(s)) },
+    }],
+  }),
+  rule: (mark, panel) => {
+    const upright = mark.axis === "x";
+    const at = upright && panel.x_scale === "log" ? Math.log10(mark.at) : mark.at;
+    const across = upright ? { x0: mark.at, x1: mark.at, y0: 0, y1: 1, yref: "paper" } : { y0: mark.at, y1: mark.at, x0: 0, x1: 1, xref: "paper" };
+    return {
+      shapes: [{ type: "line", ...across, line: { color: color(mark.role), width: 1.4, dash: "dot" } }],
+      annotations: mark.label ? [{
+        text: literal(mark.label), showarrow: false, font: { size: 11 },
+        ...(upright ? { x: at, y: 1, yref: "paper", xanchor: "left", yanchor: "top" } : { x: 1, xref: "paper", y: at, xanchor: "right", yanchor: "bottom" }),
+      }] : [],
+    };
+  },
+  band: (mark) => ({
+    shapes: [{ type: "rect", x0: mark.start, x1: mark.end, y0: 0, y1: 1, yref: "paper", layer: "below", line: { width: 0 }, fillcolor: color(mark.role) }],
+  }),
+  note: (mark) => ({
+    annotations: [{ x: mark.x, y: mark.y, text: literal(mark.text), showarrow: false, xanchor: mark.centred ? "center" : "left", yanchor: "bottom", font: { color: color(mark.role), size: mark.centred ? 11 : 13 } }],
+  }),
+};
+
+function axis(title, panel) {
+  return {
+    title: { text: literal(title), font: { size: 12 }, standoff: 6 }, automargin: true, zeroline: false, visible: panel.axes,
+    gridcolor: color("rule"), linecolor: color("soft"), tickcolor: color("rule"), fixedrange: true,
+  };
+}
+
+function layoutOf(panel, parts) {
+  const marks = panel.marks;
+  const bars = marks.filter((mark) => mark.kind === "bars");
+  const layout = {
+    font: { family: "system-ui, sans-serif", size: 12, color: color("soft") },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 46, r: 24, t: 12, b: 42 },
+    height: panel.height ?? (bars.some((mark) => mark.horizontal) ? Math.max(260, 90 + 26 * bars[0].names.length) : 260),
+    xaxis: { ...axis(panel.x_label, panel), type: panel.x_scale }, yaxis: axis(panel.y_label, panel),
+    barmode: bars.some((mark) => mark.groups > 1) ? "group" : "overlay", bargap: 0.25,
+    hovermode: marks.some((mark) => mark.kind === "line") ? "x unified" : "closest",
+    hoverlabel: { bgcolor: color("panel"), bordercolor: color("rule"), font: { color: color("ink") } },
+    legend: { orientation: "h", y: 1.08, x: 0 }, shapes: parts.flatMap((p) => p.shapes ?? []), annotations: parts.flatMap((p) => p.annotations ?? []),
+  };
+  if (panel.x_range) layout.xaxis.range = panel.x_range;
+  if (panel.y_range) layout.yaxis.range = [panel.y_range[0], panel.y_range[1] + 0.04 * (panel.y_range[1] - panel.y_range[0])];
+  if (!panel.axes) Object.assign(layout, { xaxis: { ...layout.xaxis, range: [0, 1] }, yaxis: { ...layout.yaxis, range: [0, 1] } });
+  if (panel.x_names) Object.assign(layout.xaxis, { tickvals: panel.x_names.map((_, i) => i), ticktext: panel.x_names.map(literal) });
+  const names = parts.find((p) => p.names)?.names;
+  if (names) Object.assign(layout[names.axis], { tickvals: names.texts.map((_, i) => i), ticktext: names.texts });
+  if (names?.axis === "yaxis") layout.yaxis.autorange = "reversed";
+  return layout;
+}
+
+function drawPanel(Plotly, node, panel) {
+  const parts = panel.marks.map((mark) => MARKS[mark.kind](mark, panel));
+  const config = { displaylogo: false, displayModeBar: false, responsive: true };
+  return Plotly.react(node, parts.flatMap((p) => p.traces ?? []), layoutOf(panel, parts), config);
+}
+
+function diagramPanel(diagram, node) {
+  const at = Object.fromEntries(diagram.boxes.map((box) => [box.name, box]));
+  const arrows = diagram.arrows.map((arrow) => {
+    const [from, to] = [at[arrow.start], at[arrow.end]];
+    const ink = color(arrow.dashed ? "other" : "chosen");
+    return { from, to, ink, arrow };
+  });
+  const range = { range: [0, 1], visible: false, fixedrange: true };
+  const layout = {
+    height: 320, margin: { l: 4, r: 4, t: 4, b: 4 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", size: 12, color: color("ink") }, xaxis: { ...range }, yaxis: { ...range },
+    annotations: [
+      ...arrows.map(({ from, to, ink }) => ({
+        x: to.x, y: to.y, ax: from.x, ay: from.y, axref: "x", ayref: "y", text: "", arrowcolor: ink, arrowhead: 2, arrowwidth: 1.4, standoff: 34, startstandoff: 30,
+      })),
+      ...arrows.map(({ from, to, ink, arrow }) => ({
+        x: (from.x + to.x) / 2, y: (from.y + to.y) / 2, yshift: 12, text: literal(arrow.label), showarrow: false, font: { color: ink },
+      })),
+      ...diagram.boxes.map((box) => ({
+        x: box.x, y: box.y, text: `<b>${literal(box.title)}</b><br>${literal(box.text).replaceAll("\n", "<br>")}`, showarrow: false,
+        bgcolor: color("panel"), bordercolor: color(box.role), borderwidth: 1.5, borderpad: 8,
+      })),
+    ],
+  };
+  return window.Plotly.react(node, [], layout, { staticPlot: true, responsive: true });
+}
+
+// How much room a panel takes: bars with names along the side need all of it.
+function frameOf(panel, figure) {
+  if (figure.kind === "diagram") return null;
+  if (panel.marks.some((mark) => mark.horizontal)) return "wide";
+  return figure.panels.length === 1 ? figure.frame ?? "sole" : null;
+}
+
+// Draws a figure into an element, one plot a panel.
+async function draw(container, figure) {
+  drawn.set(container, figure);
+  const Plotly = await loadPlotly();
+  if (drawn.get(container) !== figure) return; // another figure took its place meanwhile
+  container.style.setProperty("--columns", figure.columns ?? 1);
+  container.classList.toggle("drawn-diagram", figure.kind === "diagram");
+  const panels = figure.kind === "diagram" ? [figure] : figure.panels;
+  const nodes = panels.map((panel) => {
+    const heading = panel.kind !== "diagram" && panel.title ? element("h4", {}, panel.title) : null;
+    const plot = element("div", { class: "plot" });
+    return { panel, plot, frame: element("div", { class: frameOf(panel, figure) }, heading, plot) };
+  });
+  container.replaceChildren(...nodes.map((node) => node.frame));
+  await Promise.all(nodes.map(({ panel, plot }) => (panel.kind === "diagram" ? diagramPanel(panel, plot) : drawPanel(Plotly, plot, panel))));
+}
+
+function watchPlots(figures) {
+  const seen = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      draw(target, figures[target.dataset.plot]);
+    }
+  }, { rootMargin: "200px" });
+  document.querySelectorAll("[data-plot]").forEach((node) => seen.observe(node));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    for (const [node, figure] of drawn) if (node.isConnected) draw(node, figure);
+  });
+}

@@ -1,0 +1,163 @@
+"""Build: a folder of records becomes tables, figures and one page."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tracelm.errors import RecordError
+from tracelm.evaluation import ablation
+from tracelm.evaluation.cells import Cell, Summary, calibration, cells, summarise
+from tracelm.evaluation.settings import one_theta, read_thetas
+from tracelm.evaluation.statistics import Verdict, over_cells, verdicts
+from tracelm.evaluation.store import load_records
+from tracelm.report import draw, figures, tables
+from tracelm.report.cost import Cost, cost, read_costs
+from tracelm.report.figures import Diagram, Figure
+from tracelm.report.pack import pack
+from tracelm.report.page import CellView, render
+from tracelm.report.published import against_paper
+from tracelm.report.table import Table, write_table
+from tracelm.theta import Theta
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything that a report is made from.
+
+    Attributes:
+        records: Of all cells, as `load_records` gives them.
+        theta: Theta of the runs.
+        costs: What the bench measured; empty without it.
+    """
+
+    records: pd.DataFrame
+    theta: Theta
+    costs: tuple[Cost, ...] = ()
+
+
+def report(
+    runs: Path,
+    out: Path,
+    *,
+    bench: Path | None = None,
+    with_paper: bool = False,
+    say: Say = lambda line: None,
+) -> list[Path]:
+    """Write `tables/`, `figures/` and `index.html` under `out`; the paths written.
+
+    Args:
+        runs: Folder of `tracelm eval`, at any level.
+        out: Folder to write to.
+        bench: What `tracelm bench --out` left, for the cost table and figure.
+        with_paper: Whether the published grid is laid beside the cells.
+        say: Told what is being done, one line each.
+
+    Raises:
+        RecordError: No records, records of different settings, or a folder that cannot be written.
+    """
+    say("reading records")
+    costs = () if bench is None else tuple(read_costs(bench))
+    material = Material(load_records(runs), one_theta(read_thetas(runs)), costs)
+    return write(material, out, with_paper=with_paper, say=say)
+
+
+def write(
+    material: Material, out: Path, *, with_paper: bool = False, say: Say = lambda line: None
+) -> list[Path]:
+    """The report of records in memory; as `report`."""
+    parted = cells(material.records)
+    summaries, judged = [summarise(cell) for cell in parted], verdicts(parted)
+    say("deciding the variants of the rule")
+    rows, swept = _variants(parted, material.theta)
+    laid = _tables(summaries, judged, material, rows, swept)
+    laid += [against_paper(summaries)] if with_paper else []
+    say("drawing figures")
+    drawn = _figures(summaries, material, rows, swept)
+    try:
+        paths = [path for table in laid for path in write_table(table, out / "tables")]
+        (out / "figures").mkdir(parents=True, exist_ok=True)
+        paths += [path for figure in drawn for path in draw.save(figure, out / "figures")]
+        say("writing the page")
+        index = out / "index.html"
+        index.write_text(_page(parted, summaries, judged, laid, drawn, material), encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
+    return [*paths, index]
+
+
+def _variants(
+    parted: Sequence[Cell], theta: Theta
+) -> tuple[list[ablation.Row], list[ablation.Sweep]]:
+    readings = [ablation.read(cell, theta) for cell in parted]
+    swept = [ablation.sweep(readings, theta, parameter) for parameter in ablation.GRIDS]
+    return ablation.necessity(readings, theta), swept
+
+
+def _tables(
+    summaries: Sequence[Summary],
+    judged: Sequence[Verdict],
+    material: Material,
+    rows: Sequence[ablation.Row],
+    swept: Sequence[ablation.Sweep],
+) -> list[Table]:
+    laid = [
+        tables.master(summaries, material.theta),
+        tables.grid(summaries),
+        tables.per_model(summaries, material.theta),
+        tables.verdict_table(judged),
+        tables.baselines(summaries),
+        tables.calibrations(summaries),
+        tables.necessity_table(rows),
+        tables.sweep_table(swept),
+    ]
+    return laid + ([cost(material.costs)] if material.costs else [])
+
+
+def _figures(
+    summaries: Sequence[Summary],
+    material: Material,
+    rows: Sequence[ablation.Row],
+    swept: Sequence[ablation.Sweep],
+) -> list[Figure | Diagram]:
+    """Every figure of the paper that these records can fill, in its order."""
+    records, theta = material.records, material.theta
+    example = figures.representative(records, "decisive")
+    drawn = [
+        figures.regimes(records, theta),
+        None if example is None else figures.worked_example(example, theta),
+        figures.scorer_motifs(theta),
+        figures.scorer_dataflow(theta),
+        figures.ablation(rows, swept),
+        figures.per_model(tables.per_model(summaries, theta)),
+        figures.across_models(records, theta),
+        figures.costs(material.costs) if material.costs else None,
+    ]
+    return [figure for figure in drawn if figure is not None]
+
+
+def _page(
+    parted: Sequence[Cell],
+    summaries: Sequence[Summary],
+    judged: Sequence[Verdict],
+    laid: Sequence[Table],
+    drawn: Sequence[Figure | Diagram],
+    material: Material,
+) -> str:
+    views = [
+        CellView(summary, verdict, _calibration(cell), len(cell.items) + cell.failed)
+        for cell, summary, verdict in zip(parted, summaries, judged, strict=True)
+    ]
+    grid = over_cells(np.array([s.delta_mc1 for s in summaries], dtype=float))
+    return render(views, grid, laid, drawn, pack(material.records, material.theta))
+
+
+def _calibration(cell: Cell) -> Figure | None:
+    if not len(cell.mc1_items):
+        return None
+    before, after = calibration(cell, "base_scores"), calibration(cell, "scores")
+    return figures.calibration(before, after, "Reliability")

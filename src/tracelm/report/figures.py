@@ -1,0 +1,645 @@
+"""Figure data: what every figure shows, as pure functions of records and of their summaries.
+
+A figure is panels of marks; `draw` hands them to matplotlib and the page to plotly, and neither
+computes anything. Text of models and benchmarks stays plain text here: who draws it escapes it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from tracelm import geometry
+from tracelm.evaluation.ablation import Row, Sweep
+from tracelm.evaluation.cells import mean
+from tracelm.evaluation.metrics import Reliability
+from tracelm.report.cost import Cost
+from tracelm.report.palette import Role
+from tracelm.report.table import Table
+from tracelm.theta import Theta
+from tracelm.words import GATE_NAMES, comparison, gates_of
+
+Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve; nan breaks it."""
+
+    x: Numbers
+    y: Numbers
+    role: Role
+    label: str = ""
+    markers: bool = False
+    kind: Literal["line"] = "line"
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars over named places, each from `start` on; `group` of `groups` stand side by side."""
+
+    names: tuple[str, ...]
+    values: Numbers
+    role: Role
+    label: str = ""
+    start: Numbers | None = None
+    texts: tuple[str, ...] | None = None
+    text_role: Role = "chosen"
+    group: int = 0
+    groups: int = 1
+    horizontal: bool = False
+    kind: Literal["bars"] = "bars"
+
+
+@dataclass(frozen=True)
+class Points:
+    """Named points; sizes are relative, 1 is the middle."""
+
+    x: Numbers
+    y: Numbers
+    names: tuple[str, ...]
+    role: Role
+    label: str = ""
+    sizes: Numbers | None = None
+    kind: Literal["points"] = "points"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A straight line across the panel: a chosen depth, a published constant, zero."""
+
+    at: float
+    role: Role = "chosen"
+    label: str = ""
+    axis: Literal["x", "y"] = "x"
+    kind: Literal["rule"] = "rule"
+
+
+@dataclass(frozen=True)
+class Band:
+    """A shaded range of x."""
+
+    start: float
+    end: float
+    role: Role = "window"
+    label: str = ""
+    kind: Literal["band"] = "band"
+
+
+@dataclass(frozen=True)
+class Note:
+    """Words at a point of the panel, above it where they are centred."""
+
+    x: float
+    y: float
+    text: str
+    role: Role = "chosen"
+    centred: bool = True
+    kind: Literal["note"] = "note"
+
+
+Mark = Line | Bars | Points | Rule | Band | Note
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Marks on common axes; a panel without axes holds notes alone, x and y from 0 to 1.
+
+    `x_names` are read at 0, 1, 2, ... instead of numbers.
+    """
+
+    title: str
+    marks: tuple[Mark, ...]
+    x_label: str = ""
+    y_label: str = ""
+    x_scale: Literal["linear", "log"] = "linear"
+    x_names: tuple[str, ...] | None = None
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
+    axes: bool = True
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure: its file name, its caption and its panels in reading order."""
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    columns: int = 3
+    kind: Literal["figure"] = "figure"
+
+
+@dataclass(frozen=True)
+class Box:
+    """A node of a diagram, centred at x, y in [0, 1]."""
+
+    name: str
+    title: str
+    text: str
+    x: float
+    y: float
+    role: Role = "none"
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """An edge of a diagram: the main path is solid, evidence dashed."""
+
+    start: str
+    end: str
+    label: str = ""
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """Boxes and arrows."""
+
+    name: str
+    title: str
+    caption: str
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+    kind: Literal["diagram"] = "diagram"
+
+
+Record = Mapping[str, Any]
+
+OPERATOR_TITLES = {
+    "mix": "Signed mixing",
+    "early": "Earliest state",
+    "decisive": "Decisive layer",
+    "base": "The model's own scores",
+}
+
+
+def letter(place: int) -> str:
+    """Short name of a candidate: A to Z, then A1 to Z1 and so on."""
+    turn, index = divmod(place, 26)
+    return chr(ord("A") + index) + (str(turn) if turn else "")
+
+
+def trajectory_of(record: Record) -> geometry.Columns:
+    """S of a record, as one array [candidates, L + 1]."""
+    return np.array([np.asarray(row, dtype=float) for row in record["trajectory"]])
+
+
+def preference(record: Record) -> geometry.Columns:
+    """pi_l at every depth [candidates, L + 1], Eq. 6."""
+    pi: geometry.Columns = np.exp(geometry.log_softmax(trajectory_of(record)))
+    return pi
+
+
+def roles(record: Record) -> list[Role]:
+    """Truthful candidates, the model's own choice where it is false, and the others."""
+    truthful = record.get("truthful")
+    truth = [False] * len(record["candidates"]) if truthful is None else list(truthful)
+    base = int(record["base_index"])
+    return [
+        "truthful" if true else "winner" if i == base else "other" for i, true in enumerate(truth)
+    ]
+
+
+def chosen_depths(record: Record, theta: Theta) -> tuple[int, ...]:
+    """Depths whose scores decided: l*, depth 0, the anchors of T; none where the base stands."""
+    if record["operator"] == "decisive":
+        return (int(record["decisive_layer"]),)
+    if record["operator"] == "early":
+        return (0,)
+    if record["operator"] == "mix":
+        return theta.anchor_depths(trajectory_of(record).shape[1] - 1)
+    return ()
+
+
+def trajectory(record: Record, theta: Theta, title: str = "") -> Panel:
+    """Candidate probabilities over depth, with the depths that decided as lines."""
+    pi = preference(record)
+    depths = tuple(float(d) for d in range(pi.shape[1]))
+    name = {"decisive": "ℓ* = {}", "early": "depth {}"}.get(str(record["operator"]), "")
+    rules = [Rule(d, label=name.format(d)) for d in chosen_depths(record, theta)]
+    lines = [
+        Line(depths, _numbers(p), role, "" if role == "other" else letter(i))
+        for i, (p, role) in enumerate(zip(pi, roles(record), strict=True))
+    ]
+    behind = sorted(lines, key=lambda line: ("other", "winner", "truthful").index(line.role))
+    return Panel(title, (*rules, *behind), "depth", "probability among candidates", y_range=(0, 1))
+
+
+def regimes(records: pd.DataFrame, theta: Theta) -> Figure | None:
+    """Representative corrections, one panel an operator; None where nothing was corrected.
+
+    Representative by a rule, not by hand: of all items that the operator repaired, the one whose
+    gain of truthful probability is the median.
+    """
+    panels: list[Panel] = []
+    for operator in ("mix", "early", "decisive"):
+        record = representative(records, operator)
+        if record is not None:
+            title = f"({'abc'[len(panels)]}) {OPERATOR_TITLES[operator]}\n{subject(record, 48)}"
+            panels.append(trajectory(record, theta, title))
+    caption = (
+        "Representative corrections, one an operator: the repaired item whose gain of truthful"
+        " probability is the median. Green: truthful; red: the false answer of the last depth;"
+        " dashed grey: other candidates. Dotted lines: the depths whose scores decide (for mixing"
+        " the anchors of T). Depth 0 has read nothing of the question."
+    )
+    return Figure("regimes", "Representative regimes", caption, tuple(panels)) if panels else None
+
+
+def representative(records: pd.DataFrame, operator: str) -> Record | None:
+    """The repaired item of an operator with the median gain of truthful probability."""
+    repaired = records[
+        (records["operator"] == operator) & (records["mc1_base"] == 0) & (records["mc1"] == 1)
+    ]
+    if repaired.empty:
+        return None
+    gains = [_truthful_gain(r) for r in rows_of(repaired)]
+    order = np.argsort(gains, kind="stable")
+    return rows_of(repaired)[int(order[(len(order) - 1) // 2])]
+
+
+def worked_example(record: Record, theta: Theta) -> Figure:
+    """One candidate-space item end to end: trajectory, D_l, gates, scores before and after."""
+    S = trajectory_of(record)
+    window = theta.window(S.shape[1] - 1)
+    inner = Band(window.start, window.stop - 1, label="window")
+    layer = int(record["decisive_layer"])
+    path = trajectory(record, theta, f"(a) {subject(record, 48)}")
+    D = geometry.decisiveness(S[:, 1:], theta.eps_H)  # Eq. 7, depths 1..L
+    depths = tuple(float(d) for d in range(1, S.shape[1]))
+    sharpness = Panel(
+        f"(b) Decisiveness, sharpest at depth {layer}",
+        (inner, Rule(layer, label=f"ℓ* = {layer}"), Line(depths, _numbers(D), "corrected")),
+        "depth",
+        "D = margin / (entropy + ε)",
+    )
+    caption = (
+        f"One item end to end (d_eff = {float(record['d_eff']):.3f}). (a) Candidate probabilities"
+        " over depth; (b) decisiveness, whose argmax is ℓ*; (c) the three gates; (d) candidate"
+        " probabilities and the margin of the scores before and after."
+    )
+    panels = (
+        Panel(path.title, (inner, *path.marks), path.x_label, path.y_label, y_range=path.y_range),
+        sharpness,
+        _gates_panel(record),
+        _before_after(record),
+    )
+    return Figure("worked-example", "A worked example", caption, panels, columns=2)
+
+
+def _gates_panel(record: Record) -> Panel:
+    notes = []
+    for place, (name, gate) in enumerate(gates_of(record).items()):
+        mark = "✓" if gate["holds"] else "✗"
+        text = f"{mark} {GATE_NAMES.get(name, name)}"
+        if name != "changes":
+            text += f": {comparison(gate)}"
+        role: Role = "truthful" if gate["holds"] else "alarm"
+        notes.append(Note(0.04, 0.78 - 0.22 * place, text, role, centred=False))
+    return Panel("(c) Gates", tuple(notes), axes=False)
+
+
+def _before_after(record: Record) -> Panel:
+    names = tuple(letter(i) for i in range(len(record["candidates"])))
+    base = np.asarray(record["base_scores"], dtype=float)
+    scores = np.asarray(record["scores"], dtype=float)
+    before, after = geometry.margin(base), geometry.margin(scores)
+    marks = (
+        Bars(names, _numbers(geometry.softmax(base)), "base", "before", group=0, groups=2),
+        Bars(names, _numbers(geometry.softmax(scores)), "corrected", "after", group=1, groups=2),
+    )
+    return Panel(
+        f"(d) Margin {before:.2f} → {after:.2f} nats",
+        marks,
+        "candidate",
+        "probability",
+        y_range=(0, 1),
+    )
+
+
+def across_models(records: pd.DataFrame, theta: Theta, item: str | None = None) -> Figure | None:
+    """One item on every model, ordered by I(M); None where no item was read by two models.
+
+    Args:
+        records: Records of one benchmark, or of several.
+        theta: Theta of the runs.
+        item: The item's id; absent, the one on which most models were wrong and most repaired.
+    """
+    readable = records[records["error"].isna()]
+    chosen = readable[readable["id"] == item] if item is not None else _hardest(readable)
+    if chosen is None or len(chosen) < 2:
+        return None
+    rows = rows_of(chosen.sort_values(["invariant", "model"]))
+    panels = tuple(trajectory(r, theta, f"{model_name(r)}\n{_invariant(r)}") for r in rows)
+    wrong = sum(r["mc1_base"] == 0 for r in rows)
+    right = sum(r["mc1_base"] == 0 and r["mc1"] == 1 for r in rows)
+    caption = (
+        f"“{subject(rows[0])}” ({rows[0]['benchmark']} {rows[0]['id']}) on {len(rows)} models,"
+        f" by I(M) from low to high: {wrong} are wrong at the last depth, and TRACE repairs"
+        f" {right} of these. Green: truthful; red: the false answer of the last depth."
+    )
+    columns = min(5, max(2, len(rows)))
+    return Figure("across-models", "One item across all models", caption, panels, columns)
+
+
+def _hardest(records: pd.DataFrame) -> pd.DataFrame | None:
+    scored = records[records["mc1"].notna()]
+    if scored.empty:
+        return None
+    by_item = scored.assign(
+        wrong=scored["mc1_base"] == 0,
+        repaired=(scored["mc1_base"] == 0) & (scored["mc1"] == 1),
+        text=scored["prompt"],
+    ).groupby(["benchmark", "id", "text"], sort=True)
+    counts = (
+        by_item[["wrong", "repaired"]]
+        .sum()
+        .sort_values(["wrong", "repaired"], ascending=False, kind="stable")
+    )
+    return by_item.get_group(counts.index[0])
+
+
+def _truthful_gain(record: Record) -> float:
+    truth = np.asarray(list(record["truthful"]), dtype=bool)
+    before = geometry.softmax(np.asarray(record["base_scores"], dtype=float))[truth].sum()
+    after = geometry.softmax(np.asarray(record["scores"], dtype=float))[truth].sum()
+    return float(after - before)
+
+
+def subject(record: Record, limit: int = 60) -> str:
+    """The question in one printable line, or the end of the prompt where there is none."""
+    question = record.get("question")
+    text = question if isinstance(question, str) and question.strip() else record["prompt"][-limit:]
+    return short(text, limit)
+
+
+def model_name(record: Record) -> str:
+    """A model's name without its owner or folder, in one short line."""
+    return short(str(record["model"]).rstrip("/").rsplit("/", 1)[-1], 32)
+
+
+def rows_of(records: pd.DataFrame) -> list[Record]:
+    """The records one by one."""
+    return [{str(k): v for k, v in row.items()} for row in records.to_dict("records")]
+
+
+def short(text: str, limit: int = 60) -> str:
+    """Text in one line of at most `limit` characters, control characters left out."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def _invariant(record: Record) -> str:
+    value = record["invariant"]
+    return "" if value is None or value != value else f"I(M) = {float(value):.2f}"
+
+
+def _numbers(values: Iterable[float]) -> Numbers:
+    return tuple(float(v) for v in values)
+
+
+# Illustrative traces of log p over the feature depths, one a motif.
+_MOTIFS = {
+    "Sustained growth": (-6.0, -4.4, -2.8, -1.2),
+    "Abrupt promotion": (-6.0, -5.8, -1.6, -1.4),
+    "Accelerating support": (-6.0, -5.7, -4.4, -1.2),
+}
+
+
+def scorer_motifs(theta: Theta) -> Figure:
+    """What T rewards across the feature depths, and the weight that this evidence sets."""
+    import torch
+
+    from tracelm.scorer import Scorer
+
+    count = len(theta.scorer.features)
+    scorer = Scorer(theta, depth=26, vocabulary=1)
+    x = tuple(theta.scorer.features)
+    panels = []
+    for place, (motif, trace) in enumerate(_MOTIFS.items()):
+        p = np.interp(np.linspace(0, 1, count), np.linspace(0, 1, len(trace)), trace)
+        h = float(scorer.evidence(torch.tensor(p)[:, None, None]))
+        line = Line(x, _numbers(p), "corrected", markers=True)
+        title = f"({'abc'[place]}) {motif}: h = {h:.2f}"
+        panels.append(Panel(title, (line,), "feature depth / L", "log p", y_range=(-6.6, 0)))
+    evidence = torch.linspace(0, 1, 101, dtype=torch.float64)
+    alpha = scorer.alpha(evidence[None])[0]
+    marks = (
+        Rule(theta.scorer.lambda_0, "other", "λ₀", axis="y"),
+        Line(_numbers(evidence.tolist()), _numbers(alpha.tolist()), "mix"),
+    )
+    panels.append(Panel("(d) Mixing schedule", marks, "evidence h̃", "α", y_range=(0, 1)))
+    caption = (
+        "Three illustrative traces of a token's log-probability over the feature depths, with the"
+        " evidence h that each earns, and the weight α of the anchor mixture that normalised"
+        " evidence sets. Traces are drawn for illustration; h and α are the scorer's own."
+    )
+    return Figure("scorer-motifs", "What the scorer rewards", caption, tuple(panels), columns=4)
+
+
+def scorer_dataflow(theta: Theta) -> Diagram:
+    """Read, filter and measure, mix, emit: the scorer T as boxes and arrows."""
+    s = theta.scorer
+    anchors, features = _fractions(s.anchors), _fractions(s.features)
+    boxes = (
+        Box("read", "Read", f"logits z at anchors A\n{anchors} of L", 0.11, 0.72, "base"),
+        Box("filter", "Filter", f"Ω: top k at {s.quorum:.0%}\nof the anchors", 0.37, 0.26, "early"),
+        Box("measure", "Measure", f"slope, jump, curvature at\n{features}", 0.63, 0.26, "early"),
+        Box("anchor", "Average", "z̄: anchors weighted by exp(ℓ/L)", 0.37, 0.72, "corrected"),
+        Box("mix", "Mix", "z_T = (1−α) z_L + α z̄", 0.66, 0.72, "mix"),
+        Box("emit", "Emit", "t: mean log softmax(z_T)\nof a candidate's tokens", 0.9, 0.72, "base"),
+    )
+    arrows = (
+        Arrow("read", "anchor", "z"),
+        Arrow("anchor", "mix", "z̄"),
+        Arrow("mix", "emit", "z_T"),
+        Arrow("read", "filter", dashed=True),
+        Arrow("filter", "measure", "Ω", dashed=True),
+        Arrow("measure", "mix", "h̃ → α", dashed=True),
+    )
+    caption = (
+        "Dataflow of the trajectory scorer T. Solid: logits; dashed: the evidence of each token,"
+        " which sets how much of the anchor mixture it takes."
+    )
+    return Diagram("scorer-dataflow", "The scorer's dataflow", caption, boxes, arrows)
+
+
+def _fractions(values: Sequence[float]) -> str:
+    return ", ".join(f"{v:.2g}" for v in values)
+
+
+_SWEPT = {
+    "tau_dim": "regime boundary τ_dim",
+    "eta": "mixing magnitude η",
+    "tau_logr": "sharpness gate τ_logr",
+    "tau_H": "entropy gate τ_H",
+    "gamma": "earliest-state cutoff γ",
+}
+
+
+def ablation(rows: Sequence[Row], sweeps: Sequence[Sweep]) -> Figure:
+    """Components removed one at a time, and the constants of the outer rule swept."""
+    panels = [_necessity(rows)]
+    panels += [_sweep(sweep, "bcdefgh"[place]) for place, sweep in enumerate(sweeps)]
+    cells = len(rows[0].deltas_mc1)
+    caption = (
+        f"Mean change of MC1 and MC2 over {cells} cells, in points. (a) One component removed or"
+        " overridden at a time; the others: one constant swept, the setting of the runs dotted."
+        " Red: how many cells regress on MC1, where any does."
+    )
+    return Figure("ablation", "Ablations and sweeps", caption, tuple(panels), columns=3)
+
+
+def _necessity(rows: Sequence[Row]) -> Panel:
+    names = tuple(row.label for row in rows)
+    worse = tuple(f"{r.negative_mc1} worse" if r.negative_mc1 else "" for r in rows)
+    first = Bars(
+        names,
+        _numbers(100 * r.delta_mc1 for r in rows),
+        "corrected",
+        "MC1",
+        texts=worse,
+        text_role="alarm",
+        groups=2,
+        horizontal=True,
+    )
+    second = Bars(
+        names,
+        _numbers(100 * r.delta_mc2 for r in rows),
+        "base",
+        "MC2",
+        group=1,
+        groups=2,
+        horizontal=True,
+    )
+    return Panel("(a) Components", (Rule(0), first, second), "points")
+
+
+def _sweep(sweep: Sweep, place: str) -> Panel:
+    grid = [row.value for row in sweep.rows if row.value is not None]
+    steps = np.diff(grid)
+    # A grid of uneven steps stands evenly, by name: its points would lie on each other.
+    even = len(grid) < 2 or bool(np.allclose(steps, steps[0]))
+    x = _numbers(grid if even else range(len(grid)))
+    published = float(np.interp(sweep.published, grid, x))
+    first = _numbers(100 * row.delta_mc1 for row in sweep.rows)
+    second = _numbers(100 * row.delta_mc2 for row in sweep.rows)
+    notes: list[Mark] = [
+        Note(at, level, str(row.negative_mc1), "alarm")
+        for at, level, row in zip(x, first, sweep.rows, strict=True)
+        if row.negative_mc1
+    ]
+    lines = (
+        Line(x, first, "corrected", "MC1", markers=True),
+        Line(x, second, "base", "MC2", markers=True),
+    )
+    name = _SWEPT.get(sweep.parameter, sweep.parameter)
+    marks: tuple[Mark, ...] = (Rule(published), *lines, *notes)
+    names = None if even else tuple(f"{value:g}" for value in grid)
+    return Panel(f"({place}) {name}", marks, "", "points", x_names=names)
+
+
+def calibration(before: Reliability, after: Reliability, title: str) -> Figure:
+    """Reliability before and after: accuracy of the top candidate against its probability."""
+    curves: list[tuple[Reliability, Role, str]] = [
+        (before, "base", "before"),
+        (after, "corrected", "after"),
+    ]
+    lines = [
+        Line(_numbers(c.confidence[full]), _numbers(c.accuracy[full]), role, name, markers=True)
+        for c, role, name in curves
+        for full in [c.counts > 0]
+    ]
+    even = Line((0.0, 1.0), (0.0, 1.0), "other")
+    panel = Panel(
+        title,
+        (even, *lines),
+        "probability of the answer",
+        "share right",
+        x_range=(0, 1.15),
+        y_range=(0, 1),
+    )
+    caption = f"Calibration error {before.ece:.3f} before and {after.ece:.3f} after."
+    return Figure("calibration", "Reliability", caption, (panel,), columns=1)
+
+
+def per_model(table: Table) -> Figure:
+    """Which operators answer in each model, and its I(M) beside its mean gain.
+
+    Args:
+        table: The per-model table (`tables.per_model`): shares and deltas in points.
+    """
+    rows = [dict(zip((c.name for c in table.columns), row, strict=True)) for row in table.rows]
+    rows.sort(key=lambda row: (row["I(M)"], row["Model"]))
+    known = [row for row in rows if row["I(M)"] == row["I(M)"] and row["ΔMC1"] == row["ΔMC1"]]
+    caption = (
+        "(a) Share of the items that each operator answers, a mean over benchmarks; models by I(M)"
+        " from low to high; the rest keep the model's own scores. (b) I(M) against the mean change"
+        " of MC1; the larger the point, the larger the change of MC2. Dotted: I(M) = 1."
+    )
+    panels = [_usage(rows)]
+    if known:
+        panels.append(_against_invariant(known))
+    return Figure("per-model", "What the rule does in each model", caption, tuple(panels), 2)
+
+
+def _usage(rows: Sequence[Mapping[str, Any]]) -> Panel:
+    names = tuple(model_name({"model": row["Model"]}) for row in rows)
+    operators: tuple[Role, ...] = ("decisive", "mix", "early")
+    shares = np.array([[float(row[f"% {name}"]) for row in rows] for name in operators])
+    shares = np.nan_to_num(shares)
+    starts = np.cumsum(shares, axis=0) - shares
+    bars = [
+        Bars(names, _numbers(share), name, name, start=_numbers(start), horizontal=True)
+        for name, share, start in zip(operators, shares, starts, strict=True)
+    ]
+    return Panel("(a) Who answers", tuple(bars), "% of items", x_range=(0, 100))
+
+
+def _against_invariant(rows: Sequence[Mapping[str, Any]]) -> Panel:
+    sizes = _numbers(max(0.3, min(4.0, float(row["ΔMC2"]) / 5)) for row in rows)
+    points = Points(
+        _numbers(row["I(M)"] for row in rows),
+        _numbers(row["ΔMC1"] for row in rows),
+        tuple(model_name({"model": row["Model"]}) for row in rows),
+        "corrected",
+        sizes=sizes,
+    )
+    marks = (Rule(1.0), Rule(0.0, "other", axis="y"), points)
+    return Panel("(b) I(M) and the gain", marks, "I(M)", "mean ΔMC1, points", x_scale="log")
+
+
+def costs(timed: Sequence[Cost]) -> Figure:
+    """Seconds an item, base and TRACE, of each model; models by depth."""
+    by_model: dict[str, list[Cost]] = {}
+    for cost in sorted(timed, key=lambda c: (c.depth, c.model)):
+        by_model.setdefault(cost.model, []).append(cost)
+    names = tuple(
+        f"{model_name({'model': name})} (L = {own[0].depth})" for name, own in by_model.items()
+    )
+    base = _numbers(mean([c.base_seconds_per_item for c in own]) for own in by_model.values())
+    trace = _numbers(mean([c.trace_seconds_per_item for c in own]) for own in by_model.values())
+    ratios = tuple(f"{mean([c.ratio for c in own]):.2f}×" for own in by_model.values())
+    marks = (
+        Bars(names, base, "base", "base", groups=2, horizontal=True),
+        Bars(
+            names,
+            trace,
+            "corrected",
+            "TRACE",
+            texts=ratios,
+            group=1,
+            groups=2,
+            horizontal=True,
+        ),
+    )
+    caption = (
+        "Seconds an item, end to end and warm; models by depth. Beside each pair: the mean over"
+        " benchmarks of TRACE over base."
+    )
+    panel = Panel("", marks, "seconds an item")
+    return Figure("cost", "Cost an item", caption, (panel,), columns=1)

@@ -1,0 +1,312 @@
+"""The page: one offline HTML file with tables that sort, figures, and every item.
+
+Nothing that a model or a benchmark wrote reaches the page as markup: tables are escaped by the
+template, blocks are base64, the script sets text alone, and the page's own policy lets run no
+script but the two that stand in it and lets no request leave.
+"""
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from tracelm import __version__
+from tracelm.evaluation.cells import Summary
+from tracelm.evaluation.statistics import GridStatistics, Verdict
+from tracelm.report.figures import Diagram, Figure
+from tracelm.report.pack import compress, compress_text, strict
+from tracelm.report.palette import LOOKS
+from tracelm.report.table import EN_DASH, Column, Marked, Table, Value, number
+
+_ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = ("data.js", "plots.js", "tables.js", "items.js", "main.js")
+_FULL_HEAT = 0.15  # a change of 15 points has the strongest shade
+_POINTS = Column("", digits=2, signed=True)
+_SHARE = Column("", digits=2)
+_PLAIN = Column("", digits=3)
+
+
+@dataclass(frozen=True)
+class CellView:
+    """What the page says of one cell, beside its items.
+
+    Attributes:
+        summary: Its line of the master table.
+        verdict: Whether correction helps.
+        calibration: Reliability before and after; None without items that count.
+        items: How many items it has, failed ones too.
+    """
+
+    summary: Summary
+    verdict: Verdict
+    calibration: Figure | None
+    items: int
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A name and a value, both for reading."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table's value: as it sorts, and as it reads."""
+
+    key: str
+    text: str
+
+
+def render(
+    cells: Sequence[CellView],
+    grid: GridStatistics,
+    tables: Sequence[Table],
+    figures: Sequence[Figure | Diagram],
+    blocks: Mapping[str, str],
+) -> str:
+    """The whole page as one HTML text.
+
+    Args:
+        cells: In the order of their blocks.
+        grid: Statistics of delta MC1 over the cells.
+        tables: Every table of the report.
+        figures: Every figure of the report.
+        blocks: Packed records (`pack`).
+    """
+    script = "(() => {\n'use strict';\n" + "\n".join(_read(name) for name in _SCRIPTS) + "})();"
+    plotly = get_plotlyjs()
+    plots = {figure.name: asdict(figure) for figure in figures}
+    plots |= {
+        f"calibration-{i}": asdict(c.calibration) for i, c in enumerate(cells) if c.calibration
+    }
+    headline = headline_of(cells, grid)
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            script_hashes=Markup(f"{_hash(script)} {_hash(plotly)}"),
+            title=f"TRACE: {headline}",
+            css=Markup(_read("page.css")),
+            looks={name: asdict(look) for name, look in LOOKS.items()},
+            headline=headline,
+            standfirst=_standfirst(grid),
+            facts=_facts_of_all(cells, grid),
+            grid=_grid(cells) if len(cells) > 1 else None,
+            cell_columns=[c.name for c in _CELL_COLUMNS],
+            cells=[_cell(view, cells) for view in cells],
+            tables=[_table(table) for table in tables],
+            figures=figures,
+            footer=f"Made by tracelm {__version__} from its records. This file is complete: it "
+            "works without a network, and nothing in it asks for one.",
+            blobs={"figures": compress(strict(plots)), "plotly": compress_text(plotly), **blocks},
+            script=Markup(script),
+        )
+    )
+
+
+def headline_of(cells: Sequence[CellView], grid: GridStatistics) -> str:
+    """The result in one sentence."""
+    if not grid.cells:
+        return "Corrected answers, without labels to judge them by"
+    if len(cells) == 1:
+        said = {
+            "helps": "Correction helps",
+            "hurts": "Correction hurts",
+            "unclear": "Correction is not shown to help or to hurt",
+            "unlabelled": "No labels to judge by",
+        }[cells[0].verdict.finding]
+        view = cells[0].summary
+        return f"{said}: {_points(view.delta_mc1)} MC1 points on {view.benchmark}"
+    worse = f"{grid.negative} of them get worse" if grid.negative else "none of them gets worse"
+    if grid.negative == 1:
+        worse = "one of them gets worse"
+    return f"Over {grid.cells} cells correction moves MC1 by {_points(grid.mean)} points; {worse}"
+
+
+def _standfirst(grid: GridStatistics) -> str:
+    if grid.cells < 2:
+        return "Base is the model's own choice among the candidates, corrected is TRACE's."
+    low, high = _points(grid.interval.low), _points(grid.interval.high)
+    return (
+        "Base is the model's own choice among the candidates, corrected is TRACE's. The mean over "
+        f"cells has a 95% interval of {low} to {high} points; cells that share items or models are "
+        "not independent."
+    )
+
+
+def _facts_of_all(cells: Sequence[CellView], grid: GridStatistics) -> list[Fact]:
+    items, failed = sum(c.items for c in cells), sum(c.summary.failed for c in cells)
+    facts = [
+        Fact("models", str(len({c.summary.model for c in cells}))),
+        Fact("benchmarks", str(len({c.summary.benchmark for c in cells}))),
+        Fact("items", f"{items:,}"),
+        Fact("answers fixed", f"{sum(c.summary.fixed for c in cells):,}"),
+        Fact("answers broken", f"{sum(c.summary.broken for c in cells):,}"),
+    ]
+    return facts + ([Fact("items failed", f"{failed:,}")] if failed else [])
+
+
+_CELL_COLUMNS = (
+    Column("Model"),
+    Column("Benchmark"),
+    Column("Items"),
+    Column("MC1 base", 2),
+    Column("MC1", 2),
+    Column("ΔMC1", 2, signed=True),
+    Column("MC2 base", 2),
+    Column("MC2", 2),
+    Column("ΔMC2", 2, signed=True),
+    Column("Fixed"),
+    Column("Broken"),
+    Column("Failed"),
+)
+
+
+def _cell(view: CellView, cells: Sequence[CellView]) -> dict[str, Any]:
+    s = view.summary
+    models = list(dict.fromkeys(c.summary.model for c in cells))
+    benchmarks = list(dict.fromkeys(c.summary.benchmark for c in cells))
+    row: tuple[Value, ...] = (
+        s.model,
+        s.benchmark,
+        s.items_mc1 or s.items_mc2,
+        *(100 * v for v in (s.mc1_base, s.mc1, s.delta_mc1, s.mc2_base, s.mc2, s.delta_mc2)),
+        s.fixed,
+        s.broken,
+        s.failed,
+    )
+    return {
+        "row": [_shown(v, c) for v, c in zip(row, _CELL_COLUMNS, strict=True)],
+        "finding": view.verdict.finding,
+        "verdict": view.verdict.sentence,
+        "facts": _facts(s),
+        "notes": list(_notes(s)),
+        "calibrated": view.calibration is not None,
+        "model_place": models.index(s.model),
+        "benchmark_place": benchmarks.index(s.benchmark),
+        "count": f"{view.items:,}",
+    }
+
+
+def _facts(s: Summary) -> list[Fact]:
+    shares = [
+        Fact(f"fired: {name}", f"{number(100 * share, _SHARE)}%")
+        for name, share in s.fired.items()
+        if share > 0
+    ]
+    return [
+        Fact("I(M)", number(s.invariant, _PLAIN)),
+        Fact("scalar items", f"{number(100 * s.scalar, _SHARE)}%"),
+        *shares,
+        Fact("MC3", f"{number(100 * s.mc3_base, _SHARE)} → {number(100 * s.mc3, _SHARE)}"),
+        Fact("calibration error", f"{number(s.ece_base, _PLAIN)} → {number(s.ece, _PLAIN)}"),
+        Fact("MC1 without the question", number(100 * s.blind, _SHARE)),
+        Fact("MC1 of the shortest", number(100 * s.shortest, _SHARE)),
+    ]
+
+
+def _notes(s: Summary) -> Sequence[str]:
+    notes = []
+    if s.fired["early"] > 0:
+        notes.append(
+            f"The earliest state gives {_points(s.gain_mc1['early'])} of the MC1 points here. It "
+            "scores each candidate's own wording and has read nothing of the question: hold it "
+            f"against the answers without the question ({number(100 * s.blind, _SHARE)}) and the "
+            f"shortest candidates ({number(100 * s.shortest, _SHARE)})."
+        )
+    if s.failed:
+        notes.append(f"{s.failed} items failed; they count neither for the base nor for TRACE.")
+    return notes
+
+
+def _grid(cells: Sequence[CellView]) -> dict[str, Any]:
+    """The squares of the overview: a row a model, a column a benchmark."""
+    places = {(c.summary.model, c.summary.benchmark): i for i, c in enumerate(cells)}
+    benchmarks = list(dict.fromkeys(c.summary.benchmark for c in cells))
+    models = list(dict.fromkeys(c.summary.model for c in cells))
+    rows = [
+        {
+            "model": model,
+            "squares": [_square(places.get((model, benchmark)), cells) for benchmark in benchmarks],
+        }
+        for model in models
+    ]
+    return {"benchmarks": benchmarks, "rows": rows}
+
+
+def _square(place: int | None, cells: Sequence[CellView]) -> dict[str, Any] | None:
+    if place is None:
+        return None
+    delta = cells[place].summary.delta_mc1
+    known = delta == delta
+    return {
+        "cell": place,
+        "text": _points(delta),
+        "title": cells[place].verdict.sentence,
+        "sign": "up" if known and delta > 0 else "down" if known and delta < 0 else "even",
+        "heat": round(100 * min(abs(delta) / _FULL_HEAT, 1)) if known else 0,
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    numeric = [not any(isinstance(row[i], str) for row in table.rows) for i in _places(table)]
+    return {
+        "title": table.title,
+        "notes": table.notes,
+        "columns": [
+            {"name": c.name, "number": n} for c, n in zip(table.columns, numeric, strict=True)
+        ],
+        "rows": [
+            [_shown(value, column) for value, column in zip(row, table.columns, strict=True)]
+            for row in table.rows
+        ],
+    }
+
+
+def _places(table: Table) -> range:
+    return range(len(table.columns))
+
+
+def _shown(value: Value, column: Column) -> Shown:
+    if isinstance(value, str):
+        return Shown(value, value)
+    if isinstance(value, Marked):
+        inner = _shown(value.value, column)
+        return Shown(inner.key, inner.text + value.mark)
+    text = f"{value:,}" if isinstance(value, int) else _minus(number(value, column))
+    return Shown("" if text == EN_DASH else repr(value), text)
+
+
+def _points(share: float) -> str:
+    return _minus(number(100 * share, _POINTS))
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def _hash(script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _read(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(_ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
