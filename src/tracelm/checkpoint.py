@@ -245,6 +245,27 @@ class ModelCheckpoint(Checkpoint):
         return tensor.detach().cpu()
 
 
+class KeptCheckpoint(Checkpoint):
+    """Another checkpoint whose tensors are kept once read, to read them in many ways."""
+
+    def __init__(self, origin: Checkpoint) -> None:
+        """Keep what `origin` reads."""
+        super().__init__(origin.label, origin.config)
+        self._origin = origin
+        self._kept: dict[str, Tensor] = {}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The other's names."""
+        return self._origin.names
+
+    def read(self, name: str) -> Shaped[Tensor, "..."]:
+        """The other's tensor, read once."""
+        if name not in self._kept:
+            self._kept[name] = self._origin.read(name)
+        return self._kept[name]
+
+
 def open_local(path: Path) -> Checkpoint:
     """The checkpoint in a folder, or of one file with its `config.json` beside it.
 

@@ -189,15 +189,6 @@ def _length(response: Any) -> int:
     return int(total) if total.isdigit() else 0
 
 
-def is_hub_name(source: str) -> bool:
-    """Whether a string can be a model's name on a hub."""
-    try:
-        validate_repo_id(source)
-    except HFValidationError:
-        return False
-    return True
-
-
 def is_commit(revision: str | None) -> bool:
     """Whether a revision is a full commit, which names content and never moves."""
     return revision is not None and _COMMIT.fullmatch(revision) is not None
@@ -205,14 +196,21 @@ def is_commit(revision: str | None) -> bool:
 
 @dataclass(frozen=True)
 class HubModel:
-    """A model that the hub knows: its files and its config, and nothing else fetched yet."""
+    """A model that the hub knows: its files and its config, and nothing else fetched yet.
+
+    Attributes:
+        files: Its files on the hub.
+        config: Its config.
+        offline: What was downloaded of it, where no hub answers.
+    """
 
     files: HubFiles
     config: Config
+    offline: Checkpoint | None = None
 
     @property
     def commit(self) -> str | None:
-        """The commit that its revision names; None where the server does not say."""
+        """The commit that its revision names; None where no server says."""
         return self.files.commit
 
     def open(self) -> Checkpoint:
@@ -221,7 +219,9 @@ class HubModel:
         Raises:
             InvariantError: It has no safetensors.
         """
-        found = downloaded(self.files.name, self.commit) if self.commit else None
+        found = self.offline
+        if found is None and self.commit:
+            found = _downloaded(self.files.name, self.commit)
         found = found or open_safetensors(self.files, self.config)
         if found is None:
             raise InvariantError(
@@ -234,12 +234,25 @@ class HubModel:
 def connect(name: str, revision: str | None = None, token: str | None = None) -> HubModel:
     """Ask the hub for a model's config, and learn its commit.
 
+    Where no hub answers, or `HF_HUB_OFFLINE` is set, a former download of that revision stands in.
+
     Raises:
-        UnreachableError: No hub answers, or `HF_HUB_OFFLINE` is set.
-        InvariantError: The model or its revision is not there, or not open to this user.
+        InvariantError: The name is none, the model or its revision is not there, or not open to
+            this user.
     """
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise InvariantError(
+            f"{name} is no checkpoint folder or file here, nor a name on a hub"
+        ) from error
     files = HubFiles(name, revision, token)
-    config = read_json(files, "config.json")
+    try:
+        config = read_json(files, "config.json")
+    except UnreachableError:
+        if (found := _downloaded(name, revision)) is None:
+            raise
+        return HubModel(files, found.config, found)
     if config is None:
         raise InvariantError(
             f"{files.label} is neither a folder here nor a model with a config.json at the hub"
@@ -247,7 +260,7 @@ def connect(name: str, revision: str | None = None, token: str | None = None) ->
     return HubModel(files, config)
 
 
-def downloaded(name: str, revision: str | None) -> Checkpoint | None:
+def _downloaded(name: str, revision: str | None) -> Checkpoint | None:
     """What huggingface_hub's own cache holds of a model; None where its weights are not there."""
     try:
         folder = snapshot_download(name, revision=revision, local_files_only=True)

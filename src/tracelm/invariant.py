@@ -8,18 +8,19 @@ e = floor(0.20 L) and m = floor(0.50 L) count blocks from 0. `checkpoint.py` fin
 `layouts.py` says which of them and which rows, `dequantise.py` makes them dense.
 """
 
+import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from tracelm import invariant_cache
-from tracelm.checkpoint import Checkpoint, ModelCheckpoint, open_local
+from tracelm.checkpoint import Checkpoint, KeptCheckpoint, ModelCheckpoint, open_local
 from tracelm.dequantise import STORED, read_dense
 from tracelm.errors import InvariantError
 from tracelm.layouts import (
@@ -144,23 +145,62 @@ def read_invariant(
     return _read_hub(str(source), theta, revision, token)
 
 
-def _read_hub(name: str, theta: Theta, revision: str | None, token: str | None) -> Factors:
+@dataclass(frozen=True)
+class Reading:
+    """I(M) under one choice of `Theta.invariant`'s switches.
+
+    Attributes:
+        switches: The choice.
+        factors: What it gives.
+    """
+
+    switches: InvariantTheta
+    factors: Factors
+
+
+def read_readings(
+    source: str | Path, *, theta: Theta, revision: str | None = None, token: str | None = None
+) -> tuple[Reading, ...]:
+    """I(M) in all eight readings of the paper: output rows x block x norm (SPEC 7).
+
+    Every tensor is read once. Beside a published value (`presets.find_preset`) this tells which
+    reading it was taken in. The first reading is the default one.
+
+    Args:
+        source: As in `read_invariant`.
+        theta: Fractions rho_e and rho_m; its switches are replaced by each of theirs.
+        revision: As in `read_invariant`.
+        token: As in `read_invariant`.
+
+    Raises:
+        InvariantError: As `read_invariant`.
+    """
+    checkpoint = KeptCheckpoint(_open(source, revision, token))
+    choices = [get_args(hint) for hint in get_type_hints(InvariantTheta).values()]
+    found = (InvariantTheta(*choice) for choice in itertools.product(*choices))
+    return tuple(
+        Reading(switches, factors(checkpoint, theta=replace(theta, invariant=switches)))
+        for switches in found
+    )
+
+
+def _open(source: str | Path, revision: str | None, token: str | None) -> Checkpoint:
     from tracelm import hub  # not needed, nor its client, for what is on disk
 
-    if not hub.is_hub_name(name):
-        raise InvariantError(f"{name} is no checkpoint folder or file here, nor a name on a hub")
+    path = Path(source).expanduser()
+    return open_local(path) if path.exists() else hub.connect(str(source), revision, token).open()
+
+
+def _read_hub(name: str, theta: Theta, revision: str | None, token: str | None) -> Factors:
+    from tracelm import hub
+
     if hub.is_commit(revision) and (kept := _kept(revision, theta)):
         return kept
-    try:
-        remote = hub.connect(name, revision, token)
-    except hub.UnreachableError:
-        if (checkpoint := hub.downloaded(name, revision)) is None:
-            raise
-        return factors(checkpoint, theta=theta)
-    if (kept := _kept(remote.commit, theta)) is None:
-        kept = factors(remote.open(), theta=theta)
-        if remote.commit:
-            invariant_cache.save(remote.commit, theta, kept.to_dict())
+    model = hub.connect(name, revision, token)
+    if (kept := _kept(model.commit, theta)) is None:
+        kept = factors(model.open(), theta=theta)
+        if model.commit:
+            invariant_cache.save(model.commit, theta, kept.to_dict())
     return kept
 
 
