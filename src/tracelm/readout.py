@@ -5,9 +5,9 @@ that it was given, runs the model's forward. Soft-caps, scales and biases are th
 """
 
 import copy
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from tracelm.backbone import States
 from tracelm.errors import NonFiniteError
 from tracelm.families import Parts
 from tracelm.forest import Reads
+
+T = TypeVar("T")
 
 HeadDtype = Literal["float32", "model"]
 Logits = Float[Tensor, "rows vocab"]
@@ -48,6 +50,7 @@ class Readout:
         head = model.get_output_embeddings()
         self.vocabulary = int(head.weight.shape[0])
         self.device = head.weight.device
+        self.tile_rows = max(16, min(1024, TILE_LOGITS // self.vocabulary))
         if head_dtype == "float32" and head.weight.dtype in (torch.float16, torch.bfloat16):
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
             self._shell = _replaced(
@@ -83,6 +86,7 @@ class Tile:
         raw: Logits of depths read without the final norm.
         row: Row of each predicted token.
         token: The predicted tokens.
+        notes: What scorers worked out of this tile, for one another.
     """
 
     logits: dict[int, Logits]
@@ -90,6 +94,20 @@ class Tile:
     raw: dict[int, Logits]
     row: Int[Tensor, " targets"]
     token: Int[Tensor, " targets"]
+    notes: dict[Hashable, Any] = field(default_factory=dict)
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What `compute` gives for this tile; scorers with equal keys share it."""
+        if key not in self.notes:
+            self.notes[key] = compute()
+        result: T = self.notes[key]
+        return result
+
+    def raw_log_z(self, depth: int) -> Float[Tensor, "rows 1"]:
+        """Log-sum-exp of a depth's logits without the final norm."""
+        return self.once(
+            ("raw_log_z", depth), lambda: self.raw[depth].logsumexp(dim=-1, keepdim=True)
+        )
 
 
 @runtime_checkable
@@ -101,8 +119,13 @@ class TokenScorer(Protocol):
         raw_depths: Depths whose logits it needs without the final norm.
     """
 
-    depths: tuple[int, ...]
-    raw_depths: tuple[int, ...]
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depths whose logits it needs."""
+
+    @property
+    def raw_depths(self) -> tuple[int, ...]:
+        """Depths whose logits it needs without the final norm."""
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
         """Its score of each predicted token of a tile, in nats."""
@@ -147,7 +170,7 @@ def read(
     log_probs = torch.empty(len(depths), len(targets), device=device)
     scores = torch.empty(len(scorers), len(targets), device=device)
     kept = {d for s in scorers for d in s.depths}
-    for indices in _tiles(states.reads, targets, readout.vocabulary):
+    for indices in _tiles(states.reads, targets, readout.tile_rows):
         rows, row, token, place = (torch.from_numpy(x).to(device) for x in indices)
         tile = Tile({}, {}, {}, row, token)
         for i, depth in enumerate(depths):
@@ -169,10 +192,9 @@ def read(
 
 
 def _tiles(
-    reads: Reads, targets: Int[np.ndarray, " targets"], vocabulary: int
+    reads: Reads, targets: Int[np.ndarray, " targets"], size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Row tiles: the tile's rows, and for its targets the row within it, the token, the place."""
-    size = max(16, min(1024, TILE_LOGITS // vocabulary))
     order = np.argsort(reads.row[targets], kind="stable")
     rows, row = np.unique(reads.row[targets][order], return_inverse=True)
     for start in range(0, len(rows), size):

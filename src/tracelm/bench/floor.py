@@ -1,0 +1,106 @@
+"""The floor: what the same arithmetic costs as plain matrix products and nothing else.
+
+    floor = trunk FLOPs on distinct tokens + attention FLOPs that the forest needs
+          + head FLOPs on the (row, depth) pairs that were read,
+
+each over the rate of a plain product of its own shape and dtype, measured in the same run.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tracelm.batch import branches_of
+from tracelm.errors import UnsupportedModelError
+from tracelm.forest import build
+from tracelm.tokens import Encoded
+from tracelm.tracer import Tracer
+
+ROWS = 1024  # rows of a trunk's plain product: enough for its rate to be the machine's best
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Seconds of the plain products, by part."""
+
+    trunk: float
+    attention: float
+    head: float
+
+    @property
+    def total(self) -> float:
+        """Seconds in all."""
+        return self.trunk + self.attention + self.head
+
+
+def floor(tracer: Tracer, encoded: Sequence[Encoded], reads: int) -> Floor:
+    """The floor of one set of items.
+
+    Args:
+        tracer: The model.
+        encoded: The items; their distinct tokens count once over the whole set.
+        reads: (row, depth) pairs that went through the head.
+
+    Raises:
+        UnsupportedModelError: A trunk whose products are no linear layers.
+    """
+    forest = build([b for e in encoded for b in branches_of(e)])
+    trunk = _trunk_seconds(tracer.backbone.parts.blocks) * len(forest)
+    pairs = int((forest.positions + 1).sum())
+    head = _head_seconds(tracer)
+    return Floor(trunk, _attention_seconds(tracer) * pairs, head * reads)
+
+
+def _trunk_seconds(blocks: nn.ModuleList) -> float:
+    """Seconds a token of all linear layers of the blocks."""
+    layers = [m for m in blocks.modules() if isinstance(m, nn.Linear)]
+    if not layers:
+        raise UnsupportedModelError("the floor counts linear layers and this trunk has none")
+    shapes = Counter((tuple(m.weight.shape), m.weight.dtype, m.weight.device) for m in layers)
+    return sum(count * _linear_seconds(*shape) / ROWS for shape, count in shapes.items())
+
+
+def _linear_seconds(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> float:
+    rows = torch.randn(ROWS, shape[1], device=device).to(dtype)
+    weight = torch.randn(shape, device=device).to(dtype)
+    return _best(lambda: F.linear(rows, weight))
+
+
+def _attention_seconds(tracer: Tracer) -> float:
+    """Seconds a (query, key) pair of both products of attention, over all blocks."""
+    config, size = tracer.backbone.config, 512
+    heads = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    dtype, device = tracer.backbone.model.dtype, tracer.backbone.device
+    query = torch.randn(heads, size, width, device=device).to(dtype)
+    weights = torch.randn(heads, size, size, device=device).to(dtype)
+    seconds = _best(lambda: query @ query.transpose(1, 2)) + _best(lambda: weights @ query)
+    return seconds / size**2 * tracer.backbone.depth
+
+
+def _head_seconds(tracer: Tracer) -> float:
+    """Seconds a row of the head's product, in the dtype that it multiplies in."""
+    weight: Tensor = tracer.backbone.model.get_output_embeddings().weight
+    wide = tracer.head_dtype == "float32" and not weight.is_cuda
+    dtype = torch.float32 if wide else weight.dtype
+    rows = tracer.readout.tile_rows
+    hidden = torch.randn(rows, weight.shape[1], device=weight.device).to(dtype)
+    other = torch.randn(weight.shape, device=weight.device).to(dtype)
+    return _best(lambda: F.linear(hidden, other)) / rows
+
+
+def _best(product: Callable[[], Tensor], rounds: int = 5) -> float:
+    """The shortest of a few timings, after one that does not count."""
+    times = []
+    for _ in range(rounds + 1):
+        start = time.perf_counter()
+        product()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return min(times[1:])

@@ -1,0 +1,139 @@
+"""One bench: agreement first, then interleaved rounds of every contender, then the floor."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from tracelm.bench import contenders
+from tracelm.bench.contenders import Sums
+from tracelm.bench.floor import Floor, floor
+from tracelm.bench.meter import Meter, metered, peak_bytes
+from tracelm.tokens import Encoded
+from tracelm.tracer import Read, Tracer
+
+READS: tuple[Read, ...] = ("base", "decide", "all")
+NAMES = {"base": "ours, base only", "decide": "ours, staged", "all": "ours, everything read"}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What one bench saw.
+
+    Attributes:
+        items: Number of items.
+        seconds: Median seconds of each contender, over the rounds.
+        agreement: Largest difference of a candidate's log-likelihood sum from the first plain
+            contender's, in nats, by contender.
+        same_decisions: Whether staged and everything-read decisions are the same.
+        meters: Tokens, reads and seconds by stage, of ours.
+        floors: The floor of each of ours.
+        peak_bytes: Most memory above the loaded model while ours ran.
+    """
+
+    items: int
+    seconds: dict[str, float]
+    agreement: dict[str, float]
+    same_decisions: bool
+    meters: dict[str, Meter]
+    floors: dict[str, Floor]
+    peak_bytes: int
+
+    def agrees(self, tolerance: float) -> bool:
+        """Whether a speed may be told: sums agree and reading less decides the same."""
+        return self.same_decisions and all(v <= tolerance for v in self.agreement.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+
+def bench(
+    tracer: Tracer,
+    encoded: Sequence[Encoded],
+    *,
+    rounds: int = 3,
+    against: Sequence[str] = ("plain base", "plain trace", "lm-eval hf"),
+    progress: Callable[[str], None] = lambda _: None,
+) -> Bench:
+    """Time the contenders on one set of items, in turn, `rounds` times over.
+
+    Args:
+        tracer: The model.
+        encoded: The items.
+        rounds: How often each contender runs; the median counts.
+        against: The others to run.
+        progress: Called with the name of what runs next.
+    """
+    peak = peak_bytes(lambda: contenders.ours(tracer, encoded, "all"), tracer.backbone.device)
+    others = {name: _other(tracer, name, encoded) for name in against}
+    runs: dict[str, Callable[[], Any]] = {
+        NAMES[r]: lambda r=r: contenders.ours(tracer, encoded, r)  # type: ignore[misc]
+        for r in READS
+    }
+    runs |= {name: lambda run=run: run(encoded) for name, run in others.items()}  # type: ignore[misc]
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    results: dict[str, Any] = {}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            progress(name)
+            start = time.perf_counter()
+            results[name] = run()
+            _synchronise()
+            times[name].append(time.perf_counter() - start)
+    mine = {r: results[NAMES[r]] for r in READS}
+    sums = {NAMES[r]: contenders.sums_of(encoded, mine[r]) for r in READS}
+    sums |= {name: results[name] for name in others}
+    meters = {r: _meter(tracer, encoded, r) for r in READS}
+    return Bench(
+        items=len(encoded),
+        seconds={name: statistics.median(t) for name, t in times.items()},
+        agreement={name: _difference(s, sums[NAMES["base"]]) for name, s in sums.items()},
+        same_decisions=all(
+            a.index == b.index and a.operator == b.operator
+            for a, b in zip(mine["decide"], mine["all"], strict=True)
+        ),
+        meters={NAMES[r]: m for r, m in meters.items()},
+        floors={NAMES[r]: floor(tracer, encoded, m.reads) for r, m in meters.items()},
+        peak_bytes=peak,
+    )
+
+
+def _other(
+    tracer: Tracer, name: str, encoded: Sequence[Encoded]
+) -> Callable[[Sequence[Encoded]], Sums]:
+    if name == "plain base":
+        return lambda items: contenders.plain_base(tracer, items)
+    if name == "padded base":
+        return lambda items: contenders.padded_base(tracer, items)
+    if name == "plain trace":
+        return lambda items: contenders.plain_trace(tracer, items)
+    sample = encoded[: max(1, len(encoded) // 8)]
+    sizes = {b: contenders.lm_eval(tracer, b) for b in contenders.LM_EVAL_BATCHES}
+    return sizes[min(sizes, key=lambda b: _seconds(lambda: sizes[b](sample)))]
+
+
+def _meter(tracer: Tracer, encoded: Sequence[Encoded], read: Read) -> Meter:
+    with metered(tracer) as meter:
+        contenders.ours(tracer, encoded, read)
+        _synchronise()
+    return meter
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    _synchronise()
+    return time.perf_counter() - start
+
+
+def _synchronise() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _difference(a: Sums, b: Sums) -> float:
+    return max(abs(x - y) for p, q in zip(a, b, strict=True) for x, y in zip(p, q, strict=True))
