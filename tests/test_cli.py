@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from families import build, random_items, tokenizer
 
 import tracelm.cli
 from tracelm import Item, Theta, Tracer
+from tracelm.cli import progress
 from tracelm.cli.output import printable, write_lines
 from tracelm.errors import InputError
 
@@ -356,6 +358,25 @@ def test_models_lists_every_family_with_its_road(run, monkeypatch):
 
 
 # What is shown
+
+
+def test_progress_is_shown_on_a_terminal_after_a_second_and_changes_nothing(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0)
+    assert list(progress.tracked(iter("abc"), "counting letters", 3)) == ["a", "b", "c"]
+    with progress.waiting("thinking"):
+        time.sleep(0.2)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "counting letters" in err and "3/3" in err and "thinking" in err
+
+
+def test_progress_is_silent_for_what_is_quick(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert list(progress.tracked("abc", "counting letters", 3)) == ["a", "b", "c"]
+    with progress.waiting("thinking"):
+        pass
+    assert "letters" not in (err := capsys.readouterr().err) and "thinking" not in err
 
 
 def test_text_cannot_drive_the_terminal():

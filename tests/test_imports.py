@@ -33,10 +33,12 @@ LAYERS = (
         "check",
         "loading",
         "batch",
+        "presets",
+        "evidence",
     ),
     ("router",),
     ("tracer",),
-    ("methods", "evaluation", "benchmarks", "integrations", "service", "engines"),
+    ("methods", "evaluation", "benchmarks", "integrations", "service", "engines", "bench"),
     ("report", "demo.outcome", "demo.page", "demo.show"),
     ("cli", "__main__"),
 )
