@@ -71,7 +71,11 @@ def test_ece_by_hand():
     assert value == pytest.approx((0.15 + 3 * abs(2 / 3 - 0.85)) / 4)
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
+# Edges of bins are where a bin's two ends differ.
+CONFIDENCE = st.floats(0, 1) | st.sampled_from(np.linspace(0, 1, 16).tolist())
+
+
+@given(st.lists(st.tuples(CONFIDENCE, st.booleans()), min_size=1, max_size=60))
 def test_ece_equals_its_definition(pairs):
     total = 0.0
     for k in range(15):
