@@ -1,15 +1,16 @@
 """One group of items in hand: its states, and the trajectories read from them so far."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from tracelm.backbone import States
+from tracelm.evidence import Evidence
 from tracelm.forest import Branch
 from tracelm.geometry import Scores, Trajectory
 from tracelm.operators import Step
-from tracelm.readout import Readout, read
+from tracelm.readout import Readout, TokenScorer, read
 from tracelm.scorer import Scorer
 from tracelm.tokens import Encoded
 
@@ -23,6 +24,7 @@ class Batch:
         readout: The head.
         scorer: T.
         depth: L.
+        peers: Token scorers of other methods, by the methods' names.
     """
 
     def __init__(
@@ -32,15 +34,19 @@ class Batch:
         readout: Readout,
         scorer: Scorer,
         depth: int,
+        peers: Mapping[str, TokenScorer] | None = None,
     ) -> None:
         """Nothing is read yet: every score is nan."""
         self.states, self.readout, self.scorer, self.depth = states, readout, scorer, depth
+        self.peers = dict(peers or {})
+        self._encoded = encoded
         counts = [(len(e.sequences), len(e.blind_sequences)) for e in encoded]
         starts = np.cumsum([0, *(own + blind for own, blind in counts)])
         self._own = [slice(s, s + own) for s, (own, _) in zip(starts, counts, strict=False)]
         self._blind = [slice(s.stop, e) for s, e in zip(self._own, starts[1:], strict=True)]
         self._scores = np.full((int(starts[-1]), depth + 1), np.nan)
         self._t = np.full(int(starts[-1]), np.nan)
+        self._peers = {name: np.full(int(starts[-1]), np.nan) for name in self.peers}
 
     def trajectory(self, item: int) -> Trajectory:
         """S and t of an item, as far as they have been read."""
@@ -52,6 +58,17 @@ class Batch:
         """Base scores of an item's candidates without the question; None without a blind prompt."""
         blind = self._blind[item]
         return None if blind.start == blind.stop else self._scores[blind, self.depth]
+
+    def evidence(self, item: int, method: str) -> Evidence:
+        """What has been read of an item for the method of that name."""
+        encoded, own = self._encoded[item], self._peers.get(method)
+        return Evidence(
+            candidates=encoded.item.candidates,
+            tokens=np.array(encoded.candidate_tokens),
+            trajectory=self.trajectory(item),
+            own=None if own is None else own[self._own[item]],
+            blind=self.blind_scores(item),
+        )
 
     def read(self, items: Sequence[int], step: Step) -> None:
         """Read a step for some items; rows that they share are read once."""
@@ -68,12 +85,15 @@ class Batch:
             wanted[span] = True
         branch = self.states.reads.branch
         targets = np.flatnonzero(wanted[branch])
-        scorers = [self.scorer] if step.scorer else []
-        reading = read(self.readout, self.states, targets, sorted(step.depths), scorers)
+        into: list[tuple[TokenScorer, Scores]] = [(self.scorer, self._t)] if step.scorer else []
+        into += [(s, self._peers[name]) for name, s in self.peers.items() if step.peers]
+        scorers = [scorer for scorer, _ in into]
+        depths = step.depths.union(*(s.depths for s in scorers))
+        reading = read(self.readout, self.states, targets, sorted(depths), scorers)
         for depth, values in reading.log_probs.items():
             self._scores[wanted, depth] = _means(values, branch[targets])
-        for scores in reading.scores:
-            self._t[wanted] = _means(scores, branch[targets])
+        for (_, means), scores in zip(into, reading.scores, strict=True):
+            means[wanted] = _means(scores, branch[targets])
 
 
 def branches_of(encoded: Encoded) -> list[Branch]:

@@ -1,13 +1,15 @@
 """Decision: what the method answers for one item, and every reason for it."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from tracelm.geometry import softmax
+from tracelm.errors import InputError
+from tracelm.geometry import softmax, tied_first
 
 SCHEMA = 1
 
@@ -50,6 +52,7 @@ class Decision:
         tied: Whether the top score is shared.
         truncated: Prompt tokens dropped to fit the context.
         method: `trace`, or the name of a peer.
+        methods: Scores of the peers that were asked too, by name; None where one does not apply.
     """
 
     candidates: tuple[str, ...]
@@ -71,6 +74,30 @@ class Decision:
     truncated: int = 0
     method: str = "trace"
     id: str | None = field(default=None)
+    methods: Mapping[str, Float[np.ndarray, " candidates"] | None] = field(default_factory=dict)
+
+    def by(self, method: str) -> "Decision":
+        """What a peer that was asked too decides, without TRACE's gates.
+
+        Raises:
+            InputError: The method does not apply to the item.
+        """
+        scores = self.methods[method]
+        if scores is None:
+            raise InputError(f"method {method} does not apply here: the item has no blind prompt")
+        tied = tied_first(scores)
+        return replace(
+            self,
+            index=int(tied[0]),
+            operator=method,
+            method=method,
+            scores=scores,
+            d_eff=math.nan,
+            gates={},
+            decisive_layer=None,
+            mixing=None,
+            tied=len(tied) > 1,
+        )
 
     @property
     def answer(self) -> str:

@@ -108,11 +108,11 @@ class Theta:
 
     def anchor_depths(self, depth: int) -> tuple[int, ...]:
         """A: the anchor depths of the scorer, ascending, without repeats (SPEC 5)."""
-        return tuple(sorted({_ceil(f, depth) for f in self.scorer.anchors}))
+        return tuple(sorted({depth_of(f, depth) for f in self.scorer.anchors}))
 
     def feature_depths(self, depth: int) -> tuple[int, ...]:
         """G: the feature depths of the scorer, ascending, without repeats (SPEC 5)."""
-        return tuple(sorted({_ceil(f, depth) for f in self.scorer.features}))
+        return tuple(sorted({depth_of(f, depth) for f in self.scorer.features}))
 
     def invariant_blocks(self, depth: int) -> tuple[int, int]:
         """Blocks e and m, counted from 0, whose projections I(M) reads (SPEC 7)."""
@@ -152,7 +152,8 @@ def _floor(fraction: float, depth: int) -> int:
     return math.floor(fraction * depth + _ROUNDING)
 
 
-def _ceil(fraction: float, depth: int) -> int:
+def depth_of(fraction: float, depth: int) -> int:
+    """Depth of a fraction: min(L, ceil(f L)) in a model of `depth` blocks (SPEC 5)."""
     return min(depth, math.ceil(fraction * depth - _ROUNDING))
 
 

@@ -1,7 +1,7 @@
 """Tracer: the road composed, text to decision. The only place where the steps meet."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +15,9 @@ from tracelm.batch import Batch, branches_of
 from tracelm.check import check
 from tracelm.decision import Decision
 from tracelm.errors import ItemError
+from tracelm.evidence import Facts, Method
 from tracelm.forest import common_prefixes
-from tracelm.geometry import Trajectory, tied_first
+from tracelm.geometry import Scores, Trajectory, tied_first
 from tracelm.invariant import Factors, model_invariant, read_invariant
 from tracelm.items import Item
 from tracelm.operators import OPERATORS, Step
@@ -168,12 +169,18 @@ class Tracer:
         item = Item(prompt, tuple(candidates), separator=separator)
         return next(self.correct_many([item], read=read))
 
-    def correct_many(self, items: Iterable[Item], read: Read = "decide") -> Iterator[Decision]:
+    def correct_many(
+        self,
+        items: Iterable[Item],
+        read: Read = "decide",
+        methods: Mapping[str, Method] | None = None,
+    ) -> Iterator[Decision]:
         """Decisions in the order of the items; the batches that they share are computed as needed.
 
         Args:
             items: The items.
             read: As in `correct`.
+            methods: As in `decide`.
 
         Raises:
             ItemError: The first item that cannot be answered, before any is.
@@ -188,7 +195,7 @@ class Tracer:
         for place in range(len(encoded)):
             while place not in done:
                 group = next(groups)
-                decisions = self.decide([encoded[i] for i in group], read)
+                decisions = self.decide([encoded[i] for i in group], read, methods)
                 done.update(zip(group, decisions, strict=True))
             yield done.pop(place)
 
@@ -224,22 +231,31 @@ class Tracer:
             load += alone - prefix
         return groups
 
-    def decide(self, encoded: Sequence[Encoded], read: Read = "decide") -> list[Decision]:
+    def decide(
+        self,
+        encoded: Sequence[Encoded],
+        read: Read = "decide",
+        methods: Mapping[str, Method] | None = None,
+    ) -> list[Decision]:
         """Decisions of one group, in order, from one pass of the model.
 
         Args:
             encoded: The items of one group of the plan.
             read: As in `correct`.
+            methods: Peers that score the items too, by name (`tracelm.methods.resolve`).
 
         Raises:
             NonFiniteError: Logits that are not finite.
         """
-        depth = self.backbone.depth
-        branches = [b for e in encoded for b in branches_of(e)]
-        depths = [depth] if read == "base" else range(depth + 1)
-        states = self.backbone.states(branches, depths, self.batch_tokens)
-        batch = Batch(encoded, states, self.readout, self.scorer, depth)
+        methods, every = methods or {}, range(len(encoded))
+        step, depth = _step_of(methods.values(), self.scorer), self.backbone.depth
+        if read == "all":
+            step = replace(step, depths=frozenset(range(depth + 1)), scorer=True)
+        captured = step.depths | {depth} if read == "base" else frozenset(range(depth + 1))
+        batch = self._batch(encoded, methods, captured)
         batch.read_blind()
+        if methods:
+            batch.read(every, step)
         verdicts: dict[int, Verdict] = {}
         while len(verdicts) < len(encoded):
             steps: dict[Step, list[int]] = {}
@@ -253,7 +269,53 @@ class Tracer:
                     steps.setdefault(answer, []).append(i)
             for step, items in steps.items():
                 batch.read(items, step)
-        return [_decision(self, e, batch, i, verdicts[i]) for i, e in enumerate(encoded)]
+        return [
+            replace(_decision(self, e, batch, i, verdicts[i]), methods=_scores(batch, i, methods))
+            for i, e in enumerate(encoded)
+        ]
+
+    def compare(
+        self, encoded: Sequence[Encoded], methods: Mapping[str, Method]
+    ) -> list[dict[str, Scores | None]]:
+        """Every method's scores of one group, in order: one pass that reads what they need.
+
+        Args:
+            encoded: The items of one group of the plan.
+            methods: By name (`tracelm.methods.resolve`).
+
+        Returns:
+            Scores [candidates] by method; None where a method does not apply to the item.
+
+        Raises:
+            NonFiniteError: Logits that are not finite.
+        """
+        needs_blind = any(method.needs.blind for method in methods.values())
+        if not needs_blind:
+            encoded = [replace(e, blind_sequences=(), blind_boundaries=()) for e in encoded]
+        step = _step_of(methods.values(), self.scorer)
+        needed = step.depths | {self.backbone.depth} if needs_blind else step.depths
+        batch = self._batch(encoded, methods, needed)
+        batch.read(range(len(encoded)), step)
+        if needs_blind:
+            batch.read_blind()
+        return [_scores(batch, i, methods) for i in range(len(encoded))]
+
+    @property
+    def facts(self) -> Facts:
+        """What methods are made from."""
+        vocabulary = self.readout.vocabulary
+        return Facts(self.backbone.depth, vocabulary, self.invariant, self.theta)
+
+    def _batch(
+        self, encoded: Sequence[Encoded], methods: Mapping[str, Method], depths: frozenset[int]
+    ) -> Batch:
+        """States of a group at `depths` and wherever a method looks; nothing is read yet."""
+        branches = [b for e in encoded for b in branches_of(e)]
+        raw = [m.needs.raw for m in methods.values()]
+        captured = depths.union(*raw) or frozenset([self.backbone.depth])
+        states = self.backbone.states(branches, sorted(captured), self.batch_tokens)
+        peers = {n: s for n, m in methods.items() if (s := m.needs.scorer) is not None}
+        return Batch(encoded, states, self.readout, self.scorer, self.backbone.depth, peers)
 
     def _next(self, trajectory: Trajectory, read: Read) -> Step | Verdict:
         """What a reading mode still needs of a trajectory, or the verdict."""
@@ -284,6 +346,18 @@ class Tracer:
             "invariant_factors": None if self.factors is None else asdict(self.factors),
             "theta": self.theta.to_dict(),
         }
+
+
+def _step_of(methods: Iterable[Method], scorer: Scorer) -> Step:
+    """What all of these methods need read together."""
+    needs = [method.needs for method in methods]
+    t = any(n.t for n in needs)
+    depths = frozenset(scorer.depths if t else ()).union(*(n.normed for n in needs))
+    return Step(depths, scorer=t, peers=any(n.scorer is not None for n in needs))
+
+
+def _scores(batch: Batch, item: int, methods: Mapping[str, Method]) -> dict[str, Scores | None]:
+    return {name: m.scores(batch.evidence(item, name)) for name, m in methods.items()}
 
 
 def _decision(

@@ -9,10 +9,11 @@ from tracelm.geometry import Scores, Trajectory
 
 @dataclass(frozen=True)
 class Step:
-    """Depths that are still needed, and whether T is."""
+    """Depths that are still needed, whether T is, and whether the token scorers of peers are."""
 
     depths: frozenset[int]
     scorer: bool = False
+    peers: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,149 @@
+"""DoLa: the last layer's log-probabilities against those of the earlier layer most unlike it.
+
+Applies where facts settle late: what an early layer already says of a token is taken off. Fails on
+tokens that early layers know as well as the last one (function words, repeated names), and its
+scores are no log-probabilities: a sum of differences is not comparable with a sum of log p.
+
+Source: Chuang et al., 'DoLa: decoding by contrasting layers improves factuality in large language
+models' (ICLR 2024), and its release. Per token, with `M = (p_L + p_l) / 2`,
+
+    D_l = 1/(2V) sum_v M (2 log M - log p_L - log p_l)
+    l*  = argmax of D_l over the candidate premature layers, the first on ties
+    s   = log p_L - log p_l*
+
+D is the KL from M averaged over V that the release computes, not the Jensen-Shannon divergence of
+the paper, and it selects other layers. The release reads early layers without the final norm:
+
+    dola         as released for TruthfulQA: the sum of s, no filter
+    dola-normed  departs: early layers through the final norm
+    dola-eq4     the paper's equation: s is -1000 for tokens with p_L < 0.1 max p_L, then softmax
+    dola-static  l* fixed: floor(L/2), the first of the candidates, unless told otherwise
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from tracelm.readout import Logits, Tile
+
+PLAUSIBLE = 0.1  # alpha: share of the top probability below which a token is implausible
+MASKED = -1000.0  # s of an implausible token
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """s of the predicted tokens, without a filter.
+
+    Attributes:
+        last: L.
+        premature: Candidate premature layers; a single one is `dola-static`.
+        normed: Whether these are read through the final norm.
+    """
+
+    last: int
+    premature: tuple[int, ...]
+    normed: bool = False
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """L, and the premature layers where they are normed."""
+        return (*self.premature, self.last) if self.normed else (self.last,)
+
+    @property
+    def raw_depths(self) -> tuple[int, ...]:
+        """The premature layers where they are not."""
+        return () if self.normed else self.premature
+
+    def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
+        """s[token] at each predicted token: a difference of log-probabilities, in nats."""
+        early = torch.stack([self._early_at(tile, depth) for depth in self.premature])
+        chosen = self.chosen(tile)[tile.row]
+        late = tile.logits[self.last][tile.row, tile.token] - tile.log_z[self.last][tile.row, 0]
+        return late - early.gather(0, chosen[None])[0]
+
+    def chosen(self, tile: Tile) -> Int[Tensor, " rows"]:
+        """Place of l* among the premature layers, for each row."""
+        if len(self.premature) == 1:
+            return torch.zeros(
+                len(tile.log_z[self.last]), dtype=torch.int64, device=tile.row.device
+            )
+        return tile.once(self, lambda: self._divergent(tile))
+
+    def vocabulary_scores(self, tile: Tile) -> Logits:
+        """S of every token."""
+        chosen = self.chosen(tile)
+        early = torch.empty_like(tile.logits[self.last])
+        for place, depth in enumerate(self.premature):
+            rows = (chosen == place).nonzero()[:, 0]
+            if len(rows):
+                early[rows] = self._logits(tile, depth)[rows] - self._log_z(tile, depth)[rows]
+        return tile.logits[self.last] - tile.log_z[self.last] - early
+
+    def _divergent(self, tile: Tile) -> Int[Tensor, " rows"]:
+        late = tile.logits[self.last] - tile.log_z[self.last]
+        divergences = []
+        for depth in self.premature:
+            early = self._logits(tile, depth) - self._log_z(tile, depth)
+            divergences.append(divergence(late, early))
+        return torch.stack(divergences).argmax(dim=0)  # argmax gives the first on ties
+
+    def _early_at(self, tile: Tile, depth: int) -> Float[Tensor, " targets"]:
+        logits = self._logits(tile, depth)[tile.row, tile.token]
+        return logits - self._log_z(tile, depth)[tile.row, 0]
+
+    def _logits(self, tile: Tile, depth: int) -> Logits:
+        return tile.logits[depth] if self.normed else tile.raw[depth]
+
+    def _log_z(self, tile: Tile, depth: int) -> Float[Tensor, "rows 1"]:
+        return tile.log_z[depth] if self.normed else tile.raw_log_z(depth)
+
+
+@dataclass(frozen=True)
+class Plausible:
+    """log_softmax of s with implausible tokens masked: the paper's equation 4.
+
+    Attributes:
+        contrast: Gives s.
+    """
+
+    contrast: Contrast
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """As the contrast's."""
+        return self.contrast.depths
+
+    @property
+    def raw_depths(self) -> tuple[int, ...]:
+        """As the contrast's."""
+        return self.contrast.raw_depths
+
+    def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
+        """log_softmax(s)[token] at each predicted token, in nats."""
+        return self.vocabulary_scores(tile)[tile.row, tile.token]
+
+    def vocabulary_scores(self, tile: Tile) -> Logits:
+        """log_softmax(s) of every token; -1000 and less where it is implausible."""
+        z_L = tile.logits[self.contrast.last]
+        bar = z_L.amax(dim=-1, keepdim=True) + math.log(PLAUSIBLE)
+        s = self.contrast.vocabulary_scores(tile).masked_fill_(z_L < bar, MASKED)
+        return F.log_softmax(s, dim=-1)
+
+
+def divergence(
+    late: Float[Tensor, "rows vocab"], early: Float[Tensor, "rows vocab"]
+) -> Float[Tensor, " rows"]:
+    """D_l = 1/(2V) sum_v M (2 log M - log p_L - log p_l), M = (p_L + p_l) / 2.
+
+    Args:
+        late: log p_L.
+        early: log p_l.
+    """
+    mean = early.exp().add_(late.exp()).mul_(0.5)  # M
+    # Where both underflow M is 0 and so is its term.
+    term = mean.clamp(min=torch.finfo(mean.dtype).tiny).log_().mul_(2).sub_(late).sub_(early)
+    return torch.einsum("rv,rv->r", mean, term) / (2 * late.shape[-1])
