@@ -87,6 +87,10 @@ class Verdict:
     finding: Finding
 
     @property
+    def _count(self) -> str:
+        return "this one item" if self.items == 1 else f"these {self.items} items"
+
+    @property
     def sentence(self) -> str:
         """The verdict in words."""
         if self.finding == "unlabelled":
@@ -97,9 +101,10 @@ class Verdict:
             "unclear": "correction is not shown to help or to hurt",
         }[self.finding]
         low, high = 100 * self.interval_mc1.low, 100 * self.interval_mc1.high
+        answers = "answer" if self.fixed == 1 else "answers"
         text = (
-            f"On these {self.items} items {said}: MC1 {100 * self.delta_mc1:+.2f} points "
-            f"(95% interval {low:+.2f} to {high:+.2f}), {self.fixed} answers fixed and "
+            f"On {self._count} {said}: MC1 {100 * self.delta_mc1:+.2f} points "
+            f"(95% interval {low:+.2f} to {high:+.2f}), {self.fixed} {answers} fixed and "
             f"{self.broken} broken (McNemar p = {self.p:.3g}"
         )
         return text + (")." if self.p_holm == self.p else f", {self.p_holm:.3g} by Holm).")
