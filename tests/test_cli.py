@@ -223,9 +223,15 @@ def test_bad_usage_exits_with_2(run, arguments):
 
 
 def test_help_of_every_command(run):
-    for command in tracelm.cli.COMMANDS:
-        code, out, _ = run(command.__name__, "--help")
+    for command in tracelm.cli.app.registered_commands:
+        code, out, _ = run(command.name, "--help")
         assert code == 0 and "Usage: tracelm" in out
+
+
+def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    monkeypatch.setattr("tracelm.cli.model.ModelOptions.load", lambda _: __import__("accelerate"))
+    assert "pip install 'tracelm[large]'" in one_line(*single(model))
 
 
 def test_version(run):

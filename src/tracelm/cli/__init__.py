@@ -23,6 +23,21 @@ from tracelm.cli.merge import merge
 from tracelm.cli.models import models
 from tracelm.errors import TraceError
 
+# What the package's extras install, by the name under which it is imported.
+EXTRAS = {
+    "accelerate": "large",
+    "bitsandbytes": "quant",
+    "datasets": "eval",
+    "jinja2": "eval",
+    "lm_eval": "eval",
+    "matplotlib": "eval",
+    "pandas": "eval",
+    "psutil": "bench",
+    "pyarrow": "eval",
+    "scipy": "eval",
+    "yaml": "eval",
+}
+
 COMMANDS: tuple[Callable[..., None], ...] = (demo, correct, eval_, merge, invariant, models, ablate)
 
 app = typer.Typer(
@@ -51,4 +66,13 @@ def main() -> None:
         app(prog_name="tracelm")
     except TraceError as error:
         print(f"tracelm: {error}", file=sys.stderr)
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").split(".")[0])
+        if extra is None:
+            raise
+        print(
+            f"tracelm: {error.name} is not installed; pip install 'tracelm[{extra}]'",
+            file=sys.stderr,
+        )
         sys.exit(1)
