@@ -205,30 +205,31 @@ def _summary(cells: Sequence[Path]) -> None:
 
 
 def _print_table(cells: "Sequence[Cell]") -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+    """One line a cell, as wide as its names: what is piped into a file is not folded."""
     from tracelm.evaluation.cells import summarise
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for title in ("model", "benchmark"):
-        table.add_column(title, overflow="fold")
-    for title in ("items", "failed", "MC1 base", "MC1", "±", "MC2 base", "MC2", "±", "scalar"):
-        table.add_column(title, justify="right")
+    titles = "items failed MC1-base MC1 change MC2-base MC2 change scalar".split()
+    lines = [["model", "benchmark", *titles]]
     for cell in cells:
         s = summarise(cell)
-        numbers = (
-            *(_percent(v) for v in (s.mc1_base, s.mc1)),
-            _percent(s.delta_mc1, "+"),
-            *(_percent(v) for v in (s.mc2_base, s.mc2)),
-            _percent(s.delta_mc2, "+"),
-            _percent(s.scalar),
+        lines.append(
+            [
+                printable(s.model),
+                printable(s.benchmark),
+                str(len(cell.items) + s.failed),
+                str(s.failed),
+                *(_percent(v) for v in (s.mc1_base, s.mc1)),
+                _percent(s.delta_mc1, "+"),
+                *(_percent(v) for v in (s.mc2_base, s.mc2)),
+                _percent(s.delta_mc2, "+"),
+                _percent(s.scalar),
+            ]
         )
-        names = (Text(printable(s.model)), Text(printable(s.benchmark)))
-        table.add_row(*names, str(len(cell.items) + s.failed), str(s.failed), *numbers)
-    Console().print(table)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for names, numbers in ((line[:2], line[2:]) for line in lines):
+        left = [n.ljust(w) for n, w in zip(names, widths, strict=False)]
+        right = [n.rjust(w) for n, w in zip(numbers, widths[2:], strict=True)]
+        typer.echo("  ".join([*left, *right]))
 
 
 def _percent(share: float, sign: str = "") -> str:

@@ -1,0 +1,202 @@
+"""`tracelm eval` and `tracelm merge` as their users meet them, on tiny random models."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from families import build, tokenizer
+
+import tracelm
+import tracelm.cli
+from tracelm.cli import evaluate
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("models")
+    for name in ("llama", "qwen3"):
+        build(name).save_pretrained(folder / name)
+        tokenizer().save_pretrained(folder / name)
+    return [str(folder / name) for name in ("llama", "qwen3")]
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("items") / "mine.jsonl"
+    rows = [
+        {
+            "id": f"i{k}",
+            "prompt": f"w1 w{k} w3",
+            "question": f"w{k}",
+            "candidates": [f"w{k + 5} w7", f"w{k + 9}", "w4 w5 w6"][: 2 + k % 2],
+            "truthful": [True, False, False][: 2 + k % 2],
+        }
+        for k in range(10, 22)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the command line in this process: (exit code, stdout, stderr)."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            tracelm.cli.main()
+            sys.exit(0)
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call
+
+
+def eval_(model: str, items: Path, out: Path, *more: object) -> list[object]:
+    return ["eval", "--model", model, "--benchmark", f"jsonl:{items}", "--out", out, *more]
+
+
+def test_models_in_turn_under_every_template(
+    run: Run, models: list[str], items: Path, tmp_path: Path
+) -> None:
+    template = tmp_path / "bare.jinja"
+    template.write_text("{{ prompt }} w2\n")
+    arguments = eval_(models[0], items, tmp_path / "runs", "--model", models[1])
+    code, out, _ = run(*arguments)
+    assert code == 0
+    title, *lines = out.splitlines()
+    assert title.split()[:4] == ["model", "benchmark", "items", "failed"]
+    assert [line.split()[:4] for line in lines[:2]] == [
+        ["llama", "jsonl:mine", "12", "0"],
+        ["qwen3", "jsonl:mine", "12", "0"],
+    ]
+    assert [line.split(":")[0] for line in lines[2:]] == ["llama on jsonl", "qwen3 on jsonl"]
+    assert run(*arguments, "--template", template)[0] == 0
+    records = tracelm.load_records(tmp_path / "runs")
+    assert records.groupby(["model", "benchmark"]).size().to_dict() == {
+        (model, benchmark): 12
+        for model in ("llama", "qwen3")
+        for benchmark in ("jsonl:mine", "jsonl:mine@user-bare")
+    }
+    row = records[records["benchmark"] == "jsonl:mine@user-bare"].iloc[0]
+    assert row["prompt"] == "w1 w10 w3 w2" and row["blind_scores"] is not None
+
+
+def test_the_table_tells_what_the_records_say(
+    run: Run, models: list[str], items: Path, tmp_path: Path
+) -> None:
+    _, out, _ = run(*eval_(models[0], items, tmp_path))
+    titles, numbers = (line.split() for line in out.splitlines()[:2])
+    records = tracelm.load_records(tmp_path)
+    said = dict(zip(titles, numbers, strict=True))
+    assert float(said["MC1-base"]) == pytest.approx(100 * records["mc1_base"].mean(), abs=0.006)
+    assert float(said["MC2"]) == pytest.approx(100 * records["mc2"].mean(), abs=0.006)
+    assert float(said["scalar"]) == pytest.approx(
+        100 * (records["regime"] == "scalar").mean(), abs=0.006
+    )
+
+
+def test_shards_and_merge(run: Run, models: list[str], items: Path, tmp_path: Path) -> None:
+    few = ("--batch-tokens", "24", "--no-blind")
+    assert run(*eval_(models[0], items, tmp_path / "whole", *few))[0] == 0
+    whole = tracelm.load_records(tmp_path / "whole")
+    for i in range(2):
+        assert run(*eval_(models[0], items, tmp_path / "s", "--shard", f"{i}/2", *few))[0] == 0
+        if i == 0:
+            code, out, _ = run("merge", tmp_path / "s", "--out", tmp_path / "half")
+            assert code == 0 and " missing" in out
+    code, out, _ = run("merge", tmp_path / "s")
+    groups = whole["group"].nunique()
+    assert groups > 2 and out.strip().endswith(f"jsonl-mine: {groups} of {groups} groups")
+    joined = tracelm.load_records(tmp_path / "s")
+    assert list(joined["id"]) == list(whole["id"]) and list(joined["mc2"]) == list(whole["mc2"])
+    assert run(*eval_(models[1], items, tmp_path / "t", "--shard", "0/2", *few))[0] == 0
+    code, _, err = run("merge", tmp_path / "nothing")
+    assert code == 1 and err.startswith("tracelm: no records in")
+
+
+def test_a_failed_item_is_said_on_stderr(
+    run: Run, models: list[str], items: Path, tmp_path: Path
+) -> None:
+    long = tmp_path / "long.jsonl"
+    extra = {"id": "long", "prompt": "w8 " * 5000, "candidates": ["w2", "w3"]}
+    long.write_text(items.read_text() + "\n" + json.dumps(extra))
+    code, out, err = run(*eval_(models[0], long, tmp_path / "runs"))
+    assert code == 0 and "1 of 13 items failed" in err
+    assert out.splitlines()[1].split()[2:4] == ["13", "1"]
+    code, out, err = run(*eval_(models[0], long, tmp_path / "runs", "--max-failures", "0"))
+    assert (code, out) == (1, "") and "more than the 0 of --max-failures" in err
+    code, _, err = run(*eval_(models[0], long, tmp_path / "cut", "--overflow", "truncate"))
+    assert code == 0 and "failed" not in err
+    assert tracelm.load_records(tmp_path / "cut")["truncated"].max() > 0
+
+
+def test_other_settings_in_the_same_place_are_refused(
+    run: Run, models: list[str], items: Path, tmp_path: Path
+) -> None:
+    assert run(*eval_(models[0], items, tmp_path))[0] == 0
+    theta = tmp_path / "theta.toml"
+    theta.write_text("tau_dim = 1.01")
+    code, out, err = run(*eval_(models[0], items, tmp_path, "--theta", theta))
+    assert (code, out) == (1, "")
+    assert "theta.tau_dim was 1.0015 and is 1.01" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--template", "jsonl/other"), "no template 'jsonl/other'"),
+        (("--benchmark", "trivia"), "no benchmark 'trivia'"),
+        (("--benchmark", "fib"), "give --data"),
+        (("--shard", "2/2"), "i from 0 to n-1"),
+        (("--data", "nowhere", "--benchmark", "halueval-qa"), "no file or folder nowhere"),
+    ],
+)
+def test_what_is_asked_wrongly_fails_before_a_model_is_loaded(
+    run: Run, items: Path, tmp_path: Path, more: tuple[str, ...], said: str
+) -> None:
+    code, out, err = run(*eval_("/no/such/model", items, tmp_path / "runs", *more))
+    assert (code, out) == (1, "") and said in err and err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("more", [("--seed", "1"), ("--limit", "0"), ("--max-failures", "-1")])
+def test_bad_usage_is_exit_2(run: Run, items: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
+    assert run(*eval_("/no/such/model", items, tmp_path, *more))[0] == 2
+
+
+def test_show_prompt_needs_no_weights(
+    run: Run, models: list[str], items: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    for file in Path(models[0]).iterdir():
+        if "safetensors" not in file.name:
+            (folder / file.name).write_bytes(file.read_bytes())
+    code, out, _ = run(*eval_(str(folder), items, tmp_path / "runs", "--show-prompt"))
+    assert code == 0 and not (tmp_path / "runs").exists()
+    assert "jsonl:mine 12 items, item i10, under jsonl/prompt (version 1)" in out
+    assert "--- prompt\nw1 w10 w3\n" in out and "--- without the question\nw1  w3\n" in out
+    assert "--- candidates, after 4 tokens of prompt" in out
+    assert "true   w15 w7   (2 tokens: …" in out and "w10 w3 | w15 w7)" in out
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(evaluate.time, "monotonic", lambda: clock[0])
+    with evaluate._Meter("m on b", 100) as meter:
+        meter.advance(20)  # resumed
+        for _ in range(4):
+            clock[0] += 20.0
+            meter.advance(10)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "m on b: 40 of 100 items, 0.5 items/s, 120 s left",
+        "m on b: 60 of 100 items, 0.5 items/s, 80 s left",
+    ]
