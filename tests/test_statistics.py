@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import synthetic_cell
 
+from tracelm.evaluation.ablation import Rule, deltas, read
 from tracelm.evaluation.cells import cells, summarise
 from tracelm.evaluation.metrics import ece, mc1, mc3
 from tracelm.evaluation.statistics import (
@@ -21,6 +22,7 @@ from tracelm.evaluation.statistics import (
     verdicts,
 )
 from tracelm.report.published import read_published
+from tracelm.theta import Theta
 
 
 def published(metric):
@@ -180,3 +182,12 @@ def test_baselines_and_calibration_are_recomputed_from_the_items():
 def test_without_blind_scores_the_baseline_is_undefined():
     [cell] = cells(synthetic_cell("org/m", "halueval-qa", 12, blind=False))
     assert isnan(summarise(cell).blind)
+
+
+def test_a_cell_in_which_everything_failed_is_undefined_not_an_error():
+    [cell] = cells(synthetic_cell("org/m", "truthfulqa", 6, failed=6))
+    said, [verdict] = summarise(cell), verdicts([cell])
+    assert (said.failed, said.items_mc1) == (6, 0)
+    assert all(isnan(v) for v in (said.mc1, said.mc2, said.ece, said.scalar, said.invariant))
+    assert verdict.finding == "unlabelled"
+    assert all(isnan(v) for v in deltas(read(cell, Theta()), Rule()))
