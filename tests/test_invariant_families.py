@@ -126,6 +126,22 @@ def test_an_adapter_is_to_be_merged_first() -> None:
         model_invariant(model, theta=Theta())
 
 
+def test_offloaded_weights_are_fetched(tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    model = families.build("phi3")
+    before = model_invariant(model, theta=Theta())
+    accelerate.disk_offload(model, tmp_path)
+    assert model.model.norm.weight.is_meta
+    assert model_invariant(model, theta=Theta()) == before
+
+
+def test_weights_that_were_never_loaded_are_refused() -> None:
+    with torch.device("meta"):
+        model = families.build("llama")
+    with pytest.raises(InvariantError, match="has no data"):
+        model_invariant(model, theta=Theta())
+
+
 _SMALL = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 _GPT = _SMALL | {"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 16}
 _HIDDEN = _SMALL | {

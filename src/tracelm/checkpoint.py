@@ -364,12 +364,12 @@ def _parse_header(text: bytearray, label: str) -> dict[str, TensorInfo]:
 
 
 def _fetch_offloaded(model: nn.Module, name: str) -> Tensor:
-    from accelerate.utils import align_module_device
-
     path, _, leaf = name.rpartition(".")
     module = model.get_submodule(path)
+    if not hasattr(module, "_hf_hook"):  # accelerate's, which knows where the data is
+        raise InvariantError(f"{name} of {type(model).__name__} has no data: load the weights")
+    from accelerate.utils import align_module_device
+
     with align_module_device(module, execution_device="cpu"):
         tensor: Tensor = getattr(module, leaf).detach().clone()
-    if tensor.is_meta:
-        raise InvariantError(f"{name} of {type(model).__name__} has no data: load the weights")
     return tensor
