@@ -16,6 +16,7 @@ from tracelm.tokens import Encoded
 from tracelm.tracer import Read, Tracer
 
 READS: tuple[Read, ...] = ("base", "decide", "all")
+AGAINST = ("plain base", "plain trace", "lm-eval hf")
 NAMES = {"base": "ours, base only", "decide": "ours, staged", "all": "ours, everything read"}
 
 
@@ -56,7 +57,7 @@ def bench(
     encoded: Sequence[Encoded],
     *,
     rounds: int = 3,
-    against: Sequence[str] = ("plain base", "plain trace", "lm-eval hf"),
+    against: Sequence[str] = AGAINST,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Bench:
     """Time the contenders on one set of items, in turn, `rounds` times over.

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import typer
 
 from tracelm.cli.ablate import ablate
+from tracelm.cli.bench import bench
 from tracelm.cli.correct import correct
 from tracelm.cli.demo import demo
 from tracelm.cli.evaluate import eval_
@@ -38,7 +39,16 @@ EXTRAS = {
     "yaml": "eval",
 }
 
-COMMANDS: tuple[Callable[..., None], ...] = (demo, correct, eval_, merge, invariant, models, ablate)
+COMMANDS: tuple[Callable[..., None], ...] = (
+    bench,
+    demo,
+    correct,
+    eval_,
+    merge,
+    invariant,
+    models,
+    ablate,
+)
 
 app = typer.Typer(
     help="Corrects hallucinations in candidate answers at inference time, by TRACE.",

@@ -1,0 +1,100 @@
+"""`tracelm bench`: what an answer costs with and without correction, beside others."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracelm.cli.model import ModelOptions, takes_model
+from tracelm.cli.output import check_writable, to_json
+from tracelm.cli.progress import waiting
+from tracelm.errors import InputError, ItemError
+
+if TYPE_CHECKING:
+    from tracelm.bench.run import Bench
+
+TOLERANCE = {"float32": 1e-4}  # nats a candidate; other dtypes round their logits elsewhere
+
+
+@takes_model
+def bench(
+    model: ModelOptions,
+    benchmark: Annotated[str, typer.Option(help="Whose items to time; as in eval.")] = "demo",
+    data: Annotated[
+        Path | None, typer.Option(help="File or folder of the benchmark's data.")
+    ] = None,
+    template: Annotated[str | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many questions.")] = 40,
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; medians count.")] = 3,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(help="plain base, padded base, plain trace, lm-eval hf; repeat it."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
+) -> None:
+    """Time base scoring and correction against the plain way, in one run, agreement first."""
+    if out is not None:
+        check_writable(out)
+    with waiting("reading the data"):
+        from tracelm.bench.run import AGAINST, bench
+        from tracelm.benchmarks import find, templates_for
+
+        chosen = find(benchmark)
+        [used] = templates_for([chosen], [template] if template else [])[chosen.name][:1]
+        items = chosen.load(data, limit=limit, seed=None).items(used)
+    names = tuple(against or AGAINST)
+    if unknown := [n for n in names if n not in (*AGAINST, "padded base")]:
+        raise typer.BadParameter(
+            f"--against knows {', '.join(AGAINST)}, padded base; not {unknown}"
+        )
+    tracer = model.load()
+    encoded = tracer.encode(items)
+    if failed := [e for e in encoded if isinstance(e, ItemError)]:
+        raise InputError(f"{len(failed)} items cannot be timed; the first: {failed[0]}")
+    ready = [e for e in encoded if not isinstance(e, ItemError)]
+    with waiting("timing"):
+        result = bench(tracer, ready, rounds=rounds, against=names)
+    record = {
+        "model": model.model,
+        "benchmark": chosen.name,
+        "dtype": str(tracer.source.get("dtype")),
+    }
+    if out is not None:
+        out.write_text(to_json(record | result.to_dict()) + "\n", encoding="utf-8")
+    _show(result, TOLERANCE.get(record["dtype"], float("inf")))
+
+
+def _show(result: "Bench", tolerance: float) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(
+        f"{result.items} items; staged and everything-read decisions "
+        + ("agree" if result.same_decisions else "DIFFER")
+    )
+    table = Table("", "seconds", "an item", "ratio to plain base", "off by (nats)")
+    plain = result.seconds.get("plain base")
+    for name, seconds in result.seconds.items():
+        off = result.agreement[name]
+        told = result.same_decisions and off <= tolerance
+        table.add_row(
+            name,
+            f"{seconds:.2f}" if told else "–",
+            f"{seconds / result.items:.4f}" if told else "–",
+            f"{seconds / plain:.3f}" if told and plain else "–",
+            f"{off:.1e}",
+        )
+    console.print(table)
+    stages = Table(
+        "", "tokens", "head reads", "plan", "trunk", "readout", "scorer", "rest", "floor", "x floor"
+    )
+    for name, meter in result.meters.items():
+        stage = [meter.seconds.get(s, 0.0) for s in ("plan", "trunk", "readout", "scorer")]
+        floor = result.floors[name].total
+        cells = [f"{s:.2f}" for s in (*stage, meter.rest, floor)]
+        stages.add_row(
+            name, str(meter.tokens), str(meter.reads), *cells, f"{meter.total / floor:.2f}"
+        )
+    console.print(stages)
+    console.print(f"peak memory above the loaded model: {result.peak_bytes / 2**20:.0f} MiB")
