@@ -1,0 +1,177 @@
+"""DoLa, SLED and DeLTa written once more in float64, token by token, the slow and obvious way.
+
+From the published formulas; shares nothing with the package. `Depths` runs a model plainly, one
+candidate at a time, in float64.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Position:
+    """One predicted token: logits [V] at every depth, with and without the final norm."""
+
+    normed: list[np.ndarray]
+    raw: list[np.ndarray]
+    token: int
+
+
+def positions(
+    model: PreTrainedModel,
+    norm: torch.nn.Module,
+    after: Callable[[torch.Tensor], torch.Tensor],
+    sequence: Sequence[int],
+    boundary: int,
+) -> list[Position]:
+    """What a float64 model says at the positions that predict a candidate's tokens.
+
+    Args:
+        model: In float64.
+        norm: Its final norm.
+        after: What it does to its head's output (a soft-cap, or nothing).
+        sequence: The whole text.
+        boundary: Where the candidate begins.
+    """
+    with torch.inference_mode():
+        output = model(torch.tensor([sequence]), output_hidden_states=True, use_cache=False)
+        head = model.get_output_embeddings()
+        early = [h[0] for h in output.hidden_states[:-1]]  # the last entry is normed already
+        normed = [after(head(norm(h))) for h in early] + [output.logits[0]]
+        raw = [after(head(h)) for h in early]
+    return [
+        Position(
+            [z[at - 1].double().numpy() for z in normed],
+            [z[at - 1].double().numpy() for z in raw],
+            sequence[at],
+        )
+        for at in range(boundary, len(sequence))
+    ]
+
+
+def premature(depth: int) -> list[int]:
+    start = depth - 20 if depth > 40 else depth // 2
+    return [n for n in range(start, depth) if (n - start) % 2 == 0]
+
+
+def log_softmax(z: np.ndarray) -> np.ndarray:
+    return z - z.max() - np.log(np.sum(np.exp(z - z.max())))
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    return np.exp(log_softmax(z))
+
+
+def dola_divergence(late: np.ndarray, early: np.ndarray) -> float:
+    """D_l from two log-distributions."""
+    total = 0.0
+    for a, b in zip(late, early, strict=True):
+        mean = (np.exp(a) + np.exp(b)) / 2
+        if mean > 0:
+            total += mean * (2 * np.log(mean) - a - b)
+    return total / (2 * len(late))
+
+
+def jensen_shannon(late: np.ndarray, early: np.ndarray) -> float:
+    """The true divergence: KL(p_L || M) / 2 + KL(p_l || M) / 2."""
+    mean = (np.exp(late) + np.exp(early)) / 2
+    return float(
+        sum(np.sum(np.exp(p) * (p - np.log(mean))) for p in (late, early) if np.isfinite(p).all())
+        / 2
+    )
+
+
+def contrast(at: Position, *, normed: bool, layers: Sequence[int] | None = None) -> np.ndarray:
+    """S of every token: log p_L - log p_l*."""
+    depth = len(at.normed) - 1
+    readings = at.normed if normed else at.raw
+    late = log_softmax(at.normed[depth])
+    best, chosen = -np.inf, None
+    for layer in premature(depth) if layers is None else layers:
+        early = log_softmax(readings[layer])
+        divergence = dola_divergence(late, early)
+        if divergence > best:
+            best, chosen = divergence, early
+    assert chosen is not None
+    return late - chosen
+
+
+def dola(at: Position) -> float:
+    return float(contrast(at, normed=False)[at.token])
+
+
+def dola_normed(at: Position) -> float:
+    return float(contrast(at, normed=True)[at.token])
+
+
+def dola_static(at: Position) -> float:
+    return float(contrast(at, normed=False, layers=[(len(at.normed) - 1) // 2])[at.token])
+
+
+def dola_eq4(at: Position) -> float:
+    p = softmax(at.normed[-1])
+    s = contrast(at, normed=False)
+    for v in range(len(s)):
+        if p[v] < 0.1 * p.max():
+            s[v] = -1000.0
+    return float(log_softmax(s)[at.token])
+
+
+def evolved(at: Position, k: int = 75, alpha: float = 2.5, steps: int = 10) -> np.ndarray:
+    """SLED's h of every token."""
+    depth = len(at.normed) - 1
+    z = at.normed[depth]
+    inside = sorted(range(len(z)), key=lambda v: (-z[v], v))[:k]
+    m: dict[tuple[int, int], float] = {}
+    for n in premature(depth):
+        p, d = softmax(at.raw[n]), at.raw[n] - z
+        for i in inside:
+            one_hot = np.zeros(len(z))
+            one_hot[i] = 1.0
+            # The cosine of (p_n - e_i) and d_n, with both norms taken as they stand.
+            size = np.linalg.norm(p - one_hot) * np.linalg.norm(d)
+            cosine = np.dot(p - one_hot, d) / max(size, 1e-8)
+            m[n, i] = max(cosine, 0.0) ** 2
+    total = sum(m.values())
+    q = np.zeros(len(z))
+    for (_, i), value in m.items():
+        q[i] += value / total
+    h = z.copy()
+    for t in range(steps):
+        h = h - alpha * (1 - t / steps) * (softmax(h) - q)
+    outside = np.ones(len(z), dtype=bool)
+    outside[inside] = False
+    h[outside] = -100.0
+    return h
+
+
+def sled(at: Position) -> float:
+    return float(log_softmax(evolved(at))[at.token])
+
+
+def sled_raw(at: Position) -> float:
+    return float(evolved(at)[at.token])
+
+
+def delta(at: Position) -> float:
+    """A line through each token's logit over depths M..N, read at Lambda = L + 1."""
+    depth = len(at.normed) - 1
+    depths = np.arange(depth // 2, depth + 1)
+    z = np.stack([at.normed[n] for n in depths])
+    slope, height = np.polyfit(depths, z, 1)
+    return float(log_softmax(slope * (depth + 1) + height)[at.token])
+
+
+PEERS = {
+    "dola": dola,
+    "dola-normed": dola_normed,
+    "dola-eq4": dola_eq4,
+    "dola-static": dola_static,
+    "sled": sled,
+    "sled-raw": sled_raw,
+    "delta": delta,
+}
