@@ -207,6 +207,21 @@ def test_a_local_model_goes_by_its_folders_name(tmp_path: Path) -> None:
     assert runner.model_name("org/model") == "org/model"
 
 
+def test_a_local_model_trained_further_is_another(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    weights = bytearray(np.random.default_rng(0).bytes(1_000_000))
+    (folder / "model.safetensors").write_bytes(weights)
+    data = dataset(tmp_path, 4)
+    records(tmp_path / "runs", data, model=str(folder))
+    (folder / "trainer_state.json").write_text("{}")
+    records(tmp_path / "runs", data, model=str(folder))
+    (folder / "model.safetensors").write_bytes(bytes(b ^ 1 for b in weights))
+    with pytest.raises(RecordError, match='holds another run: weights was "'):
+        records(tmp_path / "runs", data, model=str(folder))
+    assert runner.folder_digest(tmp_path / "none") is None
+
+
 @pytest.fixture(scope="module")
 def stories() -> Any:
     from tracelm import Tracer

@@ -4,6 +4,7 @@
 those that are missing and keeps their records. An engine of another kind calls the same three.
 """
 
+import hashlib
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 # Versions on which numbers depend: records of different ones do not stand in one cell.
 _PACKAGES = ("tracelm", "torch", "transformers", "tokenizers")
+
+# What makes a local model what it is.
+_MODEL_FILES = ("*.safetensors", "*.bin", "config.json", "tokenizer*", "chat_template*")
+_SLICES = 64
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ def prepare(tracer: "Tracer", dataset: Dataset, template: Template, *, blind: bo
         "schema": store.SCHEMA,
         **described,
         "model": model_name(described["model"]),
+        "weights": folder_digest(Path(described["model"]).expanduser()),
         "benchmark": benchmark,
         "dataset": {"name": dataset.benchmark.name, **dataset.to_dict()},
         "template": template.to_dict(),
@@ -188,6 +194,25 @@ def model_name(source: str) -> str:
     """The hub's name of a model; of a local folder, its own name."""
     path = Path(source).expanduser()
     return path.resolve().name if path.is_dir() else source
+
+
+def folder_digest(folder: Path) -> str | None:
+    """Digest of a local model: weights trained further under the same name are another model.
+
+    Of every file of weights, configuration and tokenizer: name, size, and 4 KiB at 64 even places,
+    so that a large model costs no full read. None for what is no folder: the hub has revisions.
+    """
+    if not folder.is_dir():
+        return None
+    digest = hashlib.sha256()
+    for path in sorted({p for pattern in _MODEL_FILES for p in folder.glob(pattern)}):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            for place in sorted({size * i // _SLICES for i in range(_SLICES)}):
+                file.seek(place)
+                digest.update(file.read(4096))
+    return digest.hexdigest()
 
 
 def _plan(tracer: "Tracer", encoded: "Sequence[Encoded | ItemError]") -> list[list[int]]:
