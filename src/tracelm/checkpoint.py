@@ -137,7 +137,7 @@ class SafetensorsCheckpoint(Checkpoint):
             shards = dict.fromkeys(self.header(shards), shards)
         self._shards = shards
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """Names of all tensors, from the header or the index."""
         return frozenset(self._shards)
@@ -190,7 +190,7 @@ class TorchCheckpoint(Checkpoint):
             shards = dict.fromkeys(self._load(shards), shards)
         self._shards = shards
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """Names of all tensors, from the file or the index."""
         return frozenset(self._shards)

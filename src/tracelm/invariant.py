@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tracelm import invariant_cache
+from tracelm.adapter import is_adapter, open_adapter
 from tracelm.checkpoint import Checkpoint, KeptCheckpoint, ModelCheckpoint, open_local
 from tracelm.dequantise import STORED, read_dense
 from tracelm.errors import InvariantError
@@ -131,7 +132,8 @@ def read_invariant(
     fetched.
 
     Args:
-        source: A checkpoint folder, a weights file with `config.json` beside it, or a hub name.
+        source: A checkpoint folder, a LoRA adapter's folder (its base merged with it), a weights
+            file with `config.json` beside it, or a hub name.
         theta: Fractions rho_e and rho_m and the switches of `Theta.invariant`.
         revision: Branch, tag or commit on the hub; None is its main branch.
         token: Access token for the hub; None is the one of the login or of HF_TOKEN.
@@ -139,9 +141,8 @@ def read_invariant(
     Raises:
         InvariantError: I(M) is undefined for the model, or its tensors cannot be read.
     """
-    path = Path(source).expanduser()
-    if path.exists():
-        return factors(open_local(path), theta=theta)
+    if (found := _open_here(source, token)) is not None:
+        return factors(found, theta=theta)
     return _read_hub(str(source), theta, revision, token)
 
 
@@ -187,8 +188,17 @@ def read_readings(
 def _open(source: str | Path, revision: str | None, token: str | None) -> Checkpoint:
     from tracelm import hub  # not needed, nor its client, for what is on disk
 
+    if (found := _open_here(source, token)) is not None:
+        return found
+    return hub.connect(str(source), revision, token).open()
+
+
+def _open_here(source: str | Path, token: str | None) -> Checkpoint | None:
+    """The checkpoint of a path; None where there is no such path."""
     path = Path(source).expanduser()
-    return open_local(path) if path.exists() else hub.connect(str(source), revision, token).open()
+    if path.is_dir() and is_adapter(path):
+        return open_adapter(path, lambda base, revision: _open(base, revision, token))
+    return open_local(path) if path.exists() else None
 
 
 def _read_hub(name: str, theta: Theta, revision: str | None, token: str | None) -> Factors:
