@@ -16,7 +16,7 @@ from tracelm.errors import RecordError
 from tracelm.evaluation.ablation import GRIDS, Row, necessity, read, sweep
 from tracelm.evaluation.cells import Summary, cells, summarise
 from tracelm.evaluation.statistics import verdicts
-from tracelm.report.cost import Cost, cost, read_costs
+from tracelm.report.cost import PACKED, PLAIN, STAGED, Cost, cost, read_costs
 from tracelm.report.published import against_paper, read_published
 from tracelm.report.table import (
     Column,
@@ -198,30 +198,44 @@ def test_ablation_rows_keep_sign_and_counts():
     assert line == ("x", pytest.approx(-5), pytest.approx(15), 1, 0, 2)
 
 
+def benched(model, benchmark, depth, plain, packed, staged, **values):
+    seconds = {PLAIN: plain, PACKED: packed, STAGED: staged, "lm-eval hf": 9.0}
+    names = {"model": model, "benchmark": benchmark, "depth": depth}
+    return names | {"items": 10, "same_decisions": True, "seconds": seconds} | values
+
+
 def test_costs_average_ratios_not_seconds(tmp_path):
     lines = [
-        {"model": "deep", "benchmark": "a", "depth": 30, "base_seconds_per_item": 1.0},
-        {"model": "flat", "benchmark": "a", "depth": 12, "base_seconds_per_item": 1.0},
-        {"model": "flat", "benchmark": "b", "depth": 12, "base_seconds_per_item": 4.0},
+        benched("deep", "a", 30, 10.0, 5.0, 20.0),
+        benched("flat", "a", 12, 10.0, 10.0, 30.0),
+        benched("flat", "b", 12, 40.0, 10.0, 40.0),
     ]
-    for line, seconds in zip(lines, (2.0, 3.0, 4.0), strict=True):
-        line |= {"trace_seconds_per_item": seconds, "other": "left alone"}
-    (tmp_path / "x.json").write_text(json.dumps(lines[:1]))
-    (tmp_path / "y.json").write_text(json.dumps({"cells": lines[1:]}))
+    for place, line in enumerate(lines):
+        (tmp_path / f"{place}.json").write_text(json.dumps(line))
     table = cost(read_costs(tmp_path))
     assert column(table, "Model") == ["flat", "deep", "Mean over models"]
-    assert column(table, "TRACE / base") == [2.0, 2.0, 2.0]
-    assert column(table, "Added s/item") == pytest.approx([1.0, 1.0, 1.0])
+    assert column(table, "TRACE s/item") == pytest.approx([3.5, 2.0, 2.75])
+    assert column(table, "TRACE / plain base") == pytest.approx([2.0, 2.0, 2.0])
+    assert column(table, "TRACE / packed base") == pytest.approx([3.5, 4.0, 3.75])
+
+
+def test_the_bench_names_its_contenders_so():
+    from tracelm.bench.run import AGAINST, NAMES
+
+    assert PLAIN in AGAINST and {PACKED, STAGED} <= set(NAMES.values())
 
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{}", "[1]", '[{"model": "m"}]', '{"cells": 3}']
+    ["", "{}", "[1]", '{"seconds": 3}']
     + [
-        json.dumps([{"model": "m", "benchmark": "b", "depth": 3, **seconds}])
-        for seconds in (
-            {"base_seconds_per_item": 0, "trace_seconds_per_item": 1},
-            {"base_seconds_per_item": 1, "trace_seconds_per_item": nan},
+        json.dumps(benched("m", "b", 3, *seconds, **values))
+        for seconds, values in (
+            ((0.0, 1.0, 1.0), {}),
+            ((1.0, 1.0, nan), {}),
+            ((1.0, 1.0, 1.0), {"items": 0}),
+            ((1.0, 1.0, 1.0), {"same_decisions": False}),
+            ((1.0, 1.0, 1.0), {"seconds": {STAGED: 1.0, PACKED: 1.0}}),
         )
     ],
 )

@@ -58,10 +58,11 @@ def bench(
         "model": model.model,
         "benchmark": chosen.name,
         "dtype": str(tracer.source.get("dtype")),
+        "depth": tracer.backbone.depth,
     }
     if out is not None:
         out.write_text(to_json(record | result.to_dict()) + "\n", encoding="utf-8")
-    _show(result, TOLERANCE.get(record["dtype"], float("inf")))
+    _show(result, TOLERANCE.get(str(record["dtype"]), float("inf")))
 
 
 def _show(result: "Bench", tolerance: float) -> None:

@@ -1,12 +1,7 @@
 """What TRACE costs beside plain scoring: from what `tracelm bench --out` leaves (SPEC 10).
 
-A file is a JSON list of objects, or an object whose `cells` is that list; each object is a cell:
-
-    {"model": "org/name", "benchmark": "truthfulqa", "depth": 28,
-     "base_seconds_per_item": 0.21, "trace_seconds_per_item": 0.34}
-
-Seconds are end to end and warm; `depth` is L, so that L + 1 depths can be read. Other fields are
-left alone.
+A file holds one object a cell, with `model`, `benchmark`, `depth` (L), `items`, `same_decisions`
+and `seconds`, the median seconds of each contender over all items, end to end and warm.
 """
 
 import json
@@ -20,6 +15,9 @@ from tracelm.errors import RecordError
 from tracelm.evaluation.cells import mean
 from tracelm.report.table import Column, Table, Value
 
+# Contenders of the bench, as it names them.
+PLAIN, PACKED, STAGED = "plain base", "ours, base only", "ours, staged"
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -28,9 +26,10 @@ class Cost:
     Attributes:
         model: The model's name.
         benchmark: The benchmark's name.
-        base_seconds_per_item: Scoring the candidates alone.
+        base_seconds_per_item: Plain scoring of the candidates, a pass a candidate.
         trace_seconds_per_item: TRACE, reading what the decision needs.
         depth: L; L + 1 depths can be read.
+        packed_seconds_per_item: Scoring alone on the road that TRACE takes.
     """
 
     model: str
@@ -38,34 +37,48 @@ class Cost:
     base_seconds_per_item: float
     trace_seconds_per_item: float
     depth: int
+    packed_seconds_per_item: float = math.nan
 
     @property
     def ratio(self) -> float:
-        """TRACE over base."""
+        """TRACE over plain scoring."""
         return self.trace_seconds_per_item / self.base_seconds_per_item
+
+    @property
+    def packed_ratio(self) -> float:
+        """TRACE over scoring alone on the same road: what correction adds, like for like."""
+        return self.trace_seconds_per_item / self.packed_seconds_per_item
 
 
 def cost(costs: Sequence[Cost]) -> Table:
-    """Seconds an item and TRACE over base: a model's ratio is the mean of its cells' ratios."""
+    """Seconds an item and ratios: a model's ratio is the mean of its cells' ratios."""
     columns = (
         Column("Model"),
         Column("L"),
         Column("Benchmarks"),
-        Column("Base s/item", 4),
+        Column("Plain base s/item", 4),
+        Column("Packed base s/item", 4),
         Column("TRACE s/item", 4),
-        Column("Added s/item", 4, signed=True),
-        Column("TRACE / base", 2),
+        Column("TRACE / plain base", 2),
+        Column("TRACE / packed base", 2),
     )
     rows: list[tuple[Value, ...]] = []
     for model, group in groupby(sorted(costs, key=lambda c: (c.depth, c.model)), _named):
         own = list(group)
-        base = mean([c.base_seconds_per_item for c in own])
-        trace = mean([c.trace_seconds_per_item for c in own])
-        ratio = mean([c.ratio for c in own])
-        rows.append((model, own[0].depth, len(own), base, trace, trace - base, ratio))
+        seconds = (
+            mean([c.base_seconds_per_item for c in own]),
+            mean([c.packed_seconds_per_item for c in own]),
+            mean([c.trace_seconds_per_item for c in own]),
+        )
+        ratios = mean([c.ratio for c in own]), mean([c.packed_ratio for c in own])
+        rows.append((model, own[0].depth, len(own), *seconds, *ratios))
     means = [_column_mean(rows, place) for place in range(3, len(columns))]
     rows.append(("Mean over models", math.nan, len(costs), *means))
-    notes = ("End to end, warm. Models in the order of their depth.",)
+    notes = (
+        "End to end, warm; models in the order of their depth. Plain: one pass a candidate.",
+        "Packed: shared text computed once, as TRACE does; the last column is what correction "
+        "costs on that road.",
+    )
     return Table("cost", "Cost", columns, tuple(rows), notes)
 
 
@@ -73,36 +86,31 @@ def read_costs(path: Path) -> list[Cost]:
     """What `tracelm bench --out` left in a file, or in every `*.json` of a folder.
 
     Raises:
-        RecordError: Nothing there, not JSON, a field missing, or a time that is not above 0.
+        RecordError: Nothing there, another kind of file, a contender missing, or a bench whose
+            staged and complete decisions differ.
     """
     paths = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not paths:
         raise RecordError(f"no *.json in {path}; expected what `tracelm bench --out` leaves")
-    return [line for file in paths for line in _costs(file)]
+    return [_cost(file) for file in paths]
 
 
-def _costs(path: Path) -> list[Cost]:
+def _cost(path: Path) -> Cost:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        lines = content["cells"] if isinstance(content, dict) else content
-        costs = [
-            Cost(
-                str(line["model"]),
-                str(line["benchmark"]),
-                float(line["base_seconds_per_item"]),
-                float(line["trace_seconds_per_item"]),
-                int(line["depth"]),
-            )
-            for line in lines
-        ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        line = json.loads(path.read_text(encoding="utf-8"))
+        each = {n: float(line["seconds"][n]) / int(line["items"]) for n in (PLAIN, PACKED, STAGED)}
+        told, depth = bool(line["same_decisions"]), int(line["depth"])
+        model, benchmark = str(line["model"]), str(line["benchmark"])
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
         raise RecordError(
             f"cannot read {path} ({type(error).__name__}: {error}); expected what "
-            "`tracelm bench --out` leaves"
+            f"`tracelm bench --out` leaves, with the contender {PLAIN}"
         ) from error
-    if not all(c.base_seconds_per_item > 0 and c.trace_seconds_per_item > 0 for c in costs):
+    if not all(seconds > 0 for seconds in each.values()):
         raise RecordError(f"{path} has a time that is not above 0; measure again")
-    return costs
+    if not told:
+        raise RecordError(f"{path}: staged and complete decisions differ, so its times say nothing")
+    return Cost(model, benchmark, each[PLAIN], each[STAGED], depth, each[PACKED])
 
 
 def _named(cost: Cost) -> str:
