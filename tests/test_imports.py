@@ -23,6 +23,7 @@ LAYERS = (
         "backbone",
         "readout",
         "scorer",
+        "adapter",
         "checkpoint",
         "dequantise",
         "layouts",
