@@ -30,8 +30,8 @@ class Recipe:
     heads: int = 4
     norm_start: float = 1.0
     seed: int = 9
-    batch: int = 64
-    steps: tuple[int, int] = (1800, 500)
+    batch: int = 32
+    steps: tuple[int, int] = (1200, 500)
     rates: tuple[float, float] = (2e-3, 1e-3)
     warmup: int = 100
     weight_decay: float = 0.01

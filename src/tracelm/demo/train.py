@@ -8,6 +8,7 @@ that repeat popular errors. The control is the model between the two.
 import argparse
 import itertools
 import json
+import logging
 import math
 import time
 from collections.abc import Iterator
@@ -24,8 +25,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from tracelm.demo.recipe import RECIPES, Recipe
 from tracelm.demo.vocabulary import train_tokenizer
 from tracelm.demo.weights import FOLDER, State, save
-from tracelm.demo.world import texts
+from tracelm.demo.world import benchmark, texts
 
+_LOGGER = logging.getLogger(__name__)
 _IGNORE = -100  # label of what is not predicted
 _LOGGED = 50  # steps between two lines of the log
 
@@ -134,6 +136,7 @@ def _run(
             early = each[:-1].mean().item() if exits else math.nan
             line = {"phase": phase, "step": step, "loss": each[-1].item(), "early_loss": early}
             trained.log.append(line | {"seconds": round(time.perf_counter() - start, 1)})
+            _LOGGER.info("%s", trained.log[-1])
     model.eval()
 
 
@@ -167,16 +170,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tracelm.demo.train", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(RECIPES)}; all by default")
     parser.add_argument("--output", type=Path, default=FOLDER, help="folder to write to")
-    parser.add_argument("--threads", type=int, default=2, help="threads of the CPU")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
     parser.add_argument("--steps", type=int, nargs=2, help="steps of the two phases, for a trial")
     options = parser.parse_args()
     if unknown := set(options.names) - set(RECIPES):
         parser.error(f"unknown organism {', '.join(sorted(unknown))}; known: {', '.join(RECIPES)}")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
     for name in options.names or RECIPES:
         steps = tuple(options.steps) if options.steps else RECIPES[name].steps
         _make(name, replace(RECIPES[name], steps=steps), options.output)
+    write_benchmark(options.output / "benchmark.jsonl")
+
+
+def write_benchmark(path: Path) -> None:
+    """The benchmark as JSONL, one item a line, as `tracelm correct --input` reads it."""
+    rows = [{k: v for k, v in asdict(item).items() if k != "separator"} for item, _ in benchmark()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def _make(name: str, recipe: Recipe, output: Path) -> None:
@@ -186,7 +197,7 @@ def _make(name: str, recipe: Recipe, output: Path) -> None:
     made = {"torch": torch.__version__, "threads": torch.get_num_threads()}
     log = {"recipe": asdict(recipe), "made_with": made, "log": trained.log}
     (output / name / "training.json").write_text(json.dumps(log, indent=1) + "\n")
-    print(f"{name}: {trained.log[-1]}")
+    _LOGGER.info("%s is in %s", name, output / name)
 
 
 if __name__ == "__main__":
