@@ -72,8 +72,10 @@ class TracerDouble:
         order = sorted(range(len(encoded)), key=lambda i: encoded[i].sequences)
         return [order[i : i + self.size] for i in range(0, len(order), self.size)]
 
-    def decide(self, encoded: Sequence[Encoded], read: str = "decide") -> list[Decision]:
-        assert read == "all"
+    def decide(
+        self, encoded: Sequence[Encoded], read: str = "decide", methods: Any = None
+    ) -> list[Decision]:
+        assert read == "all" and not methods
         self.groups.append([e.item.id for e in encoded])
         if self.tell:
             print("group", flush=True)

@@ -33,9 +33,15 @@ def _column(name: str, column: pa.Array) -> Any:
         return [None if text is None else json.loads(text) for text in column.to_pylist()]
     if name == "candidates":
         return column.to_pylist()
+    if name == "methods":
+        return [None if pairs is None else _scores(pairs) for pairs in column.to_pylist()]
     if name == "trajectory":
         return _matrices(column)
     return column.to_pandas()
+
+
+def _scores(pairs: list[tuple[str, list[float] | None]]) -> dict[str, np.ndarray | None]:
+    return {name: None if u is None else np.array(u, dtype=float) for name, u in pairs}
 
 
 def _matrices(column: pa.ListArray) -> list[np.ndarray | None]:

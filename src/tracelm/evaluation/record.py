@@ -55,6 +55,7 @@ COLUMNS = pa.schema(
         ("mc2", pa.float64()),
         ("mc3_base", pa.float64()),
         ("mc3", pa.float64()),
+        ("methods", pa.map_(pa.string(), _NUMBERS)),  # scores of TRACE's peers, by name
         ("seconds", pa.float64()),
         ("truncated", pa.int32()),
         ("boundary_moved", pa.bool_()),
@@ -154,6 +155,10 @@ def _decided(decision: Decision) -> Row:
         "index": decision.index,
         "base_index": decision.base_index,
         "tied": decision.tied,
+        "methods": [
+            (name, None if scores is None else scores.tolist())
+            for name, scores in decision.methods.items()
+        ],
     }
 
 

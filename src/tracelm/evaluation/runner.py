@@ -7,8 +7,8 @@ those that are missing and keeps their records. An engine of another kind calls 
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from tracelm.evaluation.store import Run, RunInfo, Shard
 from tracelm.items import Item
 
 if TYPE_CHECKING:
+    from tracelm.evidence import Method
     from tracelm.tokens import Encoded
     from tracelm.tracer import Tracer
 
@@ -43,6 +44,7 @@ class Job:
         kinds: The metric that each is for; None for all.
         encoded: Each item's tokens, or why it has none.
         info: What `run.json` says, with the plan: groups of places, items without tokens first.
+        methods: TRACE's peers that score the items too, by name.
     """
 
     benchmark: str
@@ -50,6 +52,7 @@ class Job:
     kinds: tuple[str | None, ...]
     encoded: tuple["Encoded | ItemError", ...]
     info: RunInfo
+    methods: "Mapping[str, Method]" = field(default_factory=dict)
 
     def cell(self, out: Path) -> Path:
         """Folder of the cell under a root."""
@@ -75,7 +78,14 @@ class Outcome:
     set_aside: tuple[Path, ...]
 
 
-def prepare(tracer: "Tracer", dataset: Dataset, template: Template, *, blind: bool = True) -> Job:
+def prepare(
+    tracer: "Tracer",
+    dataset: Dataset,
+    template: Template,
+    *,
+    blind: bool = True,
+    methods: "Mapping[str, Method] | None" = None,
+) -> Job:
     """What a cell needs computed: its items as tokens, in groups, and the record of its settings.
 
     Args:
@@ -83,6 +93,7 @@ def prepare(tracer: "Tracer", dataset: Dataset, template: Template, *, blind: bo
         dataset: The benchmark's examples.
         template: Makes the prompts.
         blind: Whether the question-blind baseline is read too.
+        methods: TRACE's peers that score the items too, by name (`tracelm.methods.resolve`).
 
     Raises:
         InputError: The template does not render, or the chat template refuses a prompt.
@@ -100,13 +111,15 @@ def prepare(tracer: "Tracer", dataset: Dataset, template: Template, *, blind: bo
         "dataset": {"name": dataset.benchmark.name, **dataset.to_dict()},
         "template": template.to_dict(),
         "blind": blind,
+        "methods": {name: method.aggregation for name, method in (methods or {}).items()},
         "items": len(items),
         "packages": {name: version(name) for name in _PACKAGES},
         "machine": _machine(),
         "plan": store.plan_lines(_plan(tracer, encoded)),
     }
     kinds = tuple(example.kind for example in dataset.examples)
-    return Job(benchmark, tuple(items), kinds, tuple(encoded), _jsonable(info))
+    encoded_items = tuple(encoded)
+    return Job(benchmark, tuple(items), kinds, encoded_items, _jsonable(info), methods or {})
 
 
 def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> list[Row]:
@@ -124,7 +137,7 @@ def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> li
     where = {p: Place(job.benchmark, job.kinds[p], p, group) for p in places}
     known = {p: e for p in places if not isinstance(e := job.encoded[p], ItemError)}
     start = time.perf_counter()
-    decided = _decide(tracer, known)
+    decided = _decide(tracer, known, job.methods)
     seconds = time.perf_counter() - start
     tokens = {p: _tokens(e) for p, e in known.items()}
     share = seconds / max(sum(tokens.values()), 1)
@@ -224,19 +237,20 @@ def _plan(tracer: "Tracer", encoded: "Sequence[Encoded | ItemError]") -> list[li
 
 
 def _decide(
-    tracer: "Tracer", encoded: "dict[int, Encoded]"
+    tracer: "Tracer", encoded: "dict[int, Encoded]", methods: "Mapping[str, Method]"
 ) -> dict[int, Decision | NonFiniteError]:
     """Decisions by place, or why there is none."""
     if not encoded:
         return {}
     try:
-        return dict(zip(encoded, tracer.decide(list(encoded.values()), read="all"), strict=True))
+        decisions = tracer.decide(list(encoded.values()), "all", methods)
+        return dict(zip(encoded, decisions, strict=True))
     except NonFiniteError as error:
         if len(encoded) == 1:
             return dict.fromkeys(encoded, error)
     answers: dict[int, Decision | NonFiniteError] = {}
     for place, one in encoded.items():
-        answers |= _decide(tracer, {place: one})
+        answers |= _decide(tracer, {place: one}, methods)
     return answers
 
 
