@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from records import synthetic_cell, synthetic_grid
+from scipy.special import logsumexp
 
 from tracelm import geometry, router
 from tracelm.errors import InputError, RecordError
@@ -205,3 +206,27 @@ def test_records_without_rows_or_columns_are_refused(records):
         cells(records.iloc[:0])
     with pytest.raises(RecordError, match="operator"):
         cells(records.drop(columns="operator"))
+
+
+def test_the_order_of_candidates_changes_no_row(records, grid):
+    rng, shuffled = np.random.default_rng(0), records.copy()
+    orders = [rng.permutation(len(c)) for c in records["candidates"]]
+    for name in ("trajectory", "t_scores", "truthful"):
+        column = zip(records[name], orders, strict=True)
+        shuffled[name] = [None if v is None else np.asarray(v)[order] for v, order in column]
+    moved = [read(cell, Theta()) for cell in cells(shuffled)]
+    for before, after in zip(necessity(grid[1], Theta()), necessity(moved, Theta()), strict=True):
+        np.testing.assert_allclose(after.deltas_mc1, before.deltas_mc1, atol=1e-12)
+        np.testing.assert_allclose(after.deltas_mc2, before.deltas_mc2, atol=1e-12)
+
+
+def test_recorded_metrics_equal_an_independent_computation(grid):
+    for cell in grid[0]:
+        for _, item in cell.items.iterrows():
+            truth = np.array(item["truthful"])
+            b = np.array(item["trajectory"])[:, -1]
+            if not np.isnan(item["mc2_base"]):
+                mass = np.exp(logsumexp(b[truth]) - logsumexp(b))
+                assert item["mc2_base"] == pytest.approx(mass, abs=1e-12)
+            if not np.isnan(item["mc1_base"]):
+                assert item["mc1_base"] == float(b[truth].max() > b[~truth].max())
