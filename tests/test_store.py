@@ -107,6 +107,28 @@ def test_records_of_several_cells_stand_together(tmp_path: Path, whole: Path) ->
         tracelm.load_records(tmp_path)
 
 
+def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path: Path, whole: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    cell = tmp_path / "cell"
+    shutil.copytree(whole, cell)
+    first, second, third = parts(cell)[:3]
+    pq.write_table(pq.read_table(first).drop_columns(["mc3", "boundary_moved"]), first)
+    later = pq.read_table(second)
+    pq.write_table(later.append_column("later", pa.nulls(later.num_rows)), second)
+    records, before = tracelm.load_records(cell), tracelm.load_records(whole)
+    assert list(records.columns) == list(before.columns)
+    old = records["group"] == 0
+    assert records.loc[old, ["mc3", "boundary_moved"]].isna().all(axis=None)
+    pd.testing.assert_series_equal(records.loc[~old, "mc3"], before.loc[~old, "mc3"])
+    odd = pq.read_table(third)
+    place = odd.column_names.index("mc1")
+    pq.write_table(odd.set_column(place, "mc1", pa.array(["x"] * odd.num_rows)), third)
+    with pytest.raises(RecordError, match="column mc1 is string, expected double"):
+        tracelm.load_records(cell)
+
+
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"schema": 99}'])
 def test_what_is_no_run_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:

@@ -214,9 +214,28 @@ def read_part(path: Path) -> pa.Table:
         raise RecordError(
             f"{path} cannot be read ({reason}); start the run again and it is redone"
         ) from error
-    if not table.schema.equals(COLUMNS):
-        raise RecordError(f"{path} has other columns than this version of tracelm writes")
-    return table
+    return _conform(table, path)
+
+
+def _conform(table: pa.Table, path: Path) -> pa.Table:
+    """The columns that this version knows: one that came later is null, one that it lacks is left.
+
+    Raises:
+        RecordError: A column of another type.
+    """
+    columns = []
+    for wanted in COLUMNS:
+        if wanted.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, wanted.type))
+        elif table.schema.field(wanted.name).type == wanted.type:
+            columns.append(table[wanted.name])
+        else:
+            came = table.schema.field(wanted.name).type
+            raise RecordError(
+                f"{path}: column {wanted.name} is {came}, expected {wanted.type}; "
+                "read it with the version of tracelm that wrote it"
+            )
+    return pa.table(columns, schema=COLUMNS)
 
 
 def read_run(folder: Path) -> RunInfo:
