@@ -425,33 +425,12 @@ def _early(answer: Answer, theta: Any) -> None:
         answer.operator, answer.scores = "early", answer.trajectory[:, 0]
 
 
-def answer_item(
-    model: Any,
-    blocks: str,
-    sequences: Sequence[Sequence[int]],
-    boundaries: Sequence[int],
-    theta: Any,
-    I_M: float,
-) -> Answer:
-    """The whole method on one item that is already token ids: one candidate after another."""
-    return answer_read(read_item(model, blocks, sequences, boundaries), theta, I_M)
-
-
 def read_item(
     model: Any, blocks: str, sequences: Sequence[Sequence[int]], boundaries: Sequence[int]
 ) -> list[tuple[np.ndarray, list[int]]]:
     """Logits [depths, tokens, vocab] and tokens of each candidate: all that the model gives."""
     pairs = zip(sequences, boundaries, strict=True)
     return [read_candidate(model, blocks, sequence, boundary) for sequence, boundary in pairs]
-
-
-def answer_read(read: Sequence[tuple[np.ndarray, list[int]]], theta: Any, I_M: float) -> Answer:
-    """The method on what `read_item` gave."""
-    S = np.array([candidate_scores(z, tokens) for z, tokens in read])
-    t = np.array([trajectory_score(z, tokens, theta.scorer) for z, tokens in read])
-    answer = decide(S, t, theta, I_M)
-    answer.quorum_gap = min(quorum_gap(z, theta.scorer) for z, _ in read)
-    return answer
 
 
 # --- SPEC 2: text to tokens -------------------------------------------------------------------
