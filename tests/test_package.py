@@ -1,0 +1,84 @@
+"""The wheel has what the package needs, and runs outside the tree."""
+
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import tracelm
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "tracelm"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """A folder with the wheel's content alone, elsewhere."""
+    folder = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def run_elsewhere(installed: Path, folder: Path, *arguments: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_wheel_has_every_file_of_the_package(wheel):
+    ours = {
+        path.relative_to(SOURCE.parent).as_posix()
+        for path in SOURCE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {n for n in archive.namelist() if n.startswith("tracelm/")}
+        assert any(n.endswith("licenses/LICENSE") for n in archive.namelist())
+    assert packed == ours
+    assert "tracelm/py.typed" in packed
+
+
+def test_the_wheel_runs_outside_the_tree(installed, tmp_path):
+    place = run_elsewhere(installed, tmp_path, "-c", "import tracelm; print(tracelm.__file__)")
+    assert Path(place.strip()).is_relative_to(installed)
+    assert run_elsewhere(installed, tmp_path, "-m", "tracelm", "--version").strip() == (
+        tracelm.__version__
+    )
+
+
+def test_the_version_is_one():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == tracelm.__version__
+
+
+def test_every_dependency_has_an_exact_pin():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    pinned = {name.lower().replace("_", "-") for name in pins}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [
+        *project["dependencies"],
+        *(d for name in ("dev", "eval", "docs") for d in extras[name]),
+    ]
+    for requirement in wanted:
+        name = requirement.split("[")[0].split(">")[0].split("<")[0].strip()
+        assert name == "tracelm" or name.replace("_", "-").lower() in pinned, requirement
+    assert pins["torch"] == "2.13.0"
