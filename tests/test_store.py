@@ -301,6 +301,18 @@ def test_merge_waits_for_no_one(tmp_path: Path) -> None:
         store.merge([tmp_path])
 
 
+def test_merge_reads_from_where_it_cannot_write(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = run(tmp_path / "archive")
+    (cell / ".lock").unlink()
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda p, mode: Path(p) != cell and real(p, mode))
+    store.merge([tmp_path / "archive"], tmp_path / "all")
+    assert not (cell / ".lock").exists()
+    assert_same_records(tmp_path / "all", whole)
+
+
 @pytest.mark.parametrize("text", ["2/2", "-1/2", "1", "1/0", "a/b", "1/2/3", ""])
 def test_a_shard_is_i_of_n(text: str) -> None:
     with pytest.raises(RecordError, match="i from 0 to n-1"):
