@@ -300,6 +300,14 @@ def test_skip_invalid_writes_the_errors_and_goes_on(run, model, tmp_path):
     assert "same tokens" in lines[2]["error"] and "blank" in lines[3]["error"]
 
 
+def test_boundaries_that_joining_moves_are_counted_and_said(run, model, tmp_path):
+    whole = {"prompt": "w4 w", "candidates": ["5", "5 w6"], "separator": ""}
+    path = write(tmp_path / "items.jsonl", whole, items(1)[0])
+    code, out, err = run(*many(model, path))
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert err.startswith("note: in 1 of 2 items joining merged tokens")
+
+
 def test_overflow_truncate_is_said(run, model, tmp_path):
     path = write(tmp_path / "items.jsonl", {"prompt": "w4 " * 5000, "candidates": ["w5", "w6"]})
     (line,) = run(*many(model, path, "--overflow", "truncate"))[1].splitlines()

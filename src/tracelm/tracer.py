@@ -190,6 +190,21 @@ class Tracer:
             if isinstance(result, ItemError):
                 raise result
             encoded.append(result)
+        yield from self.correct_encoded(encoded, read, methods)
+
+    def correct_encoded(
+        self,
+        encoded: Sequence[Encoded],
+        read: Read = "decide",
+        methods: Mapping[str, Method] | None = None,
+    ) -> Iterator[Decision]:
+        """Decisions in the order of the encoded items; batches are computed as needed.
+
+        Args:
+            encoded: Items that `encode` accepted.
+            read: As in `correct`.
+            methods: As in `decide`.
+        """
         done: dict[int, Decision] = {}
         groups = iter(self.plan(encoded))
         for place in range(len(encoded)):

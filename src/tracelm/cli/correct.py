@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tracelm.decision import Decision, Gate
     from tracelm.items import Item
     from tracelm.theta import Theta
+    from tracelm.tokens import Encoded
     from tracelm.tracer import Tracer
 
 
@@ -60,7 +61,11 @@ def _one(
     item = Item(prompt, tuple(candidates), separator=separator)  # bad text fails before the model
     tracer = model.load()
     with waiting("correcting"):
-        decision = next(tracer.correct_many([item], read="all" if full else "decide"))
+        (encoded,) = tracer.encode([item])
+        if isinstance(encoded, ItemError):
+            raise encoded
+        (decision,) = tracer.decide([encoded], read="all" if full else "decide")
+    _say_moved([encoded])
     overrides = _overrides(tracer.theta)
     if as_json:
         typer.echo(_line(decision, full, overrides))
@@ -86,10 +91,11 @@ def _many(
     if output is not None:
         check_writable(output)
     tracer = model.load()
-    checked = _encodable(tracer, parsed)
+    encoded = _encode(tracer, parsed)
     if not skip_invalid:
-        require_items(checked, path)
-    lines = tracked(_lines(tracer, checked, full), "correcting", len(checked))
+        require_items([e if isinstance(e, ItemError) else e.item for e in encoded], path)
+    _say_moved(encoded)
+    lines = tracked(_lines(tracer, encoded, full), "correcting", len(encoded))
     if output is not None:
         write_lines(output, lines)
     else:
@@ -97,20 +103,28 @@ def _many(
             typer.echo(line)
 
 
-def _encodable(tracer: "Tracer", parsed: Sequence["Item | ItemError"]) -> list["Item | ItemError"]:
-    """The items, with those that the tokenizer or the context refuses as their errors."""
-    items = [p for p in parsed if not isinstance(p, ItemError)]
+def _encode(tracer: "Tracer", parsed: Sequence["Item | ItemError"]) -> list["Encoded | ItemError"]:
+    """The items as tokens, and what the file, the tokenizer or the context refuses as errors."""
     with waiting("reading tokens"):
-        encoded = iter(tracer.encode(items))
-    tokenised = [p if isinstance(p, ItemError) else next(encoded) for p in parsed]
-    return [e if isinstance(e, ItemError) else e.item for e in tokenised]
+        results = iter(tracer.encode([p for p in parsed if not isinstance(p, ItemError)]))
+    return [p if isinstance(p, ItemError) else next(results) for p in parsed]
 
 
-def _lines(tracer: "Tracer", checked: Sequence["Item | ItemError"], full: bool) -> Iterator[str]:
+def _say_moved(encoded: Sequence["Encoded | ItemError"]) -> None:
+    moved = sum(not isinstance(e, ItemError) and e.boundary_moved for e in encoded)
+    if moved:
+        typer.echo(
+            f"note: in {moved} of {len(encoded)} items joining merged tokens across the end of the "
+            "prompt; the candidate begins before it (--separator, tokens.join)",
+            err=True,
+        )
+
+
+def _lines(tracer: "Tracer", encoded: Sequence["Encoded | ItemError"], full: bool) -> Iterator[str]:
     overrides = _overrides(tracer.theta)
-    items = [c for c in checked if not isinstance(c, ItemError)]
-    decisions = tracer.correct_many(items, read="all" if full else "decide")
-    for entry in checked:
+    good = [e for e in encoded if not isinstance(e, ItemError)]
+    decisions = tracer.correct_encoded(good, read="all" if full else "decide")
+    for entry in encoded:
         if isinstance(entry, ItemError):
             yield to_json({"id": entry.item, "error": str(entry)})
         else:
