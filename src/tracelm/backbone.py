@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -43,6 +44,10 @@ class States:
     reads: Reads
 
 
+# Hooks and the attention's name belong to one call at a time, whoever else holds the same model.
+_LOCKS: WeakKeyDictionary[nn.Module, "threading.RLock"] = WeakKeyDictionary()
+
+
 class Backbone:
     """A transformers model as a source of states.
 
@@ -61,7 +66,7 @@ class Backbone:
         self.depth = len(self.parts.blocks)
         self.context = context_length(model.config)
         self.road: Road = "plain"
-        self._lock = threading.RLock()  # hooks and the attention name belong to one call at a time
+        self.lock = _LOCKS.setdefault(self.parts.trunk, threading.RLock())
 
     @property
     def device(self) -> torch.device:
@@ -101,7 +106,7 @@ class Backbone:
     ) -> list[tuple[list[int], States]]:
         """Run the branches at once, or by halves where the device runs out of memory."""
         try:
-            with self._lock:
+            with self.lock:
                 return [(places, self._run([branches[i] for i in places], depths))]
         except torch.OutOfMemoryError:
             if len(places) == 1:

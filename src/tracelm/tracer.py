@@ -74,7 +74,8 @@ class Tracer:
         self.backbone = Backbone(model.eval())
         self.theta.window(self.backbone.depth)  # a model that is too shallow is refused here
         self.readout = Readout(model, self.backbone.parts, head_dtype)
-        self.checked = check(self.backbone, self.readout)
+        with self.backbone.lock:  # the check runs the model itself, and shrinks its windows
+            self.checked = check(self.backbone, self.readout)
         if invariant is None:
             invariant = model_invariant(model, theta=self.theta)
         self.factors = invariant if isinstance(invariant, Factors) else None

@@ -1,0 +1,430 @@
+"""The road as a whole: stages, order, company, depth 0, precision, faults and threads."""
+
+import itertools
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+import torch
+from families import DEPTH, FAMILIES, build, random_items, tokenizer
+
+from tracelm import Decision, Item, Theta, Tracer
+from tracelm.batch import branches_of
+from tracelm.errors import ItemError, NonFiniteError
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+STORIES = SHARED / "models" / "stories260K"
+TRUTHFULQA = SHARED / "data" / "truthfulqa" / "mc_task.v0.json"
+
+OPEN = Theta(tau_logr=-2.0, tau_H=0.1, gamma=-5.0)  # gates that random models often pass
+BAND = 1e-4
+
+
+@cache
+def tracer_of(name: str, theta: Theta = OPEN, invariant: float = 2.0, **options) -> Tracer:
+    return Tracer(build(name), tokenizer(), theta=theta, invariant=invariant, **options)
+
+
+def read_all(tracer: Tracer, items: list[Item]) -> list[Decision]:
+    return list(tracer.correct_many(items, read="all"))
+
+
+def near(decision: Decision, theta: Theta, invariant: float) -> bool:
+    """Whether rounding alone may tip the decision (SPEC 9)."""
+    S, t = decision.trajectory, decision.t_scores
+    return reference.decide(S, t, theta, invariant).near(BAND)
+
+
+# --- stages ---
+
+STAGED = [
+    (name, theta, invariant)
+    for name in ("llama", "gemma2", "gpt2", "bloom", "falcon", "opt-projected")
+    for theta in (Theta(), OPEN)
+    for invariant in (0.5, 2.0)
+]
+
+
+@pytest.mark.parametrize(("name", "theta", "invariant"), STAGED)
+def test_reading_in_stages_decides_as_reading_everything(name, theta, invariant):
+    tracer = tracer_of(name, theta, invariant)
+    items = random_items(21, 24, candidates=(1, 6))
+    inside = 0
+    for staged, whole in zip(tracer.correct_many(items), read_all(tracer, items), strict=True):
+        if len(whole.candidates) > 1 and near(whole, theta, invariant):
+            inside += 1
+            continue
+        for field in ("index", "base_index", "regime", "operator", "mixing", "tied"):
+            assert getattr(staged, field) == getattr(whole, field)
+        assert staged.scores == pytest.approx(whole.scores, abs=1e-5)
+        read = ~np.isnan(staged.trajectory)
+        assert staged.trajectory[read] == pytest.approx(whole.trajectory[read], abs=1e-5)
+        assert staged.decisive_layer in (None, whole.decisive_layer)
+        assert list(staged.gates) == list(whole.gates)
+        for gate, whole_gate in zip(staged.gates.values(), whole.gates.values(), strict=True):
+            assert gate.holds in (None, whole_gate.holds)
+    assert inside <= 3
+
+
+def depths_read(decision: Decision) -> set[int]:
+    some = ~np.isnan(decision.trajectory)
+    assert (some.all(axis=0) == some.any(axis=0)).all()
+    return set(np.flatnonzero(some.all(axis=0)).tolist())
+
+
+def test_stages_read_what_the_decision_needs_and_no_more():
+    window = {3, 4}
+    scorer = {2, 4, 6} | {3, 5, 6}  # A and G of six blocks
+    seen = set()
+    for invariant, theta in itertools.product((0.5, 2.0), (OPEN, Theta())):
+        tracer = tracer_of("llama", theta, invariant)
+        for decision in tracer.correct_many(random_items(21, 24, candidates=(1, 6))):
+            n, needed = len(decision.candidates), {DEPTH}
+            if n > 2:
+                needed |= window
+            if n > 1 and decision.regime == "scalar" and invariant > 1:
+                needed |= scorer
+            if decision.operator == "early":
+                needed |= {0}
+            if decision.gates and decision.regime == "candidate-space":
+                if all(decision.gates[g].holds for g in ("log_margin_ratio", "entropy")):
+                    needed |= set(range(1, DEPTH + 1))
+            assert depths_read(decision) == needed
+            assert (decision.t_scores is not None) == (decision.mixing is not None)
+            seen.add((decision.regime, decision.operator, len(needed)))
+    assert {operator for _, operator, _ in seen} == {"base", "decisive", "mix", "early"}
+    assert ("candidate-space", "base", 3) in seen  # a numeric gate failed: l* was never looked for
+
+
+def test_the_base_alone_reads_the_last_depth_alone():
+    items = random_items(22, 4)
+    for base, whole in zip(
+        tracer_of("llama").correct_many(items, read="base"),
+        read_all(tracer_of("llama"), items),
+        strict=True,
+    ):
+        assert depths_read(base) == {DEPTH}
+        assert base.scores == pytest.approx(whole.base_scores, abs=1e-5)
+        assert (base.operator, base.index) == ("base", whole.base_index)
+
+
+def test_one_candidate_is_answered_as_itself():
+    decision = tracer_of("llama").correct("w5 w6", ["w7 w8"])
+    assert (decision.regime, decision.operator, decision.index) == ("scalar", "base", 0)
+    assert not decision.corrected and not decision.tied
+    assert decision.probabilities == pytest.approx([1.0])
+
+
+# --- order, budget, company, permutation ---
+
+
+def assert_same(one: Decision, other: Decision, abs: float = 1e-5) -> None:
+    assert one.id == other.id
+    assert one.trajectory == pytest.approx(other.trajectory, abs=abs)
+    assert one.t_scores == pytest.approx(other.t_scores, abs=abs)
+    assert one.scores == pytest.approx(other.scores, abs=abs)
+    for field in ("index", "base_index", "regime", "operator", "mixing", "decisive_layer"):
+        assert getattr(one, field) == getattr(other, field)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "bloom"])
+def test_order_budget_and_company_change_nothing(name):
+    tracer, items = tracer_of(name), random_items(23, 10, candidates=(2, 5))
+    known = {d.id: d for d in read_all(tracer, items)}
+    mixed = random.Random(0).sample(items, len(items))
+    small = Tracer(build(name), tokenizer(), theta=OPEN, invariant=2.0, batch_tokens=40)
+    assert len(small.plan(small.encode(items))) > 3 > len(tracer.plan(tracer.encode(items)))
+    for tracer_, batch in [(tracer, mixed), (small, items), *((tracer, [i]) for i in items)]:
+        for decision in read_all(tracer_, batch):
+            if not near(known[decision.id], OPEN, 2.0):
+                assert_same(decision, known[decision.id], abs=2e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "falcon"])
+def test_permuting_candidates_permutes_the_scores(name):
+    tracer, draw = tracer_of(name), random.Random(1)
+    for item, known in zip(random_items(24, 8), read_all(tracer, random_items(24, 8)), strict=True):
+        order = draw.sample(range(len(item.candidates)), len(item.candidates))
+        moved = replace(item, candidates=tuple(item.candidates[i] for i in order))
+        found = read_all(tracer, [moved])[0]
+        assert found.trajectory == pytest.approx(known.trajectory[order], abs=2e-5)
+        assert found.t_scores == pytest.approx(known.t_scores[order], abs=2e-5)
+        if not near(known, OPEN, 2.0):
+            assert found.scores == pytest.approx(known.scores[order], abs=2e-5)
+            assert found.answer == known.answer
+
+
+def test_the_plan_holds_every_item_once_and_keeps_shared_prefixes_together():
+    tracer = Tracer(build("llama"), tokenizer(), invariant=2.0, batch_tokens=60)
+    items = random_items(25, 8) + [replace(i, id=f"again {i.id}") for i in random_items(25, 8)]
+    encoded = tracer.encode(items)
+    groups = tracer.plan(encoded)
+    assert sorted(place for group in groups for place in group) == list(range(len(items)))
+    for group in groups:
+        nodes = {
+            b.fed[: i + 1]
+            for place in group
+            for b in branches_of(encoded[place])
+            for i in range(len(b.fed))
+        }
+        assert len(nodes) <= 60 or len(group) == 1
+    where = {place: number for number, group in enumerate(groups) for place in group}
+    assert sum(where[i] == where[i + 8] for i in range(8)) >= 6  # twins, unless a batch ends there
+
+
+def test_results_come_in_the_callers_order():
+    items = random_items(26, 7)
+    small = Tracer(build("llama"), tokenizer(), invariant=2.0, batch_tokens=30)
+    assert [d.id for d in small.correct_many(items)] == [i.id for i in items]
+
+
+def test_the_question_blind_scores_are_those_of_the_blind_prompt():
+    tracer = tracer_of("llama")
+    item = Item("w9 w10 w11", ("w20", "w21 w22"), blind_prompt="w9 w11")
+    decision = read_all(tracer, [item])[0]
+    blind = read_all(tracer, [Item("w9 w11", item.candidates)])[0]
+    assert decision.blind_scores == pytest.approx(blind.base_scores, abs=1e-5)
+    assert decision.base_scores == pytest.approx(
+        read_all(tracer, [replace(item, blind_prompt=None)])[0].base_scores, abs=1e-5
+    )
+
+
+def test_a_bad_item_is_named_before_anything_is_answered():
+    items = [Item("w5", ("w6", "w7"), id="good"), Item("w5", ("w6", "w6"), id="twice")]
+    with pytest.raises(ItemError, match="twice.*same tokens"):
+        next(tracer_of("llama").correct_many(items))
+
+
+# --- depth 0 ---
+
+ROTARY = ("llama", "qwen3", "gemma3_text", "gpt_neox", "deepseek_v3", "gpt_oss", "bloom")
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_questions_with_the_same_ending_have_the_same_earliest_scores(name):
+    candidates = ("w30 w31", "w40", "w50 w51 w52")
+    one = Item("w5 w6 w7 w100", candidates, id="one")
+    other = Item("w200 w8 w100", candidates, id="other")
+    a, b = read_all(tracer_of(name), [one, other])
+    assert np.array_equal(a.trajectory[:, 0], b.trajectory[:, 0])
+    assert np.abs(a.base_scores - b.base_scores).max() > 1e-2
+    elsewhere = read_all(tracer_of(name), [Item("w5 w6 w7 w101", candidates)])[0]
+    assert np.abs(a.trajectory[:, 0] - elsewhere.trajectory[:, 0]).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mamba"])
+def test_depth_zero_runs_no_block(name):
+    tracer = tracer_of(name)
+    ran = []
+    hooks = [
+        block.register_forward_hook(lambda *_: ran.append(1))
+        for block in tracer.backbone.model.get_submodule(FAMILIES[name].blocks)
+    ]
+    branches = [b for e in tracer.encode(random_items(27, 3)) for b in branches_of(e)]
+    try:
+        tracer.backbone.states(branches, [0])
+        assert ran == []
+        tracer.backbone.states(branches, [2])
+        assert len(ran) == 2  # blocks past the deepest are not run
+        tracer.backbone.states(branches, [DEPTH])
+        assert len(ran) == 2 + DEPTH
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+# --- precision ---
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_the_error_against_the_truth_is_no_larger_than_the_plain_roads(name, dtype):
+    model = build(name, dtype=dtype)
+    tracer, items = Tracer(model, tokenizer(), invariant=2.0), random_items(28, 8)
+    assert tracer.backbone.road == "packed"
+    packed = np.concatenate([d.trajectory for d in read_all(tracer, items)])
+    tracer.backbone.road = "plain"
+    plain = np.concatenate([d.trajectory for d in read_all(tracer, items)])
+    truth = np.array(
+        [
+            reference.candidate_scores(*reference.read_candidate(model, blocks, s, b))
+            for blocks in [FAMILIES[name].blocks]
+            for e in tracer.encode(items)
+            for s, b in zip(e.sequences, e.boundaries, strict=True)
+        ]
+    )
+    error, allowed = (np.sqrt(np.mean((x - truth) ** 2)) for x in (packed, plain))
+    assert error <= allowed * 1.1 + torch.finfo(dtype).eps
+    assert allowed < 40 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_logits_are_not_rounded(dtype):
+    # Two candidates whose logits are the same number in half precision and not in float32.
+    model = build("llama", dtype=dtype)
+    items = random_items(29, 4)
+    exact = Tracer(model, tokenizer(), invariant=2.0)
+    rounded = Tracer(model, tokenizer(), invariant=2.0, head_dtype="model")
+    a = np.concatenate([d.trajectory for d in read_all(exact, items)])
+    b = np.concatenate([d.trajectory for d in read_all(rounded, items)])
+    assert 0 < np.abs(a - b).max() < 0.5
+    hidden = torch.randn(5, 32, generator=torch.Generator().manual_seed(0)).to(dtype)
+    logits = exact.readout.logits(hidden)
+    assert logits.dtype == torch.float32
+    assert not torch.equal(logits, logits.to(dtype).float())
+
+
+# --- faults ---
+
+
+@pytest.mark.parametrize("block", [0, 3])
+@pytest.mark.parametrize("read", ["decide", "all", "base"])
+def test_weights_that_are_not_numbers_are_an_error_that_names_the_depth(block, read):
+    model = build("llama")
+    tracer = Tracer(model, tokenizer(), theta=OPEN, invariant=2.0)
+    with torch.no_grad():
+        model.model.layers[block].mlp.down_proj.weight[0, 0] = torch.nan
+    with pytest.raises(NonFiniteError, match=r"depth \d") as caught:
+        list(tracer.correct_many(random_items(30, 3), read=read))
+    assert block < caught.value.depth <= DEPTH
+    if read == "all":
+        assert caught.value.depth == block + 1  # the first depth that is not finite
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_model_of_bad_weights_is_never_loaded(value):
+    model = build("llama")
+    with torch.no_grad():
+        model.model.norm.weight[:] = value
+    with pytest.raises(NonFiniteError, match=f"depth {DEPTH}"):
+        Tracer(model, tokenizer(), invariant=2.0)
+
+
+def test_an_infinite_logit_of_another_token_is_an_error_too():
+    model = build("llama")
+    tracer = Tracer(model, tokenizer(), invariant=2.0)
+    tracer.readout  # noqa: B018 - what is checked at load passed
+    with torch.no_grad():
+        model.lm_head.weight[329] = torch.inf
+    with pytest.raises(NonFiniteError):
+        tracer.correct("w5 w6", ["w7", "w8"])
+
+
+# --- threads ---
+
+
+def test_two_threads_may_share_a_tracer():
+    tracer, items = tracer_of("gemma2"), random_items(31, 12)
+    known = read_all(tracer, items)
+
+    def work(seed: int) -> list[Decision]:
+        order = random.Random(seed).sample(range(len(items)), len(items))
+        found = [read_all(tracer, [items[i]])[0] for i in order]
+        return [found[order.index(i)] for i in range(len(items))]
+
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(work, (0, 1)):
+            for decision, expected in zip(found, known, strict=True):
+                assert decision.trajectory == pytest.approx(expected.trajectory, abs=2e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_tracers_of_one_model_may_be_made_and_used_in_two_threads(name):
+    model, items = build(name), random_items(32, 8)
+    known = read_all(Tracer(model, tokenizer(), invariant=0.5), items)
+
+    def work(place: int) -> Decision:
+        return read_all(Tracer(model, tokenizer(), invariant=2.0), [items[place]])[0]
+
+    with ThreadPoolExecutor(2) as pool:
+        for found, expected in zip(pool.map(work, range(len(items))), known, strict=True):
+            assert found.trajectory == pytest.approx(expected.trajectory, abs=2e-5)
+
+
+# --- a trained model and real text ---
+
+
+@pytest.fixture(scope="module")
+def stories() -> Tracer:
+    if not STORIES.exists() or not TRUTHFULQA.exists():
+        pytest.skip("the shared model and data are not here")
+    return Tracer.from_pretrained(STORIES, dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def questions() -> list[Item]:
+    rows = json.loads(TRUTHFULQA.read_text(encoding="utf-8"))[:20]
+    return [
+        Item(f"Q: {row['question']}\nA:", tuple(row["mc1_targets"]), id=str(i))
+        for i, row in enumerate(rows)
+    ]
+
+
+@pytest.fixture(scope="module")
+def answers(stories: Tracer, questions: list[Item]) -> dict[str, Decision]:
+    return {d.id: d for d in read_all(stories, questions)}
+
+
+def steady(decision: Decision, tracer: Tracer) -> bool:
+    return not near(decision, tracer.theta, tracer.invariant)
+
+
+def assert_same_answers(stories, answers, found: list[Decision], tolerance: float) -> None:
+    for decision in found:
+        known = answers[decision.id]
+        assert decision.trajectory == pytest.approx(known.trajectory, abs=tolerance)
+        assert decision.t_scores == pytest.approx(known.t_scores, abs=tolerance)
+        if steady(known, stories):
+            assert (decision.index, decision.operator) == (known.index, known.operator)
+            assert decision.scores == pytest.approx(known.scores, abs=tolerance)
+
+
+def test_stories_roads_agree(stories, questions, answers):
+    assert stories.backbone.road == "packed"
+    stories.backbone.road = "plain"
+    try:
+        assert_same_answers(stories, answers, read_all(stories, questions), 1e-4)
+    finally:
+        stories.backbone.road = "packed"
+
+
+def test_stories_order_and_company_change_nothing(stories, questions, answers):
+    assert_same_answers(stories, answers, read_all(stories, questions[::-1]), 1e-5)
+    for half in (questions[::2], questions[1::2], questions[:1], questions[7:8]):
+        assert_same_answers(stories, answers, read_all(stories, half), 1e-5)
+
+
+@pytest.mark.parametrize("budget", [100, 700])
+def test_stories_budget_changes_nothing(stories, questions, answers, budget):
+    before, stories.batch_tokens = stories.batch_tokens, budget
+    try:
+        assert len(stories.plan(stories.encode(questions))) > 1
+        assert_same_answers(stories, answers, read_all(stories, questions), 1e-5)
+    finally:
+        stories.batch_tokens = before
+
+
+def test_stories_in_stages_decides_as_with_everything_read(stories, questions, answers):
+    for staged in stories.correct_many(questions):
+        known = answers[staged.id]
+        if steady(known, stories):
+            assert (staged.index, staged.operator) == (known.index, known.operator)
+            assert staged.scores == pytest.approx(known.scores, abs=1e-5)
+
+
+def test_stories_is_the_references(stories, questions, answers):
+    for item in questions[:3]:
+        encoded = stories.encode([item])[0]
+        for i, candidate in enumerate(item.candidates):
+            ids, boundary = reference.tokenise(stories.tokenizer, item.prompt, candidate)
+            assert (list(encoded.sequences[i]), encoded.boundaries[i]) == (ids, boundary)
+            read = reference.read_candidate(stories.backbone.model, "model.layers", ids, boundary)
+            expected = reference.candidate_scores(*read)
+            assert answers[item.id].trajectory[i] == pytest.approx(expected, abs=1e-4)
