@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
@@ -158,6 +160,47 @@ def test_a_candidate_that_shortens_the_prompt_keeps_a_token():
     encoded = one(Item("one two three", ("back", "four")), Normalising())
     assert encoded.boundaries == (1, 3)
     assert encoded.boundary_moved
+
+
+TEXT = st.text("the sun\n understand", max_size=12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    TEXT,
+    st.lists(TEXT.filter(str.strip), min_size=1, max_size=4, unique=True),
+    st.sampled_from(["", " ", "\n"]),
+    st.sampled_from(["text", "ids"]),
+    st.sampled_from(["bpe", "unigram"]),
+    st.sampled_from([None, 6, 12]),
+)
+def test_what_holds_for_every_item(prompt, candidates, separator, join, kind, context):
+    tokenizer = make(kind, template="<s> $A", bos_token="<s>", eos_token="</s>")
+    item = Item(prompt, tuple(candidates), separator=separator)
+    theta = Theta(tokens=TokensTheta(join=join))
+    (full,) = encode([item], tokenizer, theta=theta, context=None)
+    if isinstance(full, ItemError):  # texts may differ and their tokens not
+        assert "same tokens" in str(full) or "no token" in str(full)
+        return
+    shared = full.sequences[0][: full.prompt_tokens]
+    for sequence, boundary in zip(full.sequences, full.boundaries, strict=True):
+        assert 1 <= boundary < len(sequence)
+        assert sequence[: len(shared)] == shared
+        assert sequence.count(tokenizer.bos_token_id) == 1
+    glue = prompt[len(prompt.rstrip()) :] or separator
+    if join == "text":
+        wholes = [prompt.rstrip() + glue + c for c in candidates]
+        assert [s[1:] for s in full.sequences] == [plain(tokenizer, w) for w in wholes]
+    (cut,) = encode([item], tokenizer, theta=theta, context=context, overflow="truncate")
+    if isinstance(cut, ItemError):
+        assert context is not None and "does not fit" in str(cut)
+        return
+    assert context is None or all(len(s) - 1 <= context for s in cut.sequences)
+    assert cut.candidate_tokens == full.candidate_tokens
+    assert cut.sequences == tuple((s[0], *s[1 + cut.truncated :]) for s in full.sequences)
+    backwards = Item(prompt, tuple(candidates[::-1]), separator=separator)
+    (reverse,) = encode([backwards], tokenizer, theta=theta, context=None)
+    assert reverse.sequences == full.sequences[::-1] and reverse.boundaries == full.boundaries[::-1]
 
 
 # Special tokens
