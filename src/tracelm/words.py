@@ -190,4 +190,4 @@ def _sequence(value: Any) -> Sequence[Any]:
 
 def _given(value: Any) -> bool:
     """Whether a value is there: neither null nor the nan that a data frame has for it."""
-    return value is not None and value == value
+    return value is not None and bool(value == value)

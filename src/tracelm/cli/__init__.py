@@ -16,12 +16,14 @@ import typer
 
 from tracelm.cli.ablate import ablate
 from tracelm.cli.bench import bench
+from tracelm.cli.compare import compare
 from tracelm.cli.correct import correct
 from tracelm.cli.demo import demo
 from tracelm.cli.evaluate import eval_
 from tracelm.cli.invariant import invariant
 from tracelm.cli.merge import merge
 from tracelm.cli.models import models
+from tracelm.cli.report import report
 from tracelm.errors import TraceError
 
 # What the package's extras install, by the name under which it is imported.
@@ -47,7 +49,9 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     merge,
     invariant,
     models,
+    report,
     ablate,
+    compare,
 )
 
 app = typer.Typer(

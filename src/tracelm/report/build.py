@@ -1,6 +1,6 @@
 """Build: a folder of records becomes tables, figures and one page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,6 @@ from tracelm.report.published import against_paper
 from tracelm.report.table import Table, write_table
 from tracelm.theta import Theta
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class Material:
@@ -40,54 +38,55 @@ class Material:
     costs: tuple[Cost, ...] = ()
 
 
+@dataclass(frozen=True)
+class Written:
+    """What a report left: its files, the page last, and the verdict of every cell in words."""
+
+    paths: tuple[Path, ...]
+    verdicts: tuple[str, ...]
+
+
 def report(
     runs: Path,
     out: Path,
     *,
     bench: Path | None = None,
     with_paper: bool = False,
-    say: Say = lambda line: None,
-) -> list[Path]:
-    """Write `tables/`, `figures/` and `index.html` under `out`; the paths written.
+) -> Written:
+    """Write `tables/`, `figures/` and `index.html` under `out`.
 
     Args:
         runs: Folder of `tracelm eval`, at any level.
         out: Folder to write to.
         bench: What `tracelm bench --out` left, for the cost table and figure.
         with_paper: Whether the published grid is laid beside the cells.
-        say: Told what is being done, one line each.
 
     Raises:
         RecordError: No records, records of different settings, or a folder that cannot be written.
     """
-    say("reading records")
     costs = () if bench is None else tuple(read_costs(bench))
     material = Material(load_records(runs), one_theta(read_thetas(runs)), costs)
-    return write(material, out, with_paper=with_paper, say=say)
+    return write(material, out, with_paper=with_paper)
 
 
-def write(
-    material: Material, out: Path, *, with_paper: bool = False, say: Say = lambda line: None
-) -> list[Path]:
+def write(material: Material, out: Path, *, with_paper: bool = False) -> Written:
     """The report of records in memory; as `report`."""
     parted = cells(material.records)
     summaries, judged = [summarise(cell) for cell in parted], verdicts(parted)
-    say("deciding the variants of the rule")
     rows, swept = _variants(parted, material.theta)
     laid = _tables(summaries, judged, material, rows, swept)
     laid += [against_paper(summaries)] if with_paper else []
-    say("drawing figures")
     drawn = _figures(summaries, material, rows, swept)
     try:
         paths = [path for table in laid for path in write_table(table, out / "tables")]
         (out / "figures").mkdir(parents=True, exist_ok=True)
         paths += [path for figure in drawn for path in draw.save(figure, out / "figures")]
-        say("writing the page")
         index = out / "index.html"
         index.write_text(_page(parted, summaries, judged, laid, drawn, material), encoding="utf-8")
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
-    return [*paths, index]
+    said = tuple(f"{v.model} on {v.benchmark}: {v.sentence}" for v in judged)
+    return Written((*paths, index), said)
 
 
 def _variants(
@@ -115,6 +114,8 @@ def _tables(
         tables.necessity_table(rows),
         tables.sweep_table(swept),
     ]
+    templates = tables.template_table(summaries)
+    laid += [templates] if templates.rows else []
     return laid + ([cost(material.costs)] if material.costs else [])
 
 

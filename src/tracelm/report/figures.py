@@ -23,6 +23,8 @@ from tracelm.words import GATE_NAMES, comparison, gates_of
 
 Numbers = tuple[float, ...]
 
+_SHARES = (0.0, 1.0)
+
 
 @dataclass(frozen=True)
 class Line:
@@ -84,7 +86,6 @@ class Band:
     start: float
     end: float
     role: Role = "window"
-    label: str = ""
     kind: Literal["band"] = "band"
 
 
@@ -220,13 +221,13 @@ def trajectory(record: Record, theta: Theta, title: str = "") -> Panel:
     pi = preference(record)
     depths = tuple(float(d) for d in range(pi.shape[1]))
     name = {"decisive": "ℓ* = {}", "early": "depth {}"}.get(str(record["operator"]), "")
-    rules = [Rule(d, label=name.format(d)) for d in chosen_depths(record, theta)]
+    rules = [Rule(float(d), label=name.format(d)) for d in chosen_depths(record, theta)]
     lines = [
         Line(depths, _numbers(p), role, "" if role == "other" else letter(i))
         for i, (p, role) in enumerate(zip(pi, roles(record), strict=True))
     ]
     behind = sorted(lines, key=lambda line: ("other", "winner", "truthful").index(line.role))
-    return Panel(title, (*rules, *behind), "depth", "probability among candidates", y_range=(0, 1))
+    return Panel(title, (*rules, *behind), "depth", "probability among candidates", y_range=_SHARES)
 
 
 def regimes(records: pd.DataFrame, theta: Theta) -> Figure | None:
@@ -266,14 +267,14 @@ def worked_example(record: Record, theta: Theta) -> Figure:
     """One candidate-space item end to end: trajectory, D_l, gates, scores before and after."""
     S = trajectory_of(record)
     window = theta.window(S.shape[1] - 1)
-    inner = Band(window.start, window.stop - 1, label="window")
+    inner = Band(float(window.start), float(window.stop - 1))
     layer = int(record["decisive_layer"])
     path = trajectory(record, theta, f"(a) {subject(record, 48)}")
     D = geometry.decisiveness(S[:, 1:], theta.eps_H)  # Eq. 7, depths 1..L
     depths = tuple(float(d) for d in range(1, S.shape[1]))
     sharpness = Panel(
         f"(b) Decisiveness, sharpest at depth {layer}",
-        (inner, Rule(layer, label=f"ℓ* = {layer}"), Line(depths, _numbers(D), "corrected")),
+        (inner, Rule(float(layer), label=f"ℓ* = {layer}"), Line(depths, _numbers(D), "corrected")),
         "depth",
         "D = margin / (entropy + ε)",
     )
@@ -317,7 +318,7 @@ def _before_after(record: Record) -> Panel:
         marks,
         "candidate",
         "probability",
-        y_range=(0, 1),
+        y_range=_SHARES,
     )
 
 
@@ -425,14 +426,14 @@ def scorer_motifs(theta: Theta) -> Figure:
         h = float(scorer.evidence(torch.tensor(p)[:, None, None]))
         line = Line(x, _numbers(p), "corrected", markers=True)
         title = f"({'abc'[place]}) {motif}: h = {h:.2f}"
-        panels.append(Panel(title, (line,), "feature depth / L", "log p", y_range=(-6.6, 0)))
+        panels.append(Panel(title, (line,), "feature depth / L", "log p", y_range=(-6.6, 0.0)))
     evidence = torch.linspace(0, 1, 101, dtype=torch.float64)
     alpha = scorer.alpha(evidence[None])[0]
     marks = (
         Rule(theta.scorer.lambda_0, "other", "λ₀", axis="y"),
         Line(_numbers(evidence.tolist()), _numbers(alpha.tolist()), "mix"),
     )
-    panels.append(Panel("(d) Mixing schedule", marks, "evidence h̃", "α", y_range=(0, 1)))
+    panels.append(Panel("(d) Mixing schedule", marks, "evidence h̃", "α", y_range=_SHARES))
     caption = (
         "Three illustrative traces of a token's log-probability over the feature depths, with the"
         " evidence h that each earns, and the weight α of the anchor mixture that normalised"
@@ -516,7 +517,7 @@ def _necessity(rows: Sequence[Row]) -> Panel:
         groups=2,
         horizontal=True,
     )
-    return Panel("(a) Components", (Rule(0), first, second), "points")
+    return Panel("(a) Components", (Rule(0.0), first, second), "points")
 
 
 def _sweep(sweep: Sweep, place: str) -> Panel:
@@ -524,7 +525,7 @@ def _sweep(sweep: Sweep, place: str) -> Panel:
     steps = np.diff(grid)
     # A grid of uneven steps stands evenly, by name: its points would lie on each other.
     even = len(grid) < 2 or bool(np.allclose(steps, steps[0]))
-    x = _numbers(grid if even else range(len(grid)))
+    x = _numbers(grid if even else map(float, range(len(grid))))
     published = float(np.interp(sweep.published, grid, x))
     first = _numbers(100 * row.delta_mc1 for row in sweep.rows)
     second = _numbers(100 * row.delta_mc2 for row in sweep.rows)
@@ -560,8 +561,8 @@ def calibration(before: Reliability, after: Reliability, title: str) -> Figure:
         (even, *lines),
         "probability of the answer",
         "share right",
-        x_range=(0, 1.15),
-        y_range=(0, 1),
+        x_range=(0.0, 1.15),
+        y_range=_SHARES,
     )
     caption = f"Calibration error {before.ece:.3f} before and {after.ece:.3f} after."
     return Figure("calibration", "Reliability", caption, (panel,), columns=1)
@@ -575,20 +576,17 @@ def per_model(table: Table) -> Figure:
     """
     rows = [dict(zip((c.name for c in table.columns), row, strict=True)) for row in table.rows]
     rows.sort(key=lambda row: (row["I(M)"], row["Model"]))
-    known = [row for row in rows if row["I(M)"] == row["I(M)"] and row["ΔMC1"] == row["ΔMC1"]]
     caption = (
         "(a) Share of the items that each operator answers, a mean over benchmarks; models by I(M)"
         " from low to high; the rest keep the model's own scores. (b) I(M) against the mean change"
-        " of MC1; the larger the point, the larger the change of MC2. Dotted: I(M) = 1."
+        " of MC1, by the numbers of (a); the larger the point, the larger the change of MC2."
     )
-    panels = [_usage(rows)]
-    if known:
-        panels.append(_against_invariant(known))
-    return Figure("per-model", "What the rule does in each model", caption, tuple(panels), 2)
+    panels = (_usage(rows), _against_invariant(rows))
+    return Figure("per-model", "What the rule does in each model", caption, panels, 2)
 
 
 def _usage(rows: Sequence[Mapping[str, Any]]) -> Panel:
-    names = tuple(model_name({"model": row["Model"]}) for row in rows)
+    names = tuple(f"{model_name({'model': r['Model']})}  {i}" for i, r in enumerate(rows, 1))
     operators: tuple[Role, ...] = ("decisive", "mix", "early")
     shares = np.array([[float(row[f"% {name}"]) for row in rows] for name in operators])
     shares = np.nan_to_num(shares)
@@ -597,7 +595,7 @@ def _usage(rows: Sequence[Mapping[str, Any]]) -> Panel:
         Bars(names, _numbers(share), name, name, start=_numbers(start), horizontal=True)
         for name, share, start in zip(operators, shares, starts, strict=True)
     ]
-    return Panel("(a) Who answers", tuple(bars), "% of items", x_range=(0, 100))
+    return Panel("(a) Who answers", tuple(bars), "% of items", x_range=(0.0, 100.0))
 
 
 def _against_invariant(rows: Sequence[Mapping[str, Any]]) -> Panel:
@@ -605,7 +603,7 @@ def _against_invariant(rows: Sequence[Mapping[str, Any]]) -> Panel:
     points = Points(
         _numbers(row["I(M)"] for row in rows),
         _numbers(row["ΔMC1"] for row in rows),
-        tuple(model_name({"model": row["Model"]}) for row in rows),
+        tuple(str(i) for i, _ in enumerate(rows, 1)),
         "corrected",
         sizes=sizes,
     )

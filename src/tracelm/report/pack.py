@@ -180,8 +180,8 @@ def _depths(record: Record, theta: Theta) -> Block:
     if not np.isfinite(S).all():
         return {"panels": [], "marks": [], "depth_note": ""}
     window = theta.window(S.shape[1] - 1)
-    rules = [asdict(Rule(depth)) for depth in chosen_depths(record, theta)]
-    marks = [asdict(Band(window.start, window.stop - 1)), *rules]
+    rules = [asdict(Rule(float(depth))) for depth in chosen_depths(record, theta)]
+    marks = [asdict(Band(float(window.start), float(window.stop - 1))), *rules]
     panels = [
         {"short": "Probability", "y_label": "probability among candidates", "y_range": [0, 1]}
         | _steps(preference(record)),

@@ -87,7 +87,7 @@ def render(
     plots |= {
         f"calibration-{i}": asdict(c.calibration) for i, c in enumerate(cells) if c.calibration
     }
-    headline = headline_of(cells, grid)
+    headline = headline_of(grid, cells[0] if len(cells) == 1 else None)
     return (
         _environment()
         .get_template("page.html.j2")
@@ -112,18 +112,23 @@ def render(
     )
 
 
-def headline_of(cells: Sequence[CellView], grid: GridStatistics) -> str:
-    """The result in one sentence."""
+def headline_of(grid: GridStatistics, only: CellView | None = None) -> str:
+    """The result in one sentence.
+
+    Args:
+        grid: Statistics of delta MC1 over the cells.
+        only: The one cell, where there is no other.
+    """
     if not grid.cells:
         return "Corrected answers, without labels to judge them by"
-    if len(cells) == 1:
+    if only is not None:
         said = {
             "helps": "Correction helps",
             "hurts": "Correction hurts",
             "unclear": "Correction is not shown to help or to hurt",
             "unlabelled": "No labels to judge by",
-        }[cells[0].verdict.finding]
-        view = cells[0].summary
+        }[only.verdict.finding]
+        view = only.summary
         return f"{said}: {_points(view.delta_mc1)} MC1 points on {view.benchmark}"
     worse = f"{grid.negative} of them get worse" if grid.negative else "none of them gets worse"
     if grid.negative == 1:

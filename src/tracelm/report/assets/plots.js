@@ -21,7 +21,7 @@ const MARKS = {
   line: (mark) => ({
     traces: [{
       type: "scatter", mode: mark.markers ? "lines+markers" : "lines", x: mark.x, y: mark.y,
-      name: literal(mark.label), showlegend: false, hoverinfo: mark.label ? "x+y+name" : "x+y",
+      name: literal(mark.name ?? mark.label), showlegend: false, hoverinfo: mark.name ?? mark.label ? "x+y+name" : "x+y",
       line: { color: color(mark.role), width: WIDTHS[mark.role] ?? 2, dash: DASHES[mark.role] },
     }],
     annotations: mark.label ? [{
@@ -39,7 +39,7 @@ const MARKS = {
         hovertext: mark.names.map(literal), hoverinfo: mark.horizontal ? "text+x+name" : "text+y+name",
         marker: { color: color(mark.role) },
       }],
-      names: { axis: mark.horizontal ? "yaxis" : "xaxis", texts: mark.names.map(literal) },
+      names: { axis: mark.horizontal ? "yaxis" : "xaxis", texts: mark.names },
     };
   },
   points: (mark) => ({
@@ -77,25 +77,30 @@ function axis(title, panel) {
   };
 }
 
-function layoutOf(panel, parts) {
+// Long names break into lines where there is little room beside the bars.
+function broken(text, width) {
+  return width > 560 ? literal(text) : literal(text).replace(/(.{12,}?) /g, "$1<br>");
+}
+
+function layoutOf(panel, parts, width) {
   const marks = panel.marks;
   const bars = marks.filter((mark) => mark.kind === "bars");
   const layout = {
     font: { family: "system-ui, sans-serif", size: 12, color: color("soft") },
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 46, r: 24, t: 12, b: 42 },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 46, r: 24, t: bars.length ? 34 : 12, b: 42 },
     height: panel.height ?? (bars.some((mark) => mark.horizontal) ? Math.max(260, 90 + 26 * bars[0].names.length) : 260),
     xaxis: { ...axis(panel.x_label, panel), type: panel.x_scale }, yaxis: axis(panel.y_label, panel),
     barmode: bars.some((mark) => mark.groups > 1) ? "group" : "overlay", bargap: 0.25,
     hovermode: marks.some((mark) => mark.kind === "line") ? "x unified" : "closest",
     hoverlabel: { bgcolor: color("panel"), bordercolor: color("rule"), font: { color: color("ink") } },
-    legend: { orientation: "h", y: 1.08, x: 0 }, shapes: parts.flatMap((p) => p.shapes ?? []), annotations: parts.flatMap((p) => p.annotations ?? []),
+    legend: { orientation: "h", x: 0, xref: "container", y: 1, yanchor: "bottom" }, shapes: parts.flatMap((p) => p.shapes ?? []), annotations: parts.flatMap((p) => p.annotations ?? []),
   };
   if (panel.x_range) layout.xaxis.range = panel.x_range;
   if (panel.y_range) layout.yaxis.range = [panel.y_range[0], panel.y_range[1] + 0.04 * (panel.y_range[1] - panel.y_range[0])];
   if (!panel.axes) Object.assign(layout, { xaxis: { ...layout.xaxis, range: [0, 1] }, yaxis: { ...layout.yaxis, range: [0, 1] } });
   if (panel.x_names) Object.assign(layout.xaxis, { tickvals: panel.x_names.map((_, i) => i), ticktext: panel.x_names.map(literal) });
   const names = parts.find((p) => p.names)?.names;
-  if (names) Object.assign(layout[names.axis], { tickvals: names.texts.map((_, i) => i), ticktext: names.texts });
+  if (names) Object.assign(layout[names.axis], { tickvals: names.texts.map((_, i) => i), ticktext: names.texts.map((text) => broken(text, width)) });
   if (names?.axis === "yaxis") layout.yaxis.autorange = "reversed";
   return layout;
 }
@@ -103,7 +108,7 @@ function layoutOf(panel, parts) {
 function drawPanel(Plotly, node, panel) {
   const parts = panel.marks.map((mark) => MARKS[mark.kind](mark, panel));
   const config = { displaylogo: false, displayModeBar: false, responsive: true };
-  return Plotly.react(node, parts.flatMap((p) => p.traces ?? []), layoutOf(panel, parts), config);
+  return Plotly.react(node, parts.flatMap((p) => p.traces ?? []), layoutOf(panel, parts, node.clientWidth), config);
 }
 
 function diagramPanel(diagram, node) {

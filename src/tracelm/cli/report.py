@@ -1,0 +1,35 @@
+"""`tracelm report`: records become tables, figures and one offline page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[Path, typer.Argument(help="Folder of `tracelm eval`, at any level.")],
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("report"),
+    bench: Annotated[
+        Path | None,
+        typer.Option(help="What `tracelm bench --out` left: adds the cost table and figure."),
+    ] = None,
+    against_paper: Annotated[
+        bool, typer.Option("--against-paper", help="Lay the cells beside the paper's grid.")
+    ] = False,
+) -> None:
+    """Write every table and figure of the paper, and a page to look into each item."""
+    from tracelm.cli.output import printable
+    from tracelm.cli.progress import waiting
+
+    with waiting("writing the report"):
+        from tracelm.evaluation.settings import unfinished
+        from tracelm.report.build import report as build
+
+        written = build(runs, out, bench=bench, with_paper=against_paper)
+        warnings = unfinished(runs)
+    for warning in warnings:
+        typer.echo(printable(f"tracelm: {warning}"), err=True)
+    for line in written.verdicts:
+        typer.echo(printable(line))
+    for path in written.paths:
+        typer.echo(path)

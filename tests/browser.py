@@ -1,0 +1,86 @@
+"""A headless Chromium that may reach nothing, for tests that open a page; skipped where absent."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
+PATIENCE_MS = 30_000  # a busy machine is slow, not wrong
+
+
+class Watched:
+    """A page with what it said and asked for.
+
+    Attributes:
+        page: Playwright's page.
+        complaints: Errors and warnings of its console, and exceptions.
+        requests: Addresses that it asked for beyond its own file and data in it.
+    """
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self._asked(request.url))
+
+    def _said(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def _asked(self, address: str) -> None:
+        if not address.startswith(("file:", "data:", "blob:")):
+            self.requests.append(address)
+
+    def assert_quiet(self) -> None:
+        assert self.complaints == [] and self.requests == []
+
+
+@contextmanager
+def opened(
+    path: Path, folder: Path, *, viewport: dict[str, int] = DESKTOP, scheme: str = "light"
+) -> Iterator[Watched]:
+    """A file in Chromium, its items ready.
+
+    Args:
+        path: The page.
+        folder: An empty folder for the browser's own data.
+        viewport: Width and height in pixels.
+        scheme: `light` or `dark`.
+    """
+    executable = shutil.which("chromium") or shutil.which("chromium-browser")
+    if executable is None:
+        pytest.skip("no chromium: install it to open pages in tests")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        context = driver.chromium.launch_persistent_context(
+            str(folder),
+            executable_path=executable,
+            headless=True,
+            args=ARGUMENTS,
+            viewport=viewport,
+            color_scheme=scheme,
+        )
+        try:
+            watched = Watched(context.new_page())
+            watched.page.goto(path.as_uri())
+            watched.page.wait_for_selector("html[data-ready]")
+            yield watched
+        finally:
+            context.close()
