@@ -190,7 +190,7 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr(evaluate.time, "monotonic", lambda: clock[0])
-    with evaluate._Meter("m on b", 100) as meter:
+    with evaluate.Meter("m on b", 100) as meter:
         meter.advance(20)  # resumed
         for _ in range(4):
             clock[0] += 20.0

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from tracelm.errors import InputError
+from tracelm.errors import ItemError
 from tracelm.geometry import softmax, tied_first
 
 SCHEMA = 1
@@ -80,11 +80,11 @@ class Decision:
         """What a peer that was asked too decides, without TRACE's gates.
 
         Raises:
-            InputError: The method does not apply to the item.
+            ItemError: The method does not apply to the item.
         """
         scores = self.methods[method]
         if scores is None:
-            raise InputError(f"method {method} does not apply here: the item has no blind prompt")
+            raise ItemError(f"method {method} does not apply: it has no blind_prompt", self.id)
         tied = tied_first(scores)
         return replace(
             self,

@@ -16,7 +16,7 @@ from tracelm.check import check
 from tracelm.decision import Decision
 from tracelm.errors import ItemError
 from tracelm.evidence import Facts, Method
-from tracelm.forest import common_prefixes
+from tracelm.forest import plan
 from tracelm.geometry import Scores, Trajectory, tied_first
 from tracelm.invariant import Factors, model_invariant, read_invariant
 from tracelm.items import Item
@@ -227,25 +227,15 @@ class Tracer:
         )
 
     def plan(self, encoded: Sequence[Encoded]) -> list[list[int]]:
-        """Groups of items that are computed together, as places: consecutive runs of their order.
+        """Groups of items that are computed together, as places; shared prefixes stay together.
 
-        Items are in lexicographic order of their tokens, so that a shared prefix stays together;
-        a group holds at most `batch_tokens` distinct tokens, or one item that is larger.
+        A group holds at most `batch_tokens` distinct tokens, or one item that is larger.
         """
-        branches = [sorted(branches_of(e), key=lambda b: b.tokens) for e in encoded]
-        order = sorted(range(len(encoded)), key=lambda i: branches[i][0].tokens)
-        shared = iter(common_prefixes([np.asarray(b.fed) for i in order for b in branches[i]]))
-        groups: list[list[int]] = []
-        load = 0
-        for i in order:
-            prefix, *others = (int(next(shared)) for _ in branches[i])
-            alone = sum(len(b.fed) for b in branches[i]) - sum(others)
-            if not groups or load + alone - prefix > self.batch_tokens:
-                groups.append([])
-                load, prefix = 0, 0
-            groups[-1].append(i)
-            load += alone - prefix
-        return groups
+        prompts = [
+            (branches_of(e)[: len(e.sequences)], branches_of(e)[len(e.sequences) :])
+            for e in encoded
+        ]
+        return plan(prompts, self.batch_tokens)
 
     def decide(
         self,
@@ -328,7 +318,7 @@ class Tracer:
         """States of a group at `depths` and wherever a method looks; nothing is read yet."""
         branches = [b for e in encoded for b in branches_of(e)]
         raw = [m.needs.raw for m in methods.values()]
-        captured = depths.union(*raw) or frozenset([self.backbone.depth])
+        captured = depths.union(*raw) or frozenset([0])
         states = self.backbone.states(branches, sorted(captured), self.batch_tokens)
         peers = {n: s for n, m in methods.items() if (s := m.needs.scorer) is not None}
         return Batch(encoded, states, self.readout, self.scorer, self.backbone.depth, peers)

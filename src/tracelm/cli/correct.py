@@ -1,8 +1,9 @@
 """`tracelm correct`: one prompt for people, or a JSONL file of them."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,6 +29,9 @@ def correct(
     output: Annotated[Path | None, typer.Option(help="JSONL file of decisions.")] = None,
     separator: Annotated[str, typer.Option(help="Between prompt and candidate.")] = " ",
     as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
+    method: Annotated[
+        str, typer.Option(help="trace, or one that `tracelm compare --list` names.")
+    ] = "trace",
     full: Annotated[
         bool, typer.Option("--full", help="Read every depth and T; JSON has them.")
     ] = False,
@@ -39,13 +43,40 @@ def correct(
     if input is not None:
         if prompt is not None or candidate:
             raise typer.BadParameter("give --input, or --prompt with --candidate, not both")
-        _many(model, input, output, separator, full, skip_invalid)
+        _many(model, input, output, separator, _Asked(method, full), skip_invalid)
         return
     if prompt is None or not candidate:
         raise typer.BadParameter("give --prompt and at least one --candidate, or --input")
     if output is not None or skip_invalid:
         raise typer.BadParameter("--output and --skip-invalid go with --input")
-    _one(model, prompt, candidate, separator, as_json or full, full)
+    _one(model, prompt, candidate, separator, as_json or full, _Asked(method, full))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Which method answers, and whether everything is read and told."""
+
+    method: str
+    full: bool
+
+    def check(self) -> None:
+        """Refuse an unknown method before the model is loaded."""
+        if self.method != "trace":
+            from tracelm.methods import entry
+
+            entry(self.method)
+
+    def decide(self, tracer: "Tracer", encoded: "Sequence[Encoded]") -> "Iterator[Decision]":
+        """The method's decisions, in order."""
+        if self.method == "trace":
+            yield from tracer.correct_encoded(encoded, "all" if self.full else "decide")
+            return
+        from tracelm.methods import resolve
+
+        methods = resolve([self.method], tracer.facts)
+        read: Literal["all", "base"] = "all" if self.full else "base"
+        for decision in tracer.correct_encoded(encoded, read, methods):
+            yield decision.by(self.method)
 
 
 def _one(
@@ -54,21 +85,22 @@ def _one(
     candidates: list[str],
     separator: str,
     as_json: bool,
-    full: bool,
+    asked: _Asked,
 ) -> None:
     from tracelm.items import Item
 
+    asked.check()
     item = Item(prompt, tuple(candidates), separator=separator)  # bad text fails before the model
     tracer = model.load()
     with waiting("correcting"):
         (encoded,) = tracer.encode([item])
         if isinstance(encoded, ItemError):
             raise encoded
-        (decision,) = tracer.decide([encoded], read="all" if full else "decide")
+        (decision,) = asked.decide(tracer, [encoded])
     _say_moved([encoded])
     overrides = _overrides(tracer.theta)
     if as_json:
-        typer.echo(_line(decision, full, overrides))
+        typer.echo(_line(decision, asked.full, overrides))
     else:
         _show(decision, overrides)
 
@@ -78,11 +110,12 @@ def _many(
     path: Path,
     output: Path | None,
     separator: str,
-    full: bool,
+    asked: _Asked,
     skip_invalid: bool,
 ) -> None:
     from tracelm.items import read_jsonl, require_items
 
+    asked.check()
     parsed = read_jsonl(path, separator=separator)
     if not skip_invalid:
         require_items(parsed, path)
@@ -95,7 +128,7 @@ def _many(
     if not skip_invalid:
         require_items([e if isinstance(e, ItemError) else e.item for e in encoded], path)
     _say_moved(encoded)
-    lines = tracked(_lines(tracer, encoded, full), "correcting", len(encoded))
+    lines = tracked(_lines(tracer, encoded, asked), "correcting", len(encoded))
     if output is not None:
         write_lines(output, lines)
     else:
@@ -120,15 +153,17 @@ def _say_moved(encoded: Sequence["Encoded | ItemError"]) -> None:
         )
 
 
-def _lines(tracer: "Tracer", encoded: Sequence["Encoded | ItemError"], full: bool) -> Iterator[str]:
+def _lines(
+    tracer: "Tracer", encoded: Sequence["Encoded | ItemError"], asked: _Asked
+) -> Iterator[str]:
     overrides = _overrides(tracer.theta)
     good = [e for e in encoded if not isinstance(e, ItemError)]
-    decisions = tracer.correct_encoded(good, read="all" if full else "decide")
+    decisions = asked.decide(tracer, good)
     for entry in encoded:
         if isinstance(entry, ItemError):
             yield to_json({"id": entry.item, "error": str(entry)})
         else:
-            yield _line(next(decisions), full, overrides)
+            yield _line(next(decisions), asked.full, overrides)
 
 
 def _line(decision: "Decision", full: bool, overrides: dict[str, Any]) -> str:
@@ -175,6 +210,8 @@ def _show(decision: "Decision", overrides: dict[str, Any]) -> None:
 
 def _why(decision: "Decision") -> str:
     """One line: regime, operator, layer, lambda and every gate with its value."""
+    if decision.method != "trace":
+        return f"method {decision.method}, without gates{'; tied' if decision.tied else ''}"
     layer, mixing = decision.decisive_layer, decision.mixing
     facts = [
         f"{decision.regime} (d_eff {_number(decision.d_eff)})",

@@ -66,7 +66,7 @@ def eval_(
         from tracelm.evaluation.store import Shard
 
         part = None if shard is None else Shard.parse(shard)
-        work = _work(benchmark, data, template or [], limit, seed)
+        work = read_work(benchmark, data, template or [], limit, seed)
     if show_prompt:
         for dataset, chosen in work:
             _show_prompt(models[0], dataset, chosen)
@@ -77,7 +77,7 @@ def eval_(
     _summary([outcome.cell for outcome in outcomes])
 
 
-def _work(
+def read_work(
     names: Sequence[str], data: Path | None, asked: list[str], limit: int | None, seed: int | None
 ) -> "list[tuple[Dataset, Template]]":
     """Every data set with every template of its own, all of it read and rendered once."""
@@ -111,16 +111,16 @@ def _evaluate(
             job = prepare(tracer, dataset, template, blind=blind)
         groups = [g for g in enumerate(job.info["plan"]) if shard is None or shard.holds(g[0])]
         total = sum(len(line.split()) for _, line in groups)
-        with _Meter(f"{job.info['model']} on {job.benchmark}", total) as meter:
+        with Meter(f"{job.info['model']} on {job.benchmark}", total) as meter:
             outcome = execute(
                 tracer, job, out, shard=shard, max_failures=max_failures, advance=meter.advance
             )
-        _say(outcome)
+        say(outcome)
         outcomes.append(outcome)
     return outcomes
 
 
-def _say(outcome: "Outcome") -> None:
+def say(outcome: "Outcome") -> None:
     """What people should know of a cell, on stderr."""
     for torn in outcome.set_aside:
         typer.echo(printable(f"tracelm: a torn part was set aside as {torn}, done again"), err=True)
@@ -134,10 +134,11 @@ def _say(outcome: "Outcome") -> None:
         )
 
 
-class _Meter:
+class Meter:
     """Items done, their rate and the time left, on stderr: live, or a line now and then."""
 
     def __init__(self, task: str, total: int) -> None:
+        """Name what is counted, out of how many."""
         from rich.console import Console
         from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -154,7 +155,8 @@ class _Meter:
         self._task, self._total, self._done, self._resumed = printable(task), total, 0, -1
         self._start = self._said = time.monotonic()
 
-    def __enter__(self) -> "_Meter":
+    def __enter__(self) -> "Meter":
+        """Show the bar."""
         self._bar.start()
         return self
 
@@ -164,6 +166,7 @@ class _Meter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Take it away."""
         self._bar.stop()
 
     def advance(self, items: int) -> None:

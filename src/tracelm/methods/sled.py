@@ -153,5 +153,5 @@ def _agreement(
     # For another token than the top one: (1 - p_i)^2 + p_top^2 + the rest's squares without p_i^2.
     other = (1 - p_i) ** 2 + p_top**2 + (square - p_i**2).clamp(min=0)
     norm = torch.where(is_top, rest**2 + square, other).sqrt()
-    cosine = numerator / (norm * size).clamp(min=TINY)
+    cosine: Tensor = numerator / (norm * size).clamp(min=TINY)
     return cosine.clamp(min=0).square()

@@ -1,0 +1,110 @@
+"""`tracelm compare`: TRACE, its peers and the baselines on the same items, in one pass."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tracelm.cli.model import ModelOptions, takes_model
+from tracelm.cli.output import printable
+from tracelm.cli.progress import waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracelm.evaluation.runner import Job
+    from tracelm.evidence import Method
+    from tracelm.tracer import Tracer
+
+
+def _list(wanted: bool) -> None:
+    """Print the table of methods, users' own among them, and stop."""
+    if not wanted:
+        return
+    from tracelm.methods import known
+
+    table = known()
+    width = max(map(len, table))
+    for name, row in table.items():
+        typer.echo(f"{name:<{width}}  {printable(row.summary)} ({printable(row.source)})")
+    raise typer.Exit
+
+
+@takes_model
+def compare(
+    model: ModelOptions,
+    benchmark: Annotated[
+        str,
+        typer.Option(
+            help="truthfulqa, halueval-qa, halueval-qa-closed, halueval-sum, fib, demo or "
+            "jsonl:PATH."
+        ),
+    ],
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="A method, as --list names them; repeat it. Left out, it is all."),
+    ] = None,
+    list_: Annotated[
+        bool,
+        typer.Option("--list", callback=_list, is_eager=True, help="List the methods, and stop."),
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("compared"),
+    data: Annotated[
+        Path | None,
+        typer.Option(help="File or folder of the benchmark's data; left out, it is the hub."),
+    ] = None,
+    template: Annotated[str | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many questions.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Draw the questions of --limit at random.")
+    ] = None,
+    format: Annotated[
+        Literal["md", "csv", "tex"], typer.Option(help="How the comparison is printed.")
+    ] = "md",
+) -> None:
+    """Compare every correction on one model and one benchmark; records keep each one's scores."""
+    if seed is not None and limit is None:
+        raise typer.BadParameter("--seed draws a random subset: give its size with --limit")
+    with waiting("reading the data"):
+        from tracelm.cli.evaluate import read_work
+        from tracelm.evaluation.runner import prepare
+        from tracelm.methods import COMPARED, entry, resolve
+
+        names = method or COMPARED
+        for name in names:
+            entry(name)  # an unknown one fails before the model is loaded
+        asked = [] if template is None else [template]
+        ((dataset, chosen),) = read_work([benchmark], data, asked, limit, seed)
+    tracer = model.load()
+    methods = resolve(names, tracer.facts)
+    with waiting("reading tokens"):
+        job = prepare(tracer, dataset, chosen, methods=methods)
+    _execute(tracer, job, out, methods)
+    _print(job.cell(out), format)
+
+
+def _execute(tracer: "Tracer", job: "Job", out: Path, methods: "Mapping[str, Method]") -> None:
+    """Do what the cell lacks, then time each method alone where that was not done."""
+    from tracelm.cli.evaluate import Meter, say
+    from tracelm.errors import ItemError
+    from tracelm.evaluation.comparison import measure, read_costs, write_costs
+    from tracelm.evaluation.runner import execute
+
+    with Meter(f"{job.info['model']} on {job.benchmark}", len(job.items)) as meter:
+        outcome = execute(tracer, job, out, advance=meter.advance)
+    say(outcome)
+    known = [e for e in job.encoded if not isinstance(e, ItemError)]
+    if known and not read_costs(outcome.cell):
+        with waiting("timing each method alone"):
+            write_costs(outcome.cell, measure(tracer, known, methods))
+
+
+def _print(cell: Path, format: str) -> None:
+    from tracelm.evaluation.cells import cells
+    from tracelm.evaluation.comparison import read_comparisons
+    from tracelm.evaluation.store import load_records
+    from tracelm.report.comparison import comparison_table
+    from tracelm.report.table import WRITERS
+
+    compared = read_comparisons(cell, cells(load_records(cell)))
+    typer.echo(WRITERS[format](comparison_table(compared)))

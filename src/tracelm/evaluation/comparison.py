@@ -1,0 +1,339 @@
+"""Which correction on this model: every method's answers on the same items, judged one way.
+
+Judged from records whose run was asked for methods (`tracelm compare`). A method is held against
+the base of its own aggregation, so that a correction never gains by summing where the base took
+means; and against TRACE on the same items. Costs are measured apart, each method alone.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from tracelm.errors import RecordError
+from tracelm.evaluation.cells import Cell, mean
+from tracelm.evaluation.metrics import mc1, mc2, mc3
+from tracelm.evaluation.statistics import ROUNDING, holm, mcnemar
+from tracelm.evaluation.store import find_cells, read_run, write_durably
+from tracelm.evidence import Aggregation, Evidence
+from tracelm.geometry import Scores, Trajectory
+
+if TYPE_CHECKING:
+    from tracelm.evidence import Method
+    from tracelm.tokens import Encoded
+    from tracelm.tracer import Tracer
+
+COST_FILE = "costs.json"
+SAMPLE = 16  # items on which each method is timed alone
+ROUNDS = 2  # the faster one counts: the machine has other work
+TRACE = "trace"
+
+Name = tuple[str, str]
+PerItem = Float[np.ndarray, " items"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one method takes alone, on a sample of the items.
+
+    Attributes:
+        seconds: An item, warm: forward pass, readout and scores.
+        head_reads: Positions times depths that go through the output head, an item.
+        items: Size of the sample.
+    """
+
+    seconds: float
+    head_reads: float
+    items: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One method on one cell. All shares lie in [0, 1]; nan where there is nothing to judge.
+
+    Attributes:
+        method: Its full name.
+        base: The base that it is held against: `base-mean`, `base-sum` or `base-bytes`.
+        items: How many items count for MC1 and have its scores.
+        mc1: Mean MC1.
+        mc2: Mean MC2 of its scores as published, by log-sum-exp.
+        mc2_normalised: Mean MC2 of the same scores as means over tokens.
+        mc3: Mean MC3.
+        fixed: Items that the base has wrong and the method right.
+        broken: Items that the base has right and the method wrong: regressions.
+        p_base: McNemar's exact test against the base, two-sided.
+        p_base_holm: The same after Holm's correction over the methods of the cell.
+        ahead: Items that TRACE has wrong and the method right.
+        behind: Items that TRACE has right and the method wrong.
+        p_trace: McNemar's exact test against TRACE, two-sided.
+        p_trace_holm: The same after Holm's correction over the methods of the cell.
+        cost: What it takes alone; None where that was not measured.
+    """
+
+    method: str
+    base: str
+    items: int
+    mc1: float
+    mc2: float
+    mc2_normalised: float
+    mc3: float
+    fixed: int
+    broken: int
+    p_base: float
+    p_base_holm: float
+    ahead: int
+    behind: int
+    p_trace: float
+    p_trace_holm: float
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every method on one model and one benchmark.
+
+    Attributes:
+        model: The model's name.
+        benchmark: The benchmark's name.
+        standings: One a method, in the order in which they were asked for.
+        oracle: Share of items in which any depth ranks a truth first: what a choice of depth could
+            win at most.
+    """
+
+    model: str
+    benchmark: str
+    standings: tuple[Standing, ...]
+    oracle: float
+
+
+def compare(
+    cell: Cell, methods: Mapping[str, Aggregation], costs: Mapping[str, Cost] | None = None
+) -> Comparison:
+    """Judge every method of a cell.
+
+    Args:
+        cell: Records of a run that was asked for methods.
+        methods: Their aggregations by name.
+        costs: What each takes alone, where that was measured.
+
+    Raises:
+        RecordError: The records hold no scores of a method.
+    """
+    if "methods" not in cell.items or any(s is None for s in cell.items["methods"]):
+        raise _uncompared(cell)
+    first, second = (
+        [_Item.of(row) for row in items.to_dict("records")]
+        for items in (cell.mc1_items, cell.mc2_items)
+    )
+    standings = [_standing(first, second, name, how) for name, how in methods.items()]
+    against_base = holm(np.array([s.p_base for s in standings]))
+    against_trace = holm(np.array([s.p_trace for s in standings]))
+    adjusted = tuple(
+        replace(s, p_base_holm=float(b), p_trace_holm=float(t), cost=(costs or {}).get(s.method))
+        for s, b, t in zip(standings, against_base, against_trace, strict=True)
+    )
+    return Comparison(cell.model, cell.benchmark, adjusted, oracle(cell))
+
+
+def oracle(cell: Cell) -> float:
+    """Mean over items of the best MC1 of any depth; nan where depths were not read."""
+    rows = zip(cell.mc1_items["trajectory"], cell.mc1_items["truthful"], strict=True)
+    best = [
+        np.nan if S is None else max(mc1(S[:, depth], truth) for depth in range(S.shape[1]))
+        for S, truth in rows
+    ]
+    return mean(np.array(best, dtype=float))
+
+
+def read_comparisons(runs: Path, parted: Sequence[Cell]) -> list[Comparison]:
+    """Comparisons of those cells whose runs were asked for methods; none where none was.
+
+    Args:
+        runs: Folder of records, at any level.
+        parted: Its cells.
+
+    Raises:
+        RecordError: No records, or a file that cannot be read.
+    """
+    asked: dict[Name, tuple[Mapping[str, Aggregation], Mapping[str, Cost]]] = {}
+    for folder in find_cells(runs):
+        info = read_run(folder)
+        if info.get("methods"):
+            asked[info["model"], info["benchmark"]] = (info["methods"], read_costs(folder))
+    named = [(cell, asked.get((cell.model, cell.benchmark))) for cell in parted]
+    return [compare(cell, *found) for cell, found in named if found is not None]
+
+
+def measure(
+    tracer: "Tracer", encoded: "Sequence[Encoded]", methods: "Mapping[str, Method]"
+) -> dict[str, Cost]:
+    """What each method takes alone on a few items, TRACE reading only what its decisions need.
+
+    Args:
+        tracer: The model.
+        encoded: Items to choose `SAMPLE` of, evenly.
+        methods: By name.
+    """
+    stride = max(1, len(encoded) // SAMPLE)
+    sample = list(encoded)[::stride][:SAMPLE]
+    groups = [[sample[i] for i in group] for group in tracer.plan(sample)]
+    tracer.decide(groups[0])  # warm
+    costs = {}
+    for name, method in methods.items():
+        seconds = []
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            reads = sum(_run_alone(tracer, group, name, method) for group in groups)
+            seconds.append(time.perf_counter() - start)
+        costs[name] = Cost(min(seconds) / len(sample), reads / len(sample), len(sample))
+    return costs
+
+
+def write_costs(cell: Path, costs: Mapping[str, Cost]) -> None:
+    """Keep the costs beside the records that they belong to.
+
+    Raises:
+        RecordError: The disk refuses.
+    """
+    text = json.dumps({name: asdict(cost) for name, cost in costs.items()}, indent=1)
+    write_durably(cell / COST_FILE, text.encode())
+
+
+def read_costs(cell: Path) -> dict[str, Cost]:
+    """What `write_costs` left; nothing where nothing was measured.
+
+    Raises:
+        RecordError: The file is something else.
+    """
+    path = cell / COST_FILE
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {name: Cost(**values) for name, values in content.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise RecordError(f"cannot read {path}: {error}; delete it and compare again") from error
+
+
+def _standing(
+    first: "Sequence[_Item]", second: "Sequence[_Item]", name: str, how: Aggregation
+) -> Standing:
+    """A method on the items that count for MC1, and on those that count for MC2 and MC3."""
+    own = _each(first, mc1, lambda item: item.scores(name))
+    base = _each(first, mc1, lambda item: item.base(how))
+    trace = _each(first, mc1, lambda item: item.trace)
+    is_base = name == f"base-{how}"
+    fixed, broken, p_base = _paired(own, base)
+    ahead, behind, p_trace = _paired(own, trace)
+    return Standing(
+        method=name,
+        base=f"base-{how}",
+        items=int((~np.isnan(own)).sum()),
+        mc1=_mean_known(own),
+        mc2=_mean_known(_each(second, mc2, lambda item: item.scores(name))),
+        mc2_normalised=_mean_known(_each(second, mc2, lambda item: item.normalised(name, how))),
+        mc3=_mean_known(_each(second, mc3, lambda item: item.scores(name))),
+        fixed=fixed,
+        broken=broken,
+        p_base=np.nan if is_base else p_base,
+        p_base_holm=np.nan,
+        ahead=ahead,
+        behind=behind,
+        p_trace=np.nan if name == TRACE else p_trace,
+        p_trace_holm=np.nan,
+    )
+
+
+@dataclass(frozen=True)
+class _Item:
+    """What a record says of one item, for every method."""
+
+    evidence: Evidence
+    base_scores: Scores
+    trace: Scores
+    truthful: list[bool]
+    by: Mapping[str, Scores | None]
+
+    @classmethod
+    def of(cls, row: Mapping[Any, Any]) -> "_Item":
+        b = np.asarray(row["base_scores"], dtype=float)
+        tokens = np.asarray(row["candidate_tokens"], dtype=int)
+        evidence = Evidence(tuple(row["candidates"]), tokens, Trajectory(b[:, None]))
+        scores = np.asarray(row["scores"], dtype=float)
+        return cls(evidence, b, scores, list(row["truthful"]), row["methods"])
+
+    def scores(self, method: str) -> Scores | None:
+        if method not in self.by:
+            raise RecordError(f"a record holds no scores of {method}; compare again")
+        return self.by[method]
+
+    def base(self, how: Aggregation) -> Scores:
+        return self.evidence.aggregate(self.base_scores, how)
+
+    def normalised(self, method: str, how: Aggregation) -> Scores | None:
+        """Scores as means over tokens, whatever they are."""
+        u = self.scores(method)
+        return None if u is None else u / self.evidence.aggregate(np.ones(len(u)), how)
+
+
+def _each(
+    items: Sequence[_Item],
+    metric: Callable[[Any, Any], float],
+    scores: Callable[[_Item], Scores | None],
+) -> PerItem:
+    """A metric of every item; nan where there are no scores."""
+    read = [(scores(item), item.truthful) for item in items]
+    return np.array([np.nan if u is None else metric(u, truth) for u, truth in read], dtype=float)
+
+
+def _paired(own: PerItem, other: PerItem) -> tuple[int, int, float]:
+    """Items won, items lost, and McNemar's p; nan where nothing is shared."""
+    gains = (own - other)[~np.isnan(own - other)]
+    won, lost = int((gains > ROUNDING).sum()), int((gains < -ROUNDING).sum())
+    return won, lost, mcnemar(won, lost) if gains.size else np.nan
+
+
+def _mean_known(values: PerItem) -> float:
+    return mean(values[~np.isnan(values)])
+
+
+def _run_alone(tracer: "Tracer", group: "Sequence[Encoded]", name: str, method: "Method") -> int:
+    """Let one method score a group; the positions times depths that its items needed."""
+    if name != TRACE:
+        tracer.compare(group, {name: method})
+        return sum(_reads(e, method) for e in group)
+    # A decision does not need the blind prompts.
+    seen = [replace(e, blind_sequences=(), blind_boundaries=()) for e in group]
+    read = [~np.isnan(d.trajectory).any(axis=0) for d in tracer.decide(seen)]
+    return sum(_rows(e) * int(depths.sum()) for e, depths in zip(seen, read, strict=True))
+
+
+def _rows(encoded: "Encoded", *, blind: bool = False) -> int:
+    """Positions of an item that predict a candidate's token, shared ones once."""
+    from tracelm.forest import Branch, build
+
+    pairs = (
+        zip(encoded.blind_sequences, encoded.blind_boundaries, strict=True)
+        if blind
+        else zip(encoded.sequences, encoded.boundaries, strict=True)
+    )
+    branches = [Branch(*pair) for pair in pairs]
+    return len(build(branches).reads.rows) if branches else 0
+
+
+def _reads(encoded: "Encoded", method: "Method") -> int:
+    needs = method.needs
+    depths = len(needs.normed) + len(needs.raw)
+    return _rows(encoded) * depths + (_rows(encoded, blind=True) if needs.blind else 0)
+
+
+def _uncompared(cell: Cell) -> RecordError:
+    return RecordError(
+        f"{cell.model} on {cell.benchmark} holds no scores of other methods; write them with "
+        "`tracelm compare`"
+    )
