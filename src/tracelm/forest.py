@@ -127,12 +127,36 @@ def lay_out(branches: Sequence[Branch]) -> tuple[Int[np.ndarray, "sequences leng
     return padded, _reads(branches, places)
 
 
-def distinct_tokens(branches: Sequence[Branch]) -> int:
-    """Number of nodes that the branches' forest has."""
-    fed = [np.asarray(b.fed, dtype=np.int64) for b in branches]
-    order = lexicographic_order(fed)
-    shared = common_prefixes([fed[i] for i in order])
-    return sum(map(len, fed)) - int(shared.sum())
+def plan(items: Sequence[Sequence[Sequence[Branch]]], budget: int) -> list[list[int]]:
+    """Groups of items, as places: consecutive runs of their lexicographic order within a budget.
+
+    Args:
+        items: Each item's branches by prompt; the first prompt's decide the order, and every
+            prompt's branches are taken to lie beside the same prompt's of the item before.
+        budget: Most distinct tokens of a group; an item that has more stands alone.
+    """
+    fed = [[sorted(b.fed for b in prompt) for prompt in item] for item in items]
+    order = sorted(range(len(items)), key=lambda i: fed[i][0])
+    alone = np.zeros(len(items), dtype=np.int64)
+    shared = np.zeros(len(items), dtype=np.int64)  # with the item before, where that is in hand
+    for prompt in range(len(fed[0]) if fed else 0):
+        flat = [(i, np.asarray(f)) for i in order for f in fed[i][prompt]]
+        before = -1
+        for (i, ids), common in zip(flat, common_prefixes([f for _, f in flat]), strict=True):
+            first = i != before
+            alone[i] += len(ids) - (0 if first else common)
+            shared[i] += common if first else 0
+            before = i
+    groups: list[list[int]] = []
+    load = 0
+    for i in order:
+        if not groups or load + alone[i] - shared[i] > budget:
+            groups.append([i])
+            load = alone[i]
+        else:
+            groups[-1].append(i)
+            load += alone[i] - shared[i]
+    return groups
 
 
 def lexicographic_order(sequences: Sequence[Ragged]) -> list[int]:
