@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tracelm.tracer import Tracer
 
 
-def _list(wanted: bool) -> None:
+def _list(wanted: bool) -> bool:
     """Print the table of methods, users' own among them, and stop."""
     if not wanted:
-        return
+        return False
     from tracelm.methods import known
 
     table = known()
@@ -107,4 +107,4 @@ def _print(cell: Path, format: str) -> None:
     from tracelm.report.table import WRITERS
 
     compared = read_comparisons(cell, cells(load_records(cell)))
-    typer.echo(WRITERS[format](comparison_table(compared)))
+    typer.echo(WRITERS[format](comparison_table(compared)), nl=False)

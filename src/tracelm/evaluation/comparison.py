@@ -265,7 +265,7 @@ class _Item:
         tokens = np.asarray(row["candidate_tokens"], dtype=int)
         evidence = Evidence(tuple(row["candidates"]), tokens, Trajectory(b[:, None]))
         scores = np.asarray(row["scores"], dtype=float)
-        return cls(evidence, b, scores, list(row["truthful"]), row["methods"])
+        return cls(evidence, b, scores, [bool(x) for x in row["truthful"]], row["methods"])
 
     def scores(self, method: str) -> Scores | None:
         if method not in self.by:
