@@ -1,14 +1,19 @@
-"""The docs name code that exists and the constants that the code has."""
+"""The docs name code that exists, the constants that it has, and commands that run."""
 
+import json
 import re
+import shlex
+import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from tracelm.cli import main
 from tracelm.theta import Theta
 
 ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tracelm\.[\w.]+)`", METHOD)))
 LINKS = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -55,3 +60,44 @@ def test_links_lead_somewhere(page):
     for target in LINKS.findall(path.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{page} links to {target}"
+
+
+# What the README shows is run, with the embedded model in place of one from the hub.
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(start: str) -> list[str]:
+    lines = "\n".join(blocks("sh")).replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.startswith(start)]
+
+
+@pytest.mark.parametrize("line", commands("tracelm correct"))
+def test_commands_of_the_readme(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    item = {"prompt": "Where is it?", "candidates": ["in the north", "in the south"]}
+    Path("items.jsonl").write_text(json.dumps(item) + "\n")
+    arguments = shlex.split(line.replace("Qwen/Qwen3-0.6B", "tracelm/demo-organism"))
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    if "--output" in arguments:
+        assert json.loads(Path("decisions.jsonl").read_text())["answer"] in item["candidates"]
+    else:
+        assert out.startswith("base ") and "\ncorrected " in out and "operator" in out
+
+
+@pytest.mark.parametrize("program", blocks("python"))
+def test_python_of_the_readme(program, capsys):
+    exec(program, {})
+    assert " -> " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "check"])
+def test_make_targets_of_the_readme_exist(target):
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)

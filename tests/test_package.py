@@ -63,6 +63,20 @@ def test_the_wheel_runs_outside_the_tree(installed, tmp_path):
     )
 
 
+@pytest.mark.slow
+def test_the_wheel_runs_the_demo_outside_the_tree(installed, tmp_path):
+    out = run_elsewhere(installed, tmp_path, "-m", "tracelm", "demo")
+    assert "organism" in out and "control" in out
+    page = (tmp_path / "demo.html").read_text(encoding="utf-8")
+    assert "<script" in page and "http-equiv" not in page
+
+
+def test_the_embedded_models_are_small(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        sizes = [i.file_size for i in archive.infolist() if i.filename.startswith("tracelm/demo/")]
+    assert 2**20 < sum(sizes) <= 12 * 2**20
+
+
 def test_the_version_is_one():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == tracelm.__version__
