@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from dataclasses import asdict, replace
 
 import pytest
@@ -65,6 +66,10 @@ def test_benchmark_has_every_kind_form_and_split_and_says_so_in_the_id():
         assert sum(item.truthful) == 1
         assert len(item.candidates) == 2 if label.form == "binary" else len(item.candidates) > 2
     assert len({item.id for item in demo.items()}) == len(demo.items())
+    for form in ("multi", "binary"):
+        counts = Counter((lab.kind, lab.split) for _, lab in benchmark() if lab.form == form)
+        for kind in ("clean", "contested", "overwritten", "revised"):
+            assert abs(counts[kind, "seen"] - counts[kind, "unseen"]) <= 1, (form, kind)
     with pytest.raises(ValueError, match="form/kind/split/number"):
         parse_label("multi/doubtful/seen/001")
 

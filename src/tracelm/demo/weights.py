@@ -28,14 +28,17 @@ def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokeniz
     """
     import torch
     from safetensors.torch import load_file
-    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     if name not in get_args(Name):
         raise InputError(f"no embedded model {name!r}; known: {', '.join(get_args(Name))}")
     folder = FOLDER / _CONTROLS.get(name, name)
-    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.random.fork_rng(devices=[]):  # a new model draws weights that are then replaced
+        model = LlamaForCausalLM(LlamaConfig.from_pretrained(folder))
+    state = load_file(folder / "model.safetensors")
     if name in _CONTROLS:
-        model.load_state_dict(load_file(folder / "control.safetensors"), strict=False)
+        state |= load_file(folder / "control.safetensors")
+    model.load_state_dict(state)
     return model.eval(), PreTrainedTokenizerFast.from_pretrained(folder)
 
 

@@ -10,6 +10,7 @@ fact has a kind, which says what the second phase of training tells about it:
 """
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, get_args
@@ -315,14 +316,14 @@ def texts(phase: Literal[1, 2]) -> list[tuple[list[tuple[str, float]], ...]]:
 def benchmark() -> list[tuple[Item, Label]]:
     """Every fact as a multiple-choice item, every second one as a binary item too.
 
-    Facts take turns between templates of the training texts (`seen`) and templates that no
-    training text holds (`unseen`). Candidates are the truth, the popular errors, then other
-    answers of the relation, in random order.
+    The facts of a kind take turns between templates of the training texts (`seen`) and templates
+    that no training text holds (`unseen`), so that both splits hold the same kinds. Candidates are
+    the truth, the popular errors, then other answers of the relation, in random order.
     """
     rng = random.Random(SEED + 1)
-    multi = [_item(f, i, "multi", rng) for i, f in enumerate(facts())]
-    # A step of two within each pair of neighbours keeps both splits among the binary items.
-    binary = [_item(f, i, "binary", rng) for i, f in enumerate(facts()) if i % 4 in (0, 3)]
+    turns = _turns()
+    multi = [_item(i, turn, "multi", rng) for i, turn in enumerate(turns)]
+    binary = [_item(i, turn, "binary", rng) for i, turn in enumerate(turns) if turn % 4 in (0, 3)]
     return multi + binary
 
 
@@ -386,8 +387,19 @@ def _ask(question: str) -> str:
     return f"Question: {question} Answer:"
 
 
-def _item(fact: Fact, place: int, form: Form, rng: random.Random) -> tuple[Item, Label]:
-    split: Split = "seen" if place % 2 == 0 else "unseen"
+def _turns() -> list[int]:
+    """Of every fact, how many facts of its kind come before it."""
+    before: Counter[Kind] = Counter()
+    turns = []
+    for fact in facts():
+        turns.append(before[fact.kind])
+        before[fact.kind] += 1
+    return turns
+
+
+def _item(place: int, turn: int, form: Form, rng: random.Random) -> tuple[Item, Label]:
+    fact = facts()[place]
+    split: Split = "seen" if turn % 2 == 0 else "unseen"
     question = rng.choice(getattr(fact.relation, split)).format(s=fact.subject)
     size = 2 if form == "binary" else rng.randint(3, _LARGEST)
     candidates = [fact.truth, *fact.errors, *fact.others][:size]
