@@ -13,11 +13,22 @@ from families import (
     LONGROPE_BOUNDARY,
     VOCAB,
     build,
+    enliven,
     random_items,
     text_of,
     tokenizer,
 )
-from transformers import BertConfig, BertLMHeadModel, T5Config, T5ForConditionalGeneration
+from transformers import (
+    BertConfig,
+    BertLMHeadModel,
+    LlamaForCausalLM,
+    OpenAIGPTConfig,
+    OpenAIGPTLMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
+    XLNetConfig,
+    XLNetLMHeadModel,
+)
 
 from tracelm import Item, Tracer
 from tracelm.backbone import tiles
@@ -215,7 +226,41 @@ def test_an_encoder_with_a_language_model_head_is_refused():
 
 def test_a_model_that_looks_ahead_is_refused():
     model = build("gemma3_text", use_bidirectional_attention=True)
-    assert "after it" in refusal(UnsupportedModelError, model, invariant=1.0)
+    assert "tokens after it" in refusal(UnsupportedModelError, model, invariant=1.0)
+
+
+def test_a_model_that_sees_its_neighbours_padding_is_refused():
+    # XLNet looks both ways. Its noise is nats large: were noise its own measure, all would pass.
+    config = XLNetConfig(vocab_size=VOCAB, d_model=16, n_layer=4, n_head=2, d_inner=16)
+    model = XLNetLMHeadModel(config)
+    enliven(model, 0)
+    assert "in its batch" in refusal(UnsupportedModelError, model, invariant=1.0)
+
+
+def test_a_model_that_cannot_be_run_so_is_refused_by_name():
+    # Its blocks give lists.
+    model = OpenAIGPTLMHeadModel(OpenAIGPTConfig(vocab_size=VOCAB, n_embd=16, n_layer=4, n_head=2))
+    assert "OpenAIGPTLMHeadModel" in refusal(UnsupportedModelError, model, invariant=1.0)
+
+
+class ScaledByTheTrunk(LlamaForCausalLM):
+    """A head that looks up a constant on its trunk, as Falcon-H1's does."""
+
+    def forward(self, **inputs):
+        output = super().forward(**inputs)
+        output.logits = output.logits * self.model.multiplier
+        return output
+
+
+def test_a_constant_of_the_trunk_reaches_the_readout():
+    model = build("llama")
+    model.__class__ = ScaledByTheTrunk
+    model.model.multiplier = 0.25
+    tracer, items = Tracer(model, tokenizer(), invariant=1.0), random_items(1, 2)
+    for item, decision in zip(tracer.encode(items), read_all(tracer, items), strict=True):
+        pairs = zip(item.sequences, item.boundaries, strict=True)
+        expected = [own_scores(model, s, b) for s, b in pairs]
+        assert decision.base_scores == pytest.approx(expected, abs=5e-5)
 
 
 def test_a_head_that_the_readout_does_not_reproduce_is_refused():

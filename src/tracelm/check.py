@@ -9,15 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch.nn import functional as F
 
 from tracelm.backbone import Backbone, Road, shrunk_windows
-from tracelm.errors import UnsupportedModelError
+from tracelm.errors import TraceError, UnsupportedModelError
 from tracelm.forest import Branch
 from tracelm.readout import Readout, read
 
 ROADS: tuple[Road, ...] = ("packed", "masked")
+NOISE = 1.0  # nats; most that a batch may move a score in any dtype
 SHRUNK = 4  # well below the length of the check's texts
 
 Scores = Float[np.ndarray, " targets"]
@@ -46,31 +47,16 @@ def check(backbone: Backbone, readout: Readout) -> Checked:
     """Run the check and set the backbone's road.
 
     Raises:
-        UnsupportedModelError: The readout at depth L does not give the model's own logits, or the
-            model is not causal.
+        UnsupportedModelError: The model cannot be run so, its answers move with what else is in the
+            batch or with what comes after, or the readout at depth L is not the model's own logits.
     """
     branches = _texts(readout.vocabulary)
     backbone.road = "plain"
-    alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
-    noise = _difference(_scores(backbone, readout, branches), alone)
-    own = np.concatenate([_own_scores(backbone, b) for b in branches])
-    allowed = 4 * noise + _rounding(backbone, own)
-    off = _difference(alone, own)
-    if not off <= allowed:
-        raise UnsupportedModelError(
-            f"the readout of {type(backbone.model).__name__} at its last depth is {off:.2g} nats "
-            f"off the model's own logits (allowed {allowed:.2g}); tracelm cannot read this model"
-        )
-    ahead = _difference(_first_scores(backbone, branches), own[_firsts(branches)])
-    if not ahead <= allowed:
-        raise UnsupportedModelError(
-            f"{type(backbone.model).__name__} scores a token by what comes after it ({ahead:.2g} "
-            f"nats, allowed {allowed:.2g}); tracelm reads models that look back alone"
-        )
+    plain, allowed = _check_plain(backbone, readout, branches)
     packed, windowed = np.nan, False
     for road in ROADS:
         try:
-            packed, windowed = _packed_difference(backbone, readout, branches, alone, road)
+            packed, windowed = _packed_difference(backbone, readout, branches, plain.alone, road)
         except Exception:  # noqa: BLE001 - whatever packing raises, the model is not packable so
             continue
         if packed <= allowed:
@@ -78,7 +64,55 @@ def check(backbone: Backbone, readout: Readout) -> Checked:
             break
     else:
         backbone.road = "plain"
-    return Checked(backbone.road, noise, packed, off, windowed)
+    return Checked(backbone.road, plain.noise, packed, plain.readout, windowed)
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """What the plain road gave for the check's texts, and how far it was from what it should be."""
+
+    alone: Scores
+    noise: float  # batched against one text at a time
+    readout: float  # the readout at depth L against the model's own logits
+    ahead: float  # a token's score with the tokens after it against without them
+
+
+def _check_plain(
+    backbone: Backbone, readout: Readout, branches: list[Branch]
+) -> tuple[_Plain, float]:
+    """Run the plain road, refuse what is wrong with it; also the difference that noise allows."""
+    name = type(backbone.model).__name__
+    try:
+        plain, own = _plain(backbone, readout, branches)
+    except (TraceError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a model raises when it is read so
+        first = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UnsupportedModelError(f"tracelm cannot read {name}: {first}") from error
+    rounding = _rounding(backbone, own)
+    allowed = 4 * plain.noise + rounding
+    # Noise measures all the rest, so it has a limit of its own: a model that sees its neighbours'
+    # padding would else pass every comparison.
+    for what, found, limit in (
+        ("with what else is in its batch", plain.noise, min(32 * rounding, NOISE)),
+        ("where tracelm reads its last depth", plain.readout, allowed),
+        ("with the tokens after it: tracelm reads causal models", plain.ahead, allowed),
+    ):
+        if not found <= limit:
+            raise UnsupportedModelError(
+                f"tracelm cannot read {name}: its score of a token moves by {found:.2g} nats "
+                f"(allowed {limit:.2g}) {what}"
+            )
+    return plain, allowed
+
+
+def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[_Plain, Scores]:
+    alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
+    noise = _difference(_scores(backbone, readout, branches), alone)
+    own = np.concatenate([_own_scores(backbone, b) for b in branches])
+    firsts = np.cumsum([0, *(len(b.tokens) - b.boundary for b in branches[:-1])])
+    ahead = _difference(_first_scores(backbone, branches), own[firsts])
+    return _Plain(alone, noise, _difference(alone, own), ahead), own
 
 
 def _packed_difference(
@@ -115,12 +149,6 @@ def _first_scores(backbone: Backbone, branches: list[Branch]) -> Scores:
     """The model's own log-probabilities of first predicted tokens, with nothing fed past them."""
     firsts = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in branches]
     return np.concatenate([_own_scores(backbone, b) for b in firsts])
-
-
-def _firsts(branches: list[Branch]) -> Int[np.ndarray, " branches"]:
-    """Place of each branch's first predicted token among all of them."""
-    counts = [len(b.tokens) - b.boundary for b in branches]
-    return np.cumsum([0, *counts[:-1]])
 
 
 def _texts(vocabulary: int) -> list[Branch]:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from tracelm.backbone import States
 from tracelm.errors import NonFiniteError
-from tracelm.families import Parts
+from tracelm.families import Parts, device_of
 from tracelm.forest import Reads
 
 T = TypeVar("T")
@@ -45,17 +45,15 @@ class Readout:
     ) -> None:
         """Make the shell; the model itself is left as it is."""
         self.parts = parts
-        self._trunk = _Returned()
+        self._trunk = _Returned(parts.trunk)
         self._shell = _shell(model, parts.trunk, self._trunk)
         head = model.get_output_embeddings()
         self.vocabulary = int(head.weight.shape[0])
-        self.device = head.weight.device
+        self.device = device_of(head)
         self.tile_rows = max(16, min(1024, TILE_LOGITS // self.vocabulary))
         if head_dtype == "float32" and head.weight.dtype in (torch.float16, torch.bfloat16):
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
-            self._shell = _replaced(
-                self._shell, name, _Float32Head(head.weight, getattr(head, "bias", None))
-            )
+            self._shell = _replaced(self._shell, name, _Float32Head(head))
 
     @torch.inference_mode()
     def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
@@ -174,14 +172,13 @@ def read(
         rows, row, token, place = (torch.from_numpy(x).to(device) for x in indices)
         tile = Tile({}, {}, {}, row, token)
         for i, depth in enumerate(depths):
-            logits = readout.logits(states.hidden[depth].index_select(0, rows))
+            logits = readout.logits(_rows(states, depth, rows))
             normed = F.log_softmax(logits, dim=-1)
             log_probs[i, place] = normed[row, token]
             if depth in kept:
                 tile.logits[depth], tile.log_z[depth] = logits, logits[:, :1] - normed[:, :1]
         for depth in sorted({d for s in scorers for d in s.raw_depths}):
-            hidden = states.hidden[depth].index_select(0, rows)
-            tile.raw[depth] = readout.logits(hidden, norm=False)
+            tile.raw[depth] = readout.logits(_rows(states, depth, rows), norm=False)
         for i, scorer in enumerate(scorers):
             scores[i, place] = scorer.log_probs(tile)
     by_depth = dict(zip(depths, log_probs.cpu().numpy(), strict=True))
@@ -189,6 +186,12 @@ def read(
         if not np.isfinite(values).all():
             raise NonFiniteError(depth)
     return Reading(by_depth, list(scores.cpu().numpy()))
+
+
+def _rows(states: States, depth: int, rows: Int[Tensor, " some"]) -> Float[Tensor, "some width"]:
+    """Some rows' states at a depth, on the device of `rows`: blocks may be on others."""
+    hidden = states.hidden[depth]
+    return hidden.index_select(0, rows.to(hidden.device)).to(rows.device)
 
 
 def _tiles(
@@ -205,6 +208,17 @@ def _tiles(
 
 class _Returned(nn.Module):
     """Stands in for a trunk: hands back the states it was given as its last hidden state."""
+
+    def __init__(self, trunk: nn.Module) -> None:
+        super().__init__()
+        self._of = (trunk,)  # in a tuple: its weights are not this module's
+
+    def __getattr__(self, name: str) -> Any:
+        """Constants that a head looks up on its trunk."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["_of"][0], name)
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> "_Output":
         return _Output(inputs_embeds)
@@ -233,19 +247,55 @@ class _Output(tuple[Tensor]):
 class _Float32Head(nn.Module):
     """A half-precision head whose logits accumulate and come out in float32 (SPEC 2)."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, head: nn.Module) -> None:
         super().__init__()
+        weight, bias = (_fetched(head, name) for name in ("weight", "bias"))
+        assert weight is not None
+        self._mesh: Any = getattr(weight, "device_mesh", None)  # of ranks that share the rows
+        self._rows = weight.shape[0]
+        weight, bias = _local(weight), None if bias is None else _local(bias).float()
         # torch.mm has no out_dtype on the CPU: there the weights are widened once and kept.
-        self.weight = weight.detach() if weight.is_cuda else weight.detach().float()
-        self.bias = None if bias is None else bias.detach().float()
+        self.weight = weight if weight.is_cuda else weight.float()
+        self.bias = bias
 
     def forward(self, hidden: Tensor) -> Tensor:
-        if not self.weight.is_cuda:
-            return F.linear(hidden.float(), self.weight, self.bias)
-        rows = hidden.flatten(0, 1)
-        logits = torch.mm(rows, self.weight.T, out_dtype=torch.float32)
-        logits = logits.reshape(*hidden.shape[:2], -1)
-        return logits if self.bias is None else logits + self.bias
+        hidden = hidden.to(self.weight.device)
+        if self.weight.is_cuda:
+            rows = hidden.flatten(0, 1)
+            logits = torch.mm(rows, self.weight.T, out_dtype=torch.float32)
+            logits = logits.reshape(*hidden.shape[:2], -1)
+            logits = logits if self.bias is None else logits + self.bias
+        else:
+            logits = F.linear(hidden.float(), self.weight, self.bias)
+        return logits if self._mesh is None else self._gathered(logits)
+
+    def _gathered(self, logits: Tensor) -> Tensor:
+        """The logits of all ranks, side by side."""
+        from torch.distributed.tensor import DTensor, Shard
+
+        shape = torch.Size((*logits.shape[:2], self._rows))
+        stride = (shape[1] * shape[2], shape[2], 1)
+        split = DTensor.from_local(
+            logits, self._mesh, [Shard(2)], run_check=False, shape=shape, stride=stride
+        )
+        return split.full_tensor()
+
+
+def _fetched(head: nn.Module, name: str) -> Tensor | None:
+    """A head's weight or bias, brought from where accelerate keeps it if it is offloaded."""
+    value: Tensor | None = getattr(head, name, None)
+    if value is None or not value.is_meta:
+        return None if value is None else value.detach()
+    from accelerate.utils import align_module_device
+
+    with align_module_device(head, execution_device=device_of(head)):
+        fetched: Tensor = getattr(head, name).detach().clone()
+    return fetched
+
+
+def _local(value: Tensor) -> Tensor:
+    """This rank's share of a tensor that ranks share; any other tensor as it is."""
+    return value.to_local() if hasattr(value, "to_local") else value
 
 
 def _shell(model: PreTrainedModel, trunk: nn.Module, instead: nn.Module) -> nn.Module:
@@ -259,6 +309,8 @@ def _shell(model: PreTrainedModel, trunk: nn.Module, instead: nn.Module) -> nn.M
 def _replaced(module: nn.Module, name: str, child: nn.Module) -> nn.Module:
     """A shallow copy of a module with one (nested) child replaced; weights stay shared."""
     shell = copy.copy(module)
+    if hasattr(module, "_hf_hook"):  # accelerate's forward is bound to the module itself
+        shell.__dict__.pop("forward", None)
     shell._modules = dict(module._modules)
     first, _, rest = name.partition(".")
     inner = shell._modules[first]
