@@ -21,7 +21,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from tracelm.families import WINDOWS, Parts, context_length, locate, rope_class, text_config
+from tracelm.families import (
+    WINDOWS,
+    Parts,
+    context_length,
+    device_of,
+    locate,
+    rope_class,
+    text_config,
+)
 from tracelm.forest import Branch, Forest, Reads, build, lay_out
 
 Road = Literal["packed", "masked", "plain"]
@@ -71,8 +79,8 @@ class Backbone:
     @property
     def device(self) -> torch.device:
         """Where token ids go: the device of the input embeddings."""
-        weight: Tensor = self.parts.trunk.get_input_embeddings().weight  # type: ignore[operator]
-        return weight.device if weight.device.type != "meta" else torch.device("cpu")
+        embeddings: nn.Module = self.parts.trunk.get_input_embeddings()  # type: ignore[operator]
+        return device_of(embeddings)
 
     @torch.inference_mode()
     def states(

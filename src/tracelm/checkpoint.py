@@ -10,7 +10,7 @@ import math
 import pickle
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -151,6 +151,12 @@ class SafetensorsCheckpoint(Checkpoint):
             text = self._bytes(file, 8, 8 + length)
             self._headers[file] = _parse_header(text, f"{self.label}/{file}")
         return self._headers[file]
+
+    def tensors(self) -> Iterator[tuple[str, TensorInfo]]:
+        """Every tensor's name, dtype, shape and place, from the headers alone."""
+        for file in dict.fromkeys(self._shards.values()):
+            header = self.header(file)
+            yield from ((n, i) for n, i in header.items() if self._shards.get(n) == file)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
         """The tensor's bytes, as its dtype and shape."""

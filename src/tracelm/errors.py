@@ -6,6 +6,7 @@
     │   └── ThetaError        a constant or switch of Theta
     ├── ModelError            the model or checkpoint
     │   ├── UnsupportedModelError   the check at load failed, or nothing to read was found
+    │   ├── TooLargeError     it takes more memory than its device has
     │   ├── InvariantError    I(M) is undefined or its tensors cannot be read
     │   └── NonFiniteError    logits that are NaN or infinite: names the depth
     └── RecordError           a run folder, shard or record
@@ -48,6 +49,10 @@ class ModelError(TraceError):
 
 class UnsupportedModelError(ModelError):
     """A model whose states cannot be read or whose readout failed the check at load."""
+
+
+class TooLargeError(ModelError):
+    """A model that takes more memory than its device has free."""
 
 
 class InvariantError(ModelError):

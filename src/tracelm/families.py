@@ -7,6 +7,7 @@ what `get_output_embeddings()` gives. Only names that no convention tells stand 
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
@@ -152,6 +153,16 @@ def rope_class(config: PretrainedConfig, length: int) -> int:
         if rope.get("rope_type") == "dynamic" and length > text.max_position_embeddings:
             return length
     return 0
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where a module computes: where its weights are, or are brought when it is offloaded."""
+    hook: Any = getattr(module, "_hf_hook", None)  # accelerate's
+    for inner in getattr(hook, "hooks", (hook,)):
+        device = getattr(inner, "execution_device", None)
+        if device is not None:
+            return torch.device(device)
+    return next(module.parameters()).device
 
 
 def _ropes(text: Any) -> list[dict[str, Any]]:

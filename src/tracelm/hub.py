@@ -260,6 +260,15 @@ def connect(name: str, revision: str | None = None, token: str | None = None) ->
     return HubModel(files, config)
 
 
+def open_commit(name: str, commit: str) -> Checkpoint:
+    """The checkpoint of a commit: what was downloaded of it, else the hub's safetensors.
+
+    Raises:
+        InvariantError: As `connect`, and as `HubModel.open`.
+    """
+    return _downloaded(name, commit) or connect(name, commit).open()
+
+
 def _downloaded(name: str, revision: str | None) -> Checkpoint | None:
     """What huggingface_hub's own cache holds of a model; None where its weights are not there."""
     try:

@@ -20,7 +20,9 @@ from tracelm.forest import plan
 from tracelm.geometry import Scores, Trajectory, tied_first
 from tracelm.invariant import Factors, model_invariant, read_invariant
 from tracelm.items import Item
+from tracelm.memory import BATCH_BYTES, tokens_within
 from tracelm.operators import OPERATORS, Step
+from tracelm.quantisation import Quantize
 from tracelm.readout import HeadDtype, Readout
 from tracelm.router import Verdict, next_step
 from tracelm.scorer import Scorer
@@ -28,9 +30,6 @@ from tracelm.theta import Theta
 from tracelm.tokens import Chat, Encoded, Overflow, Tokenizer, encode
 
 Read = Literal["decide", "all", "base"]
-
-# Memory that one batch's states and activations may take where no budget in tokens is given.
-BATCH_BYTES = 2**29
 
 
 class Tracer:
@@ -94,12 +93,18 @@ class Tracer:
         device: str = "auto",
         dtype: str = "auto",
         attention: str = "auto",
+        quantize: Quantize | None = None,
+        device_map: str | Mapping[str, Any] | None = None,
+        allow_bin: bool = False,
         trust_remote_code: bool = False,
         invariant: float | None = None,
         theta: Theta | None = None,
+        batch_tokens: int | None = None,
         **options: Any,
     ) -> "Tracer":
-        """A tracer for a checkpoint: a hub name or a local folder.
+        """A tracer for a checkpoint: a hub name, a local folder, or the folder of a LoRA adapter.
+
+        Under torchrun the ranks share the model; each must make the same calls.
 
         Args:
             model: Name or folder.
@@ -107,29 +112,41 @@ class Tracer:
             device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
             dtype: `auto`, `float32`, `bfloat16` or `float16`.
             attention: `auto`, `sdpa`, `eager` or another of transformers' implementations.
+            quantize: `int8` or `nf4`, by bitsandbytes while loading.
+            device_map: `auto`, or a mapping from modules to devices, the CPU and the disk.
+            allow_bin: Read `pytorch_model.bin`, weights only, where there are no safetensors.
             trust_remote_code: Run code that the checkpoint brings along.
             invariant: I(M), where it is known or the model has none.
             theta: Constants and switches.
+            batch_tokens: Most distinct tokens of one batch.
             options: As the constructor's.
 
         Raises:
             ModelError: The checkpoint is missing, unreadable or cannot be used.
         """
-        loaded = loading.load(
+        theta = theta or Theta()
+        request = loading.Request(
             str(model),
             revision=revision,
             device=device,
             dtype=dtype,
             attention=attention,
+            quantize=quantize,
+            device_map=device_map,
+            allow_bin=allow_bin,
             trust_remote_code=trust_remote_code,
+            batch_tokens=batch_tokens,
         )
-        if invariant is None:
-            factors = read_invariant(str(model), theta=theta or Theta(), revision=revision)
+        loaded = loading.load(request, theta=theta)
+        factors: Factors | float | None = invariant
+        if factors is None and not loaded.merged:
+            factors = read_invariant(str(model), theta=theta, revision=loaded.revision)
         return cls(
             loaded.model,
             loaded.tokenizer,
-            invariant=factors if invariant is None else invariant,
+            invariant=factors,
             theta=theta,
+            batch_tokens=batch_tokens,
             source=loaded.source,
             **options,
         )
@@ -395,11 +412,7 @@ def _decision(
 
 def _batch_tokens(backbone: Backbone) -> int:
     """Distinct tokens of one batch: what its states and activations take, within `BATCH_BYTES`."""
-    config = backbone.config
-    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    activations = 4 * config.hidden_size + 3 * inner
-    width = (backbone.depth + 1) * config.hidden_size + activations
     memory = BATCH_BYTES
     if backbone.device.type == "cuda":
         memory = max(memory, torch.cuda.mem_get_info(backbone.device)[0] // 4)
-    return int(max(512, min(16384, memory // (width * backbone.model.dtype.itemsize))))
+    return tokens_within(memory, backbone.config, backbone.model.dtype)

@@ -39,6 +39,14 @@ class ModelOptions:
         typer.Option(help="Of the logits; `model` is faster and may tie candidates."),
     ] = "float32"
     attn: Annotated[str, typer.Option(help="auto, sdpa, eager, flex_attention.")] = "auto"
+    quantize: Annotated[
+        Literal["int8", "nf4"] | None,
+        typer.Option(help="Quantise the weights while loading them (bitsandbytes)."),
+    ] = None
+    device_map: Annotated[
+        Literal["auto", "balanced", "sequential"] | None,
+        typer.Option(help="Spread the model over all devices, the CPU and the disk."),
+    ] = None
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="Most distinct tokens of one batch.")
     ] = None
@@ -58,6 +66,9 @@ class ModelOptions:
         Literal["error", "truncate"],
         typer.Option(help="What to do with a prompt longer than the model's context."),
     ] = "error"
+    allow_bin: Annotated[
+        bool, typer.Option("--allow-bin", help="Read pytorch_model.bin, as weights only.")
+    ] = False
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that the checkpoint brings.")
     ] = False
@@ -105,6 +116,9 @@ class ModelOptions:
                 device=self.device,
                 dtype=self.dtype,
                 attention=self.attn,
+                quantize=self.quantize,
+                device_map=self.device_map,
+                allow_bin=self.allow_bin,
                 trust_remote_code=self.trust_remote_code,
                 **options,
             )
