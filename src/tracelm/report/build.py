@@ -10,10 +10,12 @@ import pandas as pd
 from tracelm.errors import RecordError
 from tracelm.evaluation import ablation
 from tracelm.evaluation.cells import Cell, Summary, calibration, cells, summarise
+from tracelm.evaluation.comparison import Comparison, read_comparisons
 from tracelm.evaluation.settings import one_theta, read_thetas
 from tracelm.evaluation.statistics import Verdict, over_cells, verdicts
 from tracelm.evaluation.store import load_records
 from tracelm.report import draw, figures, tables
+from tracelm.report.comparison import comparison_table
 from tracelm.report.cost import Cost, cost, read_costs
 from tracelm.report.figures import Diagram, Figure
 from tracelm.report.pack import pack
@@ -31,11 +33,13 @@ class Material:
         records: Of all cells, as `load_records` gives them.
         theta: Theta of the runs.
         costs: What the bench measured; empty without it.
+        comparisons: TRACE beside its peers, of the runs that `tracelm compare` made.
     """
 
     records: pd.DataFrame
     theta: Theta
     costs: tuple[Cost, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,9 @@ def report(
         RecordError: No records, records of different settings, or a folder that cannot be written.
     """
     costs = () if bench is None else tuple(read_costs(bench))
-    material = Material(load_records(runs), one_theta(read_thetas(runs)), costs)
+    records = load_records(runs)
+    compared = tuple(read_comparisons(runs, cells(records)))
+    material = Material(records, one_theta(read_thetas(runs)), costs, compared)
     return write(material, out, with_paper=with_paper)
 
 
@@ -116,6 +122,7 @@ def _tables(
     ]
     templates = tables.template_table(summaries)
     laid += [templates] if templates.rows else []
+    laid += [comparison_table(material.comparisons)] if material.comparisons else []
     return laid + ([cost(material.costs)] if material.costs else [])
 
 
