@@ -31,13 +31,18 @@ EXTRAS = {
     "accelerate": "large",
     "bitsandbytes": "quant",
     "datasets": "eval",
+    "fastapi": "serve",
+    "gradio": "serve",
     "jinja2": "eval",
     "lm_eval": "eval",
     "matplotlib": "eval",
     "pandas": "eval",
+    "peft": "large",
+    "prometheus_client": "serve",
     "psutil": "bench",
     "pyarrow": "eval",
     "scipy": "eval",
+    "uvicorn": "serve",
     "yaml": "eval",
 }
 
