@@ -414,5 +414,6 @@ def _batch_tokens(backbone: Backbone) -> int:
     """Distinct tokens of one batch: what its states and activations take, within `BATCH_BYTES`."""
     memory = BATCH_BYTES
     if backbone.device.type == "cuda":
-        memory = max(memory, torch.cuda.mem_get_info(backbone.device)[0] // 4)
+        # of the whole device, not of what is free: a restarted run must plan as it did before
+        memory = max(memory, torch.cuda.get_device_properties(backbone.device).total_memory // 16)
     return tokens_within(memory, backbone.config, backbone.model.dtype)
