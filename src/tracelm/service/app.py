@@ -1,0 +1,344 @@
+"""The HTTP application: routes around a corrector, behind the gate."""
+
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, StreamingResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+import tracelm
+from tracelm.decision import Decision
+from tracelm.errors import ItemError, TraceError
+from tracelm.items import Item
+from tracelm.service import reference
+from tracelm.service.correction import Corrector
+from tracelm.service.gate import Door, Gate
+from tracelm.service.log import Log
+from tracelm.service.metrics import CONTENT_TYPE, Metrics
+from tracelm.service.refusal import Code, Refusal
+from tracelm.service.schema import (
+    DecisionAnswer,
+    ErrorAnswer,
+    ItemBody,
+    QuestionBody,
+    invalid,
+    parse_item,
+    problem,
+    strict,
+    to_json,
+)
+from tracelm.service.settings import Settings
+from tracelm.tracer import Tracer
+
+NDJSON = "application/x-ndjson"
+_JSON = "application/json"
+_WINDOW = 64  # items of one batch that are queued at a time
+Entry = tuple[Item, bool] | ItemError
+
+
+class Service:
+    """One tracer with everything around it; `app.state.service`.
+
+    Args:
+        tracer: The model's tracer.
+        settings: Limits and manners.
+        log: Where events go; stderr if not given.
+    """
+
+    def __init__(self, tracer: Tracer, settings: Settings, log: Log | None = None) -> None:
+        """Start the thread that owns the model."""
+        self.settings = settings
+        self.metrics = Metrics()
+        self.log = log or Log(prompts=settings.log_prompts)
+        self.door = Door()
+        self.corrector = Corrector(tracer, settings, self.metrics, self.log)
+
+    def close(self) -> None:
+        """Finish what waits and end the thread."""
+        self.corrector.batcher.close()
+
+
+def create_app(tracer: Tracer, settings: Settings | None = None, log: Log | None = None) -> FastAPI:
+    """The service as an ASGI application; its `state.service` ends with its lifespan.
+
+    Args:
+        tracer: The model's tracer; the application's own thread calls it from now on.
+        settings: Limits and manners.
+        log: Where events go; stderr if not given.
+    """
+    service = Service(tracer, settings or Settings(), log)
+    app = FastAPI(
+        title="tracelm",
+        version=tracelm.__version__,
+        description="Corrects hallucinations in candidate answers at inference time, by TRACE.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan,
+    )
+    app.state.service = service
+    _add_routes(app, service)
+    _add_refusals(app)
+    _secure(app, service.settings)
+    routes = {r.path: frozenset(r.methods or ()) for r in app.routes if isinstance(r, APIRoute)}
+    app.add_middleware(
+        Gate,
+        routes=routes | {"/openapi.json": frozenset({"GET"})},
+        settings=service.settings,
+        metrics=service.metrics,
+        log=service.log,
+        door=service.door,
+    )
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    app.state.service.close()
+
+
+def _add_routes(app: FastAPI, service: Service) -> None:
+    corrector = service.corrector
+
+    @app.post("/v1/correct", responses=_answers(DecisionAnswer, *_MODEL), operation_id="correct")
+    async def correct(body: ItemBody, request: Request) -> Response:
+        """Correct the model's choice among the candidates of one prompt."""
+        item = body.item()
+        future = corrector.start(item, "all" if body.full else "decide")
+        decision = await corrector.result(future, _left(request))
+        return _json(corrector.told(decision, item, full=body.full, request=_id(request)))
+
+    @app.post(
+        "/v1/correct/batch",
+        response_class=StreamingResponse,
+        responses=_answers(None, *_MODEL) | {200: _STREAM},
+        openapi_extra={"requestBody": {"required": True, "content": _BATCH}},
+        operation_id="correct_batch",
+    )
+    async def correct_batch(request: Request) -> Response:
+        """Correct many: one line an item, in order, as they are decided.
+
+        An item that fails is a line with its `id` and an `error`, as `{"id", "schema", "error"}`.
+        """
+        entries = _entries(await request.body(), request.headers.get("content-type", ""))
+        first = await _first(corrector, entries)
+        lines = _lines(corrector, entries, first, _id(request))
+        return StreamingResponse(lines, media_type=NDJSON)
+
+    @app.post("/v1/ask", responses=_answers(None, *_MODEL, "unsupported"), operation_id="ask")
+    async def ask(body: QuestionBody, request: Request) -> Response:
+        """Sample answers to a question, and correct among them."""
+        if not hasattr(corrector.tracer, "ask"):
+            raise Refusal("unsupported", "this tracer cannot sample answers; give candidates")
+        future = corrector.start_asking(body.question, body.k)
+        asked = await corrector.result(future, _left(request))
+        return _json(strict(asked.to_dict()))
+
+    @app.get("/v1/model", responses=_answers(None), operation_id="model")
+    async def model() -> Response:
+        """What is served: the model, its invariant, the constants, the versions."""
+        return _json({**strict(corrector.tracer.describe()), "version": tracelm.__version__})
+
+    _add_probes(app, service)
+
+
+def _add_probes(app: FastAPI, service: Service) -> None:
+    @app.get("/healthz", responses=_answers(None), operation_id="healthz")
+    async def healthz() -> Response:
+        """Whether the process answers."""
+        return _json({"status": "ok"})
+
+    @app.get("/readyz", responses=_answers(None, "draining"), operation_id="readyz")
+    async def readyz() -> Response:
+        """Whether items are taken: 503 while the service stops."""
+        if service.door.draining or not service.corrector.batcher.alive:
+            raise Refusal("draining", "the service takes no more items", retry_after=1)
+        return _json({"status": "ready"})
+
+    @app.get("/metrics", responses={200: {"content": {"text/plain": {}}}}, operation_id="metrics")
+    async def metrics() -> Response:
+        """Counters in Prometheus' text format."""
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(reference.page(app.openapi()))
+
+
+# What a request to the model may meet beside an answer.
+_MODEL: tuple[Code, ...] = ("invalid_body", "body_too_large", "queue_full", "model", "deadline")
+_STREAM = {
+    "description": "One decision or error a line, in the order of the items.",
+    "content": {NDJSON: {"schema": {"type": "string"}}},
+}
+_ITEM_REF = {"$ref": "#/components/schemas/ItemBody"}
+_BATCH = {
+    _JSON: {
+        "schema": {
+            "type": "object",
+            "title": "BatchBody",
+            "required": ["items"],
+            "properties": {"items": {"type": "array", "minItems": 1, "items": _ITEM_REF}},
+        }
+    },
+    NDJSON: {"schema": {"type": "string", "description": "One item a line."}},
+}
+
+
+def _answers(model: type | None, *codes: Code) -> dict[int | str, dict[str, Any]]:
+    """The answers of a route for OpenAPI: its own, and what every route may say."""
+    answers: dict[int | str, dict[str, Any]] = {} if model is None else {200: {"model": model}}
+    told: tuple[Code, ...] = ("unauthorised", "forbidden", "internal", *codes)
+    for code in told:
+        status = Refusal(code, "").status
+        answers[status] = {"model": ErrorAnswer, "description": code.replace("_", " ")}
+    return answers
+
+
+def _add_refusals(app: FastAPI) -> None:
+    async def refuse(_: Request, error: Exception) -> Response:
+        refusal = Refusal.of(error)
+        answer = Response(to_json(problem(refusal)), refusal.status)
+        for name, value in refusal.headers:
+            answer.headers.append(name, value)
+        return answer
+
+    async def invalid_body(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return await refuse(request, invalid(list(error.errors())))
+
+    async def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code: Code = "not_found" if error.status_code == 404 else "invalid_body"
+        return await refuse(request, Refusal(code, str(error.detail)))
+
+    app.add_exception_handler(TraceError, refuse)
+    app.add_exception_handler(RequestValidationError, invalid_body)
+    app.add_exception_handler(HTTPException, http)
+
+
+def _secure(app: FastAPI, settings: Settings) -> None:
+    """Let the schema say that a token is needed, and that bad bodies are one-line errors."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = made()
+        if settings.token is not None and "security" not in schema:
+            schemes = {"token": {"type": "http", "scheme": "bearer"}}
+            schema["components"]["securitySchemes"] = schemes
+            schema["security"] = [{"token": []}]
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _json(value: dict[str, Any]) -> Response:
+    return Response(to_json(value), media_type=_JSON)
+
+
+def _id(request: Request) -> str:
+    return str(request.scope["state"]["request"])
+
+
+def _left(request: Request) -> Any:
+    async def left() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    return left
+
+
+def _entries(body: bytes, content_type: str) -> list[Entry]:
+    """The items of a batch, bad ones as their errors.
+
+    Raises:
+        Refusal: Not a batch, or one without a single good item.
+    """
+    try:
+        text = body.decode("utf-8")
+        if content_type.partition(";")[0].strip().lower() == NDJSON:
+            values = [_loads(line) for line in text.split("\n") if line.strip()]
+        else:
+            values = json.loads(text)["items"]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        expected = f'expected {{"items": [...]}} as {_JSON}, or one item a line as {NDJSON}'
+        raise Refusal("invalid_body", f"{expected}: {type(error).__name__}") from error
+    if not isinstance(values, list) or not values:
+        raise Refusal("invalid_body", "items is a list of at least one item")
+    entries = [parse_item(value, place) for place, value in enumerate(values, start=1)]
+    if all(isinstance(entry, ItemError) for entry in entries):
+        raise Refusal("item", f"none of {len(entries)} items can be answered; {entries[0]}")
+    return entries
+
+
+def _loads(line: str) -> Any:
+    """A line's value; a line that is not JSON is an entry that fails alone."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+Started = Future[Decision] | TraceError
+
+
+async def _start(corrector: Corrector, entry: Entry, *, patient: bool) -> Started:
+    if isinstance(entry, ItemError):
+        return entry
+    item, full = entry
+    read = "all" if full else "decide"
+    try:
+        if patient:
+            return await corrector.start_patiently(item, read)  # type: ignore[arg-type]
+        return corrector.start(item, read)  # type: ignore[arg-type]
+    except TraceError as error:
+        return error
+
+
+async def _first(corrector: Corrector, entries: Sequence[Entry]) -> Started:
+    """The first item, started: a full queue refuses the whole batch before its answer begins."""
+    first = await _start(corrector, entries[0], patient=False)
+    if isinstance(first, Refusal) and first.code in ("queue_full", "draining"):
+        raise first
+    return first
+
+
+async def _lines(
+    corrector: Corrector, entries: Sequence[Entry], first: Started, request: str
+) -> AsyncIterator[bytes]:
+    """One line an entry, in order; a window of them is queued, so that a batch leaves room."""
+    window: deque[tuple[int, Started]] = deque([(0, first)])
+    try:
+        for place in range(1, len(entries)):
+            while len(window) >= _WINDOW:
+                yield await _line(corrector, entries, *window.popleft(), request)
+            window.append((place, await _start(corrector, entries[place], patient=True)))
+        while window:
+            yield await _line(corrector, entries, *window.popleft(), request)
+    finally:  # the client may leave in the middle
+        for _, started in window:
+            if isinstance(started, Future):
+                started.cancel()
+
+
+async def _line(
+    corrector: Corrector, entries: Sequence[Entry], place: int, started: Started, request: str
+) -> bytes:
+    entry = entries[place]
+    try:
+        if not isinstance(started, Future):
+            raise started
+        assert not isinstance(entry, ItemError)
+        item, full = entry
+        decision = await corrector.result(started)
+        return to_json(corrector.told(decision, item, full=full, request=request)) + b"\n"
+    except Exception as error:
+        name = entry.item if isinstance(entry, ItemError) else entry[0].id or str(place + 1)
+        return to_json({"id": name} | problem(error)) + b"\n"

@@ -1,0 +1,150 @@
+"""Corrector: one model's answers, awaited; what the API and the explorer both call."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tracelm.decision import Decision
+from tracelm.geometry import tied_first
+from tracelm.items import Item
+from tracelm.service.batching import Batcher
+from tracelm.service.log import Log
+from tracelm.service.metrics import Metrics
+from tracelm.service.refusal import Refusal
+from tracelm.service.settings import Settings
+from tracelm.tracer import Read, Tracer
+
+_RETRY_SECONDS = 0.02
+
+
+class Corrector:
+    """A tracer behind a queue, with the service's limits and manners.
+
+    Args:
+        tracer: The model's tracer.
+        settings: Limits and manners.
+        metrics: What is counted.
+        log: Where decisions are told.
+    """
+
+    def __init__(self, tracer: Tracer, settings: Settings, metrics: Metrics, log: Log) -> None:
+        """Start the thread that owns the model."""
+        self.tracer, self.settings = tracer, settings
+        self._metrics, self._log = metrics, log
+        self.batcher = Batcher(tracer, settings, metrics, log)
+
+    def start(self, item: Item, read: Read) -> Future[Decision]:
+        """Queue an item.
+
+        Raises:
+            Refusal: Too many candidates, or the queue is full.
+        """
+        limit = self.settings.candidates
+        if len(item.candidates) > limit:
+            told = f"the item has {len(item.candidates)} candidates, the service takes {limit}"
+            raise Refusal("too_many_candidates", told)
+        return self.batcher.submit(item, read, time.monotonic() + self.settings.deadline_seconds)
+
+    async def start_patiently(self, item: Item, read: Read) -> Future[Decision]:
+        """Queue an item of a batch: wait for a free place instead of giving up.
+
+        Raises:
+            Refusal: Too many candidates, or no place became free within the deadline.
+        """
+        latest = time.monotonic() + self.settings.deadline_seconds
+        while True:
+            try:
+                return self.start(item, read)
+            except Refusal as refusal:
+                if refusal.code != "queue_full" or time.monotonic() > latest:
+                    raise
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    def start_asking(self, question: str, k: int) -> Future[Any]:
+        """Queue a question without candidates.
+
+        Raises:
+            Refusal: The queue is full.
+        """
+        deadline = time.monotonic() + self.settings.deadline_seconds
+        call = partial(self.tracer.ask, question, k=k)  # type: ignore[attr-defined]
+        return self.batcher.submit(call, "decide", deadline)
+
+    async def result(
+        self, future: Future[Any], left: Callable[[], Awaitable[None]] | None = None
+    ) -> Any:
+        """What a queued job gives, while its client is there and its deadline has not passed.
+
+        Args:
+            future: The job.
+            left: Returns when the client has left.
+
+        Raises:
+            Refusal: The deadline passed, or the client left: the job is taken out of the queue.
+            TraceError: What the item or the model raised.
+        """
+        answer = asyncio.wrap_future(future)
+        waits: set[asyncio.Future[Any]] = {answer}
+        gone = None if left is None else asyncio.ensure_future(left())
+        if gone is not None:
+            waits.add(gone)
+        try:
+            done, _ = await asyncio.wait(
+                waits,
+                timeout=self.settings.deadline_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if answer in done:
+                return answer.result()
+            if done:
+                raise Refusal("client_left", "the client left before its answer")
+            told = f"no answer within {self.settings.deadline_seconds:g} s"
+            raise Refusal("deadline", told)
+        finally:
+            answer.cancel()
+            if gone is not None:
+                gone.cancel()
+
+    def told(self, decision: Decision, item: Item, *, full: bool, request: str) -> dict[str, Any]:
+        """The JSON of a decision; under shadow the base's, with the difference logged."""
+        self._log_decision(decision, item, request)
+        if not self.settings.shadow:
+            return decision.to_dict(full=full)
+        if decision.corrected:
+            self._metrics.shadow.labels(decision.operator).inc()
+        return as_base(decision).to_dict(full=full)
+
+    def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
+        self._log.event(
+            "shadow" if self.settings.shadow else "decision",
+            request=request,
+            regime=decision.regime,
+            operator=decision.operator,
+            base_index=decision.base_index,
+            index=decision.index,
+            changed=decision.corrected,
+            id=item.id,
+            prompt=item.prompt,
+            candidates=item.candidates,
+        )
+
+
+def as_base(decision: Decision) -> Decision:
+    """The decision of the model's own scores, as if nothing had been corrected."""
+    tied = tied_first(decision.base_scores)
+    return replace(
+        decision,
+        index=decision.base_index,
+        operator="base",
+        method="base",
+        scores=decision.base_scores,
+        d_eff=float("nan"),
+        gates={},
+        decisive_layer=None,
+        mixing=None,
+        tied=len(tied) > 1,
+    )

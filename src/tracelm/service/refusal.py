@@ -1,0 +1,88 @@
+"""Refusals: every way in which a request is turned down, with its name and its status."""
+
+from typing import Literal
+
+from tracelm.errors import InputError, TraceError
+
+Code = Literal[
+    "invalid_body",
+    "item",
+    "too_many_candidates",
+    "too_many_tokens",
+    "body_too_large",
+    "unauthorised",
+    "forbidden",
+    "not_found",
+    "method_not_allowed",
+    "body_timeout",
+    "queue_full",
+    "client_left",
+    "internal",
+    "unsupported",
+    "model",
+    "draining",
+    "deadline",
+]
+STATUS: dict[Code, int] = {
+    "invalid_body": 422,  # not what the schema says
+    "item": 422,  # text that cannot be answered
+    "too_many_candidates": 422,
+    "too_many_tokens": 422,
+    "body_too_large": 413,
+    "unauthorised": 401,
+    "forbidden": 403,  # a host or an origin that is not ours
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "body_timeout": 408,
+    "queue_full": 429,  # with Retry-After
+    "client_left": 499,  # nobody reads this one
+    "internal": 500,  # a defect: logged in full, told in short
+    "unsupported": 501,
+    "model": 503,  # the model failed on this item
+    "draining": 503,  # with Retry-After
+    "deadline": 504,
+}
+
+
+class Refusal(TraceError):
+    """A request that is turned down.
+
+    Args:
+        code: Its name.
+        message: What was expected, what came, what to do.
+        retry_after: Seconds after which it is worth another try, where it is.
+        allow: The methods that the route takes, where another came.
+    """
+
+    def __init__(
+        self, code: Code, message: str, *, retry_after: int | None = None, allow: str | None = None
+    ) -> None:
+        """Keep the name, and the status that goes with it."""
+        super().__init__(message)
+        self.code: Code = code
+        self.status = STATUS[code]
+        self.retry_after, self.allow = retry_after, allow
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """HTTP headers: the name, when to come again, what to bring."""
+        headers = [("content-type", "application/json"), ("x-refusal", self.code)]
+        if self.retry_after is not None:
+            headers.append(("retry-after", str(self.retry_after)))
+        if self.allow is not None:
+            headers.append(("allow", self.allow))
+        if self.status == 401:  # the second lets a browser ask for the token, as a password
+            headers.append(("www-authenticate", 'Bearer realm="tracelm"'))
+            headers.append(("www-authenticate", 'Basic realm="tracelm: any name, the token"'))
+        return headers
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Refusal":
+        """The refusal that an error of the library becomes; an unknown one tells no details."""
+        if isinstance(error, Refusal):
+            return error
+        if isinstance(error, InputError):
+            return cls("item", str(error))
+        if isinstance(error, TraceError):
+            return cls("model", str(error))
+        return cls("internal", "the service failed on this request; its log says why")

@@ -1,0 +1,158 @@
+"""What goes over the wire: bodies that come in, answers that go out, and strict JSON."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from tracelm.decision import SCHEMA, plain
+from tracelm.errors import ItemError
+from tracelm.items import Item
+from tracelm.service.refusal import Code, Refusal
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("contains a lone surrogate, which is no text; remove it") from error
+    return text
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+_EXAMPLE: dict[str, Any] = {
+    "prompt": "Where is the lake of Oru?",
+    "candidates": ["in the north", "in the south", "in the hills"],
+}
+
+
+class ItemBody(BaseModel):
+    """One prompt with its candidate answers; keys that are not known are left alone."""
+
+    model_config = ConfigDict(strict=True, json_schema_extra={"examples": [_EXAMPLE]})
+
+    prompt: Text = Field(description="Text before the answer; may be empty.")
+    candidates: list[Text] = Field(min_length=1, description="The answers to choose from.")
+    id: Text | int | None = Field(None, description="Your name for the item; comes back.")
+    separator: Text = Field(" ", description="Between prompt and candidate.")
+    full: bool = Field(False, description="Read every depth and T, and return them.")
+
+    def item(self) -> Item:
+        """The item of the library.
+
+        Raises:
+            ItemError: Text that cannot be answered.
+        """
+        name = None if self.id is None else str(self.id)
+        return Item(self.prompt, tuple(self.candidates), id=name, separator=self.separator)
+
+
+class QuestionBody(BaseModel):
+    """A question without candidates: answers are sampled from the model, then corrected among."""
+
+    model_config = ConfigDict(
+        strict=True, json_schema_extra={"examples": [{"question": "Where is the lake of Oru?"}]}
+    )
+
+    question: Text = Field(min_length=1, description="The question.")
+    k: int = Field(8, ge=1, le=64, description="Answers to sample.")
+
+
+class GateAnswer(BaseModel):
+    """One comparison of the rule; null where it was not needed, `+inf`, `-inf` as strings."""
+
+    value: float | bool | Literal["+inf", "-inf"] | None
+    threshold: float | bool
+    holds: bool | None
+
+
+class DecisionAnswer(BaseModel):
+    """A decision, and every reason for it; what was not needed is null."""
+
+    model_config = ConfigDict(serialize_by_alias=True, protected_namespaces=())
+
+    schema_version: int = Field(alias="schema", description="Version of this answer's form.")
+    id: str | None = None
+    index: int = Field(description="Place of the corrected answer.")
+    answer: str
+    base_index: int = Field(description="Place of the model's own answer.")
+    base_answer: str
+    corrected: bool
+    tied: bool
+    regime: Literal["scalar", "candidate-space"]
+    method: str = Field(description="`trace`; `base` under --shadow.")
+    operator: str
+    d_eff: float | None
+    invariant: float | None
+    scores: list[float]
+    probabilities: list[float]
+    base_scores: list[float]
+    gates: dict[str, GateAnswer]
+    decisive_layer: int | None
+    mixing: float | None = Field(alias="lambda")
+    truncated: int
+    trajectory: list[list[float | None]] | None = Field(None, description="With `full`.")
+    t_scores: list[float] | None = Field(None, description="With `full`.")
+
+
+class Problem(BaseModel):
+    """What is wrong."""
+
+    code: Code
+    message: str
+
+
+class ErrorAnswer(BaseModel):
+    """Any request that was turned down."""
+
+    schema_version: int = Field(alias="schema")
+    error: Problem
+
+
+def strict(value: Any) -> Any:
+    """A value as strict JSON has it, dictionaries too."""
+    if isinstance(value, Mapping):
+        return {str(key): strict(entry) for key, entry in value.items()}
+    return plain(value)
+
+
+def to_json(value: Mapping[str, Any]) -> bytes:
+    """One line of strict JSON in UTF-8, with the schema version first."""
+    text = json.dumps({"schema": SCHEMA} | dict(value), ensure_ascii=False, allow_nan=False)
+    return text.encode()
+
+
+def problem(error: BaseException) -> dict[str, Any]:
+    """The JSON of an error."""
+    refusal = Refusal.of(error)
+    return {"error": {"code": refusal.code, "message": str(refusal)}}
+
+
+def invalid(details: list[Any]) -> Refusal:
+    """The refusal of a body; says where and what, never what came."""
+    told = [
+        f"{'.'.join(str(p) for p in detail['loc'] if p != 'body') or 'body'}: {detail['msg']}"
+        for detail in details[:3]
+    ]
+    more = f" and {len(details) - 3} more" if len(details) > 3 else ""
+    return Refusal("invalid_body", "; ".join(told) + more)
+
+
+def parse_item(value: Any, place: int) -> tuple[Item, bool] | ItemError:
+    """One entry of a batch as its item and whether all is read, or as the error that names it."""
+    name = _name(value, place)
+    try:
+        body = ItemBody.model_validate(value)
+        return body.item(), body.full
+    except ValidationError as error:
+        return ItemError(str(invalid(error.errors(include_input=False))), name)
+    except ItemError as error:
+        return error if error.item is not None else ItemError(str(error), name)
+
+
+def _name(value: Any, place: int) -> str:
+    name = value.get("id") if isinstance(value, dict) else None
+    if not isinstance(name, str | int):
+        return str(place)
+    return str(name).encode(errors="replace").decode()

@@ -1,0 +1,82 @@
+"""The process: uvicorn around the application, drained before it stops."""
+
+import signal
+import socket
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from tracelm.errors import InputError
+from tracelm.service.app import Service
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that turns new requests away and answers the accepted ones first."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        """Keep the service whose door is drained."""
+        super().__init__(config)
+        self._service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say where."""
+        await super().startup(sockets=sockets)
+        if self.started:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            host = self._service.settings.host
+            shown = f"[{host}]" if ":" in host else host
+            self._service.log.event("started", address=f"http://{shown}:{port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain, then close what is left."""
+        settings = self._service.settings
+        self._service.log.event("draining", requests=self._service.door.inside)
+        await self._service.door.drain(settings.drain_seconds, settings.deadline_seconds)
+        await super().shutdown(sockets=sockets)
+        self._service.log.event("stopped", unanswered=self._service.door.inside)
+
+
+def run(app: FastAPI) -> None:
+    """Serve until SIGTERM or SIGINT; every accepted request is answered before it returns.
+
+    Raises:
+        InputError: The address cannot be listened on.
+    """
+    service: Service = app.state.service
+    listening = _listen(service.settings.host, service.settings.port)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_keep_alive=60,
+        timeout_graceful_shutdown=max(1, round(service.settings.deadline_seconds)),
+    )
+    # uvicorn raises the signal again once it has stopped: a stop that was asked for is no failure.
+    before = {s: signal.signal(s, _nothing) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        Server(config, service).run(sockets=[listening])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        listening.close()
+
+
+def _nothing(*_: Any) -> None:
+    """Leave the signal alone."""
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    listening.set_inheritable(True)
+    return listening

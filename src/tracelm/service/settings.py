@@ -1,0 +1,63 @@
+"""What a service is told once, when it starts."""
+
+import ipaddress
+from dataclasses import dataclass
+
+from tracelm.errors import InputError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Limits and manners of a service.
+
+    Attributes:
+        host: Address to listen on; anything but loopback needs a token.
+        port: Port to listen on; 0 takes a free one.
+        token: What clients must send as `Authorization: Bearer`; None on loopback only.
+        shadow: Answer with the base's choice; log and count what correction would have changed.
+        batch_items: Most waiting items that are computed together; 1 computes each alone.
+        queue_items: Most items that wait; one more is refused with 429.
+        deadline_seconds: Longest time from a request to its answer.
+        body_bytes: Largest request body.
+        candidates: Most candidates of an item.
+        tokens: Most tokens of an item, prompt and candidates together.
+        drain_seconds: How long new requests are turned away politely before sockets close.
+        log_prompts: Write prompts and candidates into the log.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: str | None = None
+    shadow: bool = False
+    batch_items: int = 64
+    queue_items: int = 256
+    deadline_seconds: float = 30.0
+    body_bytes: int = 2**20
+    candidates: int = 64
+    tokens: int = 16_384
+    drain_seconds: float = 0.5
+    log_prompts: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse an open door and limits that let nothing through."""
+        if self.token is not None and not self.token.strip():
+            raise InputError("the token is empty; give one, or none at all on loopback")
+        if self.token is None and not self.loopback:
+            raise InputError(
+                f"{self.host} is not loopback: set --token or TRACELM_TOKEN, or listen on 127.0.0.1"
+            )
+        for name in ("batch_items", "queue_items", "body_bytes", "candidates", "tokens"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is at least 1, not {getattr(self, name)}")
+        if not self.deadline_seconds > 0 or not self.drain_seconds >= 0:
+            raise InputError("deadlines are positive numbers of seconds")
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False

@@ -1,0 +1,107 @@
+"""A service on a free port in a thread of the test's own process, or in a process of its own."""
+
+import io
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import uvicorn
+from families import build, tokenizer
+
+from tracelm import Tracer
+from tracelm.service.app import create_app
+from tracelm.service.log import Log
+from tracelm.service.server import Server
+from tracelm.service.settings import Settings
+
+PATIENCE_SECONDS = 30.0
+
+
+def tracer(**options: Any) -> Tracer:
+    """A tiny random model; I(M) = 2 lets items mix."""
+    return Tracer(build("llama"), tokenizer(), invariant=2.0, **options)
+
+
+class Held(Tracer):
+    """A tracer whose passes wait until they are let go, and that fails on the items named.
+
+    Attributes:
+        go: Set while passes run; cleared, the next one waits.
+        busy: Whether a pass is waiting or running.
+        groups: Ids of the items of every pass.
+        poison: What is raised for an item, by its id.
+    """
+
+    def __init__(self, inner: Tracer) -> None:
+        self.__dict__ |= inner.__dict__
+        self.go = threading.Event()
+        self.go.set()
+        self.busy = False
+        self.groups: list[list[str | None]] = []
+        self.poison: dict[str | None, Exception] = {}
+
+    def decide(self, encoded: Any, read: Any = "decide", methods: Any = None) -> Any:
+        self.busy = True
+        assert self.go.wait(PATIENCE_SECONDS)
+        self.busy = False
+        self.groups.append([e.item.id for e in encoded])
+        for e in encoded:
+            if e.item.id in self.poison:
+                raise self.poison[e.item.id]
+        return super().decide(encoded, read, methods)
+
+
+class Running:
+    """A served application: its client, its log and the server."""
+
+    def __init__(self, app: Any, server: Server, url: str, stream: io.StringIO) -> None:
+        self.app, self.server, self.url, self._stream = app, server, url, stream
+        self.client = httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False)
+
+    @property
+    def service(self) -> Any:
+        return self.app.state.service
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self._stream.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == name]
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.service.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    def wait_for(self, condition: Any) -> None:
+        latest = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            assert time.monotonic() < latest, "nothing happened"
+            time.sleep(0.005)
+
+
+@contextmanager
+def running(model: Any, mount: Any = None, **settings: Any) -> Iterator[Running]:
+    """Serve a tracer until the block ends; `mount` adds to the application before it starts."""
+    stream = io.StringIO()
+    chosen = Settings(port=0, **({"drain_seconds": 0.0} | settings))
+    app = create_app(model, chosen, Log(stream, prompts=chosen.log_prompts))
+    if mount is not None:
+        mount(app)
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False)
+    server = Server(config, app.state.service)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        latest = time.monotonic() + PATIENCE_SECONDS
+        while not server.started:
+            assert thread.is_alive() and time.monotonic() < latest, "the server did not start"
+            time.sleep(0.005)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        served = Running(app, server, f"http://127.0.0.1:{port}", stream)
+        with served.client:
+            yield served
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive(), "the server did not stop"
