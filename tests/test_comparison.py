@@ -29,7 +29,7 @@ from tracelm.evaluation.comparison import (
 from tracelm.evaluation.metrics import mc1
 from tracelm.evaluation.statistics import mcnemar
 from tracelm.methods import COMPARED, resolve
-from tracelm.report.comparison import ORACLE, comparison_table
+from tracelm.report.comparison import ORACLE, comparison_tables
 from tracelm.report.table import WRITERS
 
 STORIES = Path(__file__).resolve().parents[2] / "shared" / "models" / "stories260K"
@@ -79,6 +79,7 @@ def test_counts_and_tests_are_those_of_the_items() -> None:
     base, corrected = (cell.mc1_items[n].to_numpy() for n in ("mc1_base", "mc1"))
     wrong, right = int((base < 1).sum()), int((base > 0).sum())
     assert (first.mc1, first.fixed, first.broken) == (1.0, wrong, 0)
+    assert first.delta_mc1 == pytest.approx(1 - base.mean())
     assert (last.mc1, last.fixed, last.broken) == (0.0, 0, right)
     assert first.p_base == mcnemar(wrong, 0)
     assert (first.ahead, first.behind) == (int((corrected < 1).sum()), 0)
@@ -192,10 +193,11 @@ def test_started_again_with_other_methods_it_says_what_differs(
 
 
 def test_the_table_reads_in_every_form(run: tuple[Path, Comparison]) -> None:
-    table = comparison_table([run[1]])
-    assert [row[2] for row in table.rows] == [*COMPARED, ORACLE]
+    judged, beside = comparison_tables([run[1]])
+    assert [row[2] for row in judged.rows] == [*COMPARED, ORACLE]
+    assert [row[2] for row in beside.rows] == [*COMPARED]
     for writer in WRITERS.values():
-        assert "self-consistent-depth" in writer(table)
+        assert "self-consistent-depth" in writer(judged) and "s/item" in writer(beside)
 
 
 def test_bad_costs_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
@@ -223,13 +225,10 @@ def test_the_command_compares_and_goes_on(tmp_path: Path) -> None:
     arguments += [f"--method={name}" for name in ("trace", "dola", "sled@mean")]
     first, second = (CliRunner().invoke(app, arguments) for _ in range(2))
     assert first.exit_code == 0, first.output
-    assert [line.split(",")[2] for line in first.stdout.splitlines()] == [
-        "Method",
-        "trace",
-        "dola",
-        "sled@mean",
-        ORACLE,
-    ]
+    judged, beside = first.stdout.split("\n\n")
+    methods = ["Method", "trace", "dola", "sled@mean"]
+    assert [line.split(",")[2] for line in judged.splitlines()] == [*methods, ORACLE]
+    assert [line.split(",")[2] for line in beside.splitlines()] == methods
     assert second.stdout == first.stdout  # nothing is computed again, the costs stay
 
 

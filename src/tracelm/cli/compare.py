@@ -103,8 +103,8 @@ def _print(cell: Path, format: str) -> None:
     from tracelm.evaluation.cells import cells
     from tracelm.evaluation.comparison import read_comparisons
     from tracelm.evaluation.store import load_records
-    from tracelm.report.comparison import comparison_table
+    from tracelm.report.comparison import comparison_tables
     from tracelm.report.table import WRITERS
 
     compared = read_comparisons(cell, cells(load_records(cell)))
-    typer.echo(WRITERS[format](comparison_table(compared)), nl=False)
+    typer.echo("\n".join(WRITERS[format](table) for table in comparison_tables(compared)), nl=False)

@@ -61,6 +61,7 @@ class Standing:
         base: The base that it is held against: `base-mean`, `base-sum` or `base-bytes`.
         items: How many items count for MC1 and have its scores.
         mc1: Mean MC1.
+        delta_mc1: Mean MC1 minus the base's, on the same items.
         mc2: Mean MC2 of its scores as published, by log-sum-exp.
         mc2_normalised: Mean MC2 of the same scores as means over tokens.
         mc3: Mean MC3.
@@ -79,6 +80,7 @@ class Standing:
     base: str
     items: int
     mc1: float
+    delta_mc1: float
     mc2: float
     mc2_normalised: float
     mc3: float
@@ -235,6 +237,7 @@ def _standing(
         base=f"base-{how}",
         items=int((~np.isnan(own)).sum()),
         mc1=_mean_known(own),
+        delta_mc1=_mean_known(own - base),
         mc2=_mean_known(_each(second, mc2, lambda item: item.scores(name))),
         mc2_normalised=_mean_known(_each(second, mc2, lambda item: item.normalised(name, how))),
         mc3=_mean_known(_each(second, mc3, lambda item: item.scores(name))),

@@ -15,7 +15,7 @@ from tracelm.evaluation.settings import one_theta, read_thetas
 from tracelm.evaluation.statistics import Verdict, over_cells, verdicts
 from tracelm.evaluation.store import load_records
 from tracelm.report import draw, figures, tables
-from tracelm.report.comparison import comparison_table
+from tracelm.report.comparison import comparison_tables
 from tracelm.report.cost import Cost, cost, read_costs
 from tracelm.report.figures import Diagram, Figure
 from tracelm.report.pack import pack
@@ -122,7 +122,7 @@ def _tables(
     ]
     templates = tables.template_table(summaries)
     laid += [templates] if templates.rows else []
-    laid += [comparison_table(material.comparisons)] if material.comparisons else []
+    laid += comparison_tables(material.comparisons) if material.comparisons else []
     return laid + ([cost(material.costs)] if material.costs else [])
 
 
