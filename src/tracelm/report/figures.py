@@ -463,8 +463,8 @@ def scorer_dataflow(theta: Theta) -> Diagram:
         Arrow("measure", "mix", "h̃ → α", dashed=True),
     )
     caption = (
-        "Dataflow of the trajectory scorer T. Solid: logits; dashed: the evidence of each token,"
-        " which sets how much of the anchor mixture it takes."
+        "Dataflow of the trajectory scorer T. Dark arrows carry logits, grey ones the evidence of"
+        " each token, which sets how much of the anchor mixture it takes."
     )
     return Diagram("scorer-dataflow", "The scorer's dataflow", caption, boxes, arrows)
 

@@ -77,18 +77,24 @@ function axis(title, panel) {
   };
 }
 
-// Long names break into lines where there is little room beside the bars.
-function broken(text, width) {
-  return width > 560 ? literal(text) : literal(text).replace(/(.{12,}?) /g, "$1<br>");
+const NARROW = 560; // pixels: names beside bars take two lines there
+
+// A long name in two lines, parted where it may be and nearest to its middle.
+function inTwo(name) {
+  const places = [...name.matchAll(/[ -]/g)].map((match) => match.index + 1);
+  const off = (place) => Math.abs(place - name.length / 2);
+  const at = name.length > 18 ? places.reduce((best, place) => (off(place) < off(best) ? place : best), 0) : 0;
+  return [name.slice(0, at), name.slice(at)].filter(Boolean).map(literal).join("<br>");
 }
 
 function layoutOf(panel, parts, width) {
+  const narrow = width < NARROW;
   const marks = panel.marks;
   const bars = marks.filter((mark) => mark.kind === "bars");
   const layout = {
     font: { family: "system-ui, sans-serif", size: 12, color: color("soft") },
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 46, r: 24, t: bars.length ? 34 : 12, b: 42 },
-    height: panel.height ?? (bars.some((mark) => mark.horizontal) ? Math.max(260, 90 + 26 * bars[0].names.length) : 260),
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 46, r: bars.some((mark) => mark.texts) ? 60 : 24, t: bars.length ? 34 : 12, b: 42 },
+    height: panel.height ?? (bars.some((mark) => mark.horizontal) ? Math.max(260, 90 + (narrow ? 36 : 26) * bars[0].names.length) : 260),
     xaxis: { ...axis(panel.x_label, panel), type: panel.x_scale }, yaxis: axis(panel.y_label, panel),
     barmode: bars.some((mark) => mark.groups > 1) ? "group" : "overlay", bargap: 0.25,
     hovermode: marks.some((mark) => mark.kind === "line") ? "x unified" : "closest",
@@ -100,7 +106,7 @@ function layoutOf(panel, parts, width) {
   if (!panel.axes) Object.assign(layout, { xaxis: { ...layout.xaxis, range: [0, 1] }, yaxis: { ...layout.yaxis, range: [0, 1] } });
   if (panel.x_names) Object.assign(layout.xaxis, { tickvals: panel.x_names.map((_, i) => i), ticktext: panel.x_names.map(literal) });
   const names = parts.find((p) => p.names)?.names;
-  if (names) Object.assign(layout[names.axis], { tickvals: names.texts.map((_, i) => i), ticktext: names.texts.map((text) => broken(text, width)) });
+  if (names) Object.assign(layout[names.axis], { tickvals: names.texts.map((_, i) => i), ticktext: names.texts.map(narrow && names.axis === "yaxis" ? inTwo : literal), tickfont: { size: narrow ? 10 : 12 } });
   if (names?.axis === "yaxis") layout.yaxis.autorange = "reversed";
   return layout;
 }
