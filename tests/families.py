@@ -34,6 +34,9 @@ What is odd, by family (transformers 5.23):
     granite          logits divided by logits_scaling; embedding, residual and attention multipliers
     smollm3          every third block has no rotation
     deepseek_v2/v3   MLA: no k_proj or v_proj; q_lora_rank may be None; dense blocks come first
+    llama4_text      get_decoder() gives the causal model itself; chunked attention has no window
+                     that a packed row can be told
+    lfm2             convolutions between attention blocks: a packed row mixes its branches
     mistral3, gemma3 config.get_text_config() holds the depth and the vocabulary
     mamba            no attention, no position ids, no mask that can branch; norm is norm_f
 """
@@ -364,6 +367,27 @@ FAMILIES: dict[str, Family] = {
         Family("smollm3", "smollm3", _COMMON | {"no_rope_layer_interval": 3}),
         Family("phi", "phi", _COMMON, norm="model.final_layernorm"),
         Family("glm4", "glm4", _HEAD_DIM),
+        Family(
+            "llama4_text",
+            "llama4_text",
+            _HEAD_DIM
+            | {
+                "attention_chunk_size": 8,
+                "intermediate_size_mlp": 48,
+                "num_local_experts": 4,
+                "num_experts_per_tok": 1,
+                "moe_layers": [1],
+            },
+            packs=False,
+        ),
+        Family(
+            "lfm2",
+            "lfm2",
+            _COMMON | {"layer_types": ["conv", "full_attention"] * (DEPTH // 2), "conv_L_cache": 3},
+            norm="model.embedding_norm",
+            packs=False,
+            invariant=False,
+        ),
         Family(
             "mamba",
             "mamba",

@@ -22,6 +22,8 @@ FINAL_NORMS = (
     "norm_f",
     "final_norm",
     "ln_out",
+    "embedding_norm",
+    "layer_norm",
 )
 # What some trunks do after the final norm, still before the head (OPT-350m's output projection).
 AFTER_NORM = ("project_out",)
@@ -108,6 +110,8 @@ def locate(model: PreTrainedModel) -> Parts:
     if model.get_output_embeddings() is None:
         raise _refuse(model, "it has no output head; load it as a causal language model")
     trunk = model.get_decoder()
+    if trunk is model:  # Llama 4's language model does not know its base model by name
+        trunk = next((c for c in model.children() if c is not model.get_output_embeddings()), model)
     blocks = [
         m
         for m in trunk.children()
