@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from tracelm.backbone import Backbone, Road, shrunk_windows
 from tracelm.errors import TraceError, UnsupportedModelError
+from tracelm.families import OWN_WINDOWS
 from tracelm.forest import Branch
 from tracelm.readout import Readout, read
 
@@ -54,7 +55,7 @@ def check(backbone: Backbone, readout: Readout) -> Checked:
     backbone.road = "plain"
     plain, allowed = _check_plain(backbone, readout, branches)
     packed, windowed = np.nan, False
-    for road in ROADS:
+    for road in () if backbone.config.model_type in OWN_WINDOWS else ROADS:
         try:
             packed, windowed = _packed_difference(backbone, readout, branches, plain.alone, road)
         except Exception:  # noqa: BLE001 - whatever packing raises, the model is not packable so

@@ -29,6 +29,8 @@ FINAL_NORMS = (
 AFTER_NORM = ("project_out",)
 # Lengths in a config past which a block sees less than everything before it.
 WINDOWS = ("sliding_window", "attention_chunk_size")
+# Model types whose window is inside their attention, where the check cannot shrink it.
+OWN_WINDOWS = ("gpt_neo",)
 # Names under which configs keep the longest sequence.
 CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx")
 
