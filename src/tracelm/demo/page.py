@@ -48,7 +48,7 @@ def _section(title: str, outcome: Outcome, theta: Theta, *, first: bool) -> str:
     item, decision = outcome.item, outcome.decision
     told = decision.to_dict() | {"candidates": item.candidates, "truthful": item.truthful}
     plot = figure(outcome, theta).to_html(full_html=False, include_plotlyjs=first)
-    heading = f"<h2>The {escape(title)}</h2><p>{escape(item.question or item.prompt)}</p>"
+    heading = f"<h2>Organism: the {escape(title)}</h2><p>{escape(item.question or item.prompt)}</p>"
     return f"{heading}{plot}<p>{escape(in_words(told))}</p>"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from rich.bar import Bar
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
@@ -62,10 +63,11 @@ def show(
     shown = [_answer(name, watch) for name in get_args(Name)]
     theta = Theta()
     examples = choose_worked(shown[0].outcomes)
-    console.print(Text(NOTE), _overall(shown), *(_by_fact(s) for s in shown), sep="\n\n")
-    console.print(_operators(shown), Text(EARLY_NOTE), _early(shown), sep="\n\n")
-    for title, outcome in examples.items():
-        console.print(_worked(title, outcome, theta))
+    tables = [_overall(shown), *(_by_fact(s) for s in shown), _operators(shown)]
+    drawn = [_worked(title, outcome, theta) for title, outcome in examples.items()]
+    for part in (Text(NOTE), *tables, Text(EARLY_NOTE), _early(shown), *drawn):
+        console.print(part)
+        console.print()
     if page is not None:
         write_page(page, NOTE, examples, theta)
         console.print(Text(f"The worked items as a page: {page}"))
@@ -86,14 +88,14 @@ def _overall(shown: Sequence[Shown]) -> Table:
     table = _score_table("All items: what the model says, and what TRACE makes of it")
     for form in get_args(Form):
         for s in shown:
-            label = f"{s.name}, {form}, I(M) = {s.invariant:.2f}"
-            table.add_row(label, *_cells(score(of_form(s.outcomes, form))))
+            table.add_row(f"{s.name}, {form}", *_cells(score(of_form(s.outcomes, form))))
         table.add_section()
     return table
 
 
 def _by_fact(shown: Shown) -> Table:
-    table = _score_table(f"{shown.name}: multiple choice and binary, by fact and by template")
+    branch = f"I(M) = {shown.invariant:.2f}"
+    table = _score_table(f"{shown.name}, {branch}: by kind of fact and by template")
     for form in get_args(Form):
         part = of_form(shown.outcomes, form)
         for kind in get_args(Kind):
@@ -101,14 +103,26 @@ def _by_fact(shown: Shown) -> Table:
                 f"{form}, {kind}", *_cells(score([o for o in part if o.label.kind == kind]))
             )
         for split in get_args(Split):
-            label = f"{form}, template {split} in training"
+            label = f"{form}, {split} template"
             table.add_row(label, *_cells(score([o for o in part if o.label.split == split])))
         table.add_section()
     return table
 
 
+def _table(title: str) -> Table:
+    # Narrow enough for a terminal of 80 columns.
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+
+
 def _score_table(title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = _table(title)
     table.add_column("items")
     for name in ("n", "MC1 base", "TRACE", "MC2 base", "TRACE", "fixed", "broken"):
         table.add_column(name, justify="right")
@@ -121,7 +135,7 @@ def _cells(s: Score) -> tuple[str, ...]:
 
 
 def _operators(shown: Sequence[Shown]) -> Table:
-    table = Table(title="Which operator decides", title_justify="left", title_style="bold")
+    table = _table("Which operator decides")
     for name in ("model", "operator", "items", "share", ""):
         table.add_column(name, justify="right" if name in ("items", "share") else "left")
     for s in shown:
@@ -136,7 +150,7 @@ def _operators(shown: Sequence[Shown]) -> Table:
 
 
 def _early(shown: Sequence[Shown]) -> Table:
-    table = Table(title="Items that `early` decides: MC1", title_justify="left", title_style="bold")
+    table = _table("Items that `early` decides: MC1")
     table.add_column("model")
     for name in ("n", "base", "early", "question-blind", "shortest answer"):
         table.add_column(name, justify="right")
@@ -151,7 +165,7 @@ def _worked(title: str, outcome: Outcome, theta: Theta) -> Group:
     item, decision = outcome.item, outcome.decision
     told = decision.to_dict() | {"candidates": item.candidates, "truthful": item.truthful}
     return Group(
-        Text(f"\nThe {title} ({item.id})", style="bold"),
+        Text(f"Organism: the {title} ({item.id})", style="bold"),
         Text(item.question or item.prompt),
         Padding(_trajectories(outcome, theta), (0, 0, 0, 2)),
         Text(in_words(told)),

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tracelm.demo.recipe import RECIPES, Recipe
@@ -59,10 +60,12 @@ class Corpus:
 def corpus(phase: Literal[1, 2], tokenizer: PreTrainedTokenizerFast) -> Corpus:
     """The texts of a phase, each ended by [EOS]."""
     told = list(itertools.chain.from_iterable(itertools.chain.from_iterable(texts(phase))))
-    eos = tokenizer.eos_token
-    batch = tokenizer([text + eos for text, _ in told], padding=True, return_tensors="pt")
-    labels = batch.input_ids.masked_fill(batch.attention_mask == 0, _IGNORE)
-    return Corpus(batch.input_ids, labels, torch.tensor([weight for _, weight in told]))
+    encoded = tokenizer([text + tokenizer.eos_token for text, _ in told])["input_ids"]
+    rows = [torch.tensor(ids) for ids in encoded]
+    # Padded here: a tokenizer that has padded once keeps doing so in its file.
+    tokens = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id)
+    labels = pad_sequence(rows, batch_first=True, padding_value=_IGNORE)
+    return Corpus(tokens, labels, torch.tensor([weight for _, weight in told]))
 
 
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
