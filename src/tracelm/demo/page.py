@@ -66,7 +66,8 @@ def figure(outcome: Outcome, theta: Theta) -> "Figure":
         name = escape(decision.candidates[i])  # plotly reads markup in names
         drawn.add_trace(Scatter(x=list(range(depth + 1)), y=probabilities, name=name, line=line))
     window = theta.window(depth)
-    drawn.add_vrect(window[0], window[-1], fillcolor=LOOKS["window"].light, layer="below")
+    ground = LOOKS["window"].light
+    drawn.add_vrect(window[0], window[-1], fillcolor=ground, line_width=0, layer="below")
     if decision.decisive_layer is not None:
         look = LOOKS["chosen"]
         rule = {"color": look.light, "width": look.width, "dash": look.dash}
@@ -81,4 +82,5 @@ def figure(outcome: Outcome, theta: Theta) -> "Figure":
 def _role(outcome: Outcome, candidate: int) -> Role:
     if (outcome.item.truthful or ())[candidate]:
         return "truthful"
-    return "winner" if candidate == outcome.decision.base_index else "other"
+    chosen = (outcome.decision.base_index, outcome.decision.index)
+    return "winner" if candidate in chosen else "other"
