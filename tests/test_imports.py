@@ -16,9 +16,9 @@ PACKAGE = ROOT.parent
 # A module imports from layers above its own and from its own, never from one below. The longest
 # name that fits a module says where it stands.
 LAYERS = (
-    ("errors",),
-    ("theta", "geometry", "items", "decision"),
-    ("words", "tokens", "forest", "families", "demo"),
+    ("errors", "words", "report.palette"),
+    ("theta", "geometry", "items", "decision", "portrait"),
+    ("tokens", "forest", "families", "demo"),
     (
         "backbone",
         "readout",
@@ -44,7 +44,7 @@ LAYERS = (
         "evidence",
     ),
     ("router",),
-    ("tracer",),
+    ("tracer", "asking"),
     (
         "methods",
         "decoding",
@@ -53,6 +53,7 @@ LAYERS = (
         "integrations",
         "service",
         "engines",
+        "followers",
         "bench",
     ),
     ("report", "demo.outcome", "demo.page", "demo.show"),

@@ -109,7 +109,7 @@ def load(request: Request, *, theta: Theta) -> Loaded:
     with _told(base):
         config = _config(base)
         _refuse_others(base.name, config, theta)
-        dtype = _dtype(base, config, device)
+        stored, dtype = quantisation.stored_method(config), _dtype(base, config, device)
         checkpoint = _open(base, config)
         model = _load_model(base, config, checkpoint, dtype, device)
         if adapter is not None:
@@ -120,7 +120,7 @@ def load(request: Request, *, theta: Theta) -> Loaded:
         "revision": getattr(config, "_commit_hash", None) or base.revision,
         "dtype": _word(dtype),
         "device": _where(model, device),
-        "quantisation": quantisation.describe(model),
+        "quantisation": quantisation.describe(model, stored),
         **({} if adapter is None else {"base": base.name}),
         **({} if ranks.count() == 1 else {"tensor_parallel": ranks.count()}),
     }
@@ -234,6 +234,10 @@ def _load_model(
         options["attn_implementation"] = base.attention
     if base.quantize is not None:
         options["quantization_config"] = quantisation.options_for(base.quantize, dtype)
+    if quantisation.is_dequantised(stored, device):
+        _log.warning(
+            "%s is stored as %s, which becomes %s on %s", base.name, stored, _word(dtype), device
+        )
     model, info = _auto(config).from_pretrained(base.name, output_loading_info=True, **options)
     if lacking := sorted(info["missing_keys"]):
         raise ModelError(
@@ -254,7 +258,7 @@ def _refuse_too_large(
     """Estimate what the model takes; one that accelerate spreads is not held to one device."""
     if checkpoint is None or base.device_map is not None:
         return
-    dense = quantisation.stored_method(config) in ("fp8", "mxfp4") and device.type != "cuda"
+    dense = quantisation.is_dequantised(quantisation.stored_method(config), device)
     kept = memory.Kept(dtype, base.quantize, dense)
     needed = memory.footprint(checkpoint, config, kept, device, base.batch_tokens)
     if needed is not None:

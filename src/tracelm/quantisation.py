@@ -44,6 +44,11 @@ def stored_options(config: Any) -> dict[str, Any] | None:
     return None
 
 
+def is_dequantised(method: str | None, device: torch.device) -> bool:
+    """Whether transformers turns what is stored so into plain weights: it has kernels for CUDA."""
+    return method in ("fp8", "mxfp4") and device.type != "cuda"
+
+
 def require(name: str, method: str) -> None:
     """Refuse a method whose packages are not all here.
 
@@ -88,15 +93,19 @@ def drop_outliers(config: Any) -> None:
             part.quantization_config = stored | {"llm_int8_threshold": THRESHOLD}
 
 
-def describe(model: Any) -> str | None:
-    """How a loaded model's weights are kept, for the record: `int8 (bitsandbytes, threshold 0)`."""
+def describe(model: Any, stored: str | None) -> str | None:
+    """How a loaded model's weights are kept, for the record: `int8 (bitsandbytes, threshold 0)`.
+
+    Args:
+        model: The loaded model.
+        stored: What its checkpoint is quantised as.
+    """
     quantizer = getattr(model, "hf_quantizer", None)
-    if quantizer is None:
-        return None
+    if quantizer is None or getattr(quantizer.quantization_config, "dequantize", False):
+        return None if stored is None else f"{stored}, dequantised"
     config = quantizer.quantization_config
-    method = str(getattr(config.quant_method, "value", config.quant_method))
-    if method == "bitsandbytes":
-        if config.load_in_8bit:
-            return f"int8 (bitsandbytes, threshold {config.llm_int8_threshold:g})"
-        return f"{config.bnb_4bit_quant_type} (bitsandbytes)"
-    return f"{method}, dequantised" if getattr(config, "dequantize", False) else method
+    if not hasattr(config, "load_in_8bit"):
+        return stored
+    if config.load_in_8bit:
+        return f"int8 (bitsandbytes, threshold {config.llm_int8_threshold:g})"
+    return f"{config.bnb_4bit_quant_type} (bitsandbytes)"

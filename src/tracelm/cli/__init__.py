@@ -9,6 +9,7 @@ model takes `model: ModelOptions` as its first argument, decorated with `takes_m
 that runs several takes a list of them, decorated with `takes_models`.
 """
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -80,7 +81,32 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 
 
 def main() -> None:
-    """Run the command line; exit with 1 after a known error, with 2 after bad usage."""
+    """Run the command line; exit with 1 after a known error, with 2 after bad usage.
+
+    Of the processes that torchrun starts, the first runs the command and the others follow it.
+    """
+    if not _shared():
+        _run()
+        return
+    from tracelm.cli.model import quiet
+    from tracelm.followers import dismiss, follow
+
+    if int(os.environ["RANK"]) > 0:
+        quiet()
+        follow()
+        return
+    try:
+        _run()
+    finally:
+        dismiss()
+
+
+def _shared() -> bool:
+    """Whether torchrun started several processes; asked without loading torch."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def _run() -> None:
     try:
         app(prog_name="tracelm")
     except TraceError as error:

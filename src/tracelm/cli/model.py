@@ -95,8 +95,9 @@ class ModelOptions:
             TraceError: The model or the constants cannot be used.
         """
         theta = self.read_theta()
-        _quiet()
+        quiet()
         with waiting(f"loading {self.model}"):
+            from tracelm import ranks
             from tracelm.tokens import Chat
             from tracelm.tracer import Tracer
 
@@ -110,7 +111,12 @@ class ModelOptions:
             }
             if self.model.startswith(EMBEDDED):
                 return Tracer.demo(self.model.removeprefix(EMBEDDED), **options)
-            return Tracer.from_pretrained(
+            load: Callable[..., Tracer] = Tracer.from_pretrained
+            if ranks.count() > 1:
+                from tracelm.followers import lead
+
+                load = lead
+            return load(
                 self.model,
                 revision=self.revision,
                 device=self.device,
@@ -129,7 +135,7 @@ class ModelOptions:
         Raises:
             ModelError: The tokenizer is missing or unreadable.
         """
-        _quiet()
+        quiet()
         with waiting(f"loading the tokenizer of {self.model}"):
             if self.model.startswith(EMBEDDED):
                 from tracelm.demo import load
@@ -181,9 +187,10 @@ def _with_options(command: Callable[..., None], kind: Any) -> Callable[..., None
     return run
 
 
-def _quiet() -> None:
+def quiet() -> None:
     """Leave stderr to our own progress and errors: a refusal of the hub is told once, by us."""
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()  # what it warns of is said by us, or refused
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
