@@ -124,6 +124,21 @@ class Decision:
         """softmax(b): candidate-restricted probabilities of the base scores."""
         return softmax(self.base_scores)
 
+    def plot(self) -> Any:
+        """Candidates over depth, before and after, as a `plotly.graph_objects.Figure`.
+
+        Draws the depths that were read: ask with `read="all"` to see them all.
+        """
+        from tracelm.portrait import plot
+
+        return plot(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from tracelm.portrait import html
+
+        return html(self)
+
     def to_dict(self, *, full: bool = False) -> dict[str, Any]:
         """The JSON of a decision; `full` adds the trajectory and t. What was not needed is null."""
         record: dict[str, Any] = {} if self.id is None else {"id": self.id}
