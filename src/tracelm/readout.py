@@ -28,6 +28,8 @@ Logits = Float[Tensor, "rows vocab"]
 
 # Logits of one tile: all the scorer's depths at once still fit a fast part of memory.
 TILE_LOGITS = 2**23
+# Logits of one strip of a tile: several tensors of this size fit a core's cache.
+STRIP_LOGITS = 2**17
 
 
 class Readout:
@@ -103,9 +105,18 @@ class Tile:
 
     def raw_log_z(self, depth: int) -> Float[Tensor, "rows 1"]:
         """Log-sum-exp of a depth's logits without the final norm."""
-        return self.once(
-            ("raw_log_z", depth), lambda: self.raw[depth].logsumexp(dim=-1, keepdim=True)
-        )
+        return self.once(("raw_log_z", depth), lambda: self._log_z(self.raw[depth]))
+
+    def _log_z(self, logits: Logits) -> Float[Tensor, "rows 1"]:
+        parts = [logits[rows].logsumexp(dim=-1, keepdim=True) for rows in self.strips()]
+        return torch.cat(parts)
+
+    def strips(self) -> list[slice]:
+        """The rows in strips: on the CPU small enough that what is worked out stays in a cache."""
+        logits = next(iter((self.raw or self.logits).values()))
+        rows, vocabulary = logits.shape
+        size = rows if logits.is_cuda else max(1, STRIP_LOGITS // vocabulary)
+        return [slice(start, start + size) for start in range(0, rows, size)]
 
 
 @runtime_checkable

@@ -84,12 +84,15 @@ class Contrast:
         return tile.logits[self.last] - tile.log_z[self.last] - early
 
     def _divergent(self, tile: Tile) -> Int[Tensor, " rows"]:
-        late = tile.logits[self.last] - tile.log_z[self.last]
-        divergences = []
-        for depth in self.premature:
-            early = self._logits(tile, depth) - self._log_z(tile, depth)
-            divergences.append(divergence(late, early))
-        return torch.stack(divergences).argmax(dim=0)  # argmax gives the first on ties
+        found = []
+        for rows in tile.strips():
+            late = tile.logits[self.last][rows] - tile.log_z[self.last][rows]
+            divergences = [
+                divergence(late, self._logits(tile, n)[rows] - self._log_z(tile, n)[rows])
+                for n in self.premature
+            ]
+            found.append(torch.stack(divergences).argmax(dim=0))  # the first on ties
+        return torch.cat(found)
 
     def _early_at(self, tile: Tile, depth: int) -> Float[Tensor, " targets"]:
         logits = self._logits(tile, depth)[tile.row, tile.token]

@@ -109,12 +109,20 @@ class Evolution:
         return tile.once(key, lambda: self._evolve(tile))
 
     def _evolve(self, tile: Tile) -> Evolved:
-        z_L = tile.logits[self.last]
+        parts = [self._evolve_strip(tile, rows) for rows in tile.strips()]
+        tokens, h = (torch.cat(x) for x in zip(*parts, strict=True))
+        return Evolved(tokens, h, tile.logits[self.last].shape[1])
+
+    def _evolve_strip(
+        self, tile: Tile, rows: slice
+    ) -> tuple[Int[Tensor, "strip k"], Float[Tensor, "strip k"]]:
+        """I and h of some rows."""
+        z_L = tile.logits[self.last][rows]
         k = min(self.k, z_L.shape[1])
         tokens = top_k(z_L, k).nonzero()[:, 1].reshape(-1, k)
         agreed = torch.zeros_like(z_L[:, :k])
         for n in self.premature:
-            agreed += _agreement(tile.raw[n], tile.raw_log_z(n), z_L, tokens)
+            agreed += _agreement(tile.raw[n][rows], tile.raw_log_z(n)[rows], z_L, tokens)
         total = agreed.sum(dim=-1, keepdim=True)
         # Where no layer agrees with any token there is no direction to go: the logits stay.
         q = agreed / torch.where(total == 0, 1.0, total)
@@ -124,7 +132,7 @@ class Evolution:
             step = rate * (1 - t / self.steps)
             h.addcmul_(h.softmax(dim=-1), step, value=-1)
             h.scatter_add_(1, tokens, step * q)
-        return Evolved(tokens, h.gather(1, tokens), z_L.shape[1])
+        return tokens, h.gather(1, tokens)
 
 
 def _agreement(
