@@ -53,16 +53,12 @@ class Watched:
 
 
 @contextmanager
-def opened(
-    path: Path, folder: Path, *, viewport: dict[str, int] = DESKTOP, scheme: str = "light"
-) -> Iterator[Watched]:
-    """A file in Chromium, its items ready.
+def chromium(folder: Path, **options: Any) -> Iterator[Watched]:
+    """An empty page in Chromium.
 
     Args:
-        path: The page.
         folder: An empty folder for the browser's own data.
-        viewport: Width and height in pixels.
-        scheme: `light` or `dark`.
+        options: Of Playwright's context.
     """
     executable = shutil.which("chromium") or shutil.which("chromium-browser")
     if executable is None:
@@ -74,13 +70,27 @@ def opened(
             executable_path=executable,
             headless=True,
             args=ARGUMENTS,
-            viewport=viewport,
-            color_scheme=scheme,
+            **({"viewport": DESKTOP} | options),
         )
         try:
-            watched = Watched(context.new_page())
-            watched.page.goto(path.as_uri())
-            watched.page.wait_for_selector("html[data-ready]")
-            yield watched
+            yield Watched(context.new_page())
         finally:
             context.close()
+
+
+@contextmanager
+def opened(
+    path: Path, folder: Path, *, viewport: dict[str, int] = DESKTOP, scheme: str = "light"
+) -> Iterator[Watched]:
+    """A file in Chromium, its items ready.
+
+    Args:
+        path: The page.
+        folder: An empty folder for the browser's own data.
+        viewport: Width and height in pixels.
+        scheme: `light` or `dark`.
+    """
+    with chromium(folder, viewport=viewport, color_scheme=scheme) as watched:
+        watched.page.goto(path.as_uri())
+        watched.page.wait_for_selector("html[data-ready]")
+        yield watched

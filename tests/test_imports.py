@@ -56,7 +56,7 @@ LAYERS = (
         "followers",
         "bench",
     ),
-    ("report", "demo.outcome", "demo.page", "demo.show"),
+    ("report", "demo.outcome", "demo.page", "demo.show", "service.charts", "service.explorer"),
     ("cli", "__main__"),
 )
 LAYER = {name: depth for depth, names in enumerate(LAYERS) for name in names}

@@ -132,14 +132,14 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         lines = _lines(corrector, entries, first, _id(request))
         return StreamingResponse(lines, media_type=NDJSON)
 
-    @app.post("/v1/ask", responses=_answers(None, *_MODEL, "unsupported"), operation_id="ask")
+    @app.post("/v1/ask", responses=_answers(None, *_MODEL), operation_id="ask")
     async def ask(body: QuestionBody, request: Request) -> Response:
         """Sample answers to a question, and correct among them."""
-        if not hasattr(corrector.tracer, "ask"):
-            raise Refusal("unsupported", "this tracer cannot sample answers; give candidates")
-        future = corrector.start_asking(body.question, body.k)
-        asked = await corrector.result(future, _left(request))
-        return _json(strict(asked.to_dict()))
+        sampling = body.model_dump(exclude={"question"})
+        asked = await corrector.result(
+            corrector.start_asking(body.question, **sampling), _left(request)
+        )
+        return _json(strict(corrector.told_answer(asked, request=_id(request))))
 
     @app.get("/v1/model", responses=_answers(None), operation_id="model")
     async def model() -> Response:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracelm.decision import Decision
 from tracelm.geometry import tied_first
@@ -17,6 +17,9 @@ from tracelm.service.metrics import Metrics
 from tracelm.service.refusal import Refusal
 from tracelm.service.settings import Settings
 from tracelm.tracer import Read, Tracer
+
+if TYPE_CHECKING:
+    from tracelm.asking import Asked
 
 _RETRY_SECONDS = 0.02
 
@@ -64,14 +67,14 @@ class Corrector:
                     raise
             await asyncio.sleep(_RETRY_SECONDS)
 
-    def start_asking(self, question: str, k: int) -> Future[Any]:
-        """Queue a question without candidates.
+    def start_asking(self, question: str, **sampling: Any) -> Future["Asked"]:
+        """Queue a question without candidates; `sampling` as in `Tracer.ask`.
 
         Raises:
             Refusal: The queue is full.
         """
         deadline = time.monotonic() + self.settings.deadline_seconds
-        call = partial(self.tracer.ask, question, k=k)  # type: ignore[attr-defined]
+        call = partial(self.tracer.ask, question, **sampling)
         return self.batcher.submit(call, "decide", deadline)
 
     async def result(
@@ -117,6 +120,15 @@ class Corrector:
         if decision.corrected:
             self._metrics.shadow.labels(decision.operator).inc()
         return as_base(decision).to_dict(full=full)
+
+    def told_answer(self, asked: "Asked", *, request: str) -> dict[str, Any]:
+        """The JSON of an answered question; under shadow the choice is the base's."""
+        item = Item(asked.prompt, asked.decision.candidates)
+        self._metrics.decided(asked.decision)
+        self.told(asked.decision, item, full=False, request=request)
+        if self.settings.shadow:
+            asked = replace(asked, decision=as_base(asked.decision))
+        return asked.to_dict()
 
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
         self._log.event(

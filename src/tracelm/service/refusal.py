@@ -18,7 +18,6 @@ Code = Literal[
     "queue_full",
     "client_left",
     "internal",
-    "unsupported",
     "model",
     "draining",
     "deadline",
@@ -37,7 +36,6 @@ STATUS: dict[Code, int] = {
     "queue_full": 429,  # with Retry-After
     "client_left": 499,  # nobody reads this one
     "internal": 500,  # a defect: logged in full, told in short
-    "unsupported": 501,
     "model": 503,  # the model failed on this item
     "draining": 503,  # with Retry-After
     "deadline": 504,

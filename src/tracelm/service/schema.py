@@ -57,6 +57,9 @@ class QuestionBody(BaseModel):
 
     question: Text = Field(min_length=1, description="The question.")
     k: int = Field(8, ge=1, le=64, description="Answers to sample.")
+    temperature: float = Field(0.7, ge=0, le=100, description="Of the samples.")
+    seed: int = Field(0, ge=0, lt=2**31, description="The same seed draws the same answers.")
+    max_new_tokens: int = Field(32, ge=1, le=256, description="Most tokens of an answer.")
 
 
 class GateAnswer(BaseModel):

@@ -1,0 +1,42 @@
+"""`tracelm explore`: the explorer's page on this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracelm.cli.model import ModelOptions, takes_models
+from tracelm.cli.progress import waiting
+
+
+@takes_models
+def explore(
+    models: list[ModelOptions],
+    runs: Annotated[
+        Path | None, typer.Option(help="Folder of `tracelm eval`, for the second tab.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one, named in the log.")
+    ] = 7860,
+) -> None:
+    """Ask models on a page in the browser, see why they answer so, look into a run's records.
+
+    The page is served on 127.0.0.1 alone; `tracelm serve --explorer` serves it elsewhere, with a
+    token. `--model` may be given more than once; the service's own routes answer by the first.
+    """
+    with waiting("loading the server"):
+        from tracelm.service.app import create_app
+        from tracelm.service.correction import Corrector
+        from tracelm.service.explorer import mount
+        from tracelm.service.server import run
+        from tracelm.service.settings import Settings
+    settings = Settings(port=port)
+    first, *others = models
+    app = create_app(first.load(), settings)
+    service = app.state.service
+    correctors = {first.model: service.corrector}
+    for other in others:
+        tracer = other.load()
+        correctors[other.model] = Corrector(tracer, settings, service.metrics, service.log)
+    mount(app, correctors, runs)
+    run(app)
