@@ -141,6 +141,23 @@ def chat_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat) -> str:
     return str(text)
 
 
+def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -> Ids:
+    """A prompt alone, up to where an answer begins: the tokens that `encode` puts before it.
+
+    Args:
+        prompt: Text before the answer; trailing whitespace belongs to the answer, unless `chat`.
+        tokenizer: The model's tokenizer.
+        chat: Apply the tokenizer's chat template.
+
+    Raises:
+        InputError: The chat template is missing or refuses the conversation.
+        ItemError: No token, and the tokenizer has neither BOS nor EOS.
+    """
+    text = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
+    reader = _Reader(tokenizer, [text], chat is None)
+    return reader.whole(text) or (reader.start,)
+
+
 @dataclass(frozen=True)
 class _Texts:
     """One prompt with its candidates, as the texts to tokenise."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from tracelm.router import Verdict, next_step
 from tracelm.scorer import Scorer
 from tracelm.theta import Theta
 from tracelm.tokens import Chat, Encoded, Overflow, Tokenizer, encode
+
+if TYPE_CHECKING:
+    from tracelm.asking import Asked
 
 Read = Literal["decide", "all", "base"]
 
@@ -231,6 +234,35 @@ class Tracer:
                 decisions = self.decide([encoded[i] for i in group], read, methods)
                 done.update(zip(group, decisions, strict=True))
             yield done.pop(place)
+
+    def ask(
+        self,
+        question: str,
+        k: int = 8,
+        *,
+        temperature: float = 0.7,
+        seed: int = 0,
+        max_new_tokens: int = 32,
+        **options: Any,
+    ) -> "Asked":
+        """Sample answers to a question without candidates, and correct among them.
+
+        Our extension: the model's greedy answer and `k` samples are the candidates.
+
+        Args:
+            question: The question.
+            k: Samples.
+            temperature: Of the samples.
+            seed: The same seed draws the same answers.
+            max_new_tokens: Most tokens of an answer, which ends with its first line.
+            options: `template`, `processors`, `read`: as in `tracelm.asking.ask`.
+
+        Raises:
+            InputError: A question or an option that cannot be used, or only blank answers.
+        """
+        from tracelm.asking import Sampling, ask
+
+        return ask(self, question, Sampling(k, temperature, seed, max_new_tokens), **options)
 
     def encode(self, items: Sequence[Item]) -> list[Encoded | ItemError]:
         """Every item as token ids, or as the error that names it."""

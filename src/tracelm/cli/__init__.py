@@ -16,15 +16,18 @@ from collections.abc import Callable
 import typer
 
 from tracelm.cli.ablate import ablate
+from tracelm.cli.ask import ask
 from tracelm.cli.bench import bench
 from tracelm.cli.compare import compare
 from tracelm.cli.correct import correct
 from tracelm.cli.demo import demo
 from tracelm.cli.evaluate import eval_
+from tracelm.cli.explore import explore
 from tracelm.cli.invariant import invariant
 from tracelm.cli.merge import merge
 from tracelm.cli.models import models
 from tracelm.cli.report import report
+from tracelm.cli.serve import serve
 from tracelm.errors import TraceError
 
 # What the package's extras install, by the name under which it is imported.
@@ -51,6 +54,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     bench,
     demo,
     correct,
+    ask,
     eval_,
     merge,
     invariant,
@@ -58,6 +62,8 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     report,
     ablate,
     compare,
+    serve,
+    explore,
 )
 
 app = typer.Typer(

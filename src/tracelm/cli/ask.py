@@ -1,0 +1,86 @@
+"""`tracelm ask`: a question without candidates; the model's own answers are corrected among."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tracelm.cli.model import ModelOptions, takes_model
+from tracelm.cli.output import printable, to_json
+from tracelm.cli.progress import waiting
+
+if TYPE_CHECKING:
+    from tracelm.asking import Asked
+
+
+@takes_model
+def ask(
+    model: ModelOptions,
+    question: Annotated[str, typer.Argument(help="The question.", show_default=False)],
+    k: Annotated[
+        int,
+        typer.Option("-k", "--samples", min=1, help="Answers to sample, beside the greedy one."),
+    ] = 8,
+    temperature: Annotated[float, typer.Option(min=0, help="Of the samples.")] = 0.7,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same answers.")] = 0,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 32,
+    template: Annotated[
+        str | None,
+        typer.Option(help="Text around {question}. [default: Question: {question} Answer:]"),
+    ] = None,
+    decode: Annotated[
+        Literal["base", "trace", "dola", "sled"],
+        typer.Option(help="How samples are decoded; all but `base` are experimental."),
+    ] = "base",
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Sample answers to a question, and correct among them (our extension)."""
+    from tracelm import ranks
+    from tracelm.errors import InputError
+
+    if ranks.count() > 1:
+        raise InputError("a model that several processes share draws no answers: run it in one")
+    tracer = model.load()
+    with waiting("asking"):
+        from tracelm.decoding import decoding
+
+        with decoding(tracer, decode) as processors:
+            asked = tracer.ask(
+                question,
+                k,
+                temperature=temperature,
+                seed=seed,
+                max_new_tokens=max_new_tokens,
+                template=template,
+                processors=processors,
+            )
+    if as_json:
+        typer.echo(to_json(asked.to_dict()))
+    else:
+        _show(asked)
+
+
+def _show(asked: "Asked") -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from tracelm.words import in_words
+
+    decision = asked.decision
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("answer", overflow="fold")
+    for title in ("sampled", "base", "corrected"):
+        table.add_column(title, justify="right")
+    columns = (
+        decision.candidates,
+        asked.counts,
+        decision.base_probabilities,
+        decision.probabilities,
+    )
+    for place, (text, count, before, after) in enumerate(zip(*columns, strict=True)):
+        name = printable(text) + (" (greedy)" if asked.greedy and place == 0 else "")
+        table.add_row(Text(name), str(count), f"{before:.3f}", f"{after:.3f}")
+    typer.echo(printable(decision.answer))
+    Console().print(table)
+    typer.echo(in_words({**decision.to_dict(), "candidates": decision.candidates}))
