@@ -214,7 +214,7 @@ def test_circumstances_do_not_make_another_run(tmp_path: Path) -> None:
 def test_the_first_plan_stands(tmp_path: Path, whole: Path) -> None:
     double, work = job(tmp_path)
     with Run(work.cell(tmp_path), work.info) as first:
-        first.write(0, runner.compute(double, work, 0, first.plan[0]))
+        first.keep(0, runner.part(double, work, 0, first.plan[0]).content)
     larger, again = job(tmp_path, size=11)
     runner.execute(larger, again, tmp_path)
     assert max(len(g) for g in larger.groups) == 3

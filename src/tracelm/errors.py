@@ -74,6 +74,10 @@ class NonFiniteError(ModelError):
         )
         self.depth = depth
 
+    def __reduce__(self) -> tuple[type["NonFiniteError"], tuple[int]]:
+        """Travel between processes as the depth, of which the message is made."""
+        return type(self), (self.depth,)
+
 
 class RecordError(TraceError):
     """A run folder, shard or record that cannot be used."""

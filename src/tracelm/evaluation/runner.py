@@ -1,13 +1,14 @@
 """Runner: a model over a benchmark, group by group, into the store.
 
-`prepare` says what is to be done, `compute` does one group and touches no disk, `execute` does
-those that are missing and keeps their records. An engine of another kind calls the same three.
+`prepare` says what is to be done, `compute` does one group and touches no disk, `collect` keeps the
+parts that are missing as they come. `execute` is all three in one process; an engine that spreads
+the work calls `prepare` and `part` in its workers and `collect` where the records are kept.
 """
 
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -57,6 +58,23 @@ class Job:
     def cell(self, out: Path) -> Path:
         """Folder of the cell under a root."""
         return store.cell_folder(out, self.info["model"], self.benchmark)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The records of one group, as the bytes of their file.
+
+    Attributes:
+        group: Number of the group in the plan.
+        content: The Parquet file.
+        items: How many records it holds.
+        failed: How many of them are of items that failed.
+    """
+
+    group: int
+    content: bytes
+    items: int
+    failed: int
 
 
 @dataclass(frozen=True)
@@ -151,6 +169,13 @@ def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> li
     return rows
 
 
+def part(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> Part:
+    """What `compute` gives, ready to be kept."""
+    rows = compute(tracer, job, group, places)
+    failed = sum(row["error"] is not None for row in rows)
+    return Part(group, store.serialise(rows), len(rows), failed)
+
+
 def execute(
     tracer: "Tracer",
     job: Job,
@@ -174,23 +199,52 @@ def execute(
         RecordError: The cell holds another run, the disk refuses, or too many items failed.
         RunLockedError: Another process does the same.
     """
-    with Run(job.cell(out), job.info, shard) as run:
+
+    def parts(run: Run) -> Iterable[Part]:
         plan = run.plan
-        resumed = sum(len(plan[g]) for g in run.done)
+        return (part(tracer, job, group, plan[group]) for group in run.pending)
+
+    return collect(job.info, out, parts, shard=shard, max_failures=max_failures, advance=advance)
+
+
+def collect(
+    info: RunInfo,
+    out: Path,
+    parts: Callable[[Run], Iterable[Part]],
+    *,
+    shard: Shard | None = None,
+    max_failures: int | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Keep the parts that a cell lacks, as they come and in any order.
+
+    Args:
+        info: What is run.
+        out: Root of the cells.
+        parts: Makes the pending parts of a run, one by one, each when it is asked for.
+        shard: Which part of the plan is done here; None for all.
+        max_failures: Stop where more items than this have failed; None for no limit.
+        advance: Told how many items are done, at the start and after every group.
+
+    Raises:
+        RecordError: The cell holds another run, the disk refuses, or too many items failed.
+        RunLockedError: Another process does the same.
+    """
+    cell = store.cell_folder(out, info["model"], info["benchmark"])
+    with Run(cell, info, shard) as run:
+        plan = run.plan
+        resumed = done = sum(len(plan[g]) for g in run.done)
         failed = sum(_count_failed(run.folder / store.part_name(g)) for g in run.done)
-        pending = run.pending
         if advance is not None:
             advance(resumed)
-        for group in pending:
-            _stop_above(max_failures, failed, run.folder)
-            rows = compute(tracer, job, group, plan[group])
-            run.write(group, rows)
-            failed += sum(row["error"] is not None for row in rows)
-            if advance is not None:
-                advance(len(rows))
         _stop_above(max_failures, failed, run.folder)
-        items = resumed + sum(len(plan[g]) for g in pending)
-        return Outcome(run.cell, items, resumed, failed, tuple(run.set_aside))
+        for made in parts(run):
+            run.keep(made.group, made.content)
+            done, failed = done + made.items, failed + made.failed
+            if advance is not None:
+                advance(made.items)
+            _stop_above(max_failures, failed, run.folder)
+        return Outcome(run.cell, done, resumed, failed, tuple(run.set_aside))
 
 
 def label(dataset: Dataset, template: Template) -> str:

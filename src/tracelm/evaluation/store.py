@@ -133,16 +133,12 @@ class Run:
         assert self._lock is not None
         self._lock.release()
 
-    def write(self, group: int, rows: Sequence[Row]) -> None:
-        """Keep the records of one group, durably, all or none.
+    def keep(self, group: int, content: bytes) -> None:
+        """Keep the part of one group, as `serialise` made it, durably, all or none.
 
         Raises:
             RecordError: The disk is full or refuses; the parts that are there stay whole.
         """
-        self.keep(group, serialise(rows))
-
-    def keep(self, group: int, content: bytes) -> None:
-        """Keep a part as the bytes of its file."""
         write_durably(self.folder / part_name(group), content)
         self.done.add(group)
 

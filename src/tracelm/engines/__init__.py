@@ -1,0 +1,41 @@
+"""Engines: where the model of an evaluation runs, in this process or in many.
+
+An engine holds a model while it is open and makes cells of it; a cell says what is to be done and
+does what its folder lacks. Records, their groups and how a run goes on are those of
+`tracelm.evaluation.runner` and `store` under every engine, so one may go on where another stopped.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tracelm.benchmarks import Dataset, Template
+    from tracelm.evaluation.runner import Outcome
+    from tracelm.evaluation.store import RunInfo, Shard
+
+
+class Cell(Protocol):
+    """One model on one benchmark under one template."""
+
+    @property
+    def info(self) -> "RunInfo":
+        """What `run.json` says of it, with the plan."""
+
+    def execute(
+        self,
+        out: Path,
+        *,
+        shard: "Shard | None" = None,
+        max_failures: int | None = None,
+        advance: Callable[[int], None] | None = None,
+    ) -> "Outcome":
+        """Do what the cell lacks and keep it, as `tracelm.evaluation.runner.execute` does."""
+
+
+class Engine(AbstractContextManager["Engine"], Protocol):
+    """A model that is held while the engine is open."""
+
+    def cell(self, dataset: "Dataset", template: "Template", *, blind: bool = True) -> Cell:
+        """What a cell needs computed, as `tracelm.evaluation.runner.prepare` says."""

@@ -1,0 +1,72 @@
+"""Local: the model in this process, one group after the other."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tracelm.benchmarks import Dataset, Template
+from tracelm.evaluation import runner
+from tracelm.evaluation.store import RunInfo, Shard
+
+if TYPE_CHECKING:
+    from tracelm.tracer import Tracer
+
+
+@dataclass(frozen=True)
+class LocalCell:
+    """A job and the tracer that does it."""
+
+    tracer: "Tracer"
+    job: runner.Job
+
+    @property
+    def info(self) -> RunInfo:
+        """What `run.json` says of it, with the plan."""
+        return self.job.info
+
+    def execute(
+        self,
+        out: Path,
+        *,
+        shard: Shard | None = None,
+        max_failures: int | None = None,
+        advance: Callable[[int], None] | None = None,
+    ) -> runner.Outcome:
+        """Do what the cell lacks and keep it."""
+        return runner.execute(
+            self.tracer, self.job, out, shard=shard, max_failures=max_failures, advance=advance
+        )
+
+
+class Local:
+    """The engine of one process.
+
+    Args:
+        load: Makes the tracer, when the engine is opened.
+    """
+
+    def __init__(self, load: "Callable[[], Tracer]") -> None:
+        """Load nothing yet."""
+        self._load = load
+        self._tracer: Tracer | None = None
+
+    def __enter__(self) -> "Local":
+        """Load the model."""
+        self._tracer = self._load()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let the model go."""
+        self._tracer = None
+
+    def cell(self, dataset: Dataset, template: Template, *, blind: bool = True) -> LocalCell:
+        """What a cell needs computed."""
+        assert self._tracer is not None, "the engine is not open"
+        return LocalCell(self._tracer, runner.prepare(self._tracer, dataset, template, blind=blind))
