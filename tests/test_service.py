@@ -9,8 +9,9 @@ import pytest
 from families import random_items
 from served import Held, running, tracer
 
-from tracelm import Item
+from tracelm import Item, Tracer
 from tracelm.errors import InputError, NonFiniteError
+from tracelm.service.schema import strict
 from tracelm.service.settings import Settings
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
@@ -416,3 +417,14 @@ def test_stopping_answers_what_was_accepted_and_turns_the_rest_away(held):
             assert [s.result().status_code for s in sent] == [200] * 4
     assert not served.service.corrector.batcher.alive
     assert served.events("stopped")[-1]["unanswered"] == 0
+
+
+def test_a_question_is_answered_as_the_library_does():
+    demo = Tracer.demo()
+    body = {"question": "Where is the lake of Oru?", "k": 3, "max_new_tokens": 8}
+    with running(demo) as served:
+        answer = served.client.post("/v1/ask", json=body)
+        blank = served.client.post("/v1/ask", json={"question": " "})
+    assert answer.status_code == 200 and code_of(blank) == "item"
+    asked = demo.ask("Where is the lake of Oru?", k=3, max_new_tokens=8)
+    assert answer.json() == strict(asked.to_dict())

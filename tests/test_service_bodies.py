@@ -1,0 +1,92 @@
+"""Bodies that the schema forbids are refused with 4xx; those that it allows never end in 5xx."""
+
+import json
+import warnings
+
+import pytest
+import requests
+from hypothesis import HealthCheck, Phase, given, settings
+from served import running, tracer
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of its own dependencies
+    import schemathesis
+    from schemathesis import checks
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+CHECKS = [
+    checks.not_a_server_error,
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+]
+
+
+@pytest.fixture(scope="module")
+def served():
+    with running(tracer()) as service:
+        yield service
+
+
+def bounded(count: int):
+    return settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def operation(served, path: str):
+    schema = schemathesis.openapi.from_dict(served.client.get("/openapi.json").json())
+    return schema[path]["POST"]
+
+
+def call(served, case) -> requests.Response:
+    with requests.Session() as session:
+        session.trust_env = False
+        return case.call(base_url=served.url, session=session)
+
+
+@pytest.mark.parametrize(
+    ("path", "count"), [("/v1/correct", 90), ("/v1/correct/batch", 60), ("/v1/ask", 60)]
+)
+def test_what_the_schema_forbids_is_refused(served, path, count):
+    mode = schemathesis.GenerationMode.NEGATIVE
+    seen = []
+
+    @bounded(count)
+    @given(case=operation(served, path).as_strategy(generation_mode=mode))
+    def send(case):
+        answer = call(served, case)
+        seen.append(answer.status_code)
+        if answer.status_code == 200 and path.endswith("batch"):
+            # A bad item among good ones is a line of its own.
+            assert any("error" in json.loads(line) for line in answer.text.split("\n")[:-1])
+            return
+        assert 400 <= answer.status_code < 500, (answer.status_code, case.body)
+        assert answer.json()["schema"] == 1 and answer.json()["error"]["message"]
+
+    send()
+    assert len(seen) >= count
+    assert served.client.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/correct", "/v1/correct/batch"])
+def test_what_the_schema_allows_is_answered_as_it_says(served, path):
+    mode = schemathesis.GenerationMode.POSITIVE
+
+    @bounded(40)
+    @given(case=operation(served, path).as_strategy(generation_mode=mode))
+    def send(case):
+        case.validate_response(call(served, case), checks=CHECKS)
+
+    send()
+    assert served.events("failure") == []
