@@ -126,6 +126,11 @@ def write_int8(source: Path, stored: Path, twin: Path) -> None:
     _write(source, twin, dense)
 
 
+def write_copy(source: Path, folder: Path) -> None:
+    """A copy that a test may change."""
+    _write(source, folder, load_file(source / WEIGHTS))
+
+
 def _is_linear(name: str, value: Tensor) -> bool:
     return ".layers." in name and value.ndim == 2 and not name.endswith(".mlp.gate.weight")
 

@@ -167,6 +167,9 @@ def _texts(vocabulary: int) -> list[Branch]:
 def _rounding(backbone: Backbone, scores: Scores) -> float:
     """What the dtype alone may move a log-probability by."""
     dtype = backbone.model.dtype
+    if getattr(backbone.model, "hf_quantizer", None) is not None:
+        # Weights of 8 bits and fewer: kernels round activations as far as bfloat16 does.
+        dtype = torch.bfloat16
     steps = 64 if dtype in (torch.float32, torch.float64) else 4
     return steps * torch.finfo(dtype).eps * max(1.0, float(np.abs(scores).max()))
 

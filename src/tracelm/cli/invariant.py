@@ -1,19 +1,36 @@
 """`tracelm invariant`: I(M), its factors, and the branch that it chooses."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelm.cli.output import to_json
+from tracelm.cli.output import printable, to_json
 from tracelm.cli.progress import waiting
+from tracelm.errors import InputError
+
+if TYPE_CHECKING:
+    from tracelm.invariant import Factors, Reading
+    from tracelm.presets import Preset
+    from tracelm.theta import Theta
 
 
 def invariant(
     model: Annotated[str, typer.Argument(help="Hub name, folder or weights file.")],
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
+    token: Annotated[
+        str | None, typer.Option(help="Access token; left out, the login's or HF_TOKEN.")
+    ] = None,
     theta: Annotated[
         Path | None, typer.Option(help="TOML file that overrides constants of the method.")
+    ] = None,
+    against_paper: Annotated[
+        bool,
+        typer.Option("--against-paper", help="Show every reading beside the published values."),
+    ] = False,
+    paper_model: Annotated[
+        str | None,
+        typer.Option(help="The paper's model that this is; left out, it is told by the name."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
 ) -> None:
@@ -22,10 +39,31 @@ def invariant(
 
     constants = Theta() if theta is None else Theta.from_toml(theta)
     with waiting(f"reading {model}"):
-        from tracelm.invariant import read_invariant
+        from tracelm.invariant import read_invariant, read_readings
 
-        factors = read_invariant(model, theta=constants, revision=revision)
-    branch = factors.branch(constants.tau_I)
+        if against_paper:
+            paper = _find(paper_model or model, named=paper_model is not None)
+            readings = read_readings(model, theta=constants, revision=revision, token=token)
+        else:
+            factors = read_invariant(model, theta=constants, revision=revision, token=token)
+    if against_paper:
+        _print_readings(model, readings, paper, constants, as_json)
+    else:
+        _print_factors(model, factors, constants, as_json)
+
+
+def _find(name: str, named: bool) -> "Preset | None":
+    from tracelm.presets import find_preset, presets
+
+    found = find_preset(name)
+    if found is None and named:
+        known = ", ".join(preset.model for preset in presets())
+        raise InputError(f"the paper has no {name}: expected one of {known}")
+    return found
+
+
+def _print_factors(model: str, factors: "Factors", theta: "Theta", as_json: bool) -> None:
+    branch = factors.branch(theta.tau_I)
     if as_json:
         typer.echo(to_json(factors.to_dict() | {"branch": branch}))
         return
@@ -35,9 +73,60 @@ def invariant(
         ("phi_K", factors.phi_K, f"rcv of the key projection of block {e}"),
         ("phi_V", factors.phi_V, f"rcv of the value projections, block {e} over block {m}"),
         ("phi_O", factors.phi_O, f"rcv of the output projection of block {m}"),
-        ("I(M)", factors.value, f"{branch} branch (tau_I = {constants.tau_I:g})"),
+        ("I(M)", factors.value, f"{branch} branch (tau_I = {theta.tau_I:g})"),
     ):
         typer.echo(f"{name:<6} {value:<10.6g} {meaning}")
-    typer.echo(f"read from {model} ({factors.depth} blocks, {factors.layout}):")
+    typer.echo(printable(f"read from {model} ({factors.depth} blocks, {factors.layout}):"))
     for name in factors.tensors:
-        typer.echo(f"  {name}")
+        typer.echo(printable(f"  {name}"))
+
+
+def _print_readings(
+    model: str,
+    readings: "tuple[Reading, ...]",
+    paper: "Preset | None",
+    theta: "Theta",
+    as_json: bool,
+) -> None:
+    """All eight readings; where the paper has this model, how far each is from what it prints."""
+    from dataclasses import asdict
+
+    printed = None if paper is None else paper.invariant
+    rows = [
+        {
+            **asdict(r.switches),
+            "invariant": r.factors.value,
+            "branch": r.factors.branch(theta.tau_I),
+        }
+        for r in readings
+    ]
+    if as_json:
+        known = None if paper is None else {"model": paper.model, "invariant": printed}
+        typer.echo(to_json({"paper": known, "readings": rows}))
+        return
+    typer.echo(f"{'output_rows':<12} {'block':<6} {'norm':<10} {'I(M)':>10}  branch  as printed")
+    for row in rows:
+        agrees = "" if printed is None else _agrees(row["invariant"], printed)
+        typer.echo(
+            f"{row['output_rows']:<12} {row['block']:<6} {row['norm']:<10} "
+            f"{row['invariant']:>10.4g}  {row['branch']:<6}  {agrees}".rstrip()
+        )
+    if paper is None:
+        _print_paper(model)
+    else:
+        said = f"the paper prints {paper.invariant:.2f} ({paper.branch}) for {paper.model}"
+        typer.echo(printable(f"{said}; the first line is the default reading"))
+
+
+def _agrees(value: float, printed: float) -> str:
+    return "yes" if f"{value:.2f}" == f"{printed:.2f}" else f"no ({value - printed:+.2f})"
+
+
+def _print_paper(model: str) -> None:
+    """The fifteen published values, for a checkpoint that is none of them by name."""
+    from tracelm.presets import presets
+
+    typer.echo(printable(f"{model} is none of the paper's models by name; the paper prints:"))
+    for preset in presets():
+        typer.echo(f"  {preset.model:<28} {preset.invariant:>6.2f}  {preset.branch}")
+    typer.echo("--paper-model NAME compares with one of them")

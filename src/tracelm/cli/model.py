@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
+from tracelm.cli.output import printable
 from tracelm.cli.progress import waiting
 
 if TYPE_CHECKING:
@@ -194,3 +195,13 @@ def quiet() -> None:
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()  # what it warns of is said by us, or refused
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    ours = logging.getLogger("tracelm")
+    ours.propagate = False
+    ours.handlers = [_Told()]
+
+
+class _Told(logging.Handler):
+    """What the library says of a model, as a line on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(printable(f"tracelm: {record.getMessage()}"), err=True)

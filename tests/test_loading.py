@@ -1,0 +1,366 @@
+"""Checkpoints in every format, loaded by the command that a user types, and what is refused."""
+
+import json
+import sys
+from pathlib import Path
+
+import formats
+import numpy as np
+import pytest
+import torch
+from families import build, random_items, tokenizer
+from torch import nn
+from transformers import T5Config
+
+import tracelm.cli
+from tracelm import Tracer, loading
+from tracelm.errors import ModelError, TooLargeError
+from tracelm.theta import Theta
+
+ITEMS = random_items(1, 6)
+# Multiples of 64: blocks of NF4 and the tiles of bitsandbytes' kernels for the CPU.
+WIDE = {"hidden_size": 128, "intermediate_size": 128}
+SHAPES = {
+    "llama": WIDE | {"head_dim": 32},
+    "qwen3": WIDE | {"head_dim": 32},
+    "gemma3": WIDE | {"head_dim": 32},
+    "qwen3_moe": WIDE | {"head_dim": 32, "moe_intermediate_size": 32},
+    "gpt_oss": {"hidden_size": 64, "intermediate_size": 64},
+    "gpt2": {"n_embd": 64},
+}
+
+
+def bitsandbytes(test):
+    """Its import warns, and its kernels for the CPU take their time."""
+    quiet = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+    return pytest.mark.slow(quiet(test))
+
+
+def needs_bitsandbytes(form: str) -> None:
+    if form in ("nf4", "int8"):
+        pytest.importorskip("bitsandbytes")
+    if form in ("fp8", "mxfp4", "nf4", "int8"):
+        pytest.importorskip("accelerate")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Folder of a family's random model, written once."""
+    root = tmp_path_factory.mktemp("models")
+
+    def folder(family: str) -> Path:
+        path = root / family
+        if not path.exists():
+            model = build(family, **SHAPES.get(family, {"hidden_size": 128}))
+            model.save_pretrained(path)
+            tokenizer().save_pretrained(path)
+        return path
+
+    return folder
+
+
+@pytest.fixture
+def correct(tmp_path, monkeypatch, capsys):
+    """`tracelm correct --full` over the items: every trajectory, and what stderr said."""
+
+    def run(folder: Path, *options: str) -> tuple[list[np.ndarray], str]:
+        source, target = tmp_path / "items.jsonl", tmp_path / "decisions.jsonl"
+        lines = [{"id": i.id, "prompt": i.prompt, "candidates": i.candidates} for i in ITEMS]
+        source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        command = ["correct", "--model", folder, "--input", source, "--output", target, "--full"]
+        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, command), *options])
+        target.unlink(missing_ok=True)
+        capsys.readouterr()
+        try:
+            tracelm.cli.main()
+        except SystemExit as stop:
+            assert not stop.code, capsys.readouterr().err
+        decisions = [json.loads(line) for line in target.read_text().splitlines()]
+        return [np.array(d["trajectory"]) for d in decisions], capsys.readouterr().err
+
+    return run
+
+
+def difference(a: list[np.ndarray], b: list[np.ndarray]) -> float:
+    return max(float(np.abs(x - y).max()) for x, y in zip(a, b, strict=True))
+
+
+def trajectories(tracer: Tracer) -> list[np.ndarray]:
+    return [d.trajectory for d in tracer.correct_many(ITEMS, read="all")]
+
+
+# --- checkpoints that are stored quantised ---
+
+# How far the stored model may be from its dense twin: float8 and MXFP4 become plain weights, which
+# are the twin's; bitsandbytes' 4-bit kernel for the CPU rounds scales and activations to bfloat16.
+STORED = [
+    ("llama", "fp8", 1e-5),
+    ("qwen3", "fp8", 1e-5),
+    ("qwen3_moe", "fp8", 1e-5),
+    ("gemma3", "fp8", 1e-5),
+    ("gpt_oss", "mxfp4", 1e-5),
+    ("llama", "nf4", 0.2),
+    ("qwen3", "nf4", 0.2),
+    ("gemma3", "nf4", 0.2),
+]
+
+
+@bitsandbytes
+@pytest.mark.parametrize(("family", "form", "tolerance"), STORED)
+def test_a_stored_format_scores_as_its_dense_twin(
+    family, form, tolerance, saved, correct, tmp_path
+):
+    needs_bitsandbytes(form)
+    source, stored, twin = saved(family), tmp_path / "stored", tmp_path / "twin"
+    getattr(formats, f"write_{form}")(source, stored, twin)
+    given = ("--dtype", "float32")
+    loaded, said = correct(stored, *given)
+    dense, _ = correct(twin, *given)
+    plain, _ = correct(source, *given)
+    apart = difference(loaded, dense)
+    assert apart <= tolerance
+    assert difference(dense, plain) > 3 * max(apart, 0.05)  # the format itself moves them further
+    told = f"tracelm: {stored} is stored as {form}, which becomes float32 on cpu"
+    assert said.splitlines() == ([told] if form in ("fp8", "mxfp4") else [])
+
+
+@bitsandbytes
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
+def test_llm_int8_scores_as_its_twin_with_inputs_rounded_to_eight_bits(
+    family, saved, correct, tmp_path
+):
+    needs_bitsandbytes("int8")
+    stored, twin = tmp_path / "stored", tmp_path / "twin"
+    formats.write_int8(saved(family), stored, twin)
+    loaded, _ = correct(stored, "--dtype", "float32")
+    dense = Tracer.from_pretrained(twin)
+    weights_alone = difference(loaded, trajectories(dense))
+    for name, module in dense.backbone.model.named_modules():
+        if isinstance(module, nn.Linear) and ".layers." in name:
+            module.register_forward_pre_hook(lambda _, args: (eight_bits(args[0]), *args[1:]))
+            module.register_forward_hook(lambda _, __, output: output * DEQUANTISED)
+    # What is left is an activation that falls on either side of a rounding's edge.
+    rounded = trajectories(dense)
+    apart = np.concatenate([(a - b).ravel() for a, b in zip(loaded, rounded, strict=True)])
+    assert np.median(np.abs(apart)) < 0.01
+    assert difference(loaded, rounded) < weights_alone
+
+
+# bitsandbytes multiplies the sums by 6.200124e-05 where 1 / 127^2 is 6.2000124e-05.
+DEQUANTISED = 6.200124e-05 * 127**2
+
+
+def eight_bits(value: torch.Tensor) -> torch.Tensor:
+    value = value.half().float()
+    scale = value.abs().amax(-1, keepdim=True) / 127
+    return (value / scale).round() * scale
+
+
+@bitsandbytes
+def test_llm_int8_is_run_without_outliers_whatever_is_stored(saved, tmp_path):
+    needs_bitsandbytes("int8")
+    stored = tmp_path / "stored"
+    formats.write_int8(saved("llama"), stored, tmp_path / "twin")
+    tracer = Tracer.from_pretrained(stored)
+    assert tracer.describe()["quantisation"] == "int8 (bitsandbytes, threshold 0)"
+    together = trajectories(tracer)
+    alone = [next(tracer.correct_many([i], read="all")).trajectory for i in ITEMS]
+    apart = [np.abs(a - b).ravel() for a, b in zip(together, alone, strict=True)]
+    assert np.median(np.concatenate(apart)) < 1e-4
+
+
+# --- quantised while loading ---
+
+
+@bitsandbytes
+@pytest.mark.parametrize("form", ["nf4", "int8"])
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gpt2"])
+def test_quantize_moves_scores_by_no_more_than_its_rounding(family, form, saved, correct):
+    needs_bitsandbytes(form)
+    loaded, said = correct(saved(family), "--quantize", form)
+    plain, _ = correct(saved(family))
+    scale = np.median(np.abs(np.concatenate([t.ravel() for t in plain])))
+    assert (
+        said == "" and 0.001 < difference(loaded, plain) < {"nf4": 0.5, "int8": 0.1}[form] * scale
+    )
+
+
+@bitsandbytes
+def test_quantize_nf4_is_the_stored_format(saved, correct, tmp_path):
+    needs_bitsandbytes("nf4")
+    formats.write_nf4(saved("llama"), tmp_path / "stored", tmp_path / "twin")
+    loaded, _ = correct(saved("llama"), "--quantize", "nf4")
+    assert difference(loaded, correct(tmp_path / "twin")[0]) < 0.2
+
+
+@bitsandbytes
+def test_quantize_int8_is_the_stored_format(saved, tmp_path):
+    needs_bitsandbytes("int8")
+    formats.write_int8(saved("llama"), tmp_path / "stored", tmp_path / "twin")
+    written = formats.load_file(tmp_path / "stored" / formats.WEIGHTS)
+    state = Tracer.from_pretrained(saved("llama"), quantize="int8").backbone.model.state_dict()
+    codes = [name for name, value in written.items() if value.dtype == torch.int8]
+    assert codes
+    for name in codes:  # the weights pass float16 on their way to eight bits
+        apart = (state[name].int() - written[name].int()).abs()
+        assert apart.max() <= 1 and apart.float().mean() < 0.05, name
+
+
+# --- what is refused before the weights are read ---
+
+
+def refusal(folder: Path, kind: type[ModelError] = ModelError, **options) -> str:
+    with pytest.raises(kind) as caught:
+        Tracer.from_pretrained(folder, **options)
+    message = str(caught.value)
+    assert message and "\n" not in message
+    return message
+
+
+def rewrite(folder: Path, **changes) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return folder
+
+
+@pytest.fixture
+def copy(saved, tmp_path) -> Path:
+    formats.write_copy(saved("llama"), tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def without(monkeypatch, *modules: str) -> None:
+    there = loading.quantisation.find_spec
+    monkeypatch.setattr(
+        loading.quantisation, "find_spec", lambda m: None if m in modules else there(m)
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "missing", "install"),
+    [
+        ("gptq", ("optimum", "gptqmodel"), "pip install optimum gptqmodel"),
+        ("awq", ("gptqmodel",), "pip install gptqmodel"),
+        ("compressed-tensors", ("compressed_tensors",), "pip install compressed-tensors"),
+        ("fp8", ("accelerate",), "pip install accelerate"),
+        ("bitsandbytes", ("bitsandbytes",), "pip install bitsandbytes"),
+    ],
+)
+def test_a_missing_quantiser_is_named(method, missing, install, copy, monkeypatch):
+    without(monkeypatch, *missing)
+    options = {"quant_method": method, "bits": 4, "load_in_8bit": True}
+    message = refusal(rewrite(copy, quantization_config=options))
+    assert method in message and message.endswith(install)
+
+
+def test_quantize_without_bitsandbytes_names_it(copy, monkeypatch):
+    without(monkeypatch, "bitsandbytes")
+    assert refusal(copy, quantize="nf4").endswith("pip install bitsandbytes")
+
+
+def test_what_is_quantised_is_not_quantised_again(copy):
+    rewrite(copy, quantization_config={"quant_method": "fp8"})
+    assert "quantised already (fp8)" in refusal(copy, quantize="nf4")
+
+
+def test_an_encoder_decoder_is_refused_by_its_config(tmp_path):
+    T5Config(num_layers=3).save_pretrained(tmp_path)
+    assert "is an encoder-decoder (t5)" in refusal(tmp_path)
+
+
+def test_a_model_without_a_causal_head_is_refused_by_its_config(copy):
+    rewrite(copy, model_type="vit", architectures=["ViTModel"])
+    assert "no language model with a head (vit)" in refusal(copy)
+
+
+def test_a_shallow_model_is_refused_before_its_weights_are_read(copy):
+    rewrite(copy, num_hidden_layers=2)
+    assert "at least 3 blocks" in refusal(copy)
+
+
+def test_a_checkpoint_without_its_head_is_refused(saved, tmp_path):
+    model = build("llama", **SHAPES["llama"])
+    model.model.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    message = refusal(tmp_path)
+    assert "lacks 1 tensors of LlamaForCausalLM (lm_head.weight)" in message
+
+
+def test_a_pickle_is_read_only_where_it_is_allowed(copy):
+    weights = formats.load_file(copy / formats.WEIGHTS)
+    (copy / formats.WEIGHTS).unlink()
+    torch.save(weights, copy / "pytorch_model.bin")
+    assert "--allow-bin" in refusal(copy)
+    assert Tracer.from_pretrained(copy, allow_bin=True).backbone.depth == 6
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(copy, monkeypatch):
+    monkeypatch.setattr(loading.memory, "available", lambda _: 10_000_000)
+    message = refusal(copy, TooLargeError)
+    assert "GB are free" in message and "--quantize nf4" in message
+
+
+def test_an_unknown_device_and_one_that_is_not_here():
+    with pytest.raises(ModelError, match="unknown device abacus"):
+        loading.load(loading.Request("x", device="abacus"), theta=Theta())
+    absent = "mps" if not torch.backends.mps.is_available() else "cuda"
+    with pytest.raises(ModelError, match=f"there is no {absent} device here"):
+        loading.load(loading.Request("x", device=absent), theta=Theta())
+
+
+def test_float16_becomes_float32_on_the_cpu_and_says_so(copy, correct, tmp_path):
+    half = tmp_path / "half"
+    build("llama", **SHAPES["llama"]).half().save_pretrained(half)
+    tokenizer().save_pretrained(half)
+    loaded, said = correct(half)
+    assert said == f"tracelm: {half} is stored in float16, which becomes float32 on the CPU\n"
+    assert difference(loaded, correct(copy)[0]) < 0.2
+    assert Tracer.from_pretrained(half).describe()["dtype"] == "float32"
+
+
+# --- spread over devices, adapted ---
+
+
+def test_offloaded_to_the_disk_gives_the_same_decisions(saved):
+    pytest.importorskip("accelerate")
+    where = {f"model.layers.{i}": "disk" if i % 2 else "cpu" for i in range(6)}
+    where |= {"model.embed_tokens": "disk", "model.norm": "disk", "model.rotary_emb": "cpu"}
+    folder = saved("llama")
+    for dtype, tolerance in (("float32", 1e-5), ("bfloat16", 1e-5)):
+        whole = Tracer.from_pretrained(folder, dtype=dtype)
+        spread = Tracer.from_pretrained(folder, dtype=dtype, device_map=where | {"lm_head": "disk"})
+        assert spread.backbone.model.lm_head.weight.is_meta
+        assert "disk" in spread.describe()["device"]
+        pairs = zip(spread.correct_many(ITEMS), whole.correct_many(ITEMS), strict=True)
+        for a, b in pairs:
+            assert (a.index, a.operator) == (b.index, b.operator)
+            assert a.scores == pytest.approx(b.scores, abs=tolerance)
+        assert spread.invariant == whole.invariant
+
+
+def test_device_map_auto_is_an_option_of_the_command(saved, correct):
+    pytest.importorskip("accelerate")
+    spread, _ = correct(saved("llama"), "--device-map", "auto")
+    assert difference(spread, correct(saved("llama"))[0]) < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_an_adapters_folder_is_merged(saved, correct, tmp_path):
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(0)
+    options = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["k_proj", "v_proj", "o_proj"])
+    base = loading.AutoModelForCausalLM.from_pretrained(saved("llama"))
+    adapted = peft.get_peft_model(base, options)
+    for name, parameter in adapted.named_parameters():
+        if "lora_" in name:
+            nn.init.normal_(parameter, std=0.2)
+    adapted.peft_config["default"].base_model_name_or_path = str(saved("llama"))
+    adapted.save_pretrained(tmp_path / "adapter")
+    merged = adapted.merge_and_unload()
+    tracer = Tracer.from_pretrained(tmp_path / "adapter")
+    expected = Tracer(merged, tokenizer())
+    assert difference(trajectories(tracer), trajectories(expected)) < 1e-5
+    assert tracer.invariant == pytest.approx(expected.invariant, rel=1e-6)
+    assert difference(correct(tmp_path / "adapter")[0], correct(saved("llama"))[0]) > 0.1
+    assert tracer.describe()["base"] == str(saved("llama"))
+    assert "merge it and save" in refusal(tmp_path / "adapter", quantize="int8")
