@@ -24,6 +24,7 @@ from tracelm.cli.demo import demo
 from tracelm.cli.evaluate import eval_
 from tracelm.cli.explore import explore
 from tracelm.cli.invariant import invariant
+from tracelm.cli.lm_eval import PASSED_ON, lm_eval
 from tracelm.cli.merge import merge
 from tracelm.cli.models import models
 from tracelm.cli.report import report
@@ -45,6 +46,7 @@ EXTRAS = {
     "prometheus_client": "serve",
     "psutil": "bench",
     "pyarrow": "eval",
+    "ray": "ray",
     "scipy": "eval",
     "uvicorn": "serve",
     "yaml": "eval",
@@ -75,6 +77,7 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
+app.command("lm-eval", context_settings=PASSED_ON)(lm_eval)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,13 +1,23 @@
 """`tracelm eval`: models over benchmarks, and the records that everything else is made from."""
 
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tracelm.cli.engine import (
+    AddressOption,
+    CpusOption,
+    EngineOption,
+    GpusOption,
+    WorkersOption,
+    read_cluster,
+)
 from tracelm.cli.model import ModelOptions, takes_models
 from tracelm.cli.output import printable
 from tracelm.cli.progress import waiting
@@ -15,6 +25,8 @@ from tracelm.errors import ItemError
 
 if TYPE_CHECKING:
     from tracelm.benchmarks import Dataset, Template
+    from tracelm.engines import Engine
+    from tracelm.engines.ray import Cluster
     from tracelm.evaluation.cells import Cell
     from tracelm.evaluation.runner import Outcome
     from tracelm.evaluation.store import Shard
@@ -55,6 +67,11 @@ def eval_(
     no_blind: Annotated[
         bool, typer.Option("--no-blind", help="Skip the question-blind baseline.")
     ] = False,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    cpus_per_worker: CpusOption = None,
     show_prompt: Annotated[
         bool, typer.Option("--show-prompt", help="Print the first item as it is read, and stop.")
     ] = False,
@@ -62,6 +79,7 @@ def eval_(
     """Run models over benchmarks and keep a record of every item; started again, it goes on."""
     if seed is not None and limit is None:
         raise typer.BadParameter("--seed draws a random subset: give its size with --limit")
+    cluster = read_cluster(engine, address, workers, gpus_per_worker, cpus_per_worker)
     with waiting("reading the data"):
         from tracelm.evaluation.store import Shard
 
@@ -73,7 +91,9 @@ def eval_(
         return
     outcomes = []
     for options in models:
-        outcomes += _evaluate(options, work, out, part, max_failures, blind=not no_blind)
+        # Ray tells of lost workers on stdout, which is for results.
+        with redirect_stdout(sys.stderr), _engine(options, cluster) as running:
+            outcomes += _evaluate(running, work, out, part, max_failures, blind=not no_blind)
     _summary([outcome.cell for outcome in outcomes])
 
 
@@ -92,8 +112,19 @@ def read_work(
     return work
 
 
+def _engine(options: ModelOptions, cluster: "Cluster | None") -> "Engine":
+    """Where the model will be; it is loaded when the engine is opened, or by its workers."""
+    if cluster is not None:
+        from tracelm.engines.ray import Pool
+
+        return Pool(options.load, cluster)
+    from tracelm.engines.local import Local
+
+    return Local(options.load)
+
+
 def _evaluate(
-    options: ModelOptions,
+    engine: "Engine",
     work: "Sequence[tuple[Dataset, Template]]",
     out: Path,
     shard: "Shard | None",
@@ -101,19 +132,17 @@ def _evaluate(
     *,
     blind: bool,
 ) -> "list[Outcome]":
-    """One model over all the work; the model is let go when this returns."""
-    from tracelm.evaluation.runner import execute, prepare
-
-    tracer = options.load()
+    """One model over all the work."""
     outcomes = []
     for dataset, template in work:
         with waiting("reading tokens"):
-            job = prepare(tracer, dataset, template, blind=blind)
-        groups = [g for g in enumerate(job.info["plan"]) if shard is None or shard.holds(g[0])]
+            cell = engine.cell(dataset, template, blind=blind)
+        info = cell.info
+        groups = [g for g in enumerate(info["plan"]) if shard is None or shard.holds(g[0])]
         total = sum(len(line.split()) for _, line in groups)
-        with Meter(f"{job.info['model']} on {job.benchmark}", total) as meter:
-            outcome = execute(
-                tracer, job, out, shard=shard, max_failures=max_failures, advance=meter.advance
+        with Meter(f"{info['model']} on {info['benchmark']}", total) as meter:
+            outcome = cell.execute(
+                out, shard=shard, max_failures=max_failures, advance=meter.advance
             )
         say(outcome)
         outcomes.append(outcome)

@@ -8,7 +8,7 @@ does what its folder lacks. Records, their groups and how a run goes on are thos
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from tracelm.benchmarks import Dataset, Template
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tracelm.evaluation.store import RunInfo, Shard
 
 
+@runtime_checkable
 class Cell(Protocol):
     """One model on one benchmark under one template."""
 
@@ -34,6 +35,7 @@ class Cell(Protocol):
         """Do what the cell lacks and keep it, as `tracelm.evaluation.runner.execute` does."""
 
 
+@runtime_checkable
 class Engine(AbstractContextManager["Engine"], Protocol):
     """A model that is held while the engine is open."""
 

@@ -321,7 +321,7 @@ def _require_room(cluster: Cluster) -> None:
 
 
 def _require_same(info: RunInfo, other: RunInfo) -> None:
-    """Records of one cell come from one model: a worker plans for itself, and that alone may differ.
+    """Refuse a worker whose records would not belong to the cell; its plan alone may differ.
 
     Raises:
         ModelError: Anything else differs.
@@ -354,4 +354,7 @@ def _told(resources: dict[str, float]) -> str:
 
 
 def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:160] or type(error).__name__
+    """An error of Ray in short; of a traceback, what it ends with."""
+    text = str(error).strip()
+    told = text.splitlines()[-1] if "\n  File " in text else text
+    return " ".join(told.split())[:200] or type(error).__name__

@@ -1,0 +1,71 @@
+"""What Ray's workers load in tests: the tracer double, told to note what it does and to fail."""
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tracer_double import TracerDouble
+
+from tracelm.decision import Decision
+from tracelm.errors import ModelError
+from tracelm.tokens import Encoded
+
+
+class Noting(TracerDouble):
+    """Writes a line for every group that it begins: its items, the process first."""
+
+    def __init__(self, load: "Load") -> None:
+        super().__init__(pause=load.pause, **load.options)
+        self._load = load
+
+    def decide(
+        self, encoded: Sequence[Encoded], read: str = "decide", methods: Any = None
+    ) -> list[Decision]:
+        ids = [str(e.item.id) for e in encoded]
+        note(self._load.folder / "begun", os.getpid(), *ids)
+        if set(ids) & set(self._load.deadly):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().decide(encoded, read, methods)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Makes the tracer in a worker; with `how`, badly.
+
+    Attributes:
+        folder: Where lines are written that the test reads.
+        pause: Seconds that a group takes.
+        deadly: Ids of items that end the process.
+        how: "well"; "refuses": there is no such model; "dies": the process ends; "differs": each
+            process has a model of its own.
+        options: Of the double.
+    """
+
+    folder: Path
+    pause: float = 0.0
+    deadly: tuple[str, ...] = ()
+    how: str = "well"
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> Any:
+        note(self.folder / "loaded", os.getpid())
+        if self.how == "refuses":
+            raise ModelError("there is no such model; name another")
+        if self.how == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        double: Any = Noting(self)
+        if self.how == "differs":
+            double.described = {"dtype": f"float{os.getpid()}"}
+        return double
+
+
+def note(path: Path, *words: object) -> None:
+    with path.open("a") as file:
+        file.write(" ".join(map(str, words)) + "\n")
+
+
+def notes(path: Path) -> list[list[str]]:
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
