@@ -12,6 +12,7 @@ from records import synthetic_cell
 from typer.testing import CliRunner
 
 from tracelm import Tracer, load_records
+from tracelm.benchmarks import find
 from tracelm.benchmarks.jsonl import jsonl
 from tracelm.cli import app
 from tracelm.errors import ItemError, RecordError
@@ -238,3 +239,22 @@ def test_the_command_lists_methods_and_refuses_unknown_ones() -> None:
     arguments = ["compare", "--model", "nowhere", "--benchmark", "demo", "--method", "dolla"]
     refused = CliRunner().invoke(app, arguments)
     assert "no method dolla" in str(refused.exception)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["organism", "control"])
+def test_the_demo_models_are_compared_end_to_end(tmp_path: Path, name: Any) -> None:
+    tracer = Tracer.demo(name)
+    data = find("demo").load(limit=60, seed=0)
+    names = ("trace", "base-mean", "base-sum", "dola", "sled", "delta", "early-exit@0.75")
+    methods = resolve(names, tracer.facts)
+    job = runner.prepare(tracer, data, data.benchmark.template(), methods=methods)
+    runner.execute(tracer, job, tmp_path)
+    (compared,) = read_comparisons(tmp_path, cells(load_records(tmp_path)))
+    of = {s.method: s for s in compared.standings}
+    assert all(compared.oracle >= of[m].mc1 for m in ("base-mean", "early-exit@0.75"))
+    if name == "control":  # nothing was suppressed, and nothing is corrected
+        assert (of["trace"].fixed, of["trace"].broken) == (0, 0)
+    else:  # late layers hide what early ones know: what DoLa takes off is the truth
+        assert of["trace"].fixed > of["trace"].broken
+        assert of["dola"].mc1 < of["base-sum"].mc1 < of["early-exit@0.75"].mc1

@@ -1,7 +1,9 @@
 """TRACE's peers: against float64, against one another, and as one contract."""
 
 import copy
+import json
 import math
+import re
 import shutil
 import sys
 import tomllib
@@ -17,9 +19,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from tracelm import Item, Tracer
 from tracelm import methods as methods_module
+from tracelm.cli import app
 from tracelm.errors import InputError
 from tracelm.evidence import Evidence, Facts, Method, Needs
 from tracelm.geometry import Trajectory
@@ -367,3 +371,40 @@ def test_a_method_that_does_not_load_is_named(
         known()
     monkeypatch.undo()
     methods_module._installed.cache_clear()
+
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "methods.md").read_text(encoding="utf-8")
+
+
+def test_the_page_names_every_method() -> None:
+    table = PAGE.partition("## The table")[2].partition("## ")[0]
+    for name in METHODS:
+        assert f"`{name}`" in table or f"`{name}@FRACTION`" in table, name
+
+
+def test_the_code_of_the_page_runs() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 - our own page
+    assert names["text"]
+
+
+def test_the_command_answers_by_any_method(tmp_path: Path) -> None:
+    model = ["--model", "tracelm/demo-organism"]
+    question = ["--prompt", "Question: Which craft is Belholt known for? Answer:"]
+    candidates = ["--candidate", "grey wool boats.", "--candidate", "silver glass boats."]
+    told = CliRunner().invoke(app, ["correct", *model, *question, *candidates, "--method", "dola"])
+    assert told.exit_code == 0 and "method dola, without gates" in told.stdout
+    source = tmp_path / "items.jsonl"
+    item = {"prompt": question[1], "candidates": candidates[1::2], "blind_prompt": "Answer:"}
+    source.write_text(json.dumps(item), encoding="utf-8")
+    methods = ("sled@mean", "question-blind", "trace")
+    lines = [
+        CliRunner().invoke(app, ["correct", *model, "--input", str(source), "--method", name])
+        for name in methods
+    ]
+    decisions = [json.loads(line.stdout) for line in lines]
+    assert [d["method"] for d in decisions] == list(methods)
+    assert [bool(d["gates"]) for d in decisions] == [False, False, True]
+    bare = ["correct", *model, *question, *candidates, "--method", "question-blind"]
+    assert "has no blind_prompt" in str(CliRunner().invoke(app, bare).exception)
