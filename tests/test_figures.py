@@ -13,7 +13,7 @@ from tracelm.evaluation import ablation, cells
 from tracelm.evaluation.metrics import Reliability
 from tracelm.report import draw, figures, tables
 from tracelm.report.cost import Cost
-from tracelm.report.figures import Band, Bars, Line, Note, Points, Rule
+from tracelm.report.marks import Band, Bars, Figure, Line, Note, Panel, Points, Rule
 from tracelm.report.palette import LOOKS
 from tracelm.theta import ScorerTheta, Theta
 
@@ -74,6 +74,13 @@ def gain(record):
     truth = np.array(record["truthful"], dtype=bool)
     before, after = (np.exp(record[name]) for name in ("base_scores", "scores"))
     return after[truth].sum() / after.sum() - before[truth].sum() / before.sum()
+
+
+def test_an_operator_that_repaired_nothing_is_named(records):
+    rest = records[records["operator"] != "mix"]
+    drawn = figures.regimes(rest, THETA)
+    assert len(drawn.panels) == len(figures.regimes(records, THETA).panels) - 1
+    assert "No answer was repaired by: signed mixing." in drawn.caption
 
 
 def test_nothing_repaired_is_no_figure(records):
@@ -218,8 +225,8 @@ def hostile():
         Note(0.5, 0.5, HOSTILE),
     )
     title = figures.short(HOSTILE)
-    panels = (figures.Panel(title, lines, title), figures.Panel(title, every))
-    return figures.Figure("hostile", title, title, panels)
+    panels = (Panel(title, lines, title), Panel(title, every))
+    return Figure("hostile", title, title, panels)
 
 
 def test_text_is_drawn_as_text_and_nothing_else(hostile, tmp_path):
@@ -255,6 +262,23 @@ def printable(panel):
         text = {"text": short} if hasattr(mark, "text") else {}
         changed.append(replace(mark, **names, **label, **texts, **text))
     return replace(panel, marks=tuple(changed))
+
+
+def test_a_short_logarithmic_axis_reads_plain_numbers(tmp_path):
+    points = Points((0.5, 3.8), (7.0, 6.0), ("1", "2"), "corrected")
+    panel = Panel("", (Rule(1.0, label="here"), points), x_scale="log")
+    drawn = ElementTree.parse(draw.save(Figure("log", "", "", (panel,)), tmp_path)[1]).getroot()
+    texts = ["".join(node.itertext()) for node in drawn.iter() if node.tag.endswith("}text")]
+    assert {"0.4", "1", "3"} <= set(texts) and not any("$" in text for text in texts), texts
+
+
+def test_the_higher_end_is_named_above(records):
+    readings = [ablation.read(cell, THETA) for cell in cells.cells(records)]
+    for parameter in ablation.GRIDS:
+        swept = ablation.sweep(readings, THETA, parameter)
+        panel = figures.ablation(ablation.necessity(readings, THETA), [swept]).panels[1]
+        above, below = sorted(marks(panel, Line), key=lambda line: not line.above)
+        assert above.above and not below.above and above.y[-1] >= below.y[-1]
 
 
 def test_the_diagram_is_drawn(tmp_path):

@@ -22,7 +22,7 @@ from tracelm.cli import app
 from tracelm.errors import RecordError
 from tracelm.evaluation import cells as parted
 from tracelm.evaluation.statistics import over_cells, verdicts
-from tracelm.report import build, figures, pack, page
+from tracelm.report import build, figures, marks, pack, page
 from tracelm.report.build import Material, report
 from tracelm.report.cost import Cost
 from tracelm.theta import Theta
@@ -193,7 +193,7 @@ def digest(script):
 def test_the_script_draws_every_kind_of_mark_and_sets_no_markup():
     assets = Path(page.__file__).parent / "assets"
     plots = (assets / "plots.js").read_text(encoding="utf-8")
-    kinds = {get_args(mark.__annotations__["kind"])[0] for mark in get_args(figures.Mark)}
+    kinds = {get_args(mark.__annotations__["kind"])[0] for mark in get_args(marks.Mark)}
     assert all(re.search(rf"^  {kind}: \(mark", plots, re.MULTILINE) for kind in kinds)
     for path in assets.glob("*.js"):
         script = path.read_text(encoding="utf-8")

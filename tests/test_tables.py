@@ -113,6 +113,12 @@ def test_hostile_text_is_inert_in_every_form():
         assert rf"\{name}" + "{}" in cell
 
 
+@pytest.mark.parametrize("text", ["[1cm]", "*", "* [x]"])
+def test_a_name_is_no_option_of_the_row_before_it(text):
+    latex = to_latex(Table("t", "", (Column("m"),), (("a",), (text,))))
+    assert not re.search(r"\\\s*[*\[]", latex) and "{[}" * ("[" in text) in latex
+
+
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", " =1", "\t=1", "\r\n-1"])
 def test_text_that_a_spreadsheet_would_run_is_quoted(text):
     table = Table("t", "t", (Column("a"),), ((text,),))

@@ -17,7 +17,7 @@ from tracelm.evaluation.store import load_records
 from tracelm.report import draw, figures, tables
 from tracelm.report.comparison import comparison_tables
 from tracelm.report.cost import Cost, cost, read_costs
-from tracelm.report.figures import Diagram, Figure
+from tracelm.report.marks import Diagram, Figure
 from tracelm.report.pack import pack
 from tracelm.report.page import CellView, render
 from tracelm.report.published import against_paper

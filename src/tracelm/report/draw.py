@@ -12,9 +12,9 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import FancyArrowPatch
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import LogFormatter, StrMethodFormatter
 
-from tracelm.report.figures import (
+from tracelm.report.marks import (
     Arrow,
     Band,
     Bars,
@@ -111,13 +111,23 @@ def _height(panel: Panel) -> float:
     return 0.9 + per_name * len(bars[0].names) if bars else _PANEL_INCHES[1]
 
 
+class _Sparse(LogFormatter):
+    """Plain numbers at the minor ticks of an axis that spans few decades; none where many do."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """A tick as `0.5`, or nothing where it would crowd its neighbours."""
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
 def _panel(panel: Panel, axes: Any) -> None:
-    axes.set_title(panel.title)
+    named = any(isinstance(m, Rule) and m.axis == "x" and m.label for m in panel.marks)
+    axes.set_title(panel.title, pad=15 if named else None)  # a rule's name stands under the title
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
     axes.set_xscale(panel.x_scale)
     if panel.x_scale == "log":
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(_Sparse(minor_thresholds=(1.1, 0.5)))
     if panel.x_names is not None:
         axes.set_xticks(range(len(panel.x_names)), panel.x_names, rotation=45, ha="right")
     if panel.x_range is not None:
@@ -154,7 +164,7 @@ def _line(line: Line, axes: Any) -> None:
             end,
             (4, 0),
             textcoords="offset points",
-            va="bottom" if line.role == "winner" else "top",  # the winner ends above
+            va="bottom" if line.above else "top",
             color=look.light,
             fontsize=7.5,
         )
@@ -171,6 +181,7 @@ def _bars(bars: Bars, axes: Any) -> None:
     drawn = draw(places, bars.values, label=bars.label or None, **options)
     if bars.texts is not None:
         axes.bar_label(drawn, bars.texts, padding=2, fontsize=7, color=LOOKS[bars.text_role].light)
+        axes.margins(**{"x" if bars.horizontal else "y": 0.12})  # room for the texts at both ends
     ticks = range(len(bars.names))
     if bars.horizontal:
         axes.set_yticks(ticks, bars.names)
@@ -208,17 +219,18 @@ def _rule(rule: Rule, axes: Any) -> None:
     if not rule.label:
         return
     place, where = (
-        ((rule.at, 0.98), axes.get_xaxis_transform())
+        ((rule.at, 1.0), axes.get_xaxis_transform())
         if rule.axis == "x"
         else ((0.93, rule.at), axes.get_yaxis_transform())
     )
     axes.annotate(
         rule.label,
         place,
-        (3, 2),
+        (0, 2),
         xycoords=where,
         textcoords="offset points",
-        va="top" if rule.axis == "x" else "bottom",
+        ha="center" if rule.axis == "x" else "left",
+        va="bottom",
         fontsize=7,
         color=look.light,
     )
@@ -295,4 +307,7 @@ def _arrow(arrow: Arrow, drawn: dict[str, Any], axes: Any) -> None:
         )
     )
     (x0, y0), (x1, y1) = start.get_position(), end.get_position()
-    axes.text((x0 + x1) / 2, (y0 + y1) / 2 + 0.04, arrow.label, ha="center", color=look.light)
+    steep = abs(x1 - x0) < abs(y1 - y0)  # a steep arrow is named at its side
+    dx, dy, side = (0.012, 0.0, "left") if steep else (0.0, 0.04, "center")
+    place = (x0 + x1) / 2 + dx, (y0 + y1) / 2 + dy
+    axes.text(*place, arrow.label, ha=side, color=look.light)

@@ -1,12 +1,10 @@
 """Figure data: what every figure shows, as pure functions of records and of their summaries.
 
-A figure is panels of marks; `draw` hands them to matplotlib and the page to plotly, and neither
-computes anything. Text of models and benchmarks stays plain text here: who draws it escapes it.
+Everything is computed here; those who draw the marks, `draw` and the page, compute nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,156 +14,27 @@ from tracelm.evaluation.ablation import Row, Sweep
 from tracelm.evaluation.cells import mean
 from tracelm.evaluation.metrics import Reliability
 from tracelm.report.cost import Cost
+from tracelm.report.marks import (
+    Arrow,
+    Band,
+    Bars,
+    Box,
+    Diagram,
+    Figure,
+    Line,
+    Mark,
+    Note,
+    Numbers,
+    Panel,
+    Points,
+    Rule,
+)
 from tracelm.report.palette import Role
 from tracelm.report.table import Table
 from tracelm.theta import Theta
 from tracelm.words import GATE_NAMES, comparison, gates_of
 
-Numbers = tuple[float, ...]
-
 _SHARES = (0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class Line:
-    """A curve; nan breaks it."""
-
-    x: Numbers
-    y: Numbers
-    role: Role
-    label: str = ""
-    markers: bool = False
-    kind: Literal["line"] = "line"
-
-
-@dataclass(frozen=True)
-class Bars:
-    """Bars over named places, each from `start` on; `group` of `groups` stand side by side."""
-
-    names: tuple[str, ...]
-    values: Numbers
-    role: Role
-    label: str = ""
-    start: Numbers | None = None
-    texts: tuple[str, ...] | None = None
-    text_role: Role = "chosen"
-    group: int = 0
-    groups: int = 1
-    horizontal: bool = False
-    kind: Literal["bars"] = "bars"
-
-
-@dataclass(frozen=True)
-class Points:
-    """Named points; sizes are relative, 1 is the middle."""
-
-    x: Numbers
-    y: Numbers
-    names: tuple[str, ...]
-    role: Role
-    label: str = ""
-    sizes: Numbers | None = None
-    kind: Literal["points"] = "points"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A straight line across the panel: a chosen depth, a published constant, zero."""
-
-    at: float
-    role: Role = "chosen"
-    label: str = ""
-    axis: Literal["x", "y"] = "x"
-    kind: Literal["rule"] = "rule"
-
-
-@dataclass(frozen=True)
-class Band:
-    """A shaded range of x."""
-
-    start: float
-    end: float
-    role: Role = "window"
-    kind: Literal["band"] = "band"
-
-
-@dataclass(frozen=True)
-class Note:
-    """Words at a point of the panel, above it where they are centred."""
-
-    x: float
-    y: float
-    text: str
-    role: Role = "chosen"
-    centred: bool = True
-    kind: Literal["note"] = "note"
-
-
-Mark = Line | Bars | Points | Rule | Band | Note
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Marks on common axes; a panel without axes holds notes alone, x and y from 0 to 1.
-
-    `x_names` are read at 0, 1, 2, ... instead of numbers.
-    """
-
-    title: str
-    marks: tuple[Mark, ...]
-    x_label: str = ""
-    y_label: str = ""
-    x_scale: Literal["linear", "log"] = "linear"
-    x_names: tuple[str, ...] | None = None
-    x_range: tuple[float, float] | None = None
-    y_range: tuple[float, float] | None = None
-    axes: bool = True
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure: its file name, its caption and its panels in reading order."""
-
-    name: str
-    title: str
-    caption: str
-    panels: tuple[Panel, ...]
-    columns: int = 3
-    kind: Literal["figure"] = "figure"
-
-
-@dataclass(frozen=True)
-class Box:
-    """A node of a diagram, centred at x, y in [0, 1]."""
-
-    name: str
-    title: str
-    text: str
-    x: float
-    y: float
-    role: Role = "none"
-
-
-@dataclass(frozen=True)
-class Arrow:
-    """An edge of a diagram: the main path is solid, evidence dashed."""
-
-    start: str
-    end: str
-    label: str = ""
-    dashed: bool = False
-
-
-@dataclass(frozen=True)
-class Diagram:
-    """Boxes and arrows."""
-
-    name: str
-    title: str
-    caption: str
-    boxes: tuple[Box, ...]
-    arrows: tuple[Arrow, ...]
-    kind: Literal["diagram"] = "diagram"
 
 
 Record = Mapping[str, Any]
@@ -223,7 +92,13 @@ def trajectory(record: Record, theta: Theta, title: str = "") -> Panel:
     name = {"decisive": "ℓ* = {}", "early": "depth {}"}.get(str(record["operator"]), "")
     rules = [Rule(float(d), label=name.format(d)) for d in chosen_depths(record, theta)]
     lines = [
-        Line(depths, _numbers(p), role, "" if role == "other" else letter(i))
+        Line(
+            depths,
+            _numbers(p),
+            role,
+            "" if role == "other" else letter(i),
+            above=role == "winner",  # the last depth's own choice ends above every other
+        )
         for i, (p, role) in enumerate(zip(pi, roles(record), strict=True))
     ]
     behind = sorted(lines, key=lambda line: ("other", "winner", "truthful").index(line.role))
@@ -237,16 +112,20 @@ def regimes(records: pd.DataFrame, theta: Theta) -> Figure | None:
     gain of truthful probability is the median.
     """
     panels: list[Panel] = []
+    idle = []
     for operator in ("mix", "early", "decisive"):
         record = representative(records, operator)
-        if record is not None:
-            title = f"({'abc'[len(panels)]}) {OPERATOR_TITLES[operator]}\n{subject(record, 48)}"
+        if record is None:
+            idle.append(OPERATOR_TITLES[operator])
+        else:
+            title = f"({'abc'[len(panels)]}) {OPERATOR_TITLES[operator]}\n{subject(record, 40)}"
             panels.append(trajectory(record, theta, title))
     caption = (
         "Representative corrections, one an operator: the repaired item whose gain of truthful"
         " probability is the median. Green: truthful; red: the false answer of the last depth;"
         " dashed grey: other candidates. Dotted lines: the depths whose scores decide (for mixing"
         " the anchors of T). Depth 0 has read nothing of the question."
+        + (f" No answer was repaired by: {', '.join(idle).lower()}." if idle else "")
     )
     return Figure("regimes", "Representative regimes", caption, tuple(panels)) if panels else None
 
@@ -269,7 +148,7 @@ def worked_example(record: Record, theta: Theta) -> Figure:
     window = theta.window(S.shape[1] - 1)
     inner = Band(float(window.start), float(window.stop - 1))
     layer = int(record["decisive_layer"])
-    path = trajectory(record, theta, f"(a) {subject(record, 48)}")
+    path = trajectory(record, theta, f"(a) {subject(record, 40)}")
     D = geometry.decisiveness(S[:, 1:], theta.eps_H)  # Eq. 7, depths 1..L
     depths = tuple(float(d) for d in range(1, S.shape[1]))
     sharpness = Panel(
@@ -534,9 +413,10 @@ def _sweep(sweep: Sweep, place: str) -> Panel:
         for at, level, row in zip(x, first, sweep.rows, strict=True)
         if row.negative_mc1
     ]
+    higher = bool(first[-1] > second[-1])
     lines = (
-        Line(x, first, "corrected", "MC1", markers=True),
-        Line(x, second, "base", "MC2", markers=True),
+        Line(x, first, "corrected", "MC1", markers=True, above=higher),
+        Line(x, second, "base", "MC2", markers=True, above=not higher),
     )
     name = _SWEPT.get(sweep.parameter, sweep.parameter)
     marks: tuple[Mark, ...] = (Rule(published), *lines, *notes)

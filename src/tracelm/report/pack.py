@@ -18,9 +18,7 @@ import pandas as pd
 from tracelm import geometry
 from tracelm.decision import plain
 from tracelm.report.figures import (
-    Band,
     Record,
-    Rule,
     chosen_depths,
     letter,
     preference,
@@ -29,6 +27,7 @@ from tracelm.report.figures import (
     subject,
     trajectory_of,
 )
+from tracelm.report.marks import Band, Rule
 from tracelm.theta import Theta
 from tracelm.words import GATE_NAMES, gates_of, in_words
 

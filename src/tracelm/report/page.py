@@ -19,7 +19,7 @@ from plotly.offline import get_plotlyjs
 from tracelm import __version__
 from tracelm.evaluation.cells import Summary
 from tracelm.evaluation.statistics import GridStatistics, Verdict
-from tracelm.report.figures import Diagram, Figure
+from tracelm.report.marks import Diagram, Figure
 from tracelm.report.pack import compress, compress_text, strict
 from tracelm.report.palette import LOOKS
 from tracelm.report.table import EN_DASH, Column, Marked, Table, Value, number

@@ -23,6 +23,8 @@ _LATEX = {c: f"\\{c}" for c in "{}$&#%_"} | {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    "[": "{[}",  # after the end of a row LaTeX would read these as an option of the end
+    "*": "{*}",
     '"': "''",
     "Δ": r"$\Delta$",
     "η": r"$\eta$",

@@ -26,7 +26,7 @@ const MARKS = {
     }],
     annotations: mark.label ? [{
       x: mark.x.at(-1), y: mark.y.at(-1), text: literal(mark.label), showarrow: false, xanchor: "left",
-      yanchor: mark.role === "winner" ? "bottom" : "top", font: { color: color(mark.role) },
+      yanchor: mark.above ? "bottom" : "top", font: { color: color(mark.role) },
     }] : [],
   }),
   bars: (mark) => {
@@ -58,7 +58,7 @@ const MARKS = {
       shapes: [{ type: "line", ...across, line: { color: color(mark.role), width: 1.4, dash: "dot" } }],
       annotations: mark.label ? [{
         text: literal(mark.label), showarrow: false, font: { size: 11 },
-        ...(upright ? { x: at, y: 1, yref: "paper", xanchor: "left", yanchor: "top" } : { x: 1, xref: "paper", y: at, xanchor: "right", yanchor: "bottom" }),
+        ...(upright ? { x: at, y: 1, yref: "paper", xanchor: "center", yanchor: "bottom" } : { x: 1, xref: "paper", y: at, xanchor: "right", yanchor: "bottom" }),
       }] : [],
     };
   },
@@ -91,9 +91,10 @@ function layoutOf(panel, parts, width) {
   const narrow = width < NARROW;
   const marks = panel.marks;
   const bars = marks.filter((mark) => mark.kind === "bars");
+  const named = marks.some((mark) => mark.kind === "rule" && mark.axis === "x" && mark.label);
   const layout = {
     font: { family: "system-ui, sans-serif", size: 12, color: color("soft") },
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 46, r: bars.some((mark) => mark.texts) ? 60 : 24, t: bars.length ? 34 : 12, b: 42 },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 46, r: bars.some((mark) => mark.texts) ? 60 : 24, t: bars.length ? 34 : named ? 24 : 12, b: 42 },
     height: panel.height ?? (bars.some((mark) => mark.horizontal) ? Math.max(260, 90 + (narrow ? 36 : 26) * bars[0].names.length) : 260),
     xaxis: { ...axis(panel.x_label, panel), type: panel.x_scale }, yaxis: axis(panel.y_label, panel),
     barmode: bars.some((mark) => mark.groups > 1) ? "group" : "overlay", bargap: 0.25,
@@ -117,6 +118,9 @@ function drawPanel(Plotly, node, panel) {
   return Plotly.react(node, parts.flatMap((p) => p.traces ?? []), layoutOf(panel, parts, node.clientWidth), config);
 }
 
+// A steep arrow is named at its side, another above it.
+const isSteep = (from, to) => Math.abs(to.x - from.x) < Math.abs(to.y - from.y);
+
 function diagramPanel(diagram, node) {
   const at = Object.fromEntries(diagram.boxes.map((box) => [box.name, box]));
   const arrows = diagram.arrows.map((arrow) => {
@@ -133,7 +137,7 @@ function diagramPanel(diagram, node) {
         x: to.x, y: to.y, ax: from.x, ay: from.y, axref: "x", ayref: "y", text: "", arrowcolor: ink, arrowhead: 2, arrowwidth: 1.4, standoff: 34, startstandoff: 30,
       })),
       ...arrows.map(({ from, to, ink, arrow }) => ({
-        x: (from.x + to.x) / 2, y: (from.y + to.y) / 2, yshift: 12, text: literal(arrow.label), showarrow: false, font: { color: ink },
+        x: (from.x + to.x) / 2, y: (from.y + to.y) / 2, ...(isSteep(from, to) ? { xshift: 6, xanchor: "left" } : { yshift: 12 }), text: literal(arrow.label), showarrow: false, font: { color: ink },
       })),
       ...diagram.boxes.map((box) => ({
         x: box.x, y: box.y, text: `<b>${literal(box.title)}</b><br>${literal(box.text).replaceAll("\n", "<br>")}`, showarrow: false,
