@@ -1,0 +1,29 @@
+"""`tracelm lm-eval`: lm-evaluation-harness's own command line, with our model registered."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+# lm_eval parses everything behind the command's name, --help too.
+PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
+_COMMANDS = ("run", "ls", "validate")
+
+
+def lm_eval(given: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    """Run lm-evaluation-harness with corrected choices; its own options follow."""
+    from lm_eval.__main__ import cli_evaluate
+
+    from tracelm.integrations.lm_eval import NAME
+
+    arguments = list(given or [])
+    command = arguments.pop(0) if arguments and arguments[0] in _COMMANDS else "run"
+    chosen = ("--model", "-M", "--config", "-C")
+    if command == "run" and arguments and not any(_names(a, chosen) for a in arguments):
+        arguments = ["--model", NAME, *arguments]
+    sys.argv = ["tracelm lm-eval", command, *arguments]
+    cli_evaluate()
+
+
+def _names(argument: str, options: tuple[str, ...]) -> bool:
+    return argument.split("=")[0] in options
