@@ -288,3 +288,27 @@ def test_the_model_is_left_as_it_was():
     assert torch.equal(logits, again)
     assert all(torch.equal(v, model.state_dict()[k]) for k, v in before.items())
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_a_model_in_training_mode_is_read_without_dropout_and_goes_on_training():
+    model, items = (
+        build("gpt2", attn_pdrop=0.5, resid_pdrop=0.5, embd_pdrop=0.5),
+        random_items(7, 3),
+    )
+    expected = [d.scores for d in Tracer(model, tokenizer(), invariant=1.0).correct_many(items)]
+    model.train()
+    model.transformer.h[1].eval()  # a block that its owner froze
+    tracer = Tracer(model, tokenizer(), invariant=1.0)
+    for decision, scores in zip(tracer.correct_many(items), expected, strict=True):
+        assert decision.scores == pytest.approx(scores, abs=1e-6)
+    assert [i for i, block in enumerate(model.transformer.h) if not block.training] == [1]
+
+
+def test_dynamic_rope_is_left_as_it_was():
+    model = build("llama-dynamic")
+    between = torch.arange(3, 3 + model.config.max_position_embeddings + 4)[None]
+    with torch.no_grad():
+        logits = model(input_ids=between).logits
+        long = Item(text_of(list(range(3, 100))), ("w7", "w9"))
+        list(Tracer(model, tokenizer(), invariant=1.0).correct_many([long]))
+        assert torch.equal(logits, model(input_ids=between).logits)

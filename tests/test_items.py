@@ -43,6 +43,9 @@ def read(tmp_path, *lines: str, **options):
         (line(truthful="yes"), "truthful is a list, not str"),
         (line(separator=1), "separator is a string, not int"),
         (line(id=[1]), "id is a string or an integer, not list"),
+        (line(id=True), "id is a string or an integer, not bool"),
+        (line(id="q\ud800"), "id contains a lone surrogate"),
+        (line(question="q\0"), "question contains a NUL"),
     ],
 )
 def test_bad_line_is_named_by_its_number(tmp_path, text, message):
@@ -51,6 +54,7 @@ def test_bad_line_is_named_by_its_number(tmp_path, text, message):
     with pytest.raises(ItemError, match=message) as raised:
         raise parsed[1]
     assert str(raised.value).startswith("item line 3: ")
+    assert raised.value.item == "line 3"
     assert "\n" not in str(raised.value)
 
 

@@ -108,6 +108,7 @@ def test_toml_overrides_by_name(tmp_path):
         ("[scorer]\nanchors = [0.5, 2]", r"depth fractions in \(0, 1\]"),
         ("[scorer]\nanchors = []", "at least one anchor"),
         ("rho_minus = 0.9\nrho_plus = 0.5", "rho_minus < rho_plus"),
+        ("rho_plus = 0", "rho_minus < rho_plus"),
         ("rho_e = 0.9", "rho_e <= rho_m"),
         ("eta = -1", "eta at least 0"),
         ("eps_H = 0", "eps_H and delta_r above 0"),

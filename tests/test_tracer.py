@@ -16,7 +16,7 @@ from families import DEPTH, FAMILIES, build, random_items, tokenizer
 
 from tracelm import Decision, Item, Theta, Tracer
 from tracelm.batch import branches_of
-from tracelm.errors import ItemError, NonFiniteError
+from tracelm.errors import InvariantError, ItemError, NonFiniteError
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 STORIES = SHARED / "models" / "stories260K"
@@ -307,14 +307,24 @@ def test_a_model_of_bad_weights_is_never_loaded(value):
         Tracer(model, tokenizer(), invariant=2.0)
 
 
-def test_an_infinite_logit_of_another_token_is_an_error_too():
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize("read", ["decide", "all", "base"])
+def test_a_logit_of_another_token_that_is_not_finite_is_an_error_too(value, read):
     model = build("llama")
     tracer = Tracer(model, tokenizer(), invariant=2.0)
-    tracer.readout  # noqa: B018 - what is checked at load passed
-    with torch.no_grad():
-        model.lm_head.weight[329] = torch.inf
-    with pytest.raises(NonFiniteError):
-        tracer.correct("w5 w6", ["w7", "w8"])
+
+    def spoil(_, __, logits):
+        return logits.index_fill(-1, torch.tensor([329]), value)
+
+    with model.lm_head.register_forward_hook(spoil):
+        with pytest.raises(NonFiniteError):
+            tracer.correct("w5 w6", ["w7", "w8"], read=read)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -1.0])
+def test_an_invariant_that_is_none_is_refused(value):
+    with pytest.raises(InvariantError, match="finite"):
+        Tracer(build("llama"), tokenizer(), invariant=value)
 
 
 # --- threads ---

@@ -60,7 +60,7 @@ class Backbone:
     """A transformers model as a source of states.
 
     Args:
-        model: A decoder-only language model in eval mode.
+        model: A decoder-only language model.
 
     Raises:
         UnsupportedModelError: Its trunk, blocks or head cannot be found.
@@ -114,7 +114,7 @@ class Backbone:
     ) -> list[tuple[list[int], States]]:
         """Run the branches at once, or by halves where the device runs out of memory."""
         try:
-            with self.lock:
+            with self.lock, evaluating(self.model), _own_rope(self.parts.trunk):
                 return [(places, self._run([branches[i] for i in places], depths))]
         except torch.OutOfMemoryError:
             if len(places) == 1:
@@ -125,7 +125,6 @@ class Backbone:
         return [s for half in halves for s in self._fitting(branches, half, depths)]
 
     def _run(self, branches: list[Branch], depths: list[int]) -> States:
-        _forget_rope(self.parts.trunk)
         if self.road == "plain":
             ids, reads = lay_out(branches)
             lengths = np.array([len(f) for f in dict.fromkeys(b.fed for b in branches)])
@@ -316,15 +315,39 @@ def shrunk_windows(backbone: Backbone, length: int) -> Iterator[bool]:
             setattr(owner, name, value)
 
 
-def _forget_rope(trunk: nn.Module) -> None:
-    """Undo what a longer batch left in dynamic rope: no answer depends on the one before."""
-    for module in trunk.modules():
-        if not hasattr(module, "max_seq_len_cached"):
-            continue
-        module.max_seq_len_cached = module.original_max_seq_len
-        for name in [n for n in vars(module) | module._buffers if n.endswith("original_inv_freq")]:
-            current = getattr(module, name.replace("original_", ""))
-            current.copy_(getattr(module, name))
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Run without dropout; modules in training mode are put back into it."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextlib.contextmanager
+def _own_rope(trunk: nn.Module) -> Iterator[None]:
+    """Start dynamic rope afresh, and leave it as it was: no answer depends on the one before."""
+    ropes: list[Any] = [m for m in trunk.modules() if hasattr(m, "max_seq_len_cached")]
+    before = [(dict(vars(rope)), dict(rope._buffers)) for rope in ropes]
+    for rope in ropes:
+        for name in [n for n in vars(rope) | rope._buffers if n.endswith("original_inv_freq")]:
+            current = name.replace("original_", "")
+            fresh = getattr(rope, name).to(getattr(rope, current).device, copy=True)
+            rope.register_buffer(current, fresh, persistent=False)
+        for name in [n for n in vars(rope) if n.endswith("max_seq_len_cached")]:
+            setattr(rope, name, rope.original_max_seq_len)
+    try:
+        yield
+    finally:
+        for rope, (values, buffers) in zip(ropes, before, strict=True):
+            vars(rope).clear()
+            vars(rope).update(values)
+            rope._buffers.clear()
+            rope._buffers.update(buffers)
 
 
 def _rows_within(branches: Sequence[Branch], places: list[int], tokens: int) -> list[list[int]]:

@@ -43,9 +43,12 @@ class Item:
         self._check()
 
     def _check(self) -> None:
+        if self.id is not None:
+            _check_text("id", self.id, None)
         texts = {"prompt": self.prompt, "separator": self.separator}
-        if self.blind_prompt is not None:
-            texts["blind_prompt"] = self.blind_prompt
+        for name in ("blind_prompt", "question"):
+            if getattr(self, name) is not None:
+                texts[name] = getattr(self, name)
         for i, candidate in enumerate(self.candidates):
             texts[f"candidate {i}"] = candidate
         for name, text in texts.items():
@@ -76,7 +79,7 @@ class Item:
         if not isinstance(value, dict):
             raise ItemError(f"expected a JSON object, got {_kind(value)}", id)
         name = value.get("id", id)
-        if name is not None and not isinstance(name, str | int):
+        if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
             raise ItemError(f"id is a string or an integer, not {_kind(name)}", id)
         name = None if name is None else str(name)
         for key in ("prompt", "candidates"):
@@ -143,7 +146,8 @@ def _parse(line: str, number: int, separator: str) -> Item | ItemError:
         if error.item == place:
             return error
         named = ItemError(str(error), place)
-        named.item = error.item  # the line is for people, the id for whoever reads the output
+        # The line is for people, the id for whoever reads the output.
+        named.item = error.item or place
         return named
 
 

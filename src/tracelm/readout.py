@@ -178,6 +178,9 @@ def read(
     device = readout.device
     log_probs = torch.empty(len(depths), len(targets), device=device)
     scores = torch.empty(len(scorers), len(targets), device=device)
+    lowest = torch.zeros(
+        len(depths), device=device
+    )  # of any token: not finite where a logit is not
     kept = {d for s in scorers for d in s.depths}
     for indices in _tiles(states.reads, targets, readout.tile_rows):
         rows, row, token, place = (torch.from_numpy(x).to(device) for x in indices)
@@ -186,16 +189,17 @@ def read(
             logits = readout.logits(_rows(states, depth, rows))
             normed = F.log_softmax(logits, dim=-1)
             log_probs[i, place] = normed[row, token]
+            lowest[i] = torch.minimum(lowest[i], normed.amin())
             if depth in kept:
                 tile.logits[depth], tile.log_z[depth] = logits, logits[:, :1] - normed[:, :1]
         for depth in sorted({d for s in scorers for d in s.raw_depths}):
             tile.raw[depth] = readout.logits(_rows(states, depth, rows), norm=False)
         for i, scorer in enumerate(scorers):
             scores[i, place] = scorer.log_probs(tile)
-    by_depth = dict(zip(depths, log_probs.cpu().numpy(), strict=True))
-    for depth, values in by_depth.items():
-        if not np.isfinite(values).all():
+    for depth, finite in zip(depths, lowest.isfinite().tolist(), strict=True):
+        if not finite:
             raise NonFiniteError(depth)
+    by_depth = dict(zip(depths, log_probs.cpu().numpy(), strict=True))
     return Reading(by_depth, list(scores.cpu().numpy()))
 
 

@@ -76,7 +76,8 @@ class Theta:
 
     def __post_init__(self) -> None:
         """Refuse values that have no meaning."""
-        _check(0 <= self.rho_minus < (self.rho_plus or 1.0) <= 1, "0 <= rho_minus < rho_plus <= 1")
+        end = 1.0 if self.rho_plus is None else self.rho_plus
+        _check(0 <= self.rho_minus < end <= 1, "0 <= rho_minus < rho_plus <= 1")
         _check(0 <= self.rho_e <= self.rho_m < 1, "0 <= rho_e <= rho_m < 1")
         _check(self.eps_H > 0 and self.delta_r > 0, "eps_H and delta_r above 0")
         _check(math.isfinite(self.eta) and self.eta >= 0, "eta at least 0")

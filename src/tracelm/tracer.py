@@ -10,11 +10,11 @@ import torch
 from transformers import PreTrainedModel
 
 from tracelm import loading
-from tracelm.backbone import Backbone
+from tracelm.backbone import Backbone, evaluating
 from tracelm.batch import Batch, branches_of
 from tracelm.check import check
 from tracelm.decision import Decision
-from tracelm.errors import ItemError
+from tracelm.errors import InvariantError, ItemError
 from tracelm.evidence import Facts, Method
 from tracelm.forest import plan
 from tracelm.geometry import Scores, Trajectory, tied_first
@@ -38,7 +38,8 @@ Read = Literal["decide", "all", "base"]
 class Tracer:
     """Corrects a model's choice among candidate answers.
 
-    Safe to use from several threads: forwards take turns, readouts do not.
+    Safe to use from several threads: forwards take turns, readouts do not. The model keeps its
+    weights, config and modes, and has no hook after a call; run it yourself between calls only.
 
     Args:
         model: A transformers decoder-only language model, in memory.
@@ -53,7 +54,7 @@ class Tracer:
 
     Raises:
         UnsupportedModelError: The model cannot be read; see `check`.
-        InvariantError: I(M) is undefined and none was given.
+        InvariantError: I(M) is undefined and none was given, or what was given is no I(M).
     """
 
     def __init__(
@@ -73,15 +74,18 @@ class Tracer:
         self.theta = theta or Theta()
         self.tokenizer = tokenizer
         self.overflow, self.chat = overflow, chat
-        self.backbone = Backbone(model.eval())
+        self.backbone = Backbone(model)
         self.theta.window(self.backbone.depth)  # a model that is too shallow is refused here
         self.readout = Readout(model, self.backbone.parts, head_dtype)
-        with self.backbone.lock:  # the check runs the model itself, and shrinks its windows
+        # The check runs the model itself, and shrinks its windows.
+        with self.backbone.lock, evaluating(model):
             self.checked = check(self.backbone, self.readout)
         if invariant is None:
             invariant = model_invariant(model, theta=self.theta)
         self.factors = invariant if isinstance(invariant, Factors) else None
         self.invariant = invariant.value if isinstance(invariant, Factors) else float(invariant)
+        if not 0 <= self.invariant < np.inf:
+            raise InvariantError(f"I(M) is a finite number from 0, not {self.invariant:g}")
         self.scorer = Scorer(self.theta, self.backbone.depth, self.readout.vocabulary)
         self.batch_tokens = batch_tokens or _batch_tokens(self.backbone)
         self.head_dtype = head_dtype
