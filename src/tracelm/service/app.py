@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
@@ -24,6 +24,7 @@ from tracelm.service.log import Log
 from tracelm.service.metrics import CONTENT_TYPE, Metrics
 from tracelm.service.refusal import Code, Refusal
 from tracelm.service.schema import (
+    AskAnswer,
     DecisionAnswer,
     ErrorAnswer,
     ItemBody,
@@ -132,7 +133,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         lines = _lines(corrector, entries, first, _id(request))
         return StreamingResponse(lines, media_type=NDJSON)
 
-    @app.post("/v1/ask", responses=_answers(None, *_MODEL), operation_id="ask")
+    @app.post("/v1/ask", responses=_answers(AskAnswer, *_MODEL), operation_id="ask")
     async def ask(body: QuestionBody, request: Request) -> Response:
         """Sample answers to a question, and correct among them."""
         sampling = body.model_dump(exclude={"question"})
@@ -162,7 +163,7 @@ def _add_probes(app: FastAPI, service: Service) -> None:
             raise Refusal("draining", "the service takes no more items", retry_after=1)
         return _json({"status": "ready"})
 
-    @app.get("/metrics", responses={200: {"content": {"text/plain": {}}}}, operation_id="metrics")
+    @app.get("/metrics", response_class=PlainTextResponse, operation_id="metrics")
     async def metrics() -> Response:
         """Counters in Prometheus' text format."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)

@@ -99,6 +99,19 @@ class DecisionAnswer(BaseModel):
     t_scores: list[float] | None = Field(None, description="With `full`.")
 
 
+class AskAnswer(DecisionAnswer):
+    """A decision among the answers that the model gave itself."""
+
+    question: str
+    prompt: str = Field(description="The question in its template, as it was scored.")
+    candidates: list[str]
+    counts: list[int] = Field(description="How many samples gave each of them.")
+    greedy: bool = Field(description="Whether the first candidate is the greedy answer.")
+    k: int
+    temperature: float
+    seed: int
+
+
 class Problem(BaseModel):
     """What is wrong."""
 
