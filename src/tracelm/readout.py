@@ -182,6 +182,8 @@ def read(
         len(depths), device=device
     )  # of any token: not finite where a logit is not
     kept = {d for s in scorers for d in s.depths}
+    raw_depths = sorted({d for s in scorers for d in s.raw_depths})
+    raw_log_z = torch.zeros(len(raw_depths), device=device)
     for indices in _tiles(states.reads, targets, readout.tile_rows):
         rows, row, token, place = (torch.from_numpy(x).to(device) for x in indices)
         tile = Tile({}, {}, {}, row, token)
@@ -192,11 +194,13 @@ def read(
             lowest[i] = torch.minimum(lowest[i], normed.amin())
             if depth in kept:
                 tile.logits[depth], tile.log_z[depth] = logits, logits[:, :1] - normed[:, :1]
-        for depth in sorted({d for s in scorers for d in s.raw_depths}):
+        for i, depth in enumerate(raw_depths):
             tile.raw[depth] = readout.logits(_rows(states, depth, rows), norm=False)
+            raw_log_z[i] += tile.raw_log_z(depth).sum()
         for i, scorer in enumerate(scorers):
             scores[i, place] = scorer.log_probs(tile)
-    for depth, finite in zip(depths, lowest.isfinite().tolist(), strict=True):
+    finite_at = torch.cat([lowest, raw_log_z]).isfinite().tolist()
+    for depth, finite in zip([*depths, *raw_depths], finite_at, strict=True):
         if not finite:
             raise NonFiniteError(depth)
     by_depth = dict(zip(depths, log_probs.cpu().numpy(), strict=True))
