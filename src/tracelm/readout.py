@@ -26,8 +26,10 @@ T = TypeVar("T")
 HeadDtype = Literal["float32", "model"]
 Logits = Float[Tensor, "rows vocab"]
 
-# Logits of one tile: all the scorer's depths at once still fit a fast part of memory.
+# Logits of one tile: on the CPU all the scorer's depths at once still fit a fast part of memory, on
+# a GPU the head's weights are read seldom enough for its products to be busy.
 TILE_LOGITS = 2**23
+TILE_LOGITS_CUDA = 2**26
 # Logits of one strip of a tile: several tensors of this size fit a core's cache.
 STRIP_LOGITS = 2**17
 
@@ -52,7 +54,8 @@ class Readout:
         head = model.get_output_embeddings()
         self.vocabulary = int(head.weight.shape[0])
         self.device = device_of(head)
-        self.tile_rows = max(16, min(1024, TILE_LOGITS // self.vocabulary))
+        logits = TILE_LOGITS_CUDA if self.device.type == "cuda" else TILE_LOGITS
+        self.tile_rows = max(16, min(1024, logits // self.vocabulary))
         if head_dtype == "float32" and head.weight.dtype in (torch.float16, torch.bfloat16):
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
             self._shell = _replaced(self._shell, name, _Float32Head(head))
