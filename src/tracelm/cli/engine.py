@@ -16,8 +16,8 @@ EngineOption = Annotated[
 AddressOption = Annotated[
     str | None,
     typer.Option(
-        help="Ray cluster to use, `auto` for this machine's; left out, RAY_ADDRESS, else one is "
-        "started here."
+        help="Ray cluster, `auto` for this machine's, `local` to start one; left out, RAY_ADDRESS, "
+        "else `local`."
     ),
 ]
 WorkersOption = Annotated[
@@ -56,4 +56,4 @@ def read_cluster(
         return None
     with waiting("loading Ray"):
         from tracelm.engines.ray import Cluster
-    return Cluster(**{"address": os.environ.get("RAY_ADDRESS") or None, **given})  # type: ignore[arg-type]
+    return Cluster(**{"address": os.environ.get("RAY_ADDRESS") or "local", **given})  # type: ignore[arg-type]

@@ -1,12 +1,23 @@
 """`tracelm serve`: one model over HTTP."""
 
+import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracelm.cli.engine import (
+    AddressOption,
+    CpusOption,
+    EngineOption,
+    GpusOption,
+    WorkersOption,
+    read_cluster,
+)
 from tracelm.cli.model import ModelOptions, takes_model
 
 if TYPE_CHECKING:
+    from tracelm.engines.ray import Cluster
     from tracelm.service.settings import Settings
 
 
@@ -43,10 +54,18 @@ def serve(
     log_prompts: Annotated[
         bool, typer.Option("--log-prompts", help="Write prompts and candidates into the log.")
     ] = False,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    cpus_per_worker: CpusOption = None,
 ) -> None:
     """Serve corrections over HTTP: /v1/correct, /v1/correct/batch, /v1/ask; /docs has the rest."""
     from tracelm.service.settings import Settings
 
+    cluster = read_cluster(engine, address, workers, gpus_per_worker, cpus_per_worker)
+    if cluster is not None and explorer:
+        raise typer.BadParameter("--explorer keeps its pages in one process: not with --engine ray")
     settings = Settings(
         host=host,
         port=port,
@@ -60,7 +79,10 @@ def serve(
         tokens=max_tokens,
         log_prompts=log_prompts,
     )
-    _serve(model, settings, explorer)
+    if cluster is None:
+        _serve(model, settings, explorer)
+    else:
+        _serve_replicas(model, settings, cluster)
 
 
 def _serve(model: ModelOptions, settings: "Settings", explorer: bool) -> None:
@@ -76,3 +98,12 @@ def _serve(model: ModelOptions, settings: "Settings", explorer: bool) -> None:
     if explorer:
         mount(app, {model.model: app.state.service.corrector})
     run(app)
+
+
+def _serve_replicas(model: ModelOptions, settings: "Settings", cluster: "Cluster") -> None:
+    from tracelm.cli.progress import waiting
+
+    with waiting("loading the server"):
+        from tracelm.engines.replicas import run
+    with redirect_stdout(sys.stderr):  # Ray tells of lost workers on stdout
+        run(model.load, settings, cluster)

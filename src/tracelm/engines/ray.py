@@ -45,14 +45,14 @@ class Cluster:
     """Which Ray, and what is taken of it.
 
     Attributes:
-        address: Of a running cluster (`auto` for this machine's, `ray://host:10001`); None starts
+        address: Of a running cluster (`auto` for this machine's, `ray://host:10001`); `local` starts
             one on this machine and ends it afterwards.
         workers: Copies of the model.
         gpus_per_worker: GPUs of each; a fraction lets workers share one, 0 hides them.
         cpus_per_worker: CPU cores of each, which are its threads.
     """
 
-    address: str | None = None
+    address: str = "local"
     workers: int = 1
     gpus_per_worker: float = 0.0
     cpus_per_worker: float = 1.0
@@ -64,6 +64,11 @@ class Cluster:
                 "an engine has at least one worker, each with 0 or more GPUs and some CPU; "
                 f"not {self.workers} with {self.gpus_per_worker:g} and {self.cpus_per_worker:g}"
             )
+
+    @property
+    def own(self) -> bool:
+        """Whether it is started here, for this run alone."""
+        return self.address == "local"
 
     @property
     def share(self) -> dict[str, float]:
@@ -82,21 +87,21 @@ def connected(cluster: Cluster) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    local: dict[str, Any] = {"include_dashboard": False} if cluster.address is None else {}
+    local: dict[str, Any] = {"include_dashboard": False} if cluster.own else {}
     try:
         ray.init(
-            address=cluster.address or "local",
+            address=cluster.address,
             log_to_driver=False,
             logging_level=logging.ERROR,
             **local,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(
-            f"no Ray at {cluster.address or 'this machine'} ({_line(error)}); give the --address "
-            "of a running cluster, or leave it out to start one here"
+            f"no Ray at {cluster.address} ({_line(error)}); give the --address of a running "
+            "cluster, or `local` to start one here"
         ) from error
     try:
-        if cluster.address is None:
+        if cluster.own:
             _require_room(cluster)
         yield
     finally:
