@@ -53,7 +53,7 @@ def test_the_method_page_has_every_equation():
 
 @pytest.mark.parametrize(
     "page",
-    sorted(p.relative_to(ROOT).as_posix() for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/*")]),
+    sorted(p.relative_to(ROOT).as_posix() for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]),
 )
 def test_links_lead_somewhere(page):
     path = ROOT / page
@@ -90,6 +90,19 @@ def test_commands_of_the_readme(line, tmp_path, monkeypatch, capsys):
         assert json.loads(Path("decisions.jsonl").read_text())["answer"] in item["candidates"]
     else:
         assert out.startswith("base ") and "\ncorrected " in out and "operator" in out
+
+
+def test_a_report_in_the_three_commands_of_the_readme(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    first = commands("tracelm eval")[0]
+    for line in (first, commands("tracelm report")[0], commands("tracelm ablate")[0]):
+        more = ["--limit", "12"] if line == first else []
+        monkeypatch.setattr(sys, "argv", shlex.split(line, comments=True) + more)
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 0, capsys.readouterr().err
+    assert "Drop signed mixing" in capsys.readouterr().out
+    assert Path("report/index.html").stat().st_size > 1_000_000
 
 
 @pytest.mark.parametrize("program", blocks("python"))

@@ -376,7 +376,7 @@ def ablation(rows: Sequence[Row], sweeps: Sequence[Sweep]) -> Figure:
 
 def _necessity(rows: Sequence[Row]) -> Panel:
     names = tuple(row.label for row in rows)
-    worse = tuple(f"{r.negative_mc1} worse" if r.negative_mc1 else "" for r in rows)
+    worse = tuple(str(r.negative_mc1) if r.negative_mc1 else "" for r in rows)
     first = Bars(
         names,
         _numbers(100 * r.delta_mc1 for r in rows),

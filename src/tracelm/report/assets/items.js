@@ -156,7 +156,7 @@ function panelOf(item, packed) {
   const lines = packed.steps.map((steps, i) => {
     let level = 0;
     const y = steps.map((step) => (level += step) / packed.unit);
-    return { kind: "line", x: y.map((_, depth) => depth), y, role: item.roles[i], name: item.letters[i], label: item.roles[i] === "other" ? "" : item.letters[i], markers: false };
+    return { kind: "line", x: y.map((_, depth) => depth), y, role: item.roles[i], name: item.letters[i], label: item.roles[i] === "other" ? "" : item.letters[i], markers: false, above: item.roles[i] === "winner" };
   });
   const order = ["other", "winner", "truthful"];
   lines.sort((a, b) => order.indexOf(a.role) - order.indexOf(b.role));

@@ -87,6 +87,13 @@ function inTwo(name) {
   return [name.slice(0, at), name.slice(at)].filter(Boolean).map(literal).join("<br>");
 }
 
+// From the lowest to the highest of the values and zero, with room for texts beside the bars.
+function withRoom(values, share) {
+  const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
+  const room = share * (high - low || 1);
+  return [low < 0 ? low - room : 0, high > 0 ? high + room : 0];
+}
+
 function layoutOf(panel, parts, width) {
   const narrow = width < NARROW;
   const marks = panel.marks;
@@ -103,6 +110,7 @@ function layoutOf(panel, parts, width) {
     legend: { orientation: "h", x: 0, xref: "container", y: 1, yanchor: "bottom" }, shapes: parts.flatMap((p) => p.shapes ?? []), annotations: parts.flatMap((p) => p.annotations ?? []),
   };
   if (panel.x_range) layout.xaxis.range = panel.x_range;
+  else if (bars.some((mark) => mark.horizontal && mark.texts)) layout.xaxis.range = withRoom(bars.flatMap((mark) => mark.values), narrow ? 0.3 : 0.1);
   if (panel.y_range) layout.yaxis.range = [panel.y_range[0], panel.y_range[1] + 0.04 * (panel.y_range[1] - panel.y_range[0])];
   if (!panel.axes) Object.assign(layout, { xaxis: { ...layout.xaxis, range: [0, 1] }, yaxis: { ...layout.yaxis, range: [0, 1] } });
   if (panel.x_names) Object.assign(layout.xaxis, { tickvals: panel.x_names.map((_, i) => i), ticktext: panel.x_names.map(literal) });
@@ -118,8 +126,9 @@ function drawPanel(Plotly, node, panel) {
   return Plotly.react(node, parts.flatMap((p) => p.traces ?? []), layoutOf(panel, parts, node.clientWidth), config);
 }
 
-// A steep arrow is named at its side, another above it.
-const isSteep = (from, to) => Math.abs(to.x - from.x) < Math.abs(to.y - from.y);
+const between = (from, to, share) => ({ x: from.x + share * (to.x - from.x), y: from.y + share * (to.y - from.y) });
+const line = (from, to, ink) => ({ ...to, ax: from.x, ay: from.y, axref: "x", ayref: "y", text: "", arrowcolor: ink, arrowwidth: 1.4 });
+const isSteep = (from, to) => Math.abs(to.x - from.x) < Math.abs(to.y - from.y); // named at its side, not above
 
 function diagramPanel(diagram, node) {
   const at = Object.fromEntries(diagram.boxes.map((box) => [box.name, box]));
@@ -133,11 +142,12 @@ function diagramPanel(diagram, node) {
     height: 320, margin: { l: 4, r: 4, t: 4, b: 4 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 12, color: color("ink") }, xaxis: { ...range }, yaxis: { ...range },
     annotations: [
-      ...arrows.map(({ from, to, ink }) => ({
-        x: to.x, y: to.y, ax: from.x, ay: from.y, axref: "x", ayref: "y", text: "", arrowcolor: ink, arrowhead: 2, arrowwidth: 1.4, standoff: 34, startstandoff: 30,
-      })),
+      ...arrows.flatMap(({ from, to, ink }) => [
+        { ...line(from, to, ink), arrowhead: 0 },
+        { ...line(from, between(from, to, 0.54), ink), arrowhead: 2 }, // boxes would hide a head at the end
+      ]),
       ...arrows.map(({ from, to, ink, arrow }) => ({
-        x: (from.x + to.x) / 2, y: (from.y + to.y) / 2, ...(isSteep(from, to) ? { xshift: 6, xanchor: "left" } : { yshift: 12 }), text: literal(arrow.label), showarrow: false, font: { color: ink },
+        ...between(from, to, 0.5), ...(isSteep(from, to) ? { xshift: 6, xanchor: "left" } : { yshift: 12 }), text: literal(arrow.label), showarrow: false, font: { color: ink },
       })),
       ...diagram.boxes.map((box) => ({
         x: box.x, y: box.y, text: `<b>${literal(box.title)}</b><br>${literal(box.text).replaceAll("\n", "<br>")}`, showarrow: false,
