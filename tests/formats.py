@@ -50,7 +50,7 @@ def write_fp8(source: Path, stored: Path, twin: Path, block: int = 16) -> None:
             written[name] = dense[name] = value
             continue
         rows, columns = value.shape
-        tiles = value.reshape(rows // block, block, columns // block, block)
+        tiles = value.float().reshape(rows // block, block, columns // block, block)
         scale = tiles.abs().amax(dim=(1, 3)) / 448.0
         codes = (tiles / scale[:, None, :, None]).to(torch.float8_e4m3fn)
         written[name] = codes.reshape(rows, columns)
@@ -71,7 +71,8 @@ def write_mxfp4(source: Path, stored: Path, twin: Path) -> None:
         if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
             written[name] = dense[name] = value
             continue
-        blocks = value.transpose(1, 2).reshape(*value.transpose(1, 2).shape[:2], -1, 32)
+        rows = value.float().transpose(1, 2)
+        blocks = rows.reshape(*rows.shape[:2], -1, 32)
         exponent = (blocks.abs().amax(-1) / 6.0).log2().ceil().clamp(-126, 126)
         codes = (blocks / exponent.exp2()[..., None]).unsqueeze(-1).sub(FP4).abs().argmin(-1)
         written[f"{name}_blocks"] = (codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8)
@@ -90,7 +91,7 @@ def write_nf4(source: Path, stored: Path, twin: Path, block: int = 64) -> None:
         if not _is_linear(name, value):
             written[name] = dense[name] = value
             continue
-        blocks = value.reshape(-1, block)
+        blocks = value.float().reshape(-1, block)
         absmax = blocks.abs().amax(1)
         codes = (blocks / absmax[:, None]).unsqueeze(-1).sub(NF4).abs().argmin(-1).flatten()
         state = {"quant_type": "nf4", "blocksize": block, "dtype": "float32"}
@@ -114,6 +115,7 @@ def write_int8(source: Path, stored: Path, twin: Path) -> None:
         if not _is_linear(name, value):
             written[name] = dense[name] = value
             continue
+        value = value.float()
         scale = value.abs().amax(1)
         codes = (127 * value / scale[:, None]).round().to(torch.int8)
         module = name.removesuffix(".weight")

@@ -125,6 +125,23 @@ def test_a_stored_format_scores_as_its_dense_twin(
 
 
 @bitsandbytes
+@pytest.mark.parametrize("form", ["fp8", "mxfp4", "nf4", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_dtype_asked_for_is_that_of_all_that_is_not_quantised(form, dtype, tmp_path):
+    needs_bitsandbytes(form)
+    family = "gpt_oss" if form == "mxfp4" else "llama"
+    other = torch.bfloat16 if dtype == "float32" else torch.float32
+    build(family, dtype=other, **SHAPES[family]).save_pretrained(tmp_path / "source")
+    tokenizer().save_pretrained(tmp_path / "source")
+    write = getattr(formats, f"write_{form}")
+    write(tmp_path / "source", tmp_path / "stored", tmp_path / "twin")
+    tracer = Tracer.from_pretrained(tmp_path / "stored", dtype=dtype)
+    kept = {str(p.dtype) for p in tracer.backbone.model.parameters()}
+    assert kept - {"torch.uint8", "torch.int8"} == {f"torch.{dtype}"}
+    assert tracer.describe()["dtype"] == dtype
+
+
+@bitsandbytes
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
 def test_llm_int8_scores_as_its_twin_with_inputs_rounded_to_eight_bits(
     family, saved, correct, tmp_path

@@ -244,8 +244,22 @@ def _load_model(
             f"{base.name} lacks {len(lacking)} tensors of {type(model).__name__} "
             f"({', '.join(lacking[:3])}): it is no whole language model"
         )
+    if stored is not None:
+        _cast_rest(model, dtype)
     spread = base.device_map is not None or ranks.count() > 1 or "device_map" in options
     return cast(PreTrainedModel, model if spread else model.to(device))
+
+
+def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Give what a quantised checkpoint stores unquantised the dtype of the rest.
+
+    transformers leaves embeddings, norms and the head of one in the dtype that they are stored in,
+    where it casts those of a plain checkpoint.
+    """
+    plain = (torch.float32, torch.bfloat16, torch.float16)
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in plain and "scale" not in name and not parameter.is_meta:
+            parameter.data = parameter.data.to(dtype)
 
 
 def _refuse_too_large(

@@ -17,16 +17,17 @@ import torch
 from tracelm.checkpoint import Checkpoint, SafetensorsCheckpoint, TensorInfo
 from tracelm.errors import TooLargeError
 from tracelm.quantisation import Quantize
-from tracelm.readout import TILE_LOGITS
+from tracelm.readout import TILE_LOGITS, TILE_LOGITS_CUDA
+from tracelm.theta import Theta
 
 # Memory that one batch's states and activations may take where no budget in tokens is given.
 BATCH_BYTES = 2**29
-# Logits of a tile that exist at once: those of the scorer's depths, and what is made of them.
-TILE_COPIES = 12
+# Beside a tile's logits at the scorer's depths: as many of its size are made of them at once.
+TILE_COPIES = 7
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _FLOAT8 = frozenset({"F8_E4M3", "F8_E5M2"})
 # Matrices of the blocks are quantised where they are plain linear layers; experts are no such.
-_LINEAR = re.compile(r"\.\d+\.(?!.*experts\.).*(?<!norm)\.weight$")
+_LINEAR = re.compile(r"\D+\.\d+\.((?!experts\.).)*(?<!norm)\.weight$")
 _BYTES = {"int8": 1.0, "nf4": 0.5 + 4 / 64}  # a byte; half of one and a float32 a block of 64
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -89,7 +90,10 @@ def footprint(
     half = kept.dtype.itemsize == 2 and device.type == "cpu"
     head = text.vocab_size * text.hidden_size * 4 if half else 0
     tokens = batch_tokens or tokens_within(BATCH_BYTES, text, kept.dtype)
-    tile = TILE_COPIES * 4 * min(TILE_LOGITS, 1024 * text.vocab_size)
+    depth, theta = text.num_hidden_layers, Theta()
+    copies = TILE_COPIES + len({*theta.anchor_depths(depth), *theta.feature_depths(depth)})
+    most = TILE_LOGITS_CUDA if device.type == "cuda" else TILE_LOGITS
+    tile = copies * 4 * min(most, min(1024, tokens) * text.vocab_size)
     return Footprint(weights, head, tokens * token_bytes(text, kept.dtype) + tile)
 
 
@@ -104,7 +108,7 @@ def _bytes(name: str, info: TensorInfo, kept: Kept) -> int:
             return count * kept.dtype.itemsize
     if info.dtype not in _FLOATS:
         return stored
-    if kept.quantize is not None and len(info.shape) == 2 and _LINEAR.search(name):
+    if kept.quantize is not None and len(info.shape) == 2 and _LINEAR.fullmatch(name):
         return int(count * _BYTES[kept.quantize])
     return count * kept.dtype.itemsize
 

@@ -1,0 +1,153 @@
+"""What a model takes of the CPU's memory beside what the estimate said before it was loaded.
+
+    python benchmarks/memory.py [SHAPE ...]
+
+Each shape is a random checkpoint, loaded and run in a process of its own over items that fill a
+batch. The peak is the kernel's, from when the model is loaded, less what was there before and pages
+of the file that hold no weight in use. One line a shape, as JSON.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+BATCH_TOKENS = 512
+# glibc keeps freed pieces smaller than this, and how many hangs on the order of calls.
+_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
+_LLAMA = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64}
+# A large vocabulary in bfloat16, whose head is kept in float32 too; a deep model stored in float16,
+# which becomes float32; experts, which are stacked while they are loaded.
+SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "vocabulary": (
+        "llama",
+        "bfloat16",
+        _LLAMA
+        | {"vocab_size": 96000, "hidden_size": 768, "intermediate_size": 1024}
+        | {"num_hidden_layers": 4},
+    ),
+    "deep": (
+        "llama",
+        "float16",
+        _LLAMA
+        | {"vocab_size": 8000, "hidden_size": 512, "intermediate_size": 2048}
+        | {"num_hidden_layers": 24},
+    ),
+    "experts": (
+        "qwen3_moe",
+        "float32",
+        _LLAMA
+        | {
+            "vocab_size": 16000,
+            "hidden_size": 512,
+            "moe_intermediate_size": 512,
+            "intermediate_size": 1024,
+        }
+        | {"num_hidden_layers": 8, "num_experts": 16, "num_experts_per_tok": 2},
+    ),
+}
+
+
+def write(shape: str, folder: Path) -> None:
+    """A random checkpoint of the shape, with a tokenizer of one word a token."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    kind, dtype, options = SHAPES[shape]
+    torch.manual_seed(0)
+    torch.set_default_dtype(getattr(torch, dtype))
+    AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **options)).save_pretrained(folder)
+    words = {f"w{i}": i for i in range(options["vocab_size"])}
+    raw = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="w0").save_pretrained(folder)
+
+
+def measure(shape: str) -> dict[str, float]:
+    """Load the shape, run a full batch, and compare the peak with the estimate; in MiB."""
+    import torch
+    from transformers import AutoConfig
+
+    from tracelm import Item, Tracer, memory
+    from tracelm.checkpoint import open_local
+
+    torch.set_num_threads(1)
+    draw = random.Random(0)
+
+    def words(count: int) -> str:
+        return " ".join(f"w{draw.randrange(1, 8000)}" for _ in range(count))
+
+    # Long answers: nearly every token of the batch is read, as the estimate assumes.
+    item = Item(words(8), tuple(words(BATCH_TOKENS // 4) for _ in range(4)))
+    with tempfile.TemporaryDirectory() as root:
+        for name in (shape, "warm"):
+            write_in_another_process(shape, Path(root) / name)
+        next(Tracer.from_pretrained(Path(root, "warm")).correct_many([Item("w1", ("w2", "w3"))]))
+        before = _status("VmRSS"), _status("RssFile")
+        tracer = Tracer.from_pretrained(Path(root, shape), batch_tokens=BATCH_TOKENS)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+        next(tracer.correct_many([item], read="all"))
+        model = tracer.backbone.model
+        mapped = _mapped(model, Path(root, shape))
+        idle = _status("RssFile") - before[1] - mapped  # pages of the file that nobody uses
+        real = _status("VmHWM") - before[0] - idle
+        config = AutoConfig.from_pretrained(Path(root, shape))
+        said = memory.footprint(
+            open_local(Path(root, shape)),
+            config,
+            memory.Kept(model.dtype),
+            torch.device("cpu"),
+            BATCH_TOKENS,
+        )
+    assert said is not None
+    parts = {"weights": said.weights, "head": said.head, "batch": said.batch}
+    found = {"estimate": said.total, "peak": real, **parts}
+    return {k: round(v / 2**20, 1) for k, v in found.items()} | {"ratio": said.total / real}
+
+
+def write_in_another_process(shape: str, folder: Path) -> None:
+    """Write the shape where its memory does not count."""
+    command = [sys.executable, __file__, "--write", shape, str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _status(name: str) -> int:
+    """A figure of this process's memory in bytes, as the kernel tells it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:"))) * 1024
+
+
+def _mapped(model: Any, folder: Path) -> int:
+    """Bytes of weights that are read straight from the checkpoint's file."""
+    spans = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if str(folder) in line:
+            start, _, stop = line.split()[0].partition("-")
+            spans.append((int(start, 16), int(stop, 16)))
+    return sum(
+        p.numel() * p.element_size()
+        for p in model.parameters()
+        if any(start <= p.data_ptr() < stop for start, stop in spans)
+    )
+
+
+def main() -> None:
+    """Measure the shapes that are named, or all, each in a process of its own."""
+    if sys.argv[1:2] == ["--write"]:
+        write(sys.argv[2], Path(sys.argv[3]))
+    elif len(sys.argv) == 2:
+        print(json.dumps({"shape": sys.argv[1], **measure(sys.argv[1])}))
+    else:
+        for shape in sys.argv[1:] or SHAPES:
+            subprocess.run([sys.executable, __file__, shape], check=True, env=os.environ | _MALLOC)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    main()
