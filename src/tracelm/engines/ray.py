@@ -45,8 +45,8 @@ class Cluster:
     """Which Ray, and what is taken of it.
 
     Attributes:
-        address: Of a running cluster (`auto` for this machine's, `ray://host:10001`); `local` starts
-            one on this machine and ends it afterwards.
+        address: Of a running cluster (`auto` for this machine's, `ray://host:10001`); `local`
+            starts one on this machine and ends it afterwards.
         workers: Copies of the model.
         gpus_per_worker: GPUs of each; a fraction lets workers share one, 0 hides them.
         cpus_per_worker: CPU cores of each, which are its threads.

@@ -1,0 +1,169 @@
+"""The service on Ray Serve: the same application, several times behind one address."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tracelm import Item, Tracer
+
+pytest.importorskip("ray", reason="no Ray here: pip install 'tracelm[ray]'")
+pytestmark = pytest.mark.slow
+
+PATIENCE_SECONDS = 180.0
+TOKEN = {"Authorization": "Bearer secret"}
+
+
+def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+    asked = ["serve", "--engine", "ray", "--cpus-per-worker", "0.5", *map(str, arguments)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tracelm", *asked],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "RAY_ADDRESS": "local"} | environment,
+    )
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
+    port = free_port()
+    child = start(
+        "--model", "tracelm/demo-organism", "--workers", 2, "--port", port, "--max-candidates", 8,
+        TRACELM_TOKEN="secret",
+    )  # fmt: skip
+    url = f"http://127.0.0.1:{port}"
+    with httpx.Client(base_url=url, timeout=60, trust_env=False, headers=TOKEN) as client:
+        try:
+            wait_for(client, child)
+            yield client, child
+        finally:
+            child.terminate()
+            child.communicate(timeout=PATIENCE_SECONDS)
+
+
+def wait_for(client: httpx.Client, child: subprocess.Popen[str]) -> None:
+    latest = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < latest:
+        assert child.poll() is None, child.communicate()[1]
+        try:
+            if client.get("/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+    pytest.fail("the service did not start")
+
+
+def items(count: int) -> list[Item]:
+    from tracelm.benchmarks import find
+
+    benchmark = find("demo")
+    made = benchmark.load(None, limit=count).items(benchmark.template())
+    return [item for item in made if len(item.candidates) <= 8]
+
+
+def body(item: Item) -> dict[str, Any]:
+    return {"prompt": item.prompt, "candidates": item.candidates, "separator": item.separator}
+
+
+def test_replicas_answer_as_the_library_does(
+    served: tuple[httpx.Client, subprocess.Popen[str]],
+) -> None:
+    client, _ = served
+    asked = items(40)
+    assert len(asked) > 10
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda i: client.post("/v1/correct", json=body(i)), asked))
+    tracer = Tracer.demo()
+    for item, answer in zip(asked, answers, strict=True):
+        assert answer.status_code == 200, answer.text
+        known = tracer.correct(item.prompt, item.candidates, separator=item.separator)
+        told = answer.json()
+        assert (told["index"], told["operator"]) == (known.index, known.operator)
+        assert told["scores"] == pytest.approx(known.scores.tolist(), abs=1e-4)
+    # Each replica counts its own requests: none of them had all.
+    shares = {share(client.get("/metrics").text) for _ in range(20)}
+    assert shares and max(shares) < len(asked) and sum(shares) in (len(asked), len(asked) / 2)
+
+
+def share(page: str) -> float:
+    """How many corrections the replica of a page has made."""
+    name = 'tracelm_requests_total{route="/v1/correct",status="200"} '
+    return sum(float(line.removeprefix(name)) for line in page.split("\n") if line.startswith(name))
+
+
+def test_limits_token_and_streams_are_those_of_the_service(
+    served: tuple[httpx.Client, subprocess.Popen[str]],
+) -> None:
+    client, _ = served
+    item = items(1)[0]
+    assert client.post("/v1/correct", json=body(item), headers={"Authorization": "Bearer x"}
+                       ).status_code == 401  # fmt: skip
+    many = body(item) | {"candidates": [f"answer {i}" for i in range(9)]}
+    refused = client.post("/v1/correct", json=many)
+    assert refused.status_code == 422 and "takes 8" in refused.text
+    lines = client.post("/v1/correct/batch", json={"items": [body(item)] * 5}).text.splitlines()
+    assert len(lines) == 5 and len(set(lines)) == 1
+    assert client.get("/openapi.json").json()["info"]["title"] == "tracelm"
+
+
+def test_sigterm_under_load_answers_what_was_accepted(
+    served: tuple[httpx.Client, subprocess.Popen[str]],
+) -> None:
+    client, child = served
+    item = body(items(1)[0])
+    answered: list[int] = []
+
+    def ask(_: int) -> None:
+        while child.poll() is None:
+            try:
+                answer = client.post("/v1/correct", json=item)
+            except httpx.ConnectError:
+                return  # not accepted any more
+            answered.append(answer.status_code)
+            if answer.status_code != 200:
+                return
+
+    with ThreadPoolExecutor(4) as threads:
+        running = threads.map(ask, range(4))
+        while len(answered) < 20:
+            time.sleep(0.05)
+        child.send_signal(signal.SIGTERM)
+        list(running)
+    out, err = child.communicate(timeout=PATIENCE_SECONDS)
+    assert (child.returncode, out) == (0, ""), err
+    assert '"event": "stopped"' in err
+    # Nothing broke in the middle: 200, then one refusal (404 once Serve has taken the route away).
+    assert set(answered) <= {200, 404, 503} and answered.count(200) >= 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--model", "/no/such/model", "--port", "8799"), 1, "no replica starts: no model at"),
+        (("--model", "m", "--port", "0"), 1, "give --port a number"),
+        (("--model", "m", "--address", "auto"), 1, "set --token"),
+        (("--model", "m", "--explorer"), 2, "not with --engine ray"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(
+    arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    child = start(*arguments)
+    out, err = child.communicate(timeout=PATIENCE_SECONDS)
+    assert (child.returncode, out) == (code, "") and said in err, err
+    assert code == 2 or err.count("\n") == 1
