@@ -1,0 +1,211 @@
+"""A service under load: 1,000 requests from 32 clients, each held to the library's own answer.
+
+    python benchmarks/load.py [--requests 1000] [--clients 32] [--model tracelm/demo-organism]
+
+Starts `tracelm serve` twice, with batching together and without (`--batch-items 1`), sends the same
+items of the demo's benchmark, and measures throughput and latency. Before that one client at a time
+is laid beside the library's own call, and after it a small queue is overfilled and tried again. The
+result is kept in benchmarks/results/load.json. Exits with 1 where a request is lost, refused by a
+queue with room, or answered with another's result.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+
+from tracelm import Item, Tracer, demo
+
+RESULTS = Path(__file__).parent / "results" / "load.json"
+TOLERANCE = 1e-3  # nats: company may move a score by float noise
+BAND = 1e-4  # a comparison this close to its threshold may fall either way (SPEC 9)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back for one request."""
+
+    place: int
+    status: int
+    told: dict
+    seconds: float
+    retry_after: str | None
+
+
+def items_of(count: int) -> list[Item]:
+    """The demo's items over and over, told apart by their ids."""
+    items = demo.items()
+    return [
+        Item(item.prompt, item.candidates, id=str(place))
+        for place, item in ((p, items[p % len(items)]) for p in range(count))
+    ]
+
+
+@contextmanager
+def serving(model: str, *options: str) -> Iterator[tuple[str, psutil.Process]]:
+    """The address of a service in a process of its own, and that process."""
+    command = [sys.executable, "-m", "tracelm", "serve", "--model", model, "--port", "0", *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ)
+    assert process.stderr is not None
+    address = json.loads(process.stderr.readline())["address"]
+    log = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
+    try:
+        yield address, psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        if process.wait(60) != 0:
+            sys.exit(f"the service ended with {process.returncode}")
+        log.wait()
+
+
+async def send(http: httpx.AsyncClient, place: int, item: Item) -> Answer:
+    """One request, timed as its client sees it."""
+    body = {"id": item.id, "prompt": item.prompt, "candidates": list(item.candidates)}
+    start = time.perf_counter()
+    answer = await http.post("/v1/correct", json=body)
+    seconds = time.perf_counter() - start
+    retry = answer.headers.get("retry-after")
+    return Answer(place, answer.status_code, answer.json(), seconds, retry)
+
+
+async def send_all(url: str, items: list[Item], clients: int) -> tuple[list[Answer], float]:
+    """All items from so many clients, each with one request under way; and how long it took."""
+    waiting = iter(enumerate(items))
+    answers: list[Answer] = []
+
+    async def client() -> None:
+        async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as http:
+            for place, item in waiting:
+                answers.append(await send(http, place, item))
+
+    start = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return answers, time.perf_counter() - start
+
+
+def faults(answers: list[Answer], items: list[Item], expected: list[dict]) -> list[str]:
+    """What is wrong with the answers to these items; nothing is what should be."""
+    said = []
+    if sorted(a.place for a in answers) != list(range(len(items))):
+        said.append(f"{len(items)} requests and {len(answers)} answers")
+    for a in answers:
+        own, told = expected[a.place % len(expected)], a.told
+        if a.status != 200 or told["id"] != items[a.place].id:
+            said.append(f"request {a.place}: {a.status} {told}")
+        elif not np.allclose(told["base_scores"], own["base_scores"], atol=TOLERANCE, rtol=0):
+            said.append(f"request {a.place}: another's scores")
+        elif told["index"] != own["index"] and not near_a_threshold(own):
+            said.append(f"request {a.place}: {told['answer']} for {own['answer']}")
+    return said
+
+
+def near_a_threshold(decision: dict) -> bool:
+    """Whether a comparison of the rule lies within the rounding band."""
+    pairs = [(g["value"], g["threshold"]) for g in decision["gates"].values()]
+    return any(isinstance(v, float) and abs(v - t) < BAND for v, t in pairs)
+
+
+def milliseconds(seconds: list[float], *percents: int) -> dict[str, float]:
+    """Percentiles in milliseconds, by name."""
+    values = np.percentile([1000 * s for s in seconds], percents)
+    return {f"p{p}_ms": round(float(v), 2) for p, v in zip(percents, values, strict=True)}
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """CPU time of a process so far: what a busy machine does not change."""
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def alone(url: str, process: psutil.Process, tracer: Tracer, items: list[Item]) -> dict[str, Any]:
+    """One client at a time beside the library's own call, in turns on the same items.
+
+    On a machine with other work the latencies tell of that work too; CPU time does not.
+    """
+    own, served = [], []
+    here, there, spent = psutil.Process(), cpu_seconds(process), 0.0
+    with httpx.Client(base_url=url, trust_env=False) as http:
+        for item in items:
+            body = {"prompt": item.prompt, "candidates": list(item.candidates)}
+            start, before = time.perf_counter(), cpu_seconds(here)
+            tracer.correct(item.prompt, item.candidates)
+            own.append(time.perf_counter() - start)
+            spent += cpu_seconds(here) - before
+            start = time.perf_counter()
+            http.post("/v1/correct", json=body).raise_for_status()
+            served.append(time.perf_counter() - start)
+    library, service = (milliseconds(seconds, 50) for seconds in (own, served))
+    library["cpu_ms"] = round(1000 * spent / len(items), 2)
+    service["cpu_ms"] = round(1000 * (cpu_seconds(process) - there) / len(items), 2)
+    ratios = {name: round(service[name] / library[name], 2) for name in library}
+    return {"library": library, "service": service, "ratio": ratios}
+
+
+async def overfill(url: str, items: list[Item]) -> dict[str, int]:
+    """Everything at once into a small queue, and one request after it."""
+    answers, _ = await send_all(url, items, len(items))
+    refused = [a for a in answers if a.status == 429]
+    assert refused and all(a.retry_after for a in refused), "a full queue says when to come again"
+    assert {a.status for a in answers} == {200, 429}
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
+        after = await send(http, 0, items[0])
+    return {"sent": len(answers), "refused_429": len(refused), "status_after": after.status}
+
+
+def loaded(
+    url: str, process: psutil.Process, items: list[Item], clients: int, expected: list[dict]
+) -> dict[str, Any]:
+    """All items from all clients: rate, latencies, CPU time, and what was wrong."""
+    asyncio.run(send_all(url, items[:20], 4))  # warm
+    before = cpu_seconds(process)
+    answers, seconds = asyncio.run(send_all(url, items, clients))
+    cpu = {"cpu_ms_per_request": round(1000 * (cpu_seconds(process) - before) / len(items), 2)}
+    for line in (wrong := faults(answers, items, expected))[:10]:
+        print(line, file=sys.stderr)
+    rate = {"requests_per_second": round(len(answers) / seconds, 1)}
+    times = milliseconds([a.seconds for a in answers], 50, 95, 99)
+    return {"requests": len(items), "lost_or_wrong": len(wrong), **rate, **times, **cpu}
+
+
+def main() -> None:
+    """Run, print, keep, and exit with 1 where an answer is wrong or missing."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--model", default="tracelm/demo-organism")
+    options = parser.parse_args()
+    tracer = Tracer.demo(options.model.removeprefix("tracelm/demo-"))
+    items = items_of(options.requests)
+    distinct = items[: len(demo.items())]
+    expected = [d.to_dict() for d in (tracer.correct(i.prompt, i.candidates) for i in distinct)]
+    result: dict[str, Any] = {"clients": options.clients, "cores": os.cpu_count()}
+    result["load_average"] = round(os.getloadavg()[0], 1)
+    room = ("--queue-items", str(2 * options.clients))
+    with serving(options.model, *room) as (url, process):
+        result["one_client"] = alone(url, process, tracer, items[:100])
+        result["together"] = loaded(url, process, items, options.clients, expected)
+    with serving(options.model, *room, "--batch-items", "1") as (url, process):
+        result["each_alone"] = loaded(url, process, items, options.clients, expected)
+    with serving(options.model, "--queue-items", "8", "--batch-items", "1") as (url, _):
+        result["queue_of_8"] = asyncio.run(overfill(url, items[:64]))
+    print(json.dumps(result, indent=1))
+    if result["together"]["lost_or_wrong"] or result["each_alone"]["lost_or_wrong"]:
+        sys.exit(1)
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
