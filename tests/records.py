@@ -106,7 +106,7 @@ def write_cells(records: pd.DataFrame, out: Path, theta: Theta | None = None) ->
         }
         with store.Run(store.cell_folder(out, str(model), str(benchmark)), info) as run:
             for group, own in groups.items():
-                run.write(group, own)
+                run.keep(group, store.serialise(own))
 
 
 def _shapes(benchmark: str, items: int, rng: np.random.Generator) -> list[Shape]:

@@ -366,6 +366,16 @@ def test_a_template_that_fails_or_reaches_out_is_refused(tmp_path: Path, text: s
         Template.from_file(file).render({"question": "Why?"})
 
 
+def test_two_template_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.j2").write_text(f"{folder} {{{{ question }}}}")
+    paths = [str(tmp_path / folder / "mine.j2") for folder in ("a", "b")]
+    assert len(templates_for([find("truthfulqa")], paths[:1])["truthfulqa"]) == 1
+    with pytest.raises(InputError, match="rename one"):
+        templates_for([find("truthfulqa")], paths)
+
+
 def test_a_template_that_gives_no_item_names_the_item(data: Path) -> None:
     with pytest.raises(ItemError, match="item 0:.*NUL"):
         find("halueval-qa").load(data).items(Template("user/x", "1", "{{ '\\0' }}"))

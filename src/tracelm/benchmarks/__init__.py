@@ -41,7 +41,7 @@ def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, li
         asked: Names (`truthfulqa/own6`) or paths of Jinja files.
 
     Raises:
-        InputError: A name that belongs to none of the benchmarks.
+        InputError: A name that belongs to none of the benchmarks, or two files of one name.
     """
     chosen: dict[str, list[Template]] = {b.name: [] for b in benchmarks}
     for name in asked:
@@ -54,6 +54,9 @@ def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, li
         else:
             known = ", ".join(f"{b.name}/{v}" for b in benchmarks for v in b.templates)
             raise InputError(f"no template {name!r}; known: {known}, or the path of a Jinja file")
+    files = {Path(name) for name in asked if Path(name).is_file()}
+    if len({path.stem for path in files}) < len(files):
+        raise InputError("two template files have one name, and a cell is named by it; rename one")
     for benchmark in benchmarks:
         chosen[benchmark.name] = chosen[benchmark.name] or [benchmark.template()]
     return chosen
