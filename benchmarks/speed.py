@@ -74,7 +74,8 @@ def main() -> None:
     name, invariant, left = SETUPS[options.setup]
     benchmark = find(name)
     [template] = templates_for([benchmark], [])[name]
-    items = benchmark.load(options.data, limit=options.limit, seed=None).items(template, blind=False)
+    dataset = benchmark.load(options.data, limit=options.limit)
+    items = dataset.items(template, blind=False)
     items = [i for i in items if not (i.id or "").endswith("mc2")]
     tracer = Tracer(
         smollm(getattr(torch, options.dtype)),
