@@ -58,7 +58,7 @@ def write_fp8(source: Path, stored: Path, twin: Path, block: int = 16) -> None:
         dense[name] = (codes.float() * scale[:, None, :, None]).reshape(rows, columns)
     options: dict[str, Any] = {"quant_method": "fp8", "weight_block_size": [block, block]}
     options["activation_scheme"] = "dynamic"
-    options["modules_to_not_convert"] = ["lm_head", "mlp.gate"]
+    options["modules_to_not_convert"] = ["lm_head", "gate"]
     _write(source, stored, written, options)
     _write(source, twin, dense)
 
@@ -134,7 +134,7 @@ def write_copy(source: Path, folder: Path) -> None:
 
 
 def _is_linear(name: str, value: Tensor) -> bool:
-    return ".layers." in name and value.ndim == 2 and not name.endswith(".mlp.gate.weight")
+    return ".layers." in name and value.ndim == 2 and not name.endswith(".gate.weight")
 
 
 def _write(

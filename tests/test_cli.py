@@ -361,7 +361,7 @@ def test_invariant_of_what_is_no_checkpoint(one_line):
 
 
 def test_models_lists_every_family_with_its_road(run, monkeypatch):
-    from tracelm.families import FAMILIES
+    from tracelm.supported import FAMILIES
 
     monkeypatch.setenv("COLUMNS", "200")
     code, out, err = run("models")

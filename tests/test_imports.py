@@ -18,7 +18,7 @@ PACKAGE = ROOT.parent
 LAYERS = (
     ("errors", "words", "report.palette"),
     ("theta", "geometry", "items", "decision", "portrait"),
-    ("tokens", "forest", "families", "demo"),
+    ("tokens", "forest", "families", "supported", "demo"),
     (
         "backbone",
         "readout",

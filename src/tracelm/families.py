@@ -36,54 +36,6 @@ CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "se
 
 
 @dataclass(frozen=True)
-class Family:
-    """A model type that tests hold to the road named here.
-
-    Attributes:
-        model_type: `config.model_type` in transformers.
-        road: `packed` where the check at load takes the packed forest, else `plain`.
-        wrapper: The multimodal wrapper's model type whose text model this is, if any.
-        note: What its readout or positions need beyond the common rule.
-    """
-
-    model_type: str
-    road: str = "packed"
-    wrapper: str | None = None
-    note: str = ""
-
-
-FAMILIES = (
-    Family("bloom", "plain", note="ALiBi positions"),
-    Family("cohere", note="logit scale"),
-    Family("deepseek_v2", note="MLA"),
-    Family("deepseek_v3", note="MLA"),
-    Family("falcon", note="no attention interface: takes the forest as a 4-D mask"),
-    Family("gemma2", note="soft-capped logits, sliding window in every second block"),
-    Family("gemma3_text", wrapper="gemma3", note="sliding window in five of six blocks"),
-    Family("glm4"),
-    Family("gpt2", note="learned positions"),
-    Family("gpt_neo", "plain", note="local attention"),
-    Family("gpt_neox"),
-    Family("gpt_oss", note="attention sinks, sliding window in every second block"),
-    Family("granite", note="logit scale"),
-    Family("llama", note="dynamic rope: a sequence past the context runs alone"),
-    Family("mamba", "plain", note="state space: I(M) must be given"),
-    Family("ministral3", wrapper="mistral3"),
-    Family("mistral", wrapper="mistral3", note="with and without sliding window"),
-    Family("mixtral"),
-    Family("olmo2"),
-    Family("opt", note="projection after the norm where embeddings are narrower"),
-    Family("phi", note="head with bias"),
-    Family("phi3", note="longrope: sequences on either side of the boundary run apart"),
-    Family("qwen2"),
-    Family("qwen3"),
-    Family("qwen3_moe"),
-    Family("smollm3"),
-    Family("stablelm"),
-)
-
-
-@dataclass(frozen=True)
 class Parts:
     """The modules between which states are read.
 

@@ -244,6 +244,11 @@ def _load_model(
             f"{base.name} lacks {len(lacking)} tensors of {type(model).__name__} "
             f"({', '.join(lacking[:3])}): it is no whole language model"
         )
+    if base.quantize is not None and not quantisation.took_hold(model):
+        raise ModelError(
+            f"{base.name} ({config.model_type}) has no linear layers that bitsandbytes quantises: "
+            "leave --quantize out"
+        )
     if stored is not None:
         _cast_rest(model, dtype)
     spread = base.device_map is not None or ranks.count() > 1 or "device_map" in options

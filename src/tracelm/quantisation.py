@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
 from tracelm.errors import ModelError
 
@@ -83,6 +84,11 @@ def options_for(quantize: Quantize, dtype: torch.dtype) -> Any:
 def quieten() -> None:
     """Keep bitsandbytes from logging, at every matrix product, the dtype that it rounds in."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+
+
+def took_hold(model: nn.Module) -> bool:
+    """Whether bitsandbytes replaced any layer: a family may have linear layers of its own."""
+    return any(type(m).__module__.startswith("bitsandbytes") for m in model.modules())
 
 
 def drop_outliers(config: Any) -> None:

@@ -1,25 +1,33 @@
-"""`tracelm models`: the families, and what holds for each."""
+"""`tracelm models`: the families, and what was tried of each."""
 
 import typer
 
+from tracelm.supported import FAMILIES
+
+_AFTER = """\
+quantised: what was loaded here and held to dense weights, on random small checkpoints and the CPU;
+fp8 and mxfp4 as stored (plain weights on the CPU), int8 and nf4 by --quantize. Kernels that only a
+GPU has, GPTQ, AWQ and checkpoints of full size were not tried.
+readout: the class of transformers whose own forward turns states into logits, and what it does
+beside norm and head; every model that is loaded is held to its own logits.
+Other decoder-only models of transformers are tried too: the check at load compares the packed road
+with the plain one and the readout with the model's own logits, and refuses by name what does not
+agree."""
+
 
 def models() -> None:
-    """List the model families, the road that each takes, and what is special about it."""
+    """List the model families: road, wrapper, quantisations tried, and whose readout rule."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    from tracelm.cli.progress import waiting
-
-    with waiting("loading transformers"):
-        from tracelm.families import FAMILIES
-
-    table = Table("family", "road", "wrapper", "note", box=box.SIMPLE_HEAD)
+    titles = ("family", "road", "wrapper", "quantised", "readout", "note")
+    table = Table(*titles, box=box.SIMPLE_HEAD)
     for family in FAMILIES:
-        table.add_row(family.model_type, family.road, family.wrapper or "", family.note)
+        readout = family.head + (f": {family.rule}" if family.rule else "")
+        tried = ", ".join(family.tried) or "none"
+        table.add_row(
+            family.model_type, family.road, family.wrapper or "", tried, readout, family.note
+        )
     Console().print(table)
-    typer.echo(
-        "Other decoder-only models of transformers are tried too: the check at load compares the\n"
-        "packed road with the plain one and the readout with the model's own logits, and refuses\n"
-        "by name what does not agree."
-    )
+    typer.echo(_AFTER)
