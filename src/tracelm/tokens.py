@@ -91,6 +91,7 @@ def encode(
     context: int | None,
     overflow: Overflow = "error",
     chat: Chat | None = None,
+    first: int = 0,
 ) -> list[Encoded | ItemError]:
     """Every item as token ids, or as the error that names it; in order.
 
@@ -105,6 +106,7 @@ def encode(
         overflow: What to do with an item that does not fit: fail it, or drop the left end of its
             prompt.
         chat: Apply the tokenizer's chat template.
+        first: Place of the first item among all that are read: the name of one without an id.
 
     Raises:
         InputError: The chat template is missing or refuses the conversation.
@@ -113,7 +115,8 @@ def encode(
     reader = _Reader(tokenizer, (t for pair in texts for p in pair for t in p.all), chat is None)
     results: list[Encoded | ItemError] = []
     for place, (item, pair) in enumerate(zip(items, texts, strict=True)):
-        name = str(place) if item.id is None and len(items) > 1 else item.id
+        alone = first == 0 and len(items) == 1
+        name = str(first + place) if item.id is None and not alone else item.id
         try:
             results.append(_encode_item(item, pair, reader, context, overflow))
         except ItemError as error:
@@ -137,7 +140,8 @@ def chat_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat) -> str:
         )
     # The template is the model author's program: jinja raises whatever its code raises.
     except Exception as error:
-        raise InputError(f"the tokenizer's chat template refuses the prompt: {error}") from error
+        why = " ".join(str(error).split())
+        raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
     return str(text)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -199,23 +200,33 @@ class Tracer:
         items: Iterable[Item],
         read: Read = "decide",
         methods: Mapping[str, Method] | None = None,
+        *,
+        ahead: int = 1024,
     ) -> Iterator[Decision]:
         """Decisions in the order of the items; the batches that they share are computed as needed.
+
+        A sequence is checked whole before any of it is answered. A generator is read as its
+        decisions are taken, never more than `ahead` items before them: it may be endless.
 
         Args:
             items: The items.
             read: As in `correct`.
             methods: As in `decide`.
+            ahead: Items of a generator that are read, checked and planned together.
 
         Raises:
-            ItemError: The first item that cannot be answered, before any is.
+            ItemError: The first item of the sequence, or of those read together, that cannot be
+                answered, before any of them is.
         """
-        encoded = []
-        for result in self.encode(list(items)):
-            if isinstance(result, ItemError):
-                raise result
-            encoded.append(result)
-        yield from self.correct_encoded(encoded, read, methods)
+        first = 0
+        for piece in [items] if isinstance(items, Sequence) else _pieces(items, ahead):
+            encoded = []
+            for result in self.encode(piece, first):
+                if isinstance(result, ItemError):
+                    raise result
+                encoded.append(result)
+            yield from self.correct_encoded(encoded, read, methods)
+            first += len(piece)
 
     def correct_encoded(
         self,
@@ -268,8 +279,13 @@ class Tracer:
 
         return ask(self, question, Sampling(k, temperature, seed, max_new_tokens), **options)
 
-    def encode(self, items: Sequence[Item]) -> list[Encoded | ItemError]:
-        """Every item as token ids, or as the error that names it."""
+    def encode(self, items: Sequence[Item], first: int = 0) -> list[Encoded | ItemError]:
+        """Every item as token ids, or as the error that names it.
+
+        Args:
+            items: The items.
+            first: Place of the first among all that are read, for the names of those without id.
+        """
         return encode(
             items,
             self.tokenizer,
@@ -277,6 +293,7 @@ class Tracer:
             context=self.backbone.context,
             overflow=self.overflow,
             chat=self.chat,
+            first=first,
         )
 
     def plan(self, encoded: Sequence[Encoded]) -> list[list[int]]:
@@ -405,6 +422,12 @@ class Tracer:
             "invariant_factors": None if self.factors is None else asdict(self.factors),
             "theta": self.theta.to_dict(),
         }
+
+
+def _pieces(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while piece := list(islice(rest, size)):
+        yield piece
 
 
 def _step_of(methods: Iterable[Method], scorer: Scorer) -> Step:

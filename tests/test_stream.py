@@ -1,0 +1,94 @@
+"""Many items one after another, and from several threads: order, backpressure, company."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import pytest
+from families import build, random_items, tokenizer
+
+from tracelm import Decision, Item, Tracer
+from tracelm.errors import ItemError
+
+
+@cache
+def tracer() -> Tracer:
+    return Tracer(build("llama"), tokenizer(), invariant=2.0)
+
+
+class Counted:
+    """Hands out items and knows how many were taken."""
+
+    def __init__(self, items: Iterator[Item]) -> None:
+        self.items, self.taken = items, 0
+
+    def __iter__(self) -> Iterator[Item]:
+        for item in self.items:
+            self.taken += 1
+            yield item
+
+
+def told(decision: Decision) -> tuple[int, str, list[float]]:
+    return decision.index, decision.operator, [round(float(s), 4) for s in decision.scores]
+
+
+def test_a_generator_is_read_no_further_than_it_is_asked_for():
+    items = random_items(71, 12)
+    source = Counted(itertools.cycle(items))  # endless
+    decisions = tracer().correct_many(source, ahead=4)
+    assert source.taken == 0
+    found = []
+    for place in range(10):
+        found.append(next(decisions))
+        assert source.taken == 4 * (place // 4 + 1)
+    known = tracer().correct_many(items)
+    assert [told(d) for d in found] == [told(d) for d, _ in zip(known, range(10), strict=False)]
+    decisions.close()
+    assert source.taken == 12
+
+
+def test_a_sequence_is_checked_before_anything_is_answered():
+    items = [*random_items(72, 5), Item("w5", ("w6", "w6"))]
+    with pytest.raises(ItemError, match="item 5: candidates 0 and 1"):
+        next(tracer().correct_many(items, ahead=2))
+
+
+def test_a_generator_is_checked_piece_by_piece_and_names_places_from_its_start():
+    items = [*random_items(73, 4), Item("w5", ("w6", "w6"))]
+    decisions = tracer().correct_many(iter(items), ahead=2)
+    assert len([next(decisions) for _ in range(4)]) == 4
+    with pytest.raises(ItemError, match="item 4: candidates 0 and 1"):
+        next(decisions)
+
+
+def test_nothing_gives_nothing():
+    assert list(tracer().correct_many(iter(()))) == []
+    assert list(tracer().correct_many([])) == []
+
+
+def test_threads_that_ask_correct_and_stream_at_once_get_what_each_gets_alone():
+    items, demo = random_items(74, 9), Tracer.demo()
+    prompt = "Question: Which goods come from Baevwick? Answer:"
+    candidates = ["green wool combs", "pale cedar boats", "clay lamps"]
+    start = threading.Barrier(6)
+
+    def stream() -> object:
+        return [told(d) for d in tracer().correct_many(iter(items), ahead=2)]
+
+    def ask() -> object:
+        return demo.ask("Which goods come from Baevwick?", k=3).to_dict()["candidates"]
+
+    def correct() -> object:
+        return [told(demo.correct(prompt, candidates)) for _ in range(4)]
+
+    alone = [stream(), ask(), correct()]
+
+    def together(work) -> object:
+        start.wait()
+        return work()
+
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(together, (stream, ask, correct) * 2))
+    assert found == alone * 2
