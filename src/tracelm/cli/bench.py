@@ -11,6 +11,8 @@ from tracelm.cli.progress import waiting
 from tracelm.errors import InputError, ItemError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tracelm.bench.run import Bench
 
 TOLERANCE = {"float32": 1e-4}  # nats a candidate; other dtypes round their logits elsewhere
@@ -74,7 +76,7 @@ def _show(result: "Bench", tolerance: float) -> None:
         f"{result.items} items; staged and everything-read decisions "
         + ("agree" if result.same_decisions else "DIFFER")
     )
-    table = Table("", "seconds", "an item", "ratio to plain base", "off by (nats)")
+    table = Table("", "seconds", "an item", "/ plain base", "off by, nats")
     plain = result.seconds.get("plain base")
     for name, seconds in result.seconds.items():
         off = result.agreement[name]
@@ -87,15 +89,23 @@ def _show(result: "Bench", tolerance: float) -> None:
             f"{off:.1e}",
         )
     console.print(table)
-    stages = Table(
-        "", "tokens", "head reads", "plan", "trunk", "readout", "scorer", "rest", "floor", "x floor"
-    )
-    for name, meter in result.meters.items():
-        stage = [meter.seconds.get(s, 0.0) for s in ("plan", "trunk", "readout", "scorer")]
-        floor = result.floors[name].total
-        cells = [f"{s:.2f}" for s in (*stage, meter.rest, floor)]
-        stages.add_row(
-            name, str(meter.tokens), str(meter.reads), *cells, f"{meter.total / floor:.2f}"
-        )
-    console.print(stages)
+    console.print(_stages(result))
     console.print(f"peak memory above the loaded model: {result.peak_bytes / 2**20:.0f} MiB")
+
+
+def _stages(result: "Bench") -> "Table":
+    """Where ours spend their seconds, a column each, and how far that is from the floor."""
+    from rich.table import Table
+
+    meters = result.meters.values()
+    floors = [result.floors[name].total for name in result.meters]
+    table = Table("", *result.meters)
+    table.add_row("distinct tokens", *(str(m.tokens) for m in meters))
+    table.add_row("head reads", *(str(m.reads) for m in meters))
+    for stage in ("plan", "trunk", "readout", "scorer"):
+        table.add_row(f"{stage}, seconds", *(f"{m.seconds.get(stage, 0):.2f}" for m in meters))
+    table.add_row("rest, seconds", *(f"{m.rest:.2f}" for m in meters))
+    table.add_row("floor, seconds", *(f"{floor:.2f}" for floor in floors))
+    ratios = (m.total / floor for m, floor in zip(meters, floors, strict=True))
+    table.add_row("total / floor", *(f"{ratio:.2f}" for ratio in ratios))
+    return table
