@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,10 +18,10 @@ from tracelm.cli.engine import (
     WorkersOption,
     read_cluster,
 )
-from tracelm.cli.model import ModelOptions, takes_models
+from tracelm.cli.model import ModelOptions, PresetOptions, takes_models
 from tracelm.cli.output import printable
 from tracelm.cli.progress import waiting
-from tracelm.errors import ItemError
+from tracelm.errors import ItemError, ModelError
 
 if TYPE_CHECKING:
     from tracelm.benchmarks import Dataset, Template
@@ -46,6 +46,10 @@ def eval_(
             "jsonl:PATH; repeat it."
         ),
     ],
+    preset: Annotated[
+        Literal["paper"] | None,
+        typer.Option(help="The paper's models, smallest first; what does not fit is skipped."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
     data: Annotated[
         Path | None,
@@ -91,9 +95,16 @@ def eval_(
         return
     outcomes = []
     for options in models:
-        # Ray tells of lost workers on stdout, which is for results.
-        with redirect_stdout(sys.stderr), _engine(options, cluster) as running:
-            outcomes += _evaluate(running, work, out, part, max_failures, blind=not no_blind)
+        try:
+            # Ray tells of lost workers on stdout, which is for results.
+            with redirect_stdout(sys.stderr), _engine(options, cluster) as running:
+                outcomes += _evaluate(running, work, out, part, max_failures, blind=not no_blind)
+        except ModelError as error:
+            if not isinstance(options, PresetOptions):
+                raise
+            typer.echo(printable(f"tracelm: skipped {options.named}: {error}"), err=True)
+    if not outcomes:
+        raise ModelError(f"none of the models of the preset {preset} can be run here")
     _summary([outcome.cell for outcome in outcomes])
 
 

@@ -149,13 +149,42 @@ class ModelOptions:
             )
 
 
+@dataclass(frozen=True)
+class PresetOptions(ModelOptions):
+    """One model of a preset: what cannot be loaded here is skipped, and the rest goes on.
+
+    Attributes:
+        named: What the preset calls it.
+    """
+
+    named: str = ""
+
+
+def _of_preset(others: dict[str, Any]) -> list[ModelOptions]:
+    """The paper's models in order of size, each at its precision unless another is asked for."""
+    from tracelm.presets import presets
+
+    chosen: list[ModelOptions] = []
+    for preset in sorted(presets(), key=lambda p: p.billions):
+        own = dict(others)
+        if preset.precision in ("int8", "nf4") and own["quantize"] is None:
+            own["quantize"] = preset.precision
+        if preset.precision == "bfloat16" and own["dtype"] == "auto":
+            own["dtype"] = preset.precision
+        chosen.append(PresetOptions(preset.hub, **own, named=preset.model))
+    return chosen
+
+
 def takes_model(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of `ModelOptions`; it gets them as its first argument."""
     return _with_options(command, str)
 
 
 def takes_models(command: Callable[..., None]) -> Callable[..., None]:
-    """As `takes_model`, with `--model` repeatable: the command gets a list of `ModelOptions`."""
+    """As `takes_model`, with `--model` repeatable: the command gets a list of `ModelOptions`.
+
+    A command with an option `preset` gets the preset's models too, and needs no `--model` then.
+    """
     return _with_options(command, list[str])
 
 
@@ -172,7 +201,10 @@ def _with_options(command: Callable[..., None], kind: Any) -> Callable[..., None
     ]
     model, *rest = shared
     (option,) = get_args(model.annotation)[1:]
-    model = model.replace(annotation=Annotated[kind, option])
+    if any(p.name == "preset" for p in own):
+        model = model.replace(annotation=Annotated[kind | None, option], default=None)
+    else:
+        model = model.replace(annotation=Annotated[kind, option])
     parameters = [model, *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in own), *rest]
 
     @wraps(command)
@@ -180,8 +212,13 @@ def _with_options(command: Callable[..., None], kind: Any) -> Callable[..., None
         names, others = values.pop("model"), {p.name: values.pop(p.name) for p in rest}
         if kind is str:
             command(ModelOptions(names, **others), **values)
-        else:
-            command([ModelOptions(name, **others) for name in names], **values)
+            return
+        chosen = [ModelOptions(name, **others) for name in names or ()]
+        if values.get("preset") is not None:
+            chosen += _of_preset(others)
+        if not chosen:
+            raise typer.BadParameter("give --model, or --preset")
+        command(chosen, **values)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
