@@ -1,0 +1,54 @@
+"""The bench: agreement before speed, and a tracer that is left as it was."""
+
+import pytest
+
+from tracelm import Item, Tracer
+from tracelm.bench import contenders
+from tracelm.bench.meter import metered
+from tracelm.bench.run import NAMES, bench
+
+ITEMS = [
+    Item(
+        "Question: Which goods come from Baevwick? Answer:", ("clay lamps", "cedar boats", "hats")
+    ),
+    Item("Question: Which goods come from Gluthholt? Answer:", ("copper masks", "horn bells")),
+]
+
+
+@pytest.fixture(scope="module")
+def tracer() -> Tracer:
+    return Tracer.demo()
+
+
+def test_every_contender_gives_the_same_sums(tracer):
+    encoded = tracer.encode(ITEMS)
+    result = bench(tracer, encoded, rounds=1, against=("plain base", "padded base", "plain trace"))
+    assert set(result.seconds) == {*NAMES.values(), "plain base", "padded base", "plain trace"}
+    assert result.agrees(1e-4)
+    assert not result.agrees(0.0), "sums of different roads are never equal to the last bit"
+    staged, everything = (result.meters[NAMES[r]] for r in ("decide", "all"))
+    assert staged.tokens == everything.tokens
+    assert staged.reads < everything.reads
+
+
+def test_the_harness_gives_the_same_sums(tracer):
+    pytest.importorskip("lm_eval")
+    encoded = tracer.encode(ITEMS)
+    theirs = contenders.lm_eval(tracer, 2)(encoded)
+    ours = contenders.sums_of(encoded, contenders.ours(tracer, encoded, "base"))
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine == pytest.approx(other, abs=1e-4)
+
+
+def test_a_metered_tracer_is_as_it_was(tracer):
+    encoded = tracer.encode(ITEMS)
+    before = contenders.ours(tracer, encoded, "all")
+    with metered(tracer) as meter:
+        contenders.ours(tracer, encoded, "all")
+    fed = {s[:i] for e in encoded for s in e.sequences for i in range(1, len(s))}
+    assert meter.tokens == len(fed), "every distinct prefix once"
+    assert 0 < sum(meter.seconds.values()) <= meter.total
+    assert not {"plan"} & vars(tracer).keys()
+    assert not {"logits"} & vars(tracer.readout).keys()
+    after = contenders.ours(tracer, encoded, "all")
+    assert [d.scores.tolist() for d in before] == [d.scores.tolist() for d in after]
