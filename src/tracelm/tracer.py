@@ -28,7 +28,7 @@ from tracelm.readout import HeadDtype, Readout
 from tracelm.router import Verdict, next_step
 from tracelm.scorer import Scorer
 from tracelm.theta import Theta
-from tracelm.tokens import Chat, Encoded, Overflow, Tokenizer, encode
+from tracelm.tokens import Chat, Encoded, Overflow, Tokenizer, describe_chat, encode
 
 if TYPE_CHECKING:
     from tracelm.asking import Asked
@@ -408,6 +408,7 @@ class Tracer:
     def describe(self) -> dict[str, Any]:
         """What a run records of the model and the method, as plain JSON values."""
         return {
+            "dtype": str(self.backbone.model.dtype).removeprefix("torch."),
             **self.source,
             "model_type": self.backbone.config.model_type,
             "depth": self.backbone.depth,
@@ -416,7 +417,7 @@ class Tracer:
             "attention": self.backbone.attention,
             "head_dtype": self.head_dtype,
             "overflow": self.overflow,
-            "chat": None if self.chat is None else asdict(self.chat),
+            "chat": None if self.chat is None else describe_chat(self.tokenizer, self.chat),
             "check": asdict(self.checked),
             "invariant": self.invariant,
             "invariant_factors": None if self.factors is None else asdict(self.factors),
