@@ -198,6 +198,8 @@ def test_weights_that_are_nan_give_no_decision(one_line, tmp_path):
 
 # Usage
 
+EMBEDDED = ["--model", "tracelm/demo-organism", "--prompt", "p", "--candidate", "c"]
+
 
 @pytest.mark.parametrize(
     "arguments",
@@ -212,7 +214,11 @@ def test_weights_that_are_nan_give_no_decision(one_line, tmp_path):
         ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--system", "s"],
         ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--dtype", "int3"],
         ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--batch-tokens", "0"],
+        ["correct", *EMBEDDED, "--dtype", "bfloat16"],
+        ["correct", *EMBEDDED, "--device", "cuda"],
+        ["correct", *EMBEDDED, "--revision", "main"],
         ["invariant"],
+        ["invariant", "tracelm/demo-organism", "--against-paper"],
         ["nonsense"],
     ],
 )
@@ -225,7 +231,8 @@ def test_bad_usage_exits_with_2(run, arguments):
 def test_help_of_every_command(run):
     for command in tracelm.cli.app.registered_commands:
         code, out, _ = run(command.name, "--help")
-        assert code == 0 and "Usage: tracelm" in out
+        own = "usage: lm-eval" if command.name == "lm-eval" else "Usage: tracelm"  # the harness's
+        assert code == 0 and own in out
 
 
 def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
@@ -354,6 +361,17 @@ def test_invariant_prints_factors_tensors_and_branch(run, model, tracer):
     value = json.loads(run("invariant", model, "--json")[1])
     assert value["invariant"] == pytest.approx(tracer.invariant, rel=1e-12)
     assert value["branch"] == ("mix" if value["invariant"] > Theta().tau_I else "early")
+
+
+@pytest.mark.parametrize("name", ["organism", "control"])
+def test_invariant_of_an_embedded_model(run, name):
+    value = json.loads(run("invariant", f"tracelm/demo-{name}", "--json")[1])
+    assert value["invariant"] == pytest.approx(Tracer.demo(name).invariant, rel=1e-12)
+
+
+def test_an_error_is_one_line_whatever_it_quotes(one_line, tmp_path):
+    items = write(tmp_path / "items.jsonl", {"id": "a\nb", "prompt": "x", "candidates": []})
+    assert r"item a\nb: no candidates" in one_line(*many("/no/such/model", items))
 
 
 def test_invariant_of_what_is_no_checkpoint(one_line):

@@ -388,8 +388,8 @@ def test_no_chat_template_and_one_that_refuses_are_input_errors():
     with pytest.raises(InputError, match="no chat template"):
         one(item, bos(), chat=Chat())
     tokenizer = bos()
-    tokenizer.chat_template = "{{ raise_exception('no system role') }}"
-    with pytest.raises(InputError, match="no system role"):
+    tokenizer.chat_template = "{{ raise_exception('no system\nrole') }}"
+    with pytest.raises(InputError, match="no system role"):  # one line, as every error
         one(item, tokenizer, chat=Chat(system="be brief"))
 
 

@@ -27,6 +27,7 @@ from tracelm.cli.invariant import invariant
 from tracelm.cli.lm_eval import PASSED_ON, lm_eval
 from tracelm.cli.merge import merge
 from tracelm.cli.models import models
+from tracelm.cli.output import printable
 from tracelm.cli.report import report
 from tracelm.cli.serve import serve
 from tracelm.errors import TraceError
@@ -119,7 +120,7 @@ def _run() -> None:
     try:
         app(prog_name="tracelm")
     except TraceError as error:
-        print(f"tracelm: {error}", file=sys.stderr)
+        print(printable(f"tracelm: {error}"), file=sys.stderr)  # one line, whatever it quotes
         sys.exit(1)
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").split(".")[0])

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracelm.cli.model import EMBEDDED
 from tracelm.cli.output import printable, to_json
 from tracelm.cli.progress import waiting
 from tracelm.errors import InputError
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def invariant(
-    model: Annotated[str, typer.Argument(help="Hub name, folder or weights file.")],
+    model: Annotated[
+        str, typer.Argument(help="Hub name, folder or weights file; tracelm/demo-organism too.")
+    ],
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
     token: Annotated[
         str | None, typer.Option(help="Access token; left out, the login's or HF_TOKEN.")
@@ -38,6 +41,11 @@ def invariant(
     from tracelm.theta import Theta
 
     constants = Theta() if theta is None else Theta.from_toml(theta)
+    if model.startswith(EMBEDDED):
+        if against_paper:
+            raise typer.BadParameter("the paper has no embedded model: leave --against-paper out")
+        _print_factors(model, _embedded(model, constants), constants, as_json)
+        return
     with waiting(f"reading {model}"):
         from tracelm.invariant import read_invariant, read_readings
 
@@ -50,6 +58,15 @@ def invariant(
         _print_readings(model, readings, paper, constants, as_json)
     else:
         _print_factors(model, factors, constants, as_json)
+
+
+def _embedded(model: str, theta: "Theta") -> "Factors":
+    """Of a model that the package carries; a control's weights lie in two files."""
+    with waiting(f"reading {model}"):
+        from tracelm.demo import load
+        from tracelm.invariant import model_invariant
+
+        return model_invariant(load(model.removeprefix(EMBEDDED))[0], theta=theta)
 
 
 def _find(name: str, named: bool) -> "Preset | None":

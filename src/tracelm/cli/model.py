@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from tracelm.tracer import Tracer
 
 EMBEDDED = "tracelm/demo-"  # `--model tracelm/demo-organism`: the model that the package carries
+# How the embedded models are loaded: other values of these options would change nothing.
+_EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
+    "revision": (None,),
+    "device": ("auto", "cpu"),
+    "dtype": ("auto", "float32"),
+    "attn": ("auto", "sdpa"),
+    "quantize": (None,),
+    "device_map": (None,),
+}
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,12 @@ class ModelOptions:
         """Refuse options that do not go together."""
         if self.system is not None and not self.chat_template:
             raise typer.BadParameter("--system needs --chat-template")
+        for name, values in _EMBEDDED_AS.items() if self.model.startswith(EMBEDDED) else ():
+            if getattr(self, name) not in values:
+                option = name.replace("_", "-")
+                raise typer.BadParameter(
+                    f"the embedded models run in float32 on the CPU: leave --{option} out"
+                )
 
     def read_theta(self) -> "Theta":
         """The constants, with the file's overrides.
