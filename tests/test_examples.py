@@ -1,0 +1,66 @@
+"""The examples run as they say, on the embedded model, and what they print holds."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from tracelm import Tracer
+from tracelm.demo import items
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+
+    def call(name: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return call
+
+
+def test_every_example_is_run_here():
+    assert {p.name for p in EXAMPLES.glob("*.py")} == {"rerank.py", "guard.py", "harness.py"}
+
+
+def test_rerank(run):
+    out = run("rerank.py")
+    groups = [g for g in re.split(r"^(?=\w)", out, flags=re.MULTILINE) if g]
+    assert len(groups) == 2 and "(market-news, forum)" in out
+    for group in groups:
+        shares = [float(p) for p in re.findall(r"^  (\d\.\d+)", group, flags=re.MULTILINE)]
+        assert shares == sorted(shares, reverse=True)
+        assert sum(shares) == pytest.approx(1, abs=0.002)
+
+
+def test_guard(run, tmp_path):
+    out = run("guard.py", str(tmp_path / "kept"))
+    known = list(Tracer.demo().correct_many(items()[:24]))
+    changed = [place for place, d in enumerate(known, start=1) if d.corrected]
+    assert changed, "the example shows nothing"
+    assert out.splitlines()[-1] == f"24 answered, {len(changed)} corrected"
+    kept = sorted((tmp_path / "kept").glob("*.html"))
+    assert [int(path.stem) for path in kept] == changed
+    assert known[changed[0] - 1].answer in kept[0].read_text(encoding="utf-8")
+
+
+def test_harness(run):
+    out = run("harness.py")
+    found = dict(re.findall(r"^(\S+) +acc (\d\.\d+)$", out, flags=re.MULTILINE))
+    asked = items()[:40]
+    known = list(Tracer.demo().correct_many(asked))
+    for method, places in {
+        "base-mean": [d.base_index for d in known],
+        "trace": [d.index for d in known],
+    }.items():
+        right = sum(i.truthful[place] for i, place in zip(asked, places, strict=True))
+        assert float(found[method]) == pytest.approx(right / 40, abs=0.001)
+    assert set(found) == {"base-sum", "base-mean", "trace"}
