@@ -4,6 +4,7 @@ Prompt and candidate are joined as text, tokenised, and split where the prompt's
 split is a fact about the tokens, not about the text: where joining merges across it, it moves.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -160,6 +161,22 @@ def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -
     text = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
     reader = _Reader(tokenizer, [text], chat is None)
     return reader.whole(text) or (reader.start,)
+
+
+def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
+    """What a run records of how its prompts became conversations.
+
+    Returns:
+        The system message; a digest of the template's text; and `thinking`: `off` where the
+        template has a switch and it was turned off, `open` where the answer begins inside a
+        thought all the same, None where the template knows no thinking.
+    """
+    template = str(tokenizer.chat_template)
+    thinking = "off" if any(name in template for name in _THINKING_OFF) else None
+    if chat_prompt("?", tokenizer, chat).rstrip().endswith("<think>"):
+        thinking = "open"
+    digest = hashlib.sha256(template.encode()).hexdigest()[:16]
+    return {"system": chat.system, "template": digest, "thinking": thinking}
 
 
 @dataclass(frozen=True)

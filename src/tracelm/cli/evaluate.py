@@ -281,7 +281,7 @@ def _percent(share: float, sign: str = "") -> str:
 
 def _show_prompt(options: ModelOptions, dataset: "Dataset", template: "Template") -> None:
     """The first item: its prompt, its candidates, and the tokens on both sides of the boundary."""
-    from tracelm.tokens import Chat, chat_prompt, encode
+    from tracelm.tokens import Chat, chat_prompt, describe_chat, encode
 
     tokenizer = options.load_tokenizer()
     chat = Chat(options.system) if options.chat_template else None
@@ -291,6 +291,8 @@ def _show_prompt(options: ModelOptions, dataset: "Dataset", template: "Template"
         raise encoded
     name = f"{dataset.benchmark.name} {dataset.version}, item {item.id}"
     typer.echo(f"{name}, under {template.name} (version {template.version})")
+    if chat is not None:
+        typer.echo(printable(_chat_line(describe_chat(tokenizer, chat))))
     for title, text in (("prompt", item.prompt), ("without the question", item.blind_prompt)):
         if text is not None:
             shown = text if chat is None else chat_prompt(text, tokenizer, chat)
@@ -299,6 +301,18 @@ def _show_prompt(options: ModelOptions, dataset: "Dataset", template: "Template"
     typer.echo(f"\n--- candidates, after {encoded.prompt_tokens} tokens of prompt")
     for place in range(len(item.candidates)):
         typer.echo(printable(_candidate_line(encoded, place, tokenizer)))
+
+
+def _chat_line(chat: dict[str, Any]) -> str:
+    """`chat template 0a1b2c3d, thinking off, system message: Be brief.`."""
+    thinking = {
+        None: "no thinking",
+        "off": "thinking off",
+        "open": "the answer begins inside a thought, and the template has no switch for that",
+    }
+    system = "none" if chat["system"] is None else chat["system"]
+    said = thinking[chat["thinking"]]
+    return f"chat template {chat['template']}, {said}; system message: {system}"
 
 
 def _candidate_line(encoded: "Encoded", place: int, tokenizer: Any) -> str:

@@ -1,0 +1,66 @@
+"""What a run records of a conversation, and what `--show-prompt` shows of it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from families import build, tokenizer
+
+import tracelm.cli
+from tracelm import Tracer
+from tracelm.tokens import Chat, describe_chat
+
+SWITCH = (
+    "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}assistant "
+    "{% if enable_thinking %}<think>{% else %}<think></think> {% endif %}"
+)
+NO_SWITCH = "{% for m in messages %}{{ m.content }} {% endfor %}<think>\n"
+PLAIN = "{% for m in messages %}{{ m.content }} {% endfor %}"
+
+
+def with_template(template: str):
+    own = type(tokenizer())(tokenizer_object=tokenizer().backend_tokenizer)
+    own.chat_template = template
+    return own
+
+
+@pytest.mark.parametrize(
+    ("template", "thinking"), [(SWITCH, "off"), (NO_SWITCH, "open"), (PLAIN, None)]
+)
+def test_whether_the_answer_begins_inside_a_thought_is_recorded(template, thinking):
+    said = describe_chat(with_template(template), Chat("Be brief."))
+    assert (said["thinking"], said["system"]) == (thinking, "Be brief.")
+
+
+def test_another_template_is_another_record():
+    first, second = (describe_chat(with_template(t), Chat()) for t in (SWITCH, PLAIN))
+    assert first["template"] != second["template"]
+
+
+def test_a_tracer_describes_its_conversation():
+    tracer = Tracer(build("llama"), with_template(SWITCH), invariant=1.5, chat=Chat("s"))
+    assert tracer.describe()["chat"] == describe_chat(tracer.tokenizer, Chat("s"))
+    assert Tracer(build("llama"), tokenizer(), invariant=1.5).describe()["chat"] is None
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    build("llama").save_pretrained(tmp_path / "model")
+    with_template(SWITCH).save_pretrained(tmp_path / "model")
+    row = {"prompt": "w4 w9", "candidates": ["w7", "w9 w5"], "truthful": [True, False]}
+    (tmp_path / "items.jsonl").write_text(json.dumps(row) + "\n")
+    return tmp_path
+
+
+def test_show_prompt_shows_system_message_template_and_thinking(folder, capsys, monkeypatch):
+    command = ["eval", "--model", folder / "model", "--benchmark", f"jsonl:{folder}/items.jsonl"]
+    command += ["--chat-template", "--system", "w3 w3", "--show-prompt"]
+    monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, command)])
+    with pytest.raises(SystemExit) as stop:
+        tracelm.cli.main()
+        sys.exit(0)
+    out = capsys.readouterr().out
+    assert not stop.value.code
+    assert "thinking off; system message: w3 w3" in out
+    assert "--- prompt\nsystem w3 w3 user w4 w9 assistant <think></think> \n" in out
