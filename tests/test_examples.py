@@ -10,7 +10,14 @@ import pytest
 from tracelm import Tracer
 from tracelm.demo import items
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+EMBEDDED = ROOT / "src" / "tracelm" / "demo" / "organism"
+
+
+def shown(page: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
@@ -64,3 +71,9 @@ def test_harness(run):
         right = sum(i.truthful[place] for i, place in zip(asked, places, strict=True))
         assert float(found[method]) == pytest.approx(right / 40, abs=0.001)
     assert set(found) == {"base-sum", "base-mean", "trace"}
+
+
+@pytest.mark.parametrize("program", [*shown("ask.md"), *shown("python.md")])
+def test_python_of_the_docs(program, capsys):
+    exec(program.replace("Qwen/Qwen3-0.6B", str(EMBEDDED)), {})
+    assert ("print(" in program) == bool(capsys.readouterr().out)
