@@ -42,7 +42,7 @@ class Decision:
         scores: u, the scores that decide [candidates].
         base_scores: b = S[:, L], mean log-probability a token in nats [candidates].
         d_eff: Effective trajectory dimension, Eq. 5; nan where it was not needed.
-        invariant: I(M), Eq. 16; None where the rule did not need one.
+        invariant: I(M) of the model, Eq. 16, whether or not the rule needed it.
         gates: The regime's gates by name, in the order of the rule.
         decisive_layer: l*, Eq. 7; None where it was not needed.
         mixing: lambda, Eq. 17; None outside the mix branch. JSON: `lambda`.

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import torch
 from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -39,7 +40,15 @@ from tracelm.tokens import Tokenizer
 _log = logging.getLogger("tracelm")
 
 # What the libraries raise for a checkpoint that they cannot read.
-_TROUBLE = (OSError, ValueError, KeyError, ImportError, RuntimeError, NotImplementedError)
+_TROUBLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    ImportError,
+    RuntimeError,
+    NotImplementedError,
+    SafetensorError,
+)
 
 
 @dataclass(frozen=True)

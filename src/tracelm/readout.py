@@ -196,7 +196,7 @@ def read(
             log_probs[i, place] = normed[row, token]
             lowest[i] = torch.minimum(lowest[i], normed.amin())
             if depth in kept:
-                tile.logits[depth], tile.log_z[depth] = logits, logits[:, :1] - normed[:, :1]
+                tile.logits[depth], tile.log_z[depth] = logits, _log_z(logits, normed)
         for i, depth in enumerate(raw_depths):
             tile.raw[depth] = readout.logits(_rows(states, depth, rows), norm=False)
             raw_log_z[i] += tile.raw_log_z(depth).sum()
@@ -214,6 +214,12 @@ def _rows(states: States, depth: int, rows: Int[Tensor, " some"]) -> Float[Tenso
     """Some rows' states at a depth, on the device of `rows`: blocks may be on others."""
     hidden = states.hidden[depth]
     return hidden.index_select(0, rows.to(hidden.device)).to(rows.device)
+
+
+def _log_z(logits: Logits, normed: Logits) -> Float[Tensor, "rows 1"]:
+    """Log-sum-exp from a logit and its log-softmax; not of a token that the head masks far down."""
+    some = logits[:, :64].argmax(dim=-1, keepdim=True)
+    return logits.gather(1, some) - normed.gather(1, some)
 
 
 def _tiles(

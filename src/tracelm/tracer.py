@@ -422,6 +422,7 @@ class Tracer:
             "invariant": self.invariant,
             "invariant_factors": None if self.factors is None else asdict(self.factors),
             "theta": self.theta.to_dict(),
+            "outside_paper": self.theta.outside_paper,
         }
 
 

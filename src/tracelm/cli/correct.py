@@ -172,8 +172,9 @@ def _line(decision: "Decision", full: bool, overrides: dict[str, Any]) -> str:
 
 
 def _overrides(theta: "Theta") -> dict[str, Any]:
-    """What differs from the frozen constants, by dotted name."""
-    return dict(_differences(theta.to_dict(), type(theta)().to_dict(), ""))
+    """What differs from the frozen constants, by dotted name; marked where the paper stops."""
+    differences = dict(_differences(theta.to_dict(), type(theta)().to_dict(), ""))
+    return differences | ({"outside_paper": True} if theta.outside_paper else {})
 
 
 def _differences(
