@@ -1,6 +1,7 @@
 """Checkpoints in every format, loaded by the command that a user types, and what is refused."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -381,3 +382,13 @@ def test_an_adapters_folder_is_merged(saved, correct, tmp_path):
     assert difference(correct(tmp_path / "adapter")[0], correct(saved("llama"))[0]) > 0.1
     assert tracer.describe()["base"] == str(saved("llama"))
     assert "merge it and save" in refusal(tmp_path / "adapter", quantize="int8")
+
+
+def test_a_checkpoint_cut_short_is_one_line(saved, tmp_path):
+    folder = tmp_path / "torn"
+    shutil.copytree(saved("llama"), folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(ModelError, match="torn") as refused:
+        Tracer.from_pretrained(folder, invariant=1.0)
+    assert "\n" not in str(refused.value)
