@@ -3,6 +3,8 @@
 Two ports: the hub, and the store of large files that it redirects to, which must not see a token.
 """
 
+import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +51,11 @@ class Hub:
     store: str = ""
 
 
+def etag(file: Path) -> str:
+    """A name for a file's content, quoted as HTTP has it."""
+    return f'"{hashlib.sha256(file.read_bytes()).hexdigest()}"'
+
+
 def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -73,6 +80,8 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
             file = self.path.rpartition("/")[2]
             if hub.mute and file.endswith(hub.mute) and role == "store":
                 sent, self.close_connection = b"", True
+            if self.command == "HEAD":
+                return
             hub.served[file] = hub.served.get(file, 0) + len(sent)
             self.wfile.write(sent)
 
@@ -85,36 +94,49 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
                 return self.answer(429, b"slow down", **extra)
             if role == "hub" and (refused := self.refusal(token)):
                 return self.answer(refused[0], b"no", X_Error_Code=refused[1])
+            if role == "hub" and self.path.startswith("/api/models/org/model"):
+                return self.answer(200, self.listing(), Content_Type="application/json")
             file = hub.folder / self.path.rpartition("/")[2]
             if not file.is_file():
                 return self.answer(404, b"Entry not found", X_Error_Code="EntryNotFound")
             if role == "hub" and file.name.endswith(hub.large):
-                return self.answer(302, b"", Location=f"{hub.store}/blobs/{file.name}")
-            return self.send_file(file.read_bytes(), asked)
+                linked = {"X_Linked_Size": str(file.stat().st_size), "X_Linked_Etag": etag(file)}
+                return self.answer(302, b"", Location=f"{hub.store}/blobs/{file.name}", **linked)
+            return self.send_file(file.read_bytes(), asked, ETag=etag(file))
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def listing(self) -> bytes:
+            """What the hub's interface says of the model, or of a folder of its files."""
+            if "/tree/" in self.path:
+                return b"[]"
+            names = [{"rfilename": f.name} for f in sorted(hub.folder.iterdir())]
+            return json.dumps({"id": "org/model", "sha": hub.commit, "siblings": names}).encode()
 
         def refusal(self, token: str | None) -> tuple[int, str] | None:
             if hub.status:
                 return hub.status, ""
             if hub.gated:
                 return 403, "GatedRepo"
-            parts = self.path.split("/")
+            parts = self.path.removeprefix("/api/models").split("?")[0].split("/")
             if parts[1:3] != ["org", "model"]:
                 return (404 if token else 401), "RepoNotFound"
-            if parts[4] not in ("main", "v2", hub.commit):
+            if len(parts) > 4 and parts[4] not in ("main", "v2", hub.commit):
                 return 404, "RevisionNotFound"
             if hub.token and token != f"Bearer {hub.token}":
                 return 401, "GatedRepo" if token is None else ""
             return None
 
-        def send_file(self, content: bytes, asked: str | None) -> None:
+        def send_file(self, content: bytes, asked: str | None, **headers: str) -> None:
             if asked is None or not hub.ranges:
-                return self.answer(200, content)
+                return self.answer(200, content, **headers)
             first, _, last = asked.removeprefix("bytes=").partition("-")
             start, stop = int(first), min(int(last) + 1 if last else len(content), len(content))
             if start >= len(content):
                 return self.answer(416)
             span = f"bytes {start}-{stop - 1}/{len(content)}"
-            return self.answer(206, content[start:stop], Content_Range=span)
+            return self.answer(206, content[start:stop], Content_Range=span, **headers)
 
     return Handler
 

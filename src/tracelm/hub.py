@@ -13,8 +13,13 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants, hf_hub_url, snapshot_download
-from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
+from huggingface_hub import constants, hf_hub_download, hf_hub_url, snapshot_download
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+)
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
     build_hf_headers,
     get_session,
@@ -258,6 +263,23 @@ def connect(name: str, revision: str | None = None, token: str | None = None) ->
             f"{files.label} is neither a folder here nor a model with a config.json at the hub"
         )
     return HubModel(files, config)
+
+
+def find_commit(name: str, revision: str | None) -> str | None:
+    """The commit that a revision names now: the hub's answer, else a former download's.
+
+    Returns:
+        None where neither knows; whoever asks for the files will be told why.
+    """
+    if is_commit(revision):
+        return revision
+    endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+    try:  # this also keeps, for a start without a network, what the revision named
+        config = hf_hub_download(name, "config.json", revision=revision, endpoint=endpoint)
+    except (HfHubHTTPError, HFValidationError, OSError, httpx.RequestError):
+        return None
+    commit = Path(config).parent.name
+    return commit if is_commit(commit) else None
 
 
 def open_commit(name: str, commit: str) -> Checkpoint:

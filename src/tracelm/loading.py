@@ -115,18 +115,19 @@ def load(request: Request, *, theta: Theta) -> Loaded:
     """
     base, adapter = _parts_of(request)
     device = _device(request.device)
+    base = _pinned(base)
     with _told(base):
         config = _config(base)
         _refuse_others(base.name, config, theta)
         stored, dtype = quantisation.stored_method(config), _dtype(base, config, device)
-        checkpoint = _open(base, config)
+        checkpoint = _open(base)
         model = _load_model(base, config, checkpoint, dtype, device)
         if adapter is not None:
             model = _merge(model, adapter)
-        tokenizer = _tokenizer(base, config, adapter)
+        tokenizer = _tokenizer(base, adapter)
     source = {
         "model": request.name if adapter is None else str(adapter),
-        "revision": getattr(config, "_commit_hash", None) or base.revision,
+        "revision": base.revision,
         "dtype": _word(dtype),
         "device": _where(model, device),
         "quantisation": quantisation.describe(model, stored),
@@ -152,7 +153,7 @@ def load_tokenizer(
     request = Request(name, revision=revision, trust_remote_code=trust_remote_code)
     base, adapter = _parts_of(request)
     with _told(base, "the tokenizer of "):
-        return _tokenizer(base, None, adapter)
+        return _tokenizer(base, adapter)
 
 
 def _parts_of(request: Request) -> tuple[Request, Path | None]:
@@ -174,6 +175,13 @@ def _parts_of(request: Request) -> tuple[Request, Path | None]:
     if not (folder / "config.json").is_file():
         raise ModelError(f"no model at {folder}: expected a folder with config.json")
     return replace(request, name=str(folder)), None
+
+
+def _pinned(base: Request) -> Request:
+    """The request with its branch or tag resolved once: all files come from one commit."""
+    if Path(base.name).is_dir():
+        return base
+    return replace(base, revision=hub.find_commit(base.name, base.revision) or base.revision)
 
 
 def _config(base: Request) -> Any:
@@ -200,7 +208,7 @@ def _refuse_others(name: str, config: Any, theta: Theta) -> None:
         theta.window(depth)
 
 
-def _open(base: Request, config: Any) -> Checkpoint | None:
+def _open(base: Request) -> Checkpoint | None:
     """The checkpoint's header, local or remote; None where nothing tells which commit it is."""
     if Path(base.name).is_dir():
         checkpoint = open_local(Path(base.name))
@@ -210,8 +218,9 @@ def _open(base: Request, config: Any) -> Checkpoint | None:
                 "weights only (--allow-bin)"
             )
         return checkpoint
-    commit = getattr(config, "_commit_hash", None)
-    return hub.open_commit(base.name, commit) if commit else None
+    if base.revision is None or not hub.is_commit(base.revision):
+        return None
+    return hub.open_commit(base.name, base.revision)
 
 
 def _load_model(
@@ -234,7 +243,7 @@ def _load_model(
     options: dict[str, Any] = {
         "config": config,
         "dtype": dtype,
-        "revision": getattr(config, "_commit_hash", None) or base.revision,
+        "revision": base.revision,
         "trust_remote_code": base.trust_remote_code,
         "use_safetensors": None if base.allow_bin else True,
         **_placement(base, config, device, method is not None),
@@ -336,14 +345,14 @@ def _merge(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     return cast(PreTrainedModel, merged)
 
 
-def _tokenizer(base: Request, config: Any | None, adapter: Path | None) -> Tokenizer:
+def _tokenizer(base: Request, adapter: Path | None) -> Tokenizer:
     """The adapter's tokenizer where it brings one, else the model's, of the commit loaded."""
     if adapter is not None and (adapter / "tokenizer_config.json").is_file():
         own: Tokenizer = AutoTokenizer.from_pretrained(str(adapter))
         return own
     tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
         base.name,
-        revision=getattr(config, "_commit_hash", None) or base.revision,
+        revision=base.revision,
         trust_remote_code=base.trust_remote_code,
     )
     return tokenizer
