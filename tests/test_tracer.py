@@ -309,16 +309,40 @@ def test_a_model_of_bad_weights_is_never_loaded(value):
 
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
 @pytest.mark.parametrize("read", ["decide", "all", "base"])
-def test_a_logit_of_another_token_that_is_not_finite_is_an_error_too(value, read):
+def test_a_logit_of_another_token_that_is_not_finite_is_an_error_too(value, read, monkeypatch):
+    tracer = Tracer(build("llama"), tokenizer(), invariant=2.0)
+    logits = tracer.readout.logits
+
+    def spoilt(hidden, *, norm=True):
+        return logits(hidden, norm=norm).index_fill(-1, torch.tensor([329]), value)
+
+    monkeypatch.setattr(tracer.readout, "logits", spoilt)
+    with pytest.raises(NonFiniteError):
+        tracer.correct("w5 w6", ["w7", "w8"], read=read)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_float32_head_gives_what_the_model_gives_for_any_number_of_rows(bias):
     model = build("llama")
-    tracer = Tracer(model, tokenizer(), invariant=2.0)
+    model.lm_head = torch.nn.Linear(model.config.hidden_size, 331, bias=bias)
+    readout = Tracer(model, tokenizer(), invariant=2.0).readout
+    hidden = torch.randn(300, model.config.hidden_size)
+    every = readout.logits(hidden)
+    with torch.no_grad():
+        own = model.lm_head(model.model.norm(hidden))
+    torch.testing.assert_close(every, own, atol=1e-5, rtol=0)
+    for rows in (1, 7, 128):
+        torch.testing.assert_close(readout.logits(hidden[:rows]), every[:rows], atol=1e-6, rtol=0)
 
-    def spoil(_, __, logits):
-        return logits.index_fill(-1, torch.tensor([329]), value)
 
-    with model.lm_head.register_forward_hook(spoil):
-        with pytest.raises(NonFiniteError):
-            tracer.correct("w5 w6", ["w7", "w8"], read=read)
+def test_a_hook_on_a_float32_head_is_honoured():
+    model = build("llama")
+    model.lm_head.register_forward_hook(lambda _, __, logits: 2 * logits)
+    readout = Tracer(model, tokenizer(), invariant=2.0).readout
+    hidden = torch.randn(3, model.config.hidden_size)
+    with torch.no_grad():
+        own = 2 * torch.nn.functional.linear(model.model.norm(hidden), model.lm_head.weight)
+    torch.testing.assert_close(readout.logits(hidden), own, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -1.0])

@@ -1,6 +1,6 @@
 """What a model will take of its device's memory, from its checkpoint's header, before it is loaded.
 
-Weights by their dtype after loading, the float32 copy of a half-precision head that the CPU needs,
+Weights by their dtype after loading, the copy of the head that is made for the CPU's kernels,
 and one batch: its states and activations, and the logits of one tile.
 """
 
@@ -23,7 +23,7 @@ from tracelm.theta import Theta
 # Memory that one batch's states and activations may take where no budget in tokens is given.
 BATCH_BYTES = 2**29
 # Beside a tile's logits at the scorer's depths: as many of its size are made of them at once.
-TILE_COPIES = 7
+TILE_COPIES = 4
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _FLOAT8 = frozenset({"F8_E4M3", "F8_E5M2"})
 # Matrices of the blocks are quantised where they are plain linear layers; experts are no such.
@@ -38,7 +38,7 @@ class Footprint:
 
     Attributes:
         weights: Its tensors, as they are kept in memory.
-        head: The float32 copy of a half-precision head, on the CPU.
+        head: The head in float32, laid out for the CPU's kernels.
         batch: States, activations and logits of one batch.
     """
 
@@ -87,8 +87,7 @@ def footprint(
         return None
     text = config.get_text_config(decoder=True)
     weights = sum(_bytes(name, info, kept) for name, info in checkpoint.tensors())
-    half = kept.dtype.itemsize == 2 and device.type == "cpu"
-    head = text.vocab_size * text.hidden_size * 4 if half else 0
+    head = text.vocab_size * text.hidden_size * 4 if device.type == "cpu" else 0
     tokens = batch_tokens or tokens_within(BATCH_BYTES, text, kept.dtype)
     depth, theta = text.num_hidden_layers, Theta()
     copies = TILE_COPIES + len({*theta.anchor_depths(depth), *theta.feature_depths(depth)})

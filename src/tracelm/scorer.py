@@ -14,6 +14,8 @@ from torch.nn import functional as F
 from tracelm.readout import Logits, Tile
 from tracelm.theta import Theta
 
+LogZ = dict[int, Float[Tensor, "rows 1"]]
+
 
 class Scorer:
     """T for a model of one depth and vocabulary.
@@ -50,12 +52,23 @@ class Scorer:
         return F.log_softmax(self.mixed_logits(tile), dim=-1)[tile.row, tile.token]
 
     def mixed_logits(self, tile: Tile) -> Logits:
-        """z_T = (1 - alpha) z_L + alpha zbar, Eq. 12."""
-        z_L = tile.logits[self.last]
+        """z_T = (1 - alpha) z_L + alpha zbar, Eq. 12, of all rows of a tile."""
+        return torch.cat(
+            [
+                self._mixed(
+                    {depth: logits[rows] for depth, logits in tile.logits.items()},
+                    {depth: log_z[rows] for depth, log_z in tile.log_z.items()},
+                )
+                for rows in tile.strips()
+            ]
+        )
+
+    def _mixed(self, logits: dict[int, Logits], log_z: LogZ) -> Logits:
+        z_L = logits[self.last]
         shift = -z_L  # zbar - z_L; zbar: Eq. 10
         for weight, anchor in zip(self.weights, self.anchors, strict=True):
-            shift.add_(tile.logits[anchor], alpha=weight)
-        omega = self.recurring(tile.logits)
+            shift.add_(logits[anchor], alpha=weight)
+        omega = self.recurring(logits)
         mixed = torch.add(z_L, shift, alpha=self._alpha_outside())
         # Beyond a non-empty Omega alpha is one number: the evidence is worked out inside alone.
         sparse = omega.any(dim=-1) & (self.theta.outside != "clip")
@@ -63,24 +76,24 @@ class Scorer:
         if len(rows):
             tokens, real = _members(omega[rows])
             at = (rows[:, None], tokens)
-            alpha = self.alpha(_rescale(self._evidence_at(tile, at), real))
-            mixed[at] = torch.where(real, z_L[at] + alpha * shift[at], mixed[at])
+            h = self._evidence_at(logits, log_z, at)
+            mixed[at] = torch.where(
+                real, z_L[at] + self.alpha(_rescale(h, real)) * shift[at], mixed[at]
+            )
         rows = (~sparse).nonzero()[:, 0]
         if len(rows):
             over = omega[rows] | ~omega[rows].any(dim=-1, keepdim=True)
-            alpha = self.alpha(_rescale(self._evidence_at(tile, (rows,)), over))
-            mixed[rows] = z_L[rows] + alpha * shift[rows]
+            h = self._evidence_at(logits, log_z, (rows,))
+            mixed[rows] = z_L[rows] + self.alpha(_rescale(h, over)) * shift[rows]
         return mixed
 
-    def _evidence_at(self, tile: Tile, at: tuple[Tensor, ...]) -> Float[Tensor, "rows tokens"]:
+    def _evidence_at(
+        self, logits: dict[int, Logits], log_z: LogZ, at: tuple[Tensor, ...]
+    ) -> Float[Tensor, "some tokens"]:
         """h of some tokens of some rows; `at` indexes rows and, unless all are meant, tokens."""
+        count = len(at[0])
         return self.evidence(
-            torch.stack(
-                [
-                    tile.logits[g][at] - tile.log_z[g][at[0]].reshape(len(at[0]), 1)
-                    for g in self.features
-                ]
-            )
+            torch.stack([logits[g][at] - log_z[g][at[0]].reshape(count, 1) for g in self.features])
         )
 
     def recurring(self, logits: dict[int, Logits]) -> Bool[Tensor, "rows vocab"]:

@@ -40,7 +40,8 @@ class Tracer:
     """Corrects a model's choice among candidate answers.
 
     Safe to use from several threads: forwards take turns, readouts do not. The model keeps its
-    weights, config and modes, and has no hook after a call; run it yourself between calls only.
+    weights, config and modes, and has no hook after a call; run it yourself between calls only. Its
+    head is read when the tracer is made: make another after changing the head.
 
     Args:
         model: A transformers decoder-only language model, in memory.

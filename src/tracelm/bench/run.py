@@ -12,12 +12,16 @@ from tracelm.bench import contenders
 from tracelm.bench.contenders import Sums
 from tracelm.bench.floor import Floor, floor
 from tracelm.bench.meter import Meter, metered, peak_bytes
+from tracelm.decision import Decision
 from tracelm.tokens import Encoded
 from tracelm.tracer import Read, Tracer
 
-READS: tuple[Read, ...] = ("base", "decide", "all")
 AGAINST = ("plain base", "plain trace", "lm-eval hf")
-NAMES = {"base": "ours, base only", "decide": "ours, staged", "all": "ours, everything read"}
+NAMES: dict[Read, str] = {
+    "base": "ours, base only",
+    "decide": "ours, staged",
+    "all": "ours, everything read",
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Bench:
         agreement: Largest difference of a candidate's log-likelihood sum from the first plain
             contender's, in nats, by contender.
         same_decisions: Whether staged and everything-read decisions are the same.
-        meters: Tokens, reads and seconds by stage, of ours.
+        meters: Tokens, reads and seconds by stage, of ours in the last round.
         floors: The floor of each of ours.
         peak_bytes: Most memory above the loaded model while ours ran.
     """
@@ -71,24 +75,24 @@ def bench(
     """
     peak = peak_bytes(lambda: contenders.ours(tracer, encoded, "all"), tracer.backbone.device)
     others = {name: _other(tracer, name, encoded) for name in against}
-    runs: dict[str, Callable[[], Any]] = {
-        NAMES[r]: lambda r=r: contenders.ours(tracer, encoded, r)  # type: ignore[misc]
-        for r in READS
-    }
-    runs |= {name: lambda run=run: run(encoded) for name, run in others.items()}  # type: ignore[misc]
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    results: dict[str, Any] = {}
+    times: dict[str, list[float]] = {name: [] for name in (*NAMES.values(), *others)}
+    mine: dict[Read, list[Decision]] = {}
+    meters: dict[Read, Meter] = {}
+    sums: dict[str, Sums] = {}
     for _ in range(rounds):
-        for name, run in runs.items():
+        for read, name in NAMES.items():
+            progress(name)
+            with metered(tracer) as meters[read]:
+                mine[read] = contenders.ours(tracer, encoded, read)
+                _synchronise()
+            times[name].append(meters[read].total)
+            sums[name] = contenders.sums_of(encoded, mine[read])
+        for name, run in others.items():
             progress(name)
             start = time.perf_counter()
-            results[name] = run()
+            sums[name] = run(encoded)
             _synchronise()
             times[name].append(time.perf_counter() - start)
-    mine = {r: results[NAMES[r]] for r in READS}
-    sums = {NAMES[r]: contenders.sums_of(encoded, mine[r]) for r in READS}
-    sums |= {name: results[name] for name in others}
-    meters = {r: _meter(tracer, encoded, r) for r in READS}
     return Bench(
         items=len(encoded),
         seconds={name: statistics.median(t) for name, t in times.items()},
@@ -115,13 +119,6 @@ def _other(
     sample = encoded[: max(1, len(encoded) // 8)]
     sizes = {b: contenders.lm_eval(tracer, b) for b in contenders.LM_EVAL_BATCHES}
     return sizes[min(sizes, key=lambda b: _seconds(lambda: sizes[b](sample)))]
-
-
-def _meter(tracer: Tracer, encoded: Sequence[Encoded], read: Read) -> Meter:
-    with metered(tracer) as meter:
-        contenders.ours(tracer, encoded, read)
-        _synchronise()
-    return meter
 
 
 def _seconds(run: Callable[[], Any]) -> float:
