@@ -12,11 +12,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from tracelm.bench.run import AGAINST, bench
 from tracelm.benchmarks import find, templates_for
+from tracelm.items import Item
 from tracelm.tokens import Encoded
 from tracelm.tracer import Tracer
 
@@ -31,6 +33,8 @@ SETUPS = {
     "halueval-qa": ("halueval-qa", 2.0, 0),
     "long-documents": ("fib", 2.0, 0),
 }
+# The latency of one call: 6 candidates of 12 tokens after a prompt of 100.
+ONE_ITEM = "one-item"
 
 
 def smollm(dtype: torch.dtype) -> LlamaForCausalLM:
@@ -49,6 +53,25 @@ def smollm(dtype: torch.dtype) -> LlamaForCausalLM:
     return LlamaForCausalLM(config).to(dtype).eval()
 
 
+def one_item(vocabulary: int) -> Encoded:
+    """An item of random ids."""
+    draw = np.random.default_rng(0)
+    sequences = draw.integers(vocabulary, size=(6, 112))
+    sequences[:, :100] = sequences[0, :100]
+    item = Item("p", tuple(f"c{i}" for i in range(6)))
+    return Encoded(item, tuple(tuple(s.tolist()) for s in sequences), (100,) * 6)
+
+
+def benchmark_items(tracer: Tracer, options: argparse.Namespace) -> list[Encoded]:
+    """The first questions of a benchmark, as ids."""
+    name, _, left = SETUPS[options.setup]
+    benchmark = find(name)
+    [template] = templates_for([benchmark], [])[name]
+    items = benchmark.load(options.data, limit=options.limit).items(template, blind=False)
+    items = [i for i in items if not (i.id or "").endswith("mc2")]
+    return [cut(e, left) for e in tracer.encode(items) if isinstance(e, Encoded)]
+
+
 def cut(encoded: Encoded, tokens: int) -> Encoded:
     """The same item with `tokens` of its left end gone."""
     return replace(
@@ -62,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--setup", choices=SETUPS, default="truthfulqa")
+    parser.add_argument("--setup", choices=(*SETUPS, ONE_ITEM), default="truthfulqa")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--head-dtype", default="float32", choices=("float32", "model"))
     parser.add_argument("--limit", type=int, default=40)
@@ -71,23 +94,17 @@ def main() -> None:
     parser.add_argument("--against", action="append")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    name, invariant, left = SETUPS[options.setup]
-    benchmark = find(name)
-    [template] = templates_for([benchmark], [])[name]
-    dataset = benchmark.load(options.data, limit=options.limit)
-    items = dataset.items(template, blind=False)
-    items = [i for i in items if not (i.id or "").endswith("mc2")]
+    alone = options.setup == ONE_ITEM
     tracer = Tracer(
         smollm(getattr(torch, options.dtype)),
         AutoTokenizer.from_pretrained(options.tokenizer),
-        invariant=invariant,
+        invariant=2.0 if alone else SETUPS[options.setup][1],
         head_dtype=options.head_dtype,
         batch_tokens=options.batch_tokens,
     )
-    encoded = [cut(e, left) for e in tracer.encode(items) if isinstance(e, Encoded)]
     result = bench(
         tracer,
-        encoded,
+        [one_item(tracer.readout.vocabulary)] if alone else benchmark_items(tracer, options),
         rounds=options.rounds,
         against=options.against or AGAINST,
         progress=lambda what: print(f"  {what}", flush=True),

@@ -98,12 +98,28 @@ def test_packed_and_plain_roads_agree(name):
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3"])
-def test_a_row_of_many_tiles_agrees_with_the_plain_road(name):
+def test_a_row_of_many_tiles_agrees_with_the_plain_road(name, monkeypatch):
+    monkeypatch.setattr("tracelm.backbone.TILE", 64)
     tracer, items = tracer_of(name), random_items(7, 24, candidates=(3, 6), prompt=(6, 30))
     forest = grow([b for e in tracer.encode(items) for b in branches_of(e)])
-    assert len(tiles(forest)) > 3 and tracer.batch_tokens > len(forest)
+    assert len(tiles(forest, 64)) > 3 and tracer.batch_tokens > len(forest)
     packed, plain = (read(tracer, items) for read in (read_all, read_plain))
     for a, b in zip(packed, plain, strict=True):
+        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers and torch, about their own calls
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma2"])
+def test_flex_attention_takes_the_whole_row(name):
+    items = random_items(7, 6, candidates=(3, 6), prompt=(6, 30))
+    model = build(name)
+    expected = read_all(Tracer(model, tokenizer(), invariant=INVARIANT), items)
+    model.set_attn_implementation("flex_attention")
+    with torch.compiler.set_stance("force_eager"):  # compiled, it is for GPUs
+        tracer = Tracer(model, tokenizer(), invariant=INVARIANT)
+        found = read_all(tracer, items)
+    assert tracer.backbone.road == "packed"
+    for a, b in zip(found, expected, strict=True):
         assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
 
 

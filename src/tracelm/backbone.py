@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -35,8 +36,9 @@ from tracelm.forest import Branch, Forest, Reads, build, lay_out
 Road = Literal["packed", "masked", "plain"]
 
 # Nodes a query tile of the forest's attention holds: small enough that a tile attends to little
-# beside its own ancestors, large enough that its kernels are busy.
-TILE = 128
+# beside its own ancestors, large enough that its kernels are busy (on a GPU: and few).
+TILE = 256
+TILE_CUDA = 1024
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,8 @@ class Backbone:
             nodes = np.arange(len(forest))
             inputs["attention_mask"] = self._tensor(forest.mask(nodes, nodes)[None, None])
             return self._capture(ids, forest.reads, depths, inputs)
-        with _forest_attention(self.config, ForestAttention(forest, self.device, self.attention)):
+        kind = FlexAttention if self.attention == "flex_attention" else TiledAttention
+        with _forest_attention(self.config, kind(forest, self.device, self.attention)):
             return self._capture(ids, forest.reads, depths, inputs)
 
     @property
@@ -198,8 +201,8 @@ def _hooks(
         yield
 
 
-class ForestAttention:
-    """Attention over a packed forest, tile by tile of queries.
+class TiledAttention:
+    """Attention over a packed forest, tile by tile of queries, each by the model's own attention.
 
     The keys of the nodes [a, b) in depth-first order are the ancestors of a and [a, b) themselves,
     so a tile never looks at its neighbours' branches, and the row costs what its trees cost.
@@ -215,7 +218,7 @@ class ForestAttention:
         self.forest = forest
         self.device = device
         self.inner = attention
-        self.spans = tiles(forest)
+        self.spans = tiles(forest, TILE_CUDA if device.type == "cuda" else TILE)
         self.keys = [np.append(forest.ancestors(a), np.arange(a, b)) for a, b in self.spans]
         self._places = [torch.from_numpy(k).to(device) for k in self.keys]
         self._masks: dict[int | None, list[Tensor]] = {}
@@ -245,7 +248,51 @@ class ForestAttention:
         return self._masks[window]
 
 
-def tiles(forest: Forest, size: int = TILE) -> list[tuple[int, int]]:
+class FlexAttention:
+    """Attention over a packed forest by torch's flex attention, the whole row at once.
+
+    Blocks of the row in which no node sees another are skipped.
+
+    Args:
+        forest: The batch.
+        device: Where queries and keys are.
+        attention: `flex_attention`.
+    """
+
+    def __init__(self, forest: Forest, device: torch.device, attention: str) -> None:
+        """Nothing is computed before it is known which windows the model's blocks have."""
+        self.inner = attention
+        self._ends, self._positions = (
+            torch.from_numpy(x).to(device) for x in (forest.ends, forest.positions)
+        )
+        self._masks: dict[int | None, BlockMask] = {}
+
+    def __call__(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
+    ) -> tuple[Tensor, None]:
+        """Query, key and value are [1, heads, nodes, dim]; the result is [1, nodes, heads, dim]."""
+        mask = self._mask_for(options.get("sliding_window"))
+        attend = _implementation(module, self.inner)
+        return attend(module, query, key, value, mask, **options)[0], None
+
+    def _mask_for(self, window: int | None) -> BlockMask:
+        if window not in self._masks:
+            ends, positions, length = self._ends, self._positions, len(self._ends)
+            within = length if window is None else window
+            self._masks[window] = create_block_mask(
+                lambda _, __, q, k: (
+                    (k <= q) & (q < ends[k]) & (positions[q] - positions[k] < within)
+                ),
+                *(None, None, length, length),
+                device=str(ends.device),
+            )
+        return self._masks[window]
+
+
+ForestAttention = TiledAttention | FlexAttention
+
+
+def tiles(forest: Forest, size: int) -> list[tuple[int, int]]:
     """Cut the depth-first order into spans of at most `size` nodes, best at branch points."""
     branch_points = np.flatnonzero(np.diff(forest.positions) != 1) + 1
     spans, start = [], 0

@@ -171,7 +171,7 @@ class Tracer:
         from tracelm.demo import weights
 
         model, tokenizer = weights.load(name)
-        return cls(model, tokenizer, source={"model": f"tracelm/demo-{name}"}, **options)
+        return cls(model, tokenizer, source={"model": weights.EMBEDDED + name}, **options)
 
     def correct(
         self,

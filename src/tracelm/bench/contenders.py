@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from tracelm.decision import Decision
 from tracelm.errors import InputError
-from tracelm.readout import Tile
+from tracelm.readout import Readout, Tile
 from tracelm.tokens import Encoded
 from tracelm.tracer import Read, Tracer
 
@@ -72,8 +72,8 @@ def padded_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
 @torch.inference_mode()
 def plain_trace(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
     """One pass a candidate with `output_hidden_states`, every depth through the head, and T."""
-    model, device, readout = tracer.backbone.model, tracer.backbone.device, tracer.readout
-    last = tracer.backbone.depth
+    model, device, last = tracer.backbone.model, tracer.backbone.device, tracer.backbone.depth
+    readout = Readout(model, tracer.backbone.parts, "model")  # the model's own head as it is
 
     def one(sequence: tuple[int, ...], boundary: int) -> float:
         ids = torch.tensor([sequence], device=device)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelm.cli.model import EMBEDDED
 from tracelm.cli.output import printable, to_json
 from tracelm.cli.progress import waiting
+from tracelm.demo.weights import EMBEDDED
 from tracelm.errors import InputError
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import typer
 
 from tracelm.cli.output import printable
 from tracelm.cli.progress import waiting
+from tracelm.demo.weights import EMBEDDED
 
 if TYPE_CHECKING:
     from tracelm.theta import Theta
     from tracelm.tokens import Tokenizer
     from tracelm.tracer import Tracer
 
-EMBEDDED = "tracelm/demo-"  # `--model tracelm/demo-organism`: the model that the package carries
 # How the embedded models are loaded: other values of these options would change nothing.
 _EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
     "revision": (None,),

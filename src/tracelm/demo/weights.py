@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 State = dict[str, "Tensor"]
 Name = Literal["organism", "control", "mix", "mix-control"]
 
+EMBEDDED = "tracelm/demo-"  # before a name: what a model is called where hub names are taken
 FOLDER = Path(__file__).parent
 _CONTROLS = {"control": "organism", "mix-control": "mix"}
 

@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tracelm.demo.weights import EMBEDDED
 from tracelm.errors import InputError
 
 if TYPE_CHECKING:
     from tracelm.tracer import Tracer
-
-EMBEDDED = "tracelm/demo-"
 
 
 def open_tracer(model: str, **options: Any) -> "Tracer":
