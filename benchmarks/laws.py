@@ -1,9 +1,9 @@
 """What an answer costs by the shape of the work: seconds and memory, each against one number.
 
-    python benchmarks/laws.py [--rounds 3] [--out benchmarks/results]
+    python benchmarks/laws.py [--rounds 3] [--out FILE] [--figure FILE]
 
-A small random Llama and random token ids, so that every number can be moved alone. Writes
-`laws.json` and draws `laws.svg`; prints each law's exponent: the slope of its seconds between its
+A small random Llama and random token ids, so that every number can be moved alone.
+Writes the seconds and draws them; prints each law's exponent: the slope of its seconds between its
 last two points on logarithmic axes, 1 where twice the work takes twice the time.
 """
 
@@ -152,7 +152,8 @@ def figure(results: dict[str, Any]) -> Figure:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/laws.json"))
+    parser.add_argument("--figure", type=Path, default=Path("docs/images/laws.svg"))
     options = parser.parse_args()
     results: dict[str, Any] = {"threads": torch.get_num_threads()}
     for name, (title, values) in LAWS.items():
@@ -171,11 +172,10 @@ def main() -> None:
     print("13 sharing half / 8 sharing none", results["13_sharing_half_over_8_sharing_none"])
     results["memory"] = memory(Work(items=256))
     print("memory", json.dumps(results["memory"]))
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "laws.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         drawn = {path.suffix: path for path in draw.save(figure(results), Path(folder))}
-        shutil.copy(drawn[".svg"], options.out / "laws.svg")
+        shutil.copy(drawn[".svg"], options.figure)
 
 
 def sum_of_distinct(work: Work) -> int:

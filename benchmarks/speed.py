@@ -33,8 +33,11 @@ SETUPS = {
     "halueval-qa": ("halueval-qa", 2.0, 0),
     "long-documents": ("fib", 2.0, 0),
 }
-# The latency of one call: 6 candidates of 12 tokens after a prompt of 100.
-ONE_ITEM = "one-item"
+# Items of random ids: number, tokens of the prompt, candidates, tokens of a candidate.
+RANDOM = {
+    "one-item": (1, 100, 6, 12),  # the latency of one call
+    "documents": (8, 1200, 2, 70),  # the shape of HaluEval's summaries
+}
 
 
 def smollm(dtype: torch.dtype) -> LlamaForCausalLM:
@@ -53,13 +56,18 @@ def smollm(dtype: torch.dtype) -> LlamaForCausalLM:
     return LlamaForCausalLM(config).to(dtype).eval()
 
 
-def one_item(vocabulary: int) -> Encoded:
-    """An item of random ids."""
+def random_items(
+    vocabulary: int, count: int, prompt: int, candidates: int, length: int
+) -> list[Encoded]:
+    """Items of random ids, each with a prompt of its own."""
     draw = np.random.default_rng(0)
-    sequences = draw.integers(vocabulary, size=(6, 112))
-    sequences[:, :100] = sequences[0, :100]
-    item = Item("p", tuple(f"c{i}" for i in range(6)))
-    return Encoded(item, tuple(tuple(s.tolist()) for s in sequences), (100,) * 6)
+    item = Item("p", tuple(f"c{i}" for i in range(candidates)))
+    items = []
+    for _ in range(count):
+        ids = draw.integers(vocabulary, size=(candidates, prompt + length))
+        ids[:, :prompt] = ids[0, :prompt]
+        items.append(Encoded(item, tuple(map(tuple, ids.tolist())), (prompt,) * candidates))
+    return items
 
 
 def benchmark_items(tracer: Tracer, options: argparse.Namespace) -> list[Encoded]:
@@ -85,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--setup", choices=(*SETUPS, ONE_ITEM), default="truthfulqa")
+    parser.add_argument("--setup", choices=(*SETUPS, *RANDOM), default="truthfulqa")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--head-dtype", default="float32", choices=("float32", "model"))
     parser.add_argument("--limit", type=int, default=40)
@@ -94,17 +102,19 @@ def main() -> None:
     parser.add_argument("--against", action="append")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    alone = options.setup == ONE_ITEM
+    shape = RANDOM.get(options.setup)
     tracer = Tracer(
         smollm(getattr(torch, options.dtype)),
         AutoTokenizer.from_pretrained(options.tokenizer),
-        invariant=2.0 if alone else SETUPS[options.setup][1],
+        invariant=2.0 if shape else SETUPS[options.setup][1],
         head_dtype=options.head_dtype,
         batch_tokens=options.batch_tokens,
     )
     result = bench(
         tracer,
-        [one_item(tracer.readout.vocabulary)] if alone else benchmark_items(tracer, options),
+        random_items(tracer.readout.vocabulary, *shape)
+        if shape
+        else benchmark_items(tracer, options),
         rounds=options.rounds,
         against=options.against or AGAINST,
         progress=lambda what: print(f"  {what}", flush=True),
