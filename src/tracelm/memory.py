@@ -133,7 +133,7 @@ def tokens_within(memory: int, config: Any, dtype: torch.dtype) -> int:
         config: The text model's config.
         dtype: Of the states.
     """
-    return int(max(512, min(16384, memory // token_bytes(config, dtype))))
+    return int(max(512, min(8192, memory // token_bytes(config, dtype))))
 
 
 def available(device: torch.device) -> int | None:
