@@ -117,7 +117,7 @@ def law(works: Sequence[Work], at: Callable[[Work], int], rounds: int) -> dict[s
 
 
 def memory() -> dict[str, Any]:
-    """Peak memory above the loaded model by the token budget of a batch, each in a fresh process."""
+    """Peak memory above the loaded model by the token budget, each in a fresh process."""
     spawn = get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as processes:
         return {"x": list(BUDGETS), "mebibytes": list(processes.map(peak, BUDGETS))}
