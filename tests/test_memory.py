@@ -87,10 +87,13 @@ def test_the_header_tells_what_the_weights_will_take(family, form, dtype, quanti
     assert said(folder, kept).weights == pytest.approx(held(loaded.model), rel=0.03)
 
 
-def test_the_cpu_keeps_a_half_precision_head_twice(tmp_path):
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_cpu_keeps_a_head_twice(dtype, tmp_path):
     build("llama").save_pretrained(tmp_path)
-    assert said(tmp_path, Kept(torch.bfloat16)).head == 331 * 32 * 4
-    assert said(tmp_path, Kept(torch.float32)).head == 0
+    assert said(tmp_path, Kept(dtype)).head == 331 * 32 * 4
+    config = AutoConfig.from_pretrained(tmp_path)
+    elsewhere = memory.footprint(open_local(tmp_path), config, Kept(dtype), torch.device("meta"))
+    assert elsewhere is not None and elsewhere.head == 0
 
 
 def test_a_pickle_says_nothing_before_it_is_read(tmp_path):
