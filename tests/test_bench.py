@@ -1,6 +1,7 @@
 """The bench: agreement before speed, and a tracer that is left as it was."""
 
 import pytest
+import torch
 
 from tracelm import Item, Tracer
 from tracelm.bench import contenders
@@ -29,6 +30,17 @@ def test_every_contender_gives_the_same_sums(tracer):
     staged, everything = (result.meters[NAMES[r]] for r in ("decide", "all"))
     assert staged.tokens == everything.tokens
     assert staged.reads < everything.reads
+
+
+def test_a_quantised_trunk_has_no_floor_and_is_timed(tracer, monkeypatch):
+    class Int8Linear(torch.nn.Linear):
+        weight = torch.zeros(2, 2, dtype=torch.int8)
+
+    monkeypatch.setattr(
+        tracer.backbone.parts.blocks, "modules", lambda: iter([Int8Linear.__new__(Int8Linear)])
+    )
+    result = bench(tracer, tracer.encode(ITEMS), rounds=1, against=())
+    assert result.floors == {} and set(result.seconds) == set(NAMES.values())
 
 
 def test_the_harness_gives_the_same_sums(tracer):

@@ -30,11 +30,13 @@ from transformers import (
     XLNetLMHeadModel,
 )
 
-from tracelm import Item, Tracer
-from tracelm.backbone import tiles
+from tracelm import Item, Tracer, check
+from tracelm.backbone import Backbone, FlexAttention, tiles
 from tracelm.batch import branches_of
 from tracelm.errors import InvariantError, UnsupportedModelError
+from tracelm.forest import Branch
 from tracelm.forest import build as grow
+from tracelm.readout import Readout
 
 # Given even where the family defines it: nothing here depends on the weights' I(M).
 INVARIANT = 0.5
@@ -121,6 +123,66 @@ def test_flex_attention_takes_the_whole_row(name):
     assert tracer.backbone.road == "packed"
     for a, b in zip(found, expected, strict=True):
         assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers and torch, about their own calls
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
+def test_flex_attention_is_taken_where_it_is_right_and_faster(name, monkeypatch):
+    clock = iter(())
+    timed, real = [], check._timed
+
+    def stopwatch(backbone: Backbone, readout: Readout, branches: list[Branch]):
+        assert backbone.road == "packed"
+        longest = max(len(b.tokens) for b in branches)
+        assert longest <= backbone.context and len(grow(branches)) > 5 * longest
+        timed.append((backbone.flex, *real(backbone, readout, branches)[1][:1]))
+        return next(clock), real(backbone, readout, branches)[1]
+
+    def taken(own: float, flex: float, moved: float = 0.0) -> bool:
+        nonlocal clock
+        clock = iter((own, flex))
+        timed.clear()
+        faster = check.flex_is_faster(tracer.backbone, tracer.readout, plain + moved, 1e-4)
+        assert [flex for flex, _ in timed] == [False, True], "nothing raised on the way"
+        assert (tracer.backbone.road, tracer.backbone.flex) == ("packed", False)
+        return faster
+
+    tracer = Tracer(build(name), tokenizer(), invariant=INVARIANT)
+    assert tracer.checked.attention == "sdpa"  # on the CPU nothing is tried
+    plain = plain_scores(tracer)
+    monkeypatch.setattr("tracelm.check._timed", stopwatch)
+    with torch.compiler.set_stance("force_eager"):  # compiled, it is for GPUs
+        assert taken(own=2.0, flex=1.0)
+        assert not taken(own=1.0, flex=2.0)
+        assert not taken(own=1.0, flex=0.95)
+        assert not taken(own=2.0, flex=1.0, moved=1.0)  # wrong on the short texts
+        lay_out = FlexAttention._lay_out
+
+        def blind(self: FlexAttention, ends, positions, window):
+            """Of a long row the first nodes are not seen."""
+            far = torch.where(torch.arange(len(ends)) < len(ends) - 100, 0, ends)
+            return lay_out(self, far.int() if len(ends) > 200 else ends, positions, window)
+
+        monkeypatch.setattr(FlexAttention, "_lay_out", blind)
+        assert not taken(own=2.0, flex=1.0)  # wrong on the batch alone
+
+
+def test_the_check_takes_flex_attention_on_a_gpu_alone(monkeypatch):
+    monkeypatch.setattr("tracelm.check.flex_is_faster", lambda *_: True)
+    tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT)
+    assert tracer.checked.attention == "sdpa"
+    monkeypatch.setattr("tracelm.check.FLEX_DEVICES", ("cpu",))
+    for asked, found in (("auto", "flex_attention"), ("model", "sdpa")):
+        checked = check.check(tracer.backbone, tracer.readout, asked)
+        assert (checked.attention, tracer.backbone.flex) == (found, asked == "auto")
+
+
+def plain_scores(tracer: Tracer):
+    """The scores of the check's texts on the plain road."""
+    tracer.backbone.road = "plain"
+    scores = check._scores(tracer.backbone, tracer.readout, check._texts(VOCAB))
+    tracer.backbone.road = "packed"
+    return scores
 
 
 def read_plain(tracer: Tracer, items: list[Item]):

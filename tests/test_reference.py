@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import reference
 import torch
-from families import DEPTH, FAMILIES, build, random_items, tokenizer
+from families import DEPTH, FAMILIES, VOCAB, build, random_items, tokenizer
 
 from tracelm import Decision, Item, Theta, Tracer
 from tracelm.invariant import model_invariant
+from tracelm.readout import Tile
+from tracelm.scorer import Scorer
 from tracelm.theta import ScorerTheta
 from tracelm.tokens import encode
 
@@ -296,6 +298,31 @@ VARIANTS = [
 @pytest.mark.parametrize("values", VARIANTS, ids=str)
 def test_every_switch_and_constant_is_the_references(values):
     assert_agree(compared("llama", Theta.from_dict(values), 2.0))
+
+
+@pytest.mark.parametrize("values", VARIANTS[:9], ids=str)
+def test_t_waits_for_no_device_and_is_the_same_there(values, monkeypatch):
+    scorer = Scorer(Theta.from_dict(values), DEPTH, VOCAB)
+    draw = torch.Generator().manual_seed(0)
+    # Depths that resemble one another, so that tokens recur; in steps of a quarter, so that many
+    # tie at the last place of the top.
+    common = torch.randn(40, VOCAB, generator=draw)
+    common[20:] = 0
+    noise = {depth: torch.randn(40, VOCAB, generator=draw) for depth in scorer.depths}
+    steps = {d: ((common * 2 + z) * 4).round() / 4 for d, z in noise.items()}
+    sizes = scorer.recurring(steps).sum(dim=-1)  # of Omega
+    assert sizes.max() > 1 and (scorer.k > 3 or sizes.min() == 0 or sizes.max() == scorer.k)
+    row, token = torch.arange(40), torch.randint(VOCAB, (40,), generator=draw)
+
+    def tile(device: str) -> Tile:
+        logits = {depth: z.to(device) for depth, z in steps.items()}
+        log_z = {depth: z.logsumexp(-1, keepdim=True) for depth, z in logits.items()}
+        return Tile(logits, log_z, {}, row.to(device), token.to(device))
+
+    expected = scorer.log_probs(tile("cpu"))
+    assert scorer.log_probs(tile("meta")).is_meta  # raises where a value is asked for
+    monkeypatch.setattr("tracelm.scorer.answers_at_once", lambda _: False)
+    assert scorer.log_probs(tile("cpu")).numpy() == pytest.approx(expected.numpy(), abs=1e-5)
 
 
 def test_switches_of_the_scorer_change_t():

@@ -15,8 +15,10 @@ import torch
 from families import DEPTH, FAMILIES, build, random_items, tokenizer
 
 from tracelm import Decision, Item, Theta, Tracer
+from tracelm.backbone import Backbone
 from tracelm.batch import branches_of
 from tracelm.errors import InvariantError, ItemError, NonFiniteError
+from tracelm.readout import Readout
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 STORIES = SHARED / "models" / "stories260K"
@@ -144,6 +146,34 @@ def test_order_budget_and_company_change_nothing(name):
         for decision in read_all(tracer_, batch):
             if not near(known[decision.id], OPEN, 2.0):
                 assert_same(decision, known[decision.id], abs=2e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "bloom"])
+def test_batches_and_tiles_are_halved_where_memory_runs_out(name, monkeypatch):
+    tracer, items = tracer_of(name), random_items(34, 6)
+    expected = read_all(tracer, items)
+    run, logits, largest = Backbone._run, Readout.logits, {"branches": 3, "rows": 5}
+
+    def limited(self: Backbone, branches, depths):
+        if len(branches) > largest["branches"]:
+            raise torch.OutOfMemoryError("branches")
+        return run(self, branches, depths)
+
+    def limited_logits(self: Readout, hidden, *, norm: bool = True):
+        if len(hidden) > largest["rows"]:
+            raise torch.OutOfMemoryError("rows")
+        return logits(self, hidden, norm=norm)
+
+    monkeypatch.setattr(Backbone, "_run", limited)
+    monkeypatch.setattr(Readout, "logits", limited_logits)
+    for found, whole in zip(read_all(tracer, items), expected, strict=True):
+        assert found.trajectory == pytest.approx(whole.trajectory, abs=1e-4)
+        assert found.t_scores == pytest.approx(whole.t_scores, abs=1e-4)
+    for what in largest:
+        largest[what] = 0
+        with pytest.raises(torch.OutOfMemoryError, match=what):
+            read_all(tracer, items)
+        largest[what] = 100
 
 
 @pytest.mark.parametrize("name", ["llama", "falcon"])

@@ -8,6 +8,7 @@ states; the check at load decides which one a model takes (DESIGN 2).
 import contextlib
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from tracelm.families import (
     rope_class,
     text_config,
 )
-from tracelm.forest import Branch, Forest, Reads, build, lay_out
+from tracelm.forest import Branch, Forest, Reads, build, lay_out, sees
 
 Road = Literal["packed", "masked", "plain"]
 
@@ -39,6 +40,9 @@ Road = Literal["packed", "masked", "plain"]
 # beside its own ancestors, large enough that its kernels are busy (on a GPU: and few).
 TILE = 256
 TILE_CUDA = 1024
+# Most nodes of a row that flex attention takes in the model's stead: its mask is made from a dense
+# one.
+FLEX_NODES = 2**14
 
 
 @dataclass(frozen=True)
@@ -64,18 +68,23 @@ class Backbone:
     Args:
         model: A decoder-only language model.
 
+    Attributes:
+        road: How batches are run.
+        flex: Whether flex attention takes the place of the model's own on the packed road.
+
     Raises:
         UnsupportedModelError: Its trunk, blocks or head cannot be found.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Find the parts; the road stays plain until a check sets another."""
+        """Find the parts; road and attention are plain until a check sets others."""
         self.model = model
         self.config = text_config(model.config)
         self.parts: Parts = locate(model)
         self.depth = len(self.parts.blocks)
         self.context = context_length(model.config)
         self.road: Road = "plain"
+        self.flex = False
         self.lock = _LOCKS.setdefault(self.parts.trunk, threading.RLock())
 
     @property
@@ -140,8 +149,10 @@ class Backbone:
             nodes = np.arange(len(forest))
             inputs["attention_mask"] = self._tensor(forest.mask(nodes, nodes)[None, None])
             return self._capture(ids, forest.reads, depths, inputs)
-        kind = FlexAttention if self.attention == "flex_attention" else TiledAttention
-        with _forest_attention(self.config, kind(forest, self.device, self.attention)):
+        flex = self.flex and len(forest) <= FLEX_NODES
+        attention = "flex_attention" if flex else self.attention
+        kind = FlexAttention if attention == "flex_attention" else TiledAttention
+        with _forest_attention(self.config, kind(forest, attention)):
             return self._capture(ids, forest.reads, depths, inputs)
 
     @property
@@ -163,7 +174,13 @@ class Backbone:
         return States(hidden, reads)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device, non_blocking=True)
+        return on_device(array, self.device)
+
+
+def on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """An array as a tensor there, without waiting for what a GPU still has to do."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.to(device, non_blocking=device.type == "cuda")
 
 
 class _DeepEnough(Exception):  # noqa: N818 - not an error: ends a forward whose rest nobody reads
@@ -201,95 +218,95 @@ def _hooks(
         yield
 
 
-class TiledAttention:
-    """Attention over a packed forest, tile by tile of queries, each by the model's own attention.
-
-    The keys of the nodes [a, b) in depth-first order are the ancestors of a and [a, b) themselves,
-    so a tile never looks at its neighbours' branches, and the row costs what its trees cost.
+class ForestAttention(ABC):
+    """Attention over a packed forest, for one batch.
 
     Args:
         forest: The batch.
-        device: Where queries and keys are.
-        attention: Name of the model's own attention, which each tile calls.
+        attention: Name of the attention implementation that does the arithmetic.
     """
 
-    def __init__(self, forest: Forest, device: torch.device, attention: str) -> None:
-        """Cut the forest into tiles."""
+    def __init__(self, forest: Forest, attention: str) -> None:
+        """Nothing is laid out before it is known which windows and devices the blocks have."""
         self.forest = forest
-        self.device = device
         self.inner = attention
-        self.spans = tiles(forest, TILE_CUDA if device.type == "cuda" else TILE)
-        self.keys = [np.append(forest.ancestors(a), np.arange(a, b)) for a, b in self.spans]
-        self._places = [torch.from_numpy(k).to(device) for k in self.keys]
-        self._masks: dict[int | None, list[Tensor]] = {}
+        self._layouts: dict[tuple[int | None, torch.device], Any] = {}
 
+    @abstractmethod
     def __call__(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
     ) -> tuple[Tensor, None]:
         """Query, key and value are [1, heads, nodes, dim]; the result is [1, nodes, heads, dim]."""
+
+    @abstractmethod
+    def _lay_out(self, ends: Tensor, positions: Tensor, window: int | None) -> Any:
+        """Which nodes see which, as the implementation wants it."""
+
+    def layout(self, window: int | None, device: torch.device) -> Any:
+        """The layout for blocks of a window on a device, made once."""
+        known = (window, device)
+        if known not in self._layouts:
+            ends, positions = (
+                on_device(x.astype(np.int32), device)
+                for x in (self.forest.ends, self.forest.positions)
+            )
+            self._layouts[known] = self._lay_out(ends, positions, window)
+        return self._layouts[known]
+
+
+class TiledAttention(ForestAttention):
+    """Attention tile by tile of queries, each by the model's own attention.
+
+    The keys of the nodes [a, b) in depth-first order are the ancestors of a and [a, b) themselves,
+    so a tile never looks at its neighbours' branches, and the row costs what its trees cost.
+    """
+
+    def __call__(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
+    ) -> tuple[Tensor, None]:
+        """As of every attention over a forest."""
         attend = _implementation(module, self.inner)
         outputs = []
-        masks = self._masks_for(options.get("sliding_window"))
-        for (a, b), places, mask in zip(self.spans, self._places, masks, strict=True):
+        for (a, b), places, mask in self.layout(options.get("sliding_window"), key.device):
             k, v = key.index_select(2, places), value.index_select(2, places)
             if self.inner == "eager":  # eager attention adds its mask
                 mask = torch.where(mask, 0.0, torch.finfo(query.dtype).min).to(query.dtype)
             outputs.append(attend(module, query[:, :, a:b], k, v, mask, **options)[0])
         return torch.cat(outputs, dim=1), None
 
-    def _masks_for(self, window: int | None) -> list[Tensor]:
-        if window not in self._masks:
-            self._masks[window] = [
-                torch.from_numpy(self.forest.mask(np.arange(a, b), keys, window)).to(self.device)[
-                    None, None
-                ]
-                for (a, b), keys in zip(self.spans, self.keys, strict=True)
-            ]
-        return self._masks[window]
+    def _lay_out(
+        self, ends: Tensor, positions: Tensor, window: int | None
+    ) -> list[tuple[tuple[int, int], Tensor, Tensor]]:
+        """Spans of queries, the places of their keys, and who sees whom."""
+        device = ends.device
+        laid = []
+        for a, b in tiles(self.forest, TILE_CUDA if device.type == "cuda" else TILE):
+            keys = on_device(np.append(self.forest.ancestors(a), np.arange(a, b)), device)
+            queries = torch.arange(a, b, device=device)[:, None]
+            laid.append(((a, b), keys, sees(queries, keys, ends, positions, window)[None, None]))
+        return laid
 
 
-class FlexAttention:
-    """Attention over a packed forest by torch's flex attention, the whole row at once.
+class FlexAttention(ForestAttention):
+    """Attention by torch's flex attention, the whole row at once.
 
     Blocks of the row in which no node sees another are skipped.
-
-    Args:
-        forest: The batch.
-        device: Where queries and keys are.
-        attention: `flex_attention`.
     """
-
-    def __init__(self, forest: Forest, device: torch.device, attention: str) -> None:
-        """Nothing is computed before it is known which windows the model's blocks have."""
-        self.inner = attention
-        self._ends, self._positions = (
-            torch.from_numpy(x).to(device) for x in (forest.ends, forest.positions)
-        )
-        self._masks: dict[int | None, BlockMask] = {}
 
     def __call__(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
     ) -> tuple[Tensor, None]:
-        """Query, key and value are [1, heads, nodes, dim]; the result is [1, nodes, heads, dim]."""
-        mask = self._mask_for(options.get("sliding_window"))
+        """As of every attention over a forest."""
+        mask = self.layout(options.get("sliding_window"), key.device)
         attend = _implementation(module, self.inner)
         return attend(module, query, key, value, mask, **options)[0], None
 
-    def _mask_for(self, window: int | None) -> BlockMask:
-        if window not in self._masks:
-            ends, positions, length = self._ends, self._positions, len(self._ends)
-            within = length if window is None else window
-            self._masks[window] = create_block_mask(
-                lambda _, __, q, k: (
-                    (k <= q) & (q < ends[k]) & (positions[q] - positions[k] < within)
-                ),
-                *(None, None, length, length),
-                device=str(ends.device),
-            )
-        return self._masks[window]
-
-
-ForestAttention = TiledAttention | FlexAttention
+    def _lay_out(self, ends: Tensor, positions: Tensor, window: int | None) -> BlockMask:
+        return create_block_mask(
+            lambda _, __, q, k: sees(q, k, ends, positions, window),
+            *(None, None, len(ends), len(ends)),
+            device=str(ends.device),
+        )
 
 
 def tiles(forest: Forest, size: int) -> list[tuple[int, int]]:
@@ -327,11 +344,11 @@ def _forest_attention(config: Any, attention: ForestAttention) -> Iterator[None]
     """Let the model's attention modules attend over the forest for the length of one call."""
     ALL_ATTENTION_FUNCTIONS.register(_NAME, _attend_packed)
     token = _PACKED.set(attention)
-    config._attn_implementation = _NAME
+    own, config._attn_implementation = config._attn_implementation, _NAME
     try:
         yield
     finally:
-        config._attn_implementation = attention.inner
+        config._attn_implementation = own
         _PACKED.reset(token)
 
 

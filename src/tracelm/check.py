@@ -2,10 +2,14 @@
 
 A few short random texts run as the model itself would run them, then packed. Where the packed
 scores differ by more than the plain ones differ among themselves, the model takes the plain road;
-where the readout at depth L is not the model's own logits, it is refused (DESIGN 2).
+where the readout at depth L is not the model's own logits, it is refused (DESIGN 2). On a CUDA
+device flex attention is tried on packed forests, and taken where it is as right and faster.
 """
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +25,11 @@ from tracelm.readout import Readout, read
 ROADS: tuple[Road, ...] = ("packed", "masked")
 NOISE = 1.0  # nats; most that a batch may move a score in any dtype
 SHRUNK = 4  # well below the length of the check's texts
+FLEX_DEVICES = ("cuda",)  # where torch compiles flex attention well
+TIMED = 512  # tokens that the length of the texts of a timed batch comes from
+FASTER = 0.9  # of the time of the model's own attention: what flex attention must stay below
 
+Attention = Literal["auto", "model"]
 Scores = Float[np.ndarray, " targets"]
 
 
@@ -31,6 +39,7 @@ class Checked:
 
     Attributes:
         road: The road that the model takes.
+        attention: What attends over packed forests.
         noise: Largest difference between the plain road batched and one text at a time.
         packed: Largest difference between the packed road and the plain one; nan where it raised.
         readout: Largest difference between the readout at depth L and the model's own logits.
@@ -38,21 +47,27 @@ class Checked:
     """
 
     road: Road
+    attention: str
     noise: float
     packed: float
     readout: float
     windowed: bool
 
 
-def check(backbone: Backbone, readout: Readout) -> Checked:
-    """Run the check and set the backbone's road.
+def check(backbone: Backbone, readout: Readout, attention: Attention = "auto") -> Checked:
+    """Run the check and set the backbone's road and attention.
+
+    Args:
+        backbone: The model.
+        readout: Its head.
+        attention: `auto` tries flex attention on a CUDA device; `model` keeps the model's own.
 
     Raises:
         UnsupportedModelError: The model cannot be run so, its answers move with what else is in the
             batch or with what comes after, or the readout at depth L is not the model's own logits.
     """
     branches = _texts(readout.vocabulary)
-    backbone.road = "plain"
+    backbone.road, backbone.flex = "plain", False
     plain, allowed = _check_plain(backbone, readout, branches)
     packed, windowed = np.nan, False
     for road in () if backbone.config.model_type in OWN_WINDOWS else ROADS:
@@ -65,7 +80,41 @@ def check(backbone: Backbone, readout: Readout) -> Checked:
             break
     else:
         backbone.road = "plain"
-    return Checked(backbone.road, plain.noise, packed, plain.readout, windowed)
+    compiles = backbone.device.type in FLEX_DEVICES
+    if attention == "auto" and backbone.road == "packed" and compiles:
+        backbone.flex = flex_is_faster(backbone, readout, plain.alone, allowed)
+    return Checked(
+        road=backbone.road,
+        attention="flex_attention" if backbone.flex else backbone.attention,
+        noise=plain.noise,
+        packed=packed,
+        readout=plain.readout,
+        windowed=windowed,
+    )
+
+
+def flex_is_faster(backbone: Backbone, readout: Readout, alone: Scores, allowed: float) -> bool:
+    """Whether flex attention is right on packed forests, and faster than the model's own.
+
+    Args:
+        backbone: On the packed road; it is left as it was.
+        readout: Its head.
+        alone: Scores of the check's texts on the plain road.
+        allowed: How far packed scores may be from them.
+    """
+    branches = _texts(readout.vocabulary)
+    try:
+        batch = _batch(readout.vocabulary, backbone.context)
+        own, expected = _timed(backbone, readout, batch)
+        backbone.flex = True
+        difference, _ = _packed_difference(backbone, readout, branches, alone, "packed")
+        flex, found = _timed(backbone, readout, batch)
+        right = max(difference, _difference(found, expected)) <= allowed
+        return right and flex < FASTER * own
+    except Exception:  # noqa: BLE001 - whatever compiling or running it raises
+        return False
+    finally:
+        backbone.road, backbone.flex = "packed", False
 
 
 @dataclass(frozen=True)
@@ -126,6 +175,7 @@ def _packed_difference(
             past = _scores(backbone, readout, branches)
             backbone.road = "plain"
             difference = max(difference, _difference(past, _scores(backbone, readout, branches)))
+            backbone.road = road
     return difference, windowed
 
 
@@ -152,16 +202,40 @@ def _first_scores(backbone: Backbone, branches: list[Branch]) -> Scores:
     return np.concatenate([_own_scores(backbone, b) for b in firsts])
 
 
-def _texts(vocabulary: int) -> list[Branch]:
-    """Three prompts with a common beginning, three candidates of one to three tokens each."""
+def _texts(
+    vocabulary: int,
+    preamble: int = 6,
+    prompts: Sequence[int] = (2, 4, 5),
+    candidates: Sequence[int] = (1, 2, 3),
+) -> list[Branch]:
+    """Random prompts with a common beginning, and random candidates of each; all by lengths."""
     draw = np.random.default_rng(0)
 
     def tokens(count: int) -> tuple[int, ...]:
         return tuple(int(t) for t in draw.integers(vocabulary, size=count))
 
-    preamble = tokens(6)
-    prompts = [preamble + tokens(length) for length in (2, 4, 5)]
-    return [Branch(p + tokens(1 + i), len(p)) for p in prompts for i in range(3)]
+    common = tokens(preamble)
+    made = [common + tokens(length) for length in prompts]
+    return [Branch(p + tokens(length), len(p)) for p in made for length in candidates]
+
+
+def _batch(vocabulary: int, context: int | None) -> list[Branch]:
+    """A batch of a benchmark's shape: a preamble, 16 prompts, four candidates each."""
+    unit = min(TIMED, context or TIMED) // 32
+    return _texts(vocabulary, 16 * unit, [4 * unit] * 16, [1 + unit // 2] * 2 + [1 + unit] * 2)
+
+
+def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[float, Scores]:
+    """Shortest time of the trunk on a batch, and the batch's scores."""
+
+    def once() -> float:
+        start = time.perf_counter()
+        states = backbone.states(branches, [backbone.depth])
+        states.hidden[backbone.depth].cpu()  # waits for the device
+        return time.perf_counter() - start
+
+    scores = _scores(backbone, readout, branches)  # also compiles what is compiled
+    return min(once() for _ in range(3)), scores
 
 
 def _rounding(backbone: Backbone, scores: Scores) -> float:

@@ -6,6 +6,7 @@ order, in which the descendants of node u are exactly the nodes u < v < ends[u].
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -80,10 +81,22 @@ class Forest:
     ) -> Bool[np.ndarray, "q k"]:
         """Which keys each query sees: itself and its ancestors, within `window` positions."""
         q, k = queries[:, None], keys[None, :]
-        sees: Bool[np.ndarray, "q k"] = (k <= q) & (q < self.ends[k])
-        if window is not None:
-            sees &= self.positions[q] - self.positions[k] < window
-        return sees
+        mask: Bool[np.ndarray, "q k"] = sees(q, k, self.ends, self.positions, window)
+        return mask
+
+
+def sees(q: Any, k: Any, ends: Any, positions: Any, window: int | None = None) -> Any:
+    """Whether nodes q see nodes k: themselves and their ancestors, within `window` positions.
+
+    Args:
+        q: Places of nodes that look, numpy arrays or tensors as all the others.
+        k: Places of nodes that are looked at; q and k broadcast.
+        ends: As in `Forest`.
+        positions: As in `Forest`.
+        window: Most positions between the two; None for any.
+    """
+    seen = (k <= q) & (q < ends[k])
+    return seen if window is None else seen & (positions[q] - positions[k] < window)
 
 
 def build(branches: Sequence[Branch]) -> Forest:

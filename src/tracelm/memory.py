@@ -88,7 +88,7 @@ def footprint(
     text = config.get_text_config(decoder=True)
     weights = sum(_bytes(name, info, kept) for name, info in checkpoint.tensors())
     head = text.vocab_size * text.hidden_size * 4 if device.type == "cpu" else 0
-    tokens = batch_tokens or tokens_within(BATCH_BYTES, text, kept.dtype)
+    tokens = batch_tokens or default_batch_tokens(text, kept.dtype, device)
     depth, theta = text.num_hidden_layers, Theta()
     copies = TILE_COPIES + len({*theta.anchor_depths(depth), *theta.feature_depths(depth)})
     most = TILE_LOGITS_CUDA if device.type == "cuda" else TILE_LOGITS
@@ -125,14 +125,20 @@ def token_bytes(config: Any, dtype: torch.dtype) -> int:
     return int(((depth + 1) * config.hidden_size + activations) * dtype.itemsize)
 
 
-def tokens_within(memory: int, config: Any, dtype: torch.dtype) -> int:
-    """Distinct tokens of one batch whose states and activations take `memory` bytes.
+def default_batch_tokens(config: Any, dtype: torch.dtype, device: torch.device) -> int:
+    """Distinct tokens of one batch: what its states and activations take, within `BATCH_BYTES`.
+
+    On a GPU they may take a sixteenth of the device: of all of it and not of what is free, for a
+    restarted run must plan as it did before.
 
     Args:
-        memory: Bytes.
         config: The text model's config.
         dtype: Of the states.
+        device: Where they are.
     """
+    memory = BATCH_BYTES
+    if device.type == "cuda":
+        memory = max(memory, torch.cuda.get_device_properties(device).total_memory // 16)
     return int(max(512, min(8192, memory // token_bytes(config, dtype))))
 
 

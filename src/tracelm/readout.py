@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from tracelm.backbone import States
+from tracelm.backbone import States, on_device
 from tracelm.errors import NonFiniteError
 from tracelm.families import Parts, device_of
 from tracelm.forest import Reads
@@ -24,14 +24,18 @@ from tracelm.forest import Reads
 T = TypeVar("T")
 
 HeadDtype = Literal["float32", "model"]
+# A tile's rows, and for each of its targets the row within it, the token, and its place.
+_Indices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Logits = Float[Tensor, "rows vocab"]
 
 # Logits of one tile: on the CPU all the scorer's depths at once still fit a fast part of memory, on
 # a GPU the head's weights are read seldom enough for its products to be busy.
 TILE_LOGITS = 3 * 2**21
 TILE_LOGITS_CUDA = 2**26
-# Logits of one strip of a tile: several tensors of this size fit a core's cache.
+# Logits of one strip of a tile: several tensors of this size fit a core's cache; on a GPU they are
+# small beside the tile.
 STRIP_LOGITS = 2**19
+STRIP_LOGITS_CUDA = 2**24
 # Rows that the head's weights are laid out for on the CPU; other numbers of rows are as exact.
 PACKED_ROWS = 128
 
@@ -118,10 +122,10 @@ class Tile:
         return torch.cat(parts)
 
     def strips(self) -> list[slice]:
-        """The rows in strips: on the CPU small enough that what is worked out stays in a cache."""
+        """The rows in strips, so that what is worked out of them stays small."""
         logits = next(iter((self.raw or self.logits).values()))
         rows, vocabulary = logits.shape
-        size = rows if logits.is_cuda else max(1, STRIP_LOGITS // vocabulary)
+        size = max(1, (STRIP_LOGITS_CUDA if logits.is_cuda else STRIP_LOGITS) // vocabulary)
         return [slice(start, start + size) for start in range(0, rows, size)]
 
 
@@ -169,7 +173,8 @@ def read(
 ) -> Reading:
     """Log-probabilities of predicted tokens at some depths, and what token scorers make of them.
 
-    Logits exist for one tile of rows at a time; scorers share those of their depths.
+    Logits exist for one tile of rows at a time; scorers share those of their depths. Where the
+    device runs out of memory, tiles are halved.
 
     Args:
         readout: The head.
@@ -180,6 +185,7 @@ def read(
 
     Raises:
         NonFiniteError: Logits that are NaN or infinite; names the depth.
+        torch.OutOfMemoryError: One row alone is more than the device holds.
     """
     device = readout.device
     log_probs = torch.empty(len(depths), len(targets), device=device)
@@ -190,8 +196,9 @@ def read(
     kept = {d for s in scorers for d in s.depths}
     raw_depths = sorted({d for s in scorers for d in s.raw_depths})
     raw_log_z = torch.zeros(len(raw_depths), device=device)
-    for indices in _tiles(states.reads, targets, readout.tile_rows):
-        rows, row, token, place = (torch.from_numpy(x).to(device) for x in indices)
+
+    def read_tile(indices: _Indices) -> None:
+        rows, row, token, place = (on_device(x, device) for x in indices)
         tile = Tile({}, {}, {}, row, token)
         for i, depth in enumerate(depths):
             logits = readout.logits(_rows(states, depth, rows))
@@ -205,6 +212,19 @@ def read(
             raw_log_z[i] += tile.raw_log_z(depth).sum()
         for i, scorer in enumerate(scorers):
             scores[i, place] = scorer.log_probs(tile)
+
+    tiles = list(_tiles(states.reads, targets, readout.tile_rows))
+    while tiles:
+        try:
+            read_tile(tiles[0])
+            del tiles[0]
+            continue
+        except torch.OutOfMemoryError:
+            if len(tiles[0][0]) == 1:
+                raise
+        torch.cuda.empty_cache()  # not above, where the error still holds the tile's logits
+        size = (len(tiles[0][0]) + 1) // 2
+        tiles = [half for tile in tiles for half in _cut(tile, size)]
     finite_at = torch.cat([lowest, raw_log_z]).isfinite().tolist()
     for depth, finite in zip([*depths, *raw_depths], finite_at, strict=True):
         if not finite:
@@ -225,16 +245,19 @@ def _log_z(logits: Logits, normed: Logits) -> Float[Tensor, "rows 1"]:
     return logits.gather(1, some) - normed.gather(1, some)
 
 
-def _tiles(
-    reads: Reads, targets: Int[np.ndarray, " targets"], size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Row tiles: the tile's rows, and for its targets the row within it, the token, the place."""
+def _tiles(reads: Reads, targets: Int[np.ndarray, " targets"], size: int) -> Iterator[_Indices]:
+    """The rows in tiles of `size`, with their targets."""
     order = np.argsort(reads.row[targets], kind="stable")
     rows, row = np.unique(reads.row[targets][order], return_inverse=True)
+    yield from _cut((rows, row, reads.token[targets][order], order), size)
+
+
+def _cut(indices: _Indices, size: int) -> Iterator[_Indices]:
+    """Tiles of `size` rows out of more."""
+    rows, row, token, place = indices
     for start in range(0, len(rows), size):
         a, b = np.searchsorted(row, [start, start + size])
-        token = reads.token[targets][order][a:b]
-        yield rows[start : start + size], row[a:b] - start, token, order[a:b]
+        yield rows[start : start + size], row[a:b] - start, token[a:b], place[a:b]
 
 
 class _Returned(nn.Module):
@@ -311,7 +334,7 @@ class _Float32Head(nn.Module):
 
 
 def _cuda_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda rows: torch.mm(rows, weight.T, out_dtype=torch.float32)
+    return lambda rows: torch.mm(rows.to(weight.dtype), weight.T, out_dtype=torch.float32)
 
 
 def _cpu_product(weight: Tensor) -> Callable[[Tensor], Tensor]:

@@ -69,31 +69,33 @@ class Scorer:
         for weight, anchor in zip(self.weights, self.anchors, strict=True):
             shift.add_(logits[anchor], alpha=weight)
         omega = self.recurring(logits)
-        mixed = torch.add(z_L, shift, alpha=self._alpha_outside())
-        # Beyond a non-empty Omega alpha is one number: the evidence is worked out inside alone.
+        outside = self._alpha_outside()
+        mixed = torch.add(z_L, shift, alpha=outside)
+        # Beyond a non-empty Omega alpha is one number: on the CPU the evidence is worked out inside
+        # alone. Elsewhere asking where that is would wait for the device.
         sparse = omega.any(dim=-1) & (self.theta.outside != "clip")
-        rows = sparse.nonzero()[:, 0]
-        if len(rows):
+        if answers_at_once(sparse) and sparse.any():
+            rows = sparse.nonzero()[:, 0]
             tokens, real = _members(omega[rows])
             at = (rows[:, None], tokens)
             h = self._evidence_at(logits, log_z, at)
             mixed[at] = torch.where(
                 real, z_L[at] + self.alpha(_rescale(h, real)) * shift[at], mixed[at]
             )
-        rows = (~sparse).nonzero()[:, 0]
-        if len(rows):
-            over = omega[rows] | ~omega[rows].any(dim=-1, keepdim=True)
-            h = self._evidence_at(logits, log_z, (rows,))
-            mixed[rows] = z_L[rows] + self.alpha(_rescale(h, over)) * shift[rows]
+        rest = _rows_where(~sparse)
+        over = omega[rest] | ~omega[rest].any(dim=-1, keepdim=True)
+        alpha = self.alpha(_rescale(self._evidence_at(logits, log_z, (rest,)), over))
+        if self.theta.outside != "clip":
+            alpha = torch.where(over, alpha, outside)
+        mixed[rest] = z_L[rest] + alpha * shift[rest]
         return mixed
 
     def _evidence_at(
-        self, logits: dict[int, Logits], log_z: LogZ, at: tuple[Tensor, ...]
+        self, logits: dict[int, Logits], log_z: LogZ, at: tuple[Tensor | slice, ...]
     ) -> Float[Tensor, "some tokens"]:
         """h of some tokens of some rows; `at` indexes rows and, unless all are meant, tokens."""
-        count = len(at[0])
         return self.evidence(
-            torch.stack([logits[g][at] - log_z[g][at[0]].reshape(count, 1) for g in self.features])
+            torch.stack([logits[g][at] - log_z[g][at[0]].flatten(1) for g in self.features])
         )
 
     def recurring(self, logits: dict[int, Logits]) -> Bool[Tensor, "rows vocab"]:
@@ -110,10 +112,11 @@ class Scorer:
         h = torch.zeros_like(p[0])
         if count < 2:
             return h
-        x = torch.linspace(-0.5, 0.5, count, dtype=torch.float64)  # x_j - mean of x
-        coefficients = (x / (x * x).sum()).to(p)
         rises = p[1:] - p[:-1]
-        h += a_s * torch.einsum("g,grt->rt", coefficients, p).clamp(min=0)
+        slope = torch.zeros_like(h)  # least squares over equal steps from 0 to 1
+        for j, values in enumerate(p):
+            slope.add_(values, alpha=12 * (j - (count - 1) / 2) / (count * (count + 1)))
+        h += a_s * slope.clamp(min=0)
         h += a_j * rises.amax(dim=0).clamp(min=0)
         if count > 2:  # the mean of second differences telescopes
             h += a_c * ((rises[-1] - rises[0]) / (count - 2)).clamp(min=0)
@@ -135,13 +138,22 @@ def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
     """Which tokens are among the k largest; ties at the k-th place go to the lowest ids."""
     threshold = logits.topk(k, dim=-1, sorted=False).values.amin(dim=-1, keepdim=True)
     among = logits >= threshold
-    crowded = (among.sum(dim=-1) > k).nonzero()[:, 0]
-    if len(crowded):
-        above = logits[crowded] > threshold[crowded]
-        level = among[crowded] & ~above
-        room = k - above.sum(dim=-1, keepdim=True)
-        among[crowded] = above | (level & (level.cumsum(dim=-1) <= room))
+    crowded = _rows_where(among.sum(dim=-1) > k)
+    above = logits[crowded] > threshold[crowded]
+    level = among[crowded] & ~above
+    room = k - above.sum(dim=-1, keepdim=True)
+    among[crowded] = above | (level & (level.cumsum(dim=-1) <= room))
     return among
+
+
+def answers_at_once(tensor: Tensor) -> bool:
+    """Whether a tensor's values are known without waiting for a device's queue: on the CPU."""
+    return tensor.device.type == "cpu"
+
+
+def _rows_where(condition: Bool[Tensor, " rows"]) -> Tensor | slice:
+    """The rows at which a condition holds; all rows where asking would wait for a device."""
+    return condition.nonzero()[:, 0] if answers_at_once(condition) else slice(None)
 
 
 def _members(

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from transformers import PreTrainedModel
 
 from tracelm import loading
 from tracelm.backbone import Backbone, evaluating
 from tracelm.batch import Batch, branches_of
-from tracelm.check import check
+from tracelm.check import Attention, check
 from tracelm.decision import Decision
 from tracelm.errors import InvariantError, ItemError
 from tracelm.evidence import Facts, Method
@@ -21,7 +20,7 @@ from tracelm.forest import plan
 from tracelm.geometry import Scores, Trajectory, tied_first
 from tracelm.invariant import Factors, model_invariant, read_invariant
 from tracelm.items import Item
-from tracelm.memory import BATCH_BYTES, tokens_within
+from tracelm.memory import default_batch_tokens
 from tracelm.operators import OPERATORS, Step
 from tracelm.quantisation import Quantize
 from tracelm.readout import HeadDtype, Readout
@@ -50,6 +49,7 @@ class Tracer:
         theta: Constants and switches.
         batch_tokens: Most distinct tokens of one batch; by width, depth and memory if not given.
         head_dtype: `float32` logits, or the `model`'s dtype for speed.
+        attention: `auto` may take flex attention on a CUDA device; `model` keeps the model's own.
         overflow: What to do with an item that does not fit the context.
         chat: Put prompts into the tokenizer's chat template.
         source: What `describe` records of where the model came from.
@@ -68,6 +68,7 @@ class Tracer:
         theta: Theta | None = None,
         batch_tokens: int | None = None,
         head_dtype: HeadDtype = "float32",
+        attention: Attention = "auto",
         overflow: Overflow = "error",
         chat: Chat | None = None,
         source: dict[str, Any] | None = None,
@@ -81,7 +82,7 @@ class Tracer:
         self.readout = Readout(model, self.backbone.parts, head_dtype)
         # The check runs the model itself, and shrinks its windows.
         with self.backbone.lock, evaluating(model):
-            self.checked = check(self.backbone, self.readout)
+            self.checked = check(self.backbone, self.readout, attention)
         if invariant is None:
             invariant = model_invariant(model, theta=self.theta)
         self.factors = invariant if isinstance(invariant, Factors) else None
@@ -89,7 +90,9 @@ class Tracer:
         if not 0 <= self.invariant < np.inf:
             raise InvariantError(f"I(M) is a finite number from 0, not {self.invariant:g}")
         self.scorer = Scorer(self.theta, self.backbone.depth, self.readout.vocabulary)
-        self.batch_tokens = batch_tokens or _batch_tokens(self.backbone)
+        self.batch_tokens = batch_tokens or default_batch_tokens(
+            self.backbone.config, model.dtype, self.backbone.device
+        )
         self.head_dtype = head_dtype
         self.source = source or {"model": model.config.name_or_path or type(model).__name__}
 
@@ -120,7 +123,8 @@ class Tracer:
             revision: Branch, tag or commit on the hub.
             device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
             dtype: `auto`, `float32`, `bfloat16` or `float16`.
-            attention: `auto`, `sdpa`, `eager` or another of transformers' implementations.
+            attention: `sdpa`, `eager` or another of transformers' implementations; `auto` takes
+                transformers' choice, and on a CUDA device flex attention where that is faster.
             quantize: `int8` or `nf4`, by bitsandbytes while loading.
             device_map: `auto`, or a mapping from modules to devices, the CPU and the disk.
             allow_bin: Read `pytorch_model.bin`, weights only, where there are no safetensors.
@@ -156,6 +160,7 @@ class Tracer:
             invariant=factors,
             theta=theta,
             batch_tokens=batch_tokens,
+            attention="auto" if attention == "auto" else "model",
             source=loaded.source,
             **options,
         )
@@ -470,12 +475,3 @@ def _decision(
         truncated=encoded.truncated,
         id=encoded.item.id,
     )
-
-
-def _batch_tokens(backbone: Backbone) -> int:
-    """Distinct tokens of one batch: what its states and activations take, within `BATCH_BYTES`."""
-    memory = BATCH_BYTES
-    if backbone.device.type == "cuda":
-        # of the whole device, not of what is free: a restarted run must plan as it did before
-        memory = max(memory, torch.cuda.get_device_properties(backbone.device).total_memory // 16)
-    return tokens_within(memory, backbone.config, backbone.model.dtype)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tracelm.batch import branches_of
+from tracelm.bench.meter import synchronise
 from tracelm.errors import UnsupportedModelError
 from tracelm.forest import build
 from tracelm.tokens import Encoded
@@ -61,13 +62,15 @@ def _trunk_seconds(blocks: nn.ModuleList) -> float:
     layers = [m for m in blocks.modules() if isinstance(m, nn.Linear)]
     if not layers:
         raise UnsupportedModelError("the floor counts linear layers and this trunk has none")
+    if not all(m.weight.is_floating_point() for m in layers):
+        raise UnsupportedModelError("the floor counts plain products and this trunk is quantised")
     shapes = Counter((tuple(m.weight.shape), m.weight.dtype, m.weight.device) for m in layers)
     return sum(count * _linear_seconds(*shape) / ROWS for shape, count in shapes.items())
 
 
 def _linear_seconds(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> float:
-    rows = torch.randn(ROWS, shape[1], device=device).to(dtype)
-    weight = torch.randn(shape, device=device).to(dtype)
+    rows = torch.randn(ROWS, shape[1], device=device, dtype=dtype)
+    weight = torch.randn(shape, device=device, dtype=dtype)
     return _best(lambda: F.linear(rows, weight))
 
 
@@ -77,8 +80,8 @@ def _attention_seconds(tracer: Tracer) -> float:
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     dtype, device = tracer.backbone.model.dtype, tracer.backbone.device
-    query = torch.randn(heads, size, width, device=device).to(dtype)
-    weights = torch.randn(heads, size, size, device=device).to(dtype)
+    query = torch.randn(heads, size, width, device=device, dtype=dtype)
+    weights = torch.randn(heads, size, size, device=device, dtype=dtype)
     seconds = _best(lambda: query @ query.transpose(1, 2)) + _best(lambda: weights @ query)
     return seconds / size**2 * tracer.backbone.depth
 
@@ -89,18 +92,19 @@ def _head_seconds(tracer: Tracer) -> float:
     wide = tracer.head_dtype == "float32" and not weight.is_cuda
     dtype = torch.float32 if wide else weight.dtype
     rows = tracer.readout.tile_rows
-    hidden = torch.randn(rows, weight.shape[1], device=weight.device).to(dtype)
-    other = torch.randn(weight.shape, device=weight.device).to(dtype)
+    hidden = torch.randn(rows, weight.shape[1], device=weight.device, dtype=dtype)
+    other = torch.randn(weight.shape, device=weight.device, dtype=dtype)
     return _best(lambda: F.linear(hidden, other)) / rows
 
 
 def _best(product: Callable[[], Tensor], rounds: int = 5) -> float:
     """The shortest of a few timings, after one that does not count."""
+    repeats = 20 if torch.cuda.is_available() else 1  # else a launch would count as arithmetic
     times = []
     for _ in range(rounds + 1):
         start = time.perf_counter()
-        product()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
+        for _ in range(repeats):
+            product()
+        synchronise()
+        times.append((time.perf_counter() - start) / repeats)
     return min(times[1:])

@@ -44,6 +44,7 @@ def metered(tracer: Tracer) -> Iterator[Meter]:
         def run(*args: Any, **kwargs: Any) -> Any:
             start = time.perf_counter()
             result = call(*args, **kwargs)
+            synchronise()
             meter.seconds[stage] = meter.seconds.get(stage, 0) + time.perf_counter() - start
             count(*args, **kwargs)
             return result
@@ -74,13 +75,22 @@ def metered(tracer: Tracer) -> Iterator[Meter]:
             delattr(owner, name)
 
 
+def synchronise() -> None:
+    """Wait for what GPUs still have to do, so that a clock can be read."""
+    if torch.cuda.is_available():
+        for device in range(torch.cuda.device_count()):
+            torch.cuda.synchronize(device)
+
+
 def peak_bytes(run: Callable[[], Any], device: torch.device) -> int:
-    """Most memory that a call holds above what was held before it; sampled on the CPU."""
+    """Most memory that a call holds above what was held before it, on all GPUs or on the CPU."""
     if device.type == "cuda":
-        held = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
+        gpus = range(torch.cuda.device_count())
+        held = sum(torch.cuda.memory_allocated(gpu) for gpu in gpus)
+        for gpu in gpus:
+            torch.cuda.reset_peak_memory_stats(gpu)
         run()
-        return torch.cuda.max_memory_allocated(device) - held
+        return sum(torch.cuda.max_memory_allocated(gpu) for gpu in gpus) - held
     process, done = psutil.Process(), threading.Event()
     held = peak = process.memory_info().rss
 

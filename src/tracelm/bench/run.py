@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-
 from tracelm.bench import contenders
 from tracelm.bench.contenders import Sums
 from tracelm.bench.floor import Floor, floor
-from tracelm.bench.meter import Meter, metered, peak_bytes
+from tracelm.bench.meter import Meter, metered, peak_bytes, synchronise
 from tracelm.decision import Decision
+from tracelm.errors import UnsupportedModelError
 from tracelm.tokens import Encoded
 from tracelm.tracer import Read, Tracer
 
@@ -35,7 +34,7 @@ class Bench:
             contender's, in nats, by contender.
         same_decisions: Whether staged and everything-read decisions are the same.
         meters: Tokens, reads and seconds by stage, of ours in the last round.
-        floors: The floor of each of ours.
+        floors: The floor of each of ours; empty where the trunk's products are no plain ones.
         peak_bytes: Most memory above the loaded model while ours ran.
     """
 
@@ -84,14 +83,14 @@ def bench(
             progress(name)
             with metered(tracer) as meters[read]:
                 mine[read] = contenders.ours(tracer, encoded, read)
-                _synchronise()
+                synchronise()
             times[name].append(meters[read].total)
             sums[name] = contenders.sums_of(encoded, mine[read])
         for name, run in others.items():
             progress(name)
             start = time.perf_counter()
             sums[name] = run(encoded)
-            _synchronise()
+            synchronise()
             times[name].append(time.perf_counter() - start)
     return Bench(
         items=len(encoded),
@@ -102,9 +101,18 @@ def bench(
             for a, b in zip(mine["decide"], mine["all"], strict=True)
         ),
         meters={NAMES[r]: m for r, m in meters.items()},
-        floors={NAMES[r]: floor(tracer, encoded, m.reads) for r, m in meters.items()},
+        floors=_floors(tracer, encoded, {NAMES[r]: m for r, m in meters.items()}),
         peak_bytes=peak,
     )
+
+
+def _floors(
+    tracer: Tracer, encoded: Sequence[Encoded], meters: dict[str, Meter]
+) -> dict[str, Floor]:
+    try:
+        return {name: floor(tracer, encoded, meter.reads) for name, meter in meters.items()}
+    except UnsupportedModelError:
+        return {}
 
 
 def _other(
@@ -124,13 +132,8 @@ def _other(
 def _seconds(run: Callable[[], Any]) -> float:
     start = time.perf_counter()
     run()
-    _synchronise()
+    synchronise()
     return time.perf_counter() - start
-
-
-def _synchronise() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def _difference(a: Sums, b: Sums) -> float:
