@@ -9,12 +9,14 @@ Results are kept in benchmarks/results/, one JSON file a set-up, named in benchm
 
 import argparse
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import tokenizers
 import torch
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from tokenizers import decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tracelm.bench.run import AGAINST, bench
 from tracelm.benchmarks import find, templates_for
@@ -22,16 +24,28 @@ from tracelm.items import Item
 from tracelm.tokens import Encoded
 from tracelm.tracer import Tracer
 
-# The six-pair preamble of TruthfulQA is 385 tokens with a small tokenizer; a real-sized one makes
-# about 220 of it.
-REAL_PREAMBLE = 220
+BPE_VOCABULARY = 8000  # of a byte-pair encoding of a benchmark's own texts
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Items of a benchmark: I(M) above 1 takes the mix branch, tokens may be cut from the left."""
+
+    benchmark: str
+    invariant: float
+    cut: int = 0
+    bpe: bool = False
+
+
 SETUPS = {
-    # name: benchmark, I(M) (above 1 the mix branch, else early), tokens cut from the left
-    "truthfulqa": ("truthfulqa", 0.5, 0),
-    "truthfulqa-220": ("truthfulqa", 0.5, 385 - REAL_PREAMBLE),
-    "truthfulqa-mix": ("truthfulqa", 2.0, 0),
-    "halueval-qa": ("halueval-qa", 2.0, 0),
-    "long-documents": ("fib", 2.0, 0),
+    "truthfulqa": Setup("truthfulqa", 0.5),
+    # The six-pair preamble is 385 tokens with a small tokenizer.
+    "truthfulqa-220": Setup("truthfulqa", 0.5, cut=385 - 220),
+    # Tokens as long as a real tokenizer's: a preamble of 153, candidates of 11.
+    "truthfulqa-bpe": Setup("truthfulqa", 0.5, bpe=True),
+    "truthfulqa-mix": Setup("truthfulqa", 2.0),
+    "halueval-qa": Setup("halueval-qa", 2.0),
+    "long-documents": Setup("fib", 2.0),
 }
 # Items of random ids: number, tokens of the prompt, candidates, tokens of a candidate.
 RANDOM = {
@@ -70,14 +84,12 @@ def random_items(
     return items
 
 
-def benchmark_items(tracer: Tracer, options: argparse.Namespace) -> list[Encoded]:
-    """The first questions of a benchmark, as ids."""
-    name, _, left = SETUPS[options.setup]
+def benchmark_items(name: str, data: Path, limit: int | None = None) -> list[Item]:
+    """The first questions of a benchmark."""
     benchmark = find(name)
     [template] = templates_for([benchmark], [])[name]
-    items = benchmark.load(options.data, limit=options.limit).items(template, blind=False)
-    items = [i for i in items if not (i.id or "").endswith("mc2")]
-    return [cut(e, left) for e in tracer.encode(items) if isinstance(e, Encoded)]
+    items = benchmark.load(data, limit=limit).items(template, blind=False)
+    return [i for i in items if not (i.id or "").endswith("mc2")]
 
 
 def cut(encoded: Encoded, tokens: int) -> Encoded:
@@ -87,6 +99,22 @@ def cut(encoded: Encoded, tokens: int) -> Encoded:
         sequences=tuple(s[tokens:] for s in encoded.sequences),
         boundaries=tuple(b - tokens for b in encoded.boundaries),
     )
+
+
+def trained(items: list[Item]) -> PreTrainedTokenizerFast:
+    """A byte-pair encoding of the items' own texts."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=BPE_VOCABULARY,
+        special_tokens=["<s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    texts = [text for item in items for text in (item.prompt, *item.candidates)]
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
 
 
 def main() -> None:
@@ -102,19 +130,26 @@ def main() -> None:
     parser.add_argument("--against", action="append")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    shape = RANDOM.get(options.setup)
+    setup = SETUPS.get(options.setup)
+    if setup and setup.bpe:
+        tokenizer = trained(benchmark_items(setup.benchmark, options.data))
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
     tracer = Tracer(
         smollm(getattr(torch, options.dtype)),
-        AutoTokenizer.from_pretrained(options.tokenizer),
-        invariant=2.0 if shape else SETUPS[options.setup][1],
+        tokenizer,
+        invariant=setup.invariant if setup else 2.0,
         head_dtype=options.head_dtype,
         batch_tokens=options.batch_tokens,
     )
+    if setup:
+        items = benchmark_items(setup.benchmark, options.data, options.limit)
+        encoded = [cut(e, setup.cut) for e in tracer.encode(items) if isinstance(e, Encoded)]
+    else:
+        encoded = random_items(tracer.readout.vocabulary, *RANDOM[options.setup])
     result = bench(
         tracer,
-        random_items(tracer.readout.vocabulary, *shape)
-        if shape
-        else benchmark_items(tracer, options),
+        encoded,
         rounds=options.rounds,
         against=options.against or AGAINST,
         progress=lambda what: print(f"  {what}", flush=True),
