@@ -16,6 +16,7 @@ from tracelm import Tracer
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "service.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", PAGE, flags=re.DOTALL)
+BIN = Path(sys.executable).parent  # of the client's generator
 ADDRESS = "http://127.0.0.1:8000"
 
 
@@ -35,7 +36,7 @@ def run(text: str, kind: str, url: str, folder: Path) -> str:
     done = subprocess.run(
         [*command, text.replace(ADDRESS, url)],
         cwd=folder,
-        env=os.environ | {"NO_PROXY": "127.0.0.1"},
+        env=os.environ | {"NO_PROXY": "127.0.0.1", "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -56,9 +57,6 @@ def test_httpx(served, tmp_path):
     assert second.startswith("2 in the ") and second.endswith(" None")
 
 
-@pytest.mark.skipif(
-    shutil.which("openapi-python-client") is None, reason="openapi-python-client is not on PATH"
-)
 def test_the_generated_client(served, tmp_path):
     generate = block("sh", "openapi-python-client").split("\n", 1)[1]  # it is installed
     run(generate, "sh", served.url, tmp_path)
