@@ -16,7 +16,8 @@ from tracelm import Tracer
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "service.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", PAGE, flags=re.DOTALL)
-BIN = Path(sys.executable).parent  # of the client's generator
+# The client's generator is installed beside this Python.
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 ADDRESS = "http://127.0.0.1:8000"
 
 
@@ -36,7 +37,7 @@ def run(text: str, kind: str, url: str, folder: Path) -> str:
     done = subprocess.run(
         [*command, text.replace(ADDRESS, url)],
         cwd=folder,
-        env=os.environ | {"NO_PROXY": "127.0.0.1", "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+        env=os.environ | {"NO_PROXY": "127.0.0.1", "PATH": PATH},
         capture_output=True,
         text=True,
         timeout=120,
