@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class Work:
 
 
 LAWS: dict[str, tuple[str, tuple[int, ...]]] = {
-    "items": ("items", (16, 32, 64, 128)),
+    "items": ("items", (32, 64, 128, 256)),
     "candidates": ("candidates an item", (2, 4, 8, 16)),
     "candidate": ("tokens a candidate", (4, 8, 16, 32)),
     "prompt": ("tokens of a prompt", (64, 128, 256, 512)),
@@ -117,10 +118,12 @@ def law(works: Sequence[Work], at: Callable[[Work], int], rounds: int) -> dict[s
 
 
 def memory() -> dict[str, Any]:
-    """Peak memory above the loaded model by the token budget, each in a fresh process."""
+    """Peak memory above the loaded model by the token budget: medians of three fresh processes."""
     spawn = get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as processes:
-        return {"x": list(BUDGETS), "mebibytes": list(processes.map(peak, BUDGETS))}
+        peaks = list(processes.map(peak, BUDGETS * 3))
+    medians = [median(peaks[i :: len(BUDGETS)]) for i in range(len(BUDGETS))]
+    return {"x": list(BUDGETS), "mebibytes": medians}
 
 
 def peak(budget: int) -> float:
