@@ -158,9 +158,9 @@ def main() -> None:
     record |= {"threads": torch.get_num_threads(), **result.to_dict()}
     print(json.dumps(record, indent=1))
     for other in options.against or AGAINST:
-        for mine, seconds in result.seconds.items():
-            if mine.startswith("ours"):
-                print(f"{mine} / {other}: {seconds / result.seconds[other]:.3f}")
+        for mine in result.meters:
+            ratio = result.ratio(mine, other)
+            print(f"{mine} / {other}: {'they do not agree' if ratio is None else f'{ratio:.3f}'}")
     for mine, meter in result.meters.items():
         print(f"{mine}: {meter.total / result.floors[mine].total:.2f} x floor")
     if options.out:

@@ -1,5 +1,7 @@
 """The bench: agreement before speed, and a tracer that is left as it was."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -25,8 +27,13 @@ def test_every_contender_gives_the_same_sums(tracer):
     encoded = tracer.encode(ITEMS)
     result = bench(tracer, encoded, rounds=1, against=("plain base", "padded base", "plain trace"))
     assert set(result.seconds) == {*NAMES.values(), "plain base", "padded base", "plain trace"}
-    assert result.agrees(1e-4)
-    assert not result.agrees(0.0), "sums of different roads are never equal to the last bit"
+    assert result.tolerance == 1e-4 and all(map(result.agrees, result.seconds))
+    staged, plain = result.seconds[NAMES["decide"]], result.seconds["plain base"]
+    assert result.ratio(NAMES["decide"], "plain base") == staged / plain
+    # Sums of different roads are never equal to the last bit.
+    assert not replace(result, tolerance=0.0).agrees("plain base")
+    for wrong in (replace(result, tolerance=0.0), replace(result, same_decisions=False)):
+        assert wrong.ratio(NAMES["decide"], "plain base") is None
     staged, everything = (result.meters[NAMES[r]] for r in ("decide", "all"))
     assert staged.tokens == everything.tokens
     assert staged.reads < everything.reads

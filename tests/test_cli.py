@@ -389,6 +389,42 @@ def test_models_lists_every_family_with_its_road(run, monkeypatch):
         assert rows[family.model_type] == family.road
 
 
+# bench
+
+
+def test_bench_tells_speeds_where_sums_agree(run, tmp_path, monkeypatch):
+    pytest.importorskip("lm_eval")
+    out = tmp_path / "bench.json"
+    asked = ("bench", "--model", "tracelm/demo-organism", "--limit", 4, "--rounds", 1, "--out", out)
+    code, told, err = run(*asked, "--against", "lm-eval hf", "--against", "plain trace")
+    assert (code, err) == (0, "")
+    found = json.loads(out.read_text())
+    assert found["dtype"] == "float32" and found["items"] >= 4 and found["same_decisions"]
+    assert 0 < found["agreement"]["lm-eval hf"] < 1e-4
+    assert "decisions agree" in told and "/ lm-eval hf" in told and "–" not in told
+    for name in ("lm-eval hf", "plain trace", "ours, staged"):
+        (row,) = (line for line in told.splitlines() if line.startswith(f"│ {name} "))
+        assert f"{found['seconds'][name]:.3f}" in row
+        assert f"{found['seconds'][name] / found['seconds']['lm-eval hf']:.3f}" in row
+    assert "total / floor" in told and "peak memory" in told
+    # A contender that scores something else is not beaten: it is not compared.
+    wrong = [[0.0] * 9] * 99
+    monkeypatch.setattr("tracelm.bench.contenders.plain_trace", lambda *_: wrong)
+    monkeypatch.setattr("tracelm.bench.run._difference", lambda a, b: 9.0 if a is wrong else 0.0)
+    code, told, err = run(*asked, "--against", "plain trace")
+    (row,) = (line for line in told.splitlines() if line.startswith("│ plain trace "))
+    assert row.count("–") == 3 and "9.0e+00" in row
+    (row,) = (line for line in told.splitlines() if line.startswith("│ ours, staged "))
+    assert row.count("–") == 1
+
+
+def test_bench_refuses_what_it_does_not_know(run, one_line, tmp_path):
+    demo = ("bench", "--model", "tracelm/demo-organism")
+    code, out, err = run(*demo, "--against", "vllm")
+    assert (code, out) == (2, "") and "lm-eval hf" in err
+    assert "there is no folder" in one_line(*demo, "--out", tmp_path / "none" / "bench.json")
+
+
 # What is shown
 
 

@@ -238,12 +238,17 @@ def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tupl
     return min(once() for _ in range(3)), scores
 
 
-def _rounding(backbone: Backbone, scores: Scores) -> float:
-    """What the dtype alone may move a log-probability by."""
-    dtype = backbone.model.dtype
+def rounding_dtype(backbone: Backbone) -> torch.dtype:
+    """The dtype as whose a model's rounding counts."""
     if getattr(backbone.model, "hf_quantizer", None) is not None:
         # Weights of 8 bits and fewer: kernels round activations as far as bfloat16 does.
-        dtype = torch.bfloat16
+        return torch.bfloat16
+    return backbone.model.dtype
+
+
+def _rounding(backbone: Backbone, scores: Scores) -> float:
+    """What the dtype alone may move a log-probability by."""
+    dtype = rounding_dtype(backbone)
     steps = 64 if dtype in (torch.float32, torch.float64) else 4
     return steps * torch.finfo(dtype).eps * max(1.0, float(np.abs(scores).max()))
 

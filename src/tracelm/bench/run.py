@@ -6,16 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+
 from tracelm.bench import contenders
 from tracelm.bench.contenders import Sums
 from tracelm.bench.floor import Floor, floor
 from tracelm.bench.meter import Meter, metered, peak_bytes, synchronise
+from tracelm.check import rounding_dtype
 from tracelm.decision import Decision
 from tracelm.errors import UnsupportedModelError
 from tracelm.tokens import Encoded
 from tracelm.tracer import Read, Tracer
 
 AGAINST = ("plain base", "plain trace", "lm-eval hf")
+# Nats a candidate. Half-precision contenders round their logits, ours by default do not.
+TOLERANCE = {torch.float16: 0.125, torch.bfloat16: 1.0}
 NAMES: dict[Read, str] = {
     "base": "ours, base only",
     "decide": "ours, staged",
@@ -30,8 +35,9 @@ class Bench:
     Attributes:
         items: Number of items.
         seconds: Median seconds of each contender, over the rounds.
-        agreement: Largest difference of a candidate's log-likelihood sum from the first plain
-            contender's, in nats, by contender.
+        agreement: Largest difference of a candidate's log-likelihood sum from that of ours, base
+            only, in nats, by contender.
+        tolerance: How much that may be, in nats.
         same_decisions: Whether staged and everything-read decisions are the same.
         meters: Tokens, reads and seconds by stage, of ours in the last round.
         floors: The floor of each of ours; empty where the trunk's products are no plain ones.
@@ -41,14 +47,24 @@ class Bench:
     items: int
     seconds: dict[str, float]
     agreement: dict[str, float]
+    tolerance: float
     same_decisions: bool
     meters: dict[str, Meter]
     floors: dict[str, Floor]
     peak_bytes: int
 
-    def agrees(self, tolerance: float) -> bool:
-        """Whether a speed may be told: sums agree and reading less decides the same."""
-        return self.same_decisions and all(v <= tolerance for v in self.agreement.values())
+    def ratio(self, name: str, other: str) -> float | None:
+        """Seconds of one contender over another's; None where a speed may not be told.
+
+        It may where the sums of both agree with ours, and reading less decides the same.
+        """
+        if not (self.agrees(name) and self.agrees(other)):
+            return None
+        return self.seconds[name] / self.seconds[other]
+
+    def agrees(self, name: str) -> bool:
+        """Whether a contender's speed may be told."""
+        return self.same_decisions and self.agreement[name] <= self.tolerance
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -96,6 +112,7 @@ def bench(
         items=len(encoded),
         seconds={name: statistics.median(t) for name, t in times.items()},
         agreement={name: _difference(s, sums[NAMES["base"]]) for name, s in sums.items()},
+        tolerance=TOLERANCE.get(rounding_dtype(tracer.backbone), 1e-4),
         same_decisions=all(
             a.index == b.index and a.operator == b.operator
             for a, b in zip(mine["decide"], mine["all"], strict=True)

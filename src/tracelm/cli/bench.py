@@ -1,12 +1,13 @@
 """`tracelm bench`: what an answer costs with and without correction, beside others."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tracelm.cli.model import ModelOptions, takes_model
-from tracelm.cli.output import check_writable, to_json
+from tracelm.cli.output import check_writable, to_json, write_lines
 from tracelm.cli.progress import waiting
 from tracelm.errors import InputError, ItemError
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tracelm.bench.run import Bench
-
-# Nats a candidate. Half-precision contenders round their logits, ours by default do not.
-TOLERANCE = {"float16": 0.125, "bfloat16": 1.0}
 
 
 @takes_model
@@ -31,7 +29,9 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; medians count.")] = 3,
     against: Annotated[
         list[str] | None,
-        typer.Option(help="plain base, padded base, plain trace, lm-eval hf; repeat it."),
+        typer.Option(
+            help="plain base, padded base, plain trace, lm-eval hf; repeat it; first divides."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
 ) -> None:
@@ -55,21 +55,22 @@ def bench(
     if failed := [e for e in encoded if isinstance(e, ItemError)]:
         raise InputError(f"{len(failed)} items cannot be timed; the first: {failed[0]}")
     ready = [e for e in encoded if not isinstance(e, ItemError)]
+    # It warns of every model that is in memory already.
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
     with waiting("timing"):
         result = bench(tracer, ready, rounds=rounds, against=names)
-    dtype = tracer.describe()["dtype"]
     record = {
         "model": model.model,
         "benchmark": chosen.name,
-        "dtype": dtype,
+        "dtype": tracer.describe()["dtype"],
         "depth": tracer.backbone.depth,
     }
     if out is not None:
-        out.write_text(to_json(record | result.to_dict()) + "\n", encoding="utf-8")
-    _show(result, TOLERANCE.get(dtype, 1e-4))
+        write_lines(out, [to_json(record | result.to_dict())])
+    _show(result)
 
 
-def _show(result: "Bench", tolerance: float) -> None:
+def _show(result: "Bench") -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -78,17 +79,16 @@ def _show(result: "Bench", tolerance: float) -> None:
         f"{result.items} items; staged and everything-read decisions "
         + ("agree" if result.same_decisions else "DIFFER")
     )
-    table = Table("", "seconds", "an item", "/ plain base", "off by, nats")
-    plain = result.seconds.get("plain base")
+    first = next(name for name in result.seconds if name not in result.meters)
+    table = Table("", "seconds", "an item", f"/ {first}", "off by, nats")
     for name, seconds in result.seconds.items():
-        off = result.agreement[name]
-        told = result.same_decisions and off <= tolerance
+        told, ratio = result.agrees(name), result.ratio(name, first)
         table.add_row(
             name,
-            f"{seconds:.2f}" if told else "–",
+            f"{seconds:.3f}" if told else "–",
             f"{seconds / result.items:.4f}" if told else "–",
-            f"{seconds / plain:.3f}" if told and plain else "–",
-            f"{off:.1e}",
+            "–" if ratio is None else f"{ratio:.3f}",
+            f"{result.agreement[name]:.1e}",
         )
     console.print(table)
     console.print(_stages(result))
@@ -104,11 +104,11 @@ def _stages(result: "Bench") -> "Table":
     table.add_row("distinct tokens", *(str(m.tokens) for m in meters))
     table.add_row("head reads", *(str(m.reads) for m in meters))
     for stage in ("plan", "trunk", "readout", "scorer"):
-        table.add_row(f"{stage}, seconds", *(f"{m.seconds.get(stage, 0):.2f}" for m in meters))
-    table.add_row("rest, seconds", *(f"{m.rest:.2f}" for m in meters))
+        table.add_row(f"{stage}, seconds", *(f"{m.seconds.get(stage, 0):.3f}" for m in meters))
+    table.add_row("rest, seconds", *(f"{m.rest:.3f}" for m in meters))
     if result.floors:
         floors = [result.floors[name].total for name in result.meters]
-        table.add_row("floor, seconds", *(f"{floor:.2f}" for floor in floors))
+        table.add_row("floor, seconds", *(f"{floor:.3f}" for floor in floors))
         ratios = (m.total / floor for m, floor in zip(meters, floors, strict=True))
         table.add_row("total / floor", *(f"{ratio:.2f}" for ratio in ratios))
     return table
