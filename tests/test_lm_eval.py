@@ -294,11 +294,15 @@ def test_the_command_line(tmp_path):
     command = [sys.executable, "-m", "tracelm", "lm-eval"]
     given = (
         "--model_args pretrained=tracelm/demo-organism,method=trace --tasks made_choice,made_mass "
-        f"--include_path {tmp_path} --output_path {tmp_path}/out --device cpu"
+        f"--include_path {tmp_path} --output_path {tmp_path}/out"
     )
     done = subprocess.run([*command, *given.split()], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "tracelm (" in done.stdout and "|made_choice|" in done.stdout
+    nameless = ("--tasks", "made_choice", "--include_path", str(tmp_path))
+    refused = subprocess.run([*command, *nameless], capture_output=True, text=True)
+    assert refused.returncode == 1 and "Traceback" not in refused.stderr
+    assert "--model_args pretrained=NAME" in refused.stderr.splitlines()[-1]
     (written,) = Path(tmp_path, "out").rglob("results_*.json")
     results = json.loads(written.read_text())
     known = list(Tracer.demo().correct_many(items))
@@ -310,8 +314,9 @@ def test_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("given", "passed"),
     [
-        ("--tasks made", "run --model tracelm --tasks made"),
-        ("run --tasks made", "run --model tracelm --tasks made"),
+        ("--tasks made", "run --model tracelm --tasks made --device auto"),
+        ("run --tasks made", "run --model tracelm --tasks made --device auto"),
+        ("--device cpu --tasks made", "run --model tracelm --device cpu --tasks made"),
         ("--model hf --tasks made", "run --model hf --tasks made"),
         ("--model=hf --tasks made", "run --model=hf --tasks made"),
         ("--config made.yaml", "run --config made.yaml"),

@@ -103,7 +103,7 @@ def test_a_batch_streams_one_line_an_item_in_order(plain, model, kind):
 def test_the_model_says_what_it_is(plain):
     told = plain.client.get("/v1/model").json()
     assert told["schema"] == 1 and told["depth"] == 6 and told["invariant"] == 2.0
-    assert told["theta"]["tau_dim"] == 1.0015
+    assert told["theta"]["tau_dim"] == 1.0015 and told["shadow"] is False
 
 
 def test_every_route_of_the_schema_is_on_the_page_and_nothing_is_loaded_for_it(plain):
@@ -370,6 +370,7 @@ def test_shadow_answers_with_the_base_and_tells_the_log(model):
     with running(model, shadow=True) as served:
         body = {"items": [as_body(i) for i in items]}
         lines = served.client.post("/v1/correct/batch", json=body).text.splitlines()
+        assert served.client.get("/v1/model").json()["shadow"] is True
         shadows = served.events("shadow")
         counted = served.client.get("/metrics").text
     for line, decision in zip(lines, decisions, strict=True):

@@ -18,7 +18,7 @@ from tracelm.errors import UnsupportedModelError
 from tracelm.tokens import Encoded
 from tracelm.tracer import Read, Tracer
 
-AGAINST = ("plain base", "plain trace", "lm-eval hf")
+AGAINST = ("lm-eval hf", "plain base", "plain trace")
 # Nats a candidate. Half-precision contenders round their logits, ours by default do not.
 TOLERANCE = {torch.float16: 0.125, torch.bfloat16: 1.0}
 NAMES: dict[Read, str] = {

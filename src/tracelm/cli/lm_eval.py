@@ -25,6 +25,8 @@ def lm_eval(given: Annotated[list[str] | None, typer.Argument()] = None) -> None
     chosen = ("--model", "-M", "--config", "-C")
     if command == "run" and arguments and not any(_names(a, chosen) for a in arguments):
         arguments = ["--model", NAME, *arguments]
+        if not any(_names(a, ("--device",)) for a in arguments):
+            arguments += ["--device", "auto"]  # the harness's default is a GPU
     sys.argv = ["tracelm lm-eval", command, *arguments]
     cli_evaluate()
 

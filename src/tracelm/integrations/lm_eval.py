@@ -68,7 +68,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
 
     def __init__(
         self,
-        pretrained: str | Tracer,
+        pretrained: str | Tracer | None = None,
         method: str = "trace",
         *,
         theta: str | None = None,
@@ -81,6 +81,8 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     ) -> None:
         """Load the model unless it is there, and put the harness's own `hf` beside it."""
         super().__init__()
+        if pretrained is None:
+            raise InputError("no model is named: give --model_args pretrained=NAME")
         entry(method)  # an unknown one fails before the model is loaded
         self.tracer = _tracer(pretrained, theta, options)
         self.method = method

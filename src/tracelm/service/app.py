@@ -144,8 +144,9 @@ def _add_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/model", responses=_answers(None), operation_id="model")
     async def model() -> Response:
-        """What is served: the model, its invariant, the constants, the versions."""
-        return _json({**strict(corrector.tracer.describe()), "version": tracelm.__version__})
+        """What is served: the model, its invariant, the constants, the versions, `--shadow`."""
+        told = {"version": tracelm.__version__, "shadow": corrector.settings.shadow}
+        return _json({**strict(corrector.tracer.describe()), **told})
 
     _add_probes(app, service)
 
