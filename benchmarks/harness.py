@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
-from speed import smollm
+from speed import benchmark_items, smollm
 from transformers import AutoTokenizer
 
-from tracelm.benchmarks import find, templates_for
 from tracelm.integrations.lm_eval import CorrectedLM
 from tracelm.tracer import Tracer
 
@@ -27,9 +26,6 @@ TOLERANCE = 1e-4  # nats a choice
 
 def requests_of(data: Path, limit: int) -> list[Instance]:
     """One request a choice."""
-    benchmark = find("truthfulqa")
-    [template] = templates_for([benchmark], [])["truthfulqa"]
-    items = benchmark.load(data, limit=limit).items(template, blind=False)
     return [
         Instance(
             request_type="loglikelihood",
@@ -38,7 +34,7 @@ def requests_of(data: Path, limit: int) -> list[Instance]:
             idx=place,
             metadata=("truthfulqa_mc1", number, 1),
         )
-        for number, item in enumerate(i for i in items if not (i.id or "").endswith("mc2"))
+        for number, item in enumerate(benchmark_items("truthfulqa", data, limit))
         for place, candidate in enumerate(item.candidates)
     ]
 

@@ -8,7 +8,7 @@ each over the rate of a plain product of its own shape and dtype, measured in th
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,6 @@ from torch.nn import functional as F
 
 from tracelm.batch import branches_of
 from tracelm.bench.meter import synchronise
-from tracelm.errors import UnsupportedModelError
 from tracelm.forest import build
 from tracelm.tokens import Encoded
 from tracelm.tracer import Tracer
@@ -39,31 +38,32 @@ class Floor:
         return self.trunk + self.attention + self.head
 
 
-def floor(tracer: Tracer, encoded: Sequence[Encoded], reads: int) -> Floor:
-    """The floor of one set of items.
+def floors(
+    tracer: Tracer, encoded: Sequence[Encoded], reads: Mapping[str, int]
+) -> dict[str, Floor]:
+    """The floor of one set of items, by reading: the products are timed once for all.
 
     Args:
         tracer: The model.
         encoded: The items; their distinct tokens count once over the whole set.
-        reads: (row, depth) pairs that went through the head.
+        reads: (row, depth) pairs that went through the head, by reading.
 
-    Raises:
-        UnsupportedModelError: A trunk whose products are no linear layers.
+    Returns:
+        The floors by reading; none where the trunk's products are no plain linear layers.
     """
-    forest = build([b for e in encoded for b in branches_of(e)])
-    trunk = _trunk_seconds(tracer.backbone.parts.blocks) * len(forest)
-    pairs = int((forest.positions + 1).sum())
-    head = _head_seconds(tracer)
-    return Floor(trunk, _attention_seconds(tracer) * pairs, head * reads)
-
-
-def _trunk_seconds(blocks: nn.ModuleList) -> float:
-    """Seconds a token of all linear layers of the blocks."""
+    blocks = tracer.backbone.parts.blocks
     layers = [m for m in blocks.modules() if isinstance(m, nn.Linear)]
-    if not layers:
-        raise UnsupportedModelError("the floor counts linear layers and this trunk has none")
-    if not all(m.weight.is_floating_point() for m in layers):
-        raise UnsupportedModelError("the floor counts plain products and this trunk is quantised")
+    if not layers or not all(m.weight.is_floating_point() for m in layers):
+        return {}
+    forest = build([b for e in encoded for b in branches_of(e)])
+    trunk = _trunk_seconds(layers) * len(forest)
+    attention = _attention_seconds(tracer) * int((forest.positions + 1).sum())
+    head = _head_seconds(tracer)
+    return {name: Floor(trunk, attention, head * count) for name, count in reads.items()}
+
+
+def _trunk_seconds(layers: Sequence[nn.Linear]) -> float:
+    """Seconds a token of all linear layers of the blocks."""
     shapes = Counter((tuple(m.weight.shape), m.weight.dtype, m.weight.device) for m in layers)
     return sum(count * _linear_seconds(*shape) / ROWS for shape, count in shapes.items())
 

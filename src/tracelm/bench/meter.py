@@ -70,6 +70,7 @@ def metered(tracer: Tracer) -> Iterator[Meter]:
     try:
         yield meter
     finally:
+        synchronise()
         meter.total = time.perf_counter() - start
         for owner, name, _, _ in stages:
             delattr(owner, name)

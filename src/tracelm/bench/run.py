@@ -10,11 +10,10 @@ import torch
 
 from tracelm.bench import contenders
 from tracelm.bench.contenders import Sums
-from tracelm.bench.floor import Floor, floor
+from tracelm.bench.floor import Floor, floors
 from tracelm.bench.meter import Meter, metered, peak_bytes, synchronise
 from tracelm.check import rounding_dtype
 from tracelm.decision import Decision
-from tracelm.errors import UnsupportedModelError
 from tracelm.tokens import Encoded
 from tracelm.tracer import Read, Tracer
 
@@ -99,7 +98,6 @@ def bench(
             progress(name)
             with metered(tracer) as meters[read]:
                 mine[read] = contenders.ours(tracer, encoded, read)
-                synchronise()
             times[name].append(meters[read].total)
             sums[name] = contenders.sums_of(encoded, mine[read])
         for name, run in others.items():
@@ -118,18 +116,9 @@ def bench(
             for a, b in zip(mine["decide"], mine["all"], strict=True)
         ),
         meters={NAMES[r]: m for r, m in meters.items()},
-        floors=_floors(tracer, encoded, {NAMES[r]: m for r, m in meters.items()}),
+        floors=floors(tracer, encoded, {NAMES[r]: m.reads for r, m in meters.items()}),
         peak_bytes=peak,
     )
-
-
-def _floors(
-    tracer: Tracer, encoded: Sequence[Encoded], meters: dict[str, Meter]
-) -> dict[str, Floor]:
-    try:
-        return {name: floor(tracer, encoded, meter.reads) for name, meter in meters.items()}
-    except UnsupportedModelError:
-        return {}
 
 
 def _other(
