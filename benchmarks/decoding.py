@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tracelm.decoding import DECODERS, TOP, generate
 from tracelm.demo import Fact, open_questions
+from tracelm.generation.decoding import DECODERS, TOP, generate
 from tracelm.tracer import Tracer
 
 RESULTS = Path(__file__).parent / "results" / "decoding.json"

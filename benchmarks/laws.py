@@ -24,13 +24,13 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tracelm.bench.contenders import ours
-from tracelm.bench.meter import Meter, metered, peak_bytes
-from tracelm.demo import weights
-from tracelm.items import Item
+from tracelm.model import embedded
 from tracelm.report import draw
-from tracelm.report.marks import Figure, Line, Panel
-from tracelm.tokens import Encoded
+from tracelm.report.figure_parts import Figure, Line, Panel
+from tracelm.text.items import Item
+from tracelm.text.tokens import Encoded
+from tracelm.timing.contenders import ours
+from tracelm.timing.meter import Meter, metered, peak_bytes
 from tracelm.tracer import Read, Tracer
 
 READS: dict[Read, str] = {"base": "base only", "decide": "staged", "all": "everything read"}
@@ -77,7 +77,7 @@ class Work:
             max_position_embeddings=16384,
         )
         model = LlamaForCausalLM(config).eval()
-        tokenizer = weights.load("organism")[1]
+        tokenizer = embedded.load("organism")[1]
         return Tracer(model, tokenizer, invariant=2.0, batch_tokens=batch_tokens)
 
 

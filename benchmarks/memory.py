@@ -74,7 +74,7 @@ def measure(shape: str) -> dict[str, float]:
     from transformers import AutoConfig
 
     from tracelm import Item, Tracer, memory
-    from tracelm.checkpoint import open_local
+    from tracelm.weights.checkpoint import open_local
 
     torch.set_num_threads(1)
     draw = random.Random(0)

@@ -21,7 +21,7 @@ from transformers import AutoTokenizer
 
 from tracelm.benchmarks import find
 from tracelm.methods import COMPARED, resolve
-from tracelm.tokens import Encoded
+from tracelm.text.tokens import Encoded
 from tracelm.tracer import Tracer
 
 RESULTS = Path(__file__).parent / "results" / "methods.json"

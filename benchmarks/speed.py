@@ -18,10 +18,10 @@ import torch
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from tracelm.bench.run import AGAINST, bench
 from tracelm.benchmarks import find, templates_for
-from tracelm.items import Item
-from tracelm.tokens import Encoded
+from tracelm.text.items import Item
+from tracelm.text.tokens import Encoded
+from tracelm.timing.run import AGAINST, bench
 from tracelm.tracer import Tracer
 
 BPE_VOCABULARY = 8000  # of a byte-pair encoding of a benchmark's own texts

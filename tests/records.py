@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracelm import geometry, router
-from tracelm.decision import plain
 from tracelm.evaluation import store
 from tracelm.evaluation.frame import to_frame
 from tracelm.evaluation.metrics import mc1, mc2, mc3
 from tracelm.evaluation.record import COLUMNS, to_table
+from tracelm.rule import geometry, router
+from tracelm.rule.decision import plain
 from tracelm.theta import Theta
 
 WORDS = (

@@ -9,9 +9,9 @@ from typing import Any
 
 from tracer_double import TracerDouble
 
-from tracelm.decision import Decision
 from tracelm.errors import ModelError
-from tracelm.tokens import Encoded
+from tracelm.rule.decision import Decision
+from tracelm.text.tokens import Encoded
 
 
 class Noting(TracerDouble):

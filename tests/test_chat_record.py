@@ -9,7 +9,7 @@ from families import build, tokenizer
 
 import tracelm.cli
 from tracelm import Tracer
-from tracelm.tokens import Chat, describe_chat
+from tracelm.text.tokens import Chat, describe_chat
 
 SWITCH = (
     "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}assistant "

@@ -10,11 +10,11 @@ import torch
 from families import DEPTH, FAMILIES, VOCAB, build, random_items, tokenizer
 
 from tracelm import Decision, Item, Theta, Tracer
-from tracelm.invariant import model_invariant
-from tracelm.readout import Tile
-from tracelm.scorer import Scorer
+from tracelm.rule.scorer import Scorer
+from tracelm.rule.tile import Tile
+from tracelm.text.tokens import encode
 from tracelm.theta import ScorerTheta
-from tracelm.tokens import encode
+from tracelm.weights.invariant import model_invariant
 
 # --- the reference itself, by hand ---
 
@@ -321,7 +321,7 @@ def test_t_waits_for_no_device_and_is_the_same_there(values, monkeypatch):
 
     expected = scorer.log_probs(tile("cpu"))
     assert scorer.log_probs(tile("meta")).is_meta  # raises where a value is asked for
-    monkeypatch.setattr("tracelm.scorer.answers_at_once", lambda _: False)
+    monkeypatch.setattr("tracelm.rule.scorer.answers_at_once", lambda _: False)
     assert scorer.log_probs(tile("cpu")).numpy() == pytest.approx(expected.numpy(), abs=1e-5)
 
 

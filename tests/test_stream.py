@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from families import build, random_items, tokenizer
 
-from tracelm import Decision, Item, Tracer
+from tracelm import Decision, Item, Sampling, Tracer
 from tracelm.errors import ItemError
 
 
@@ -78,7 +78,7 @@ def test_threads_that_ask_correct_and_stream_at_once_get_what_each_gets_alone():
         return [told(d) for d in tracer().correct_many(iter(items), ahead=2)]
 
     def ask() -> object:
-        return demo.ask("Which goods come from Baevwick?", k=3).to_dict()["candidates"]
+        return ask(demo, "Which goods come from Baevwick?", Sampling(k=3)).to_dict()["candidates"]
 
     def correct() -> object:
         return [told(demo.correct(prompt, candidates)) for _ in range(4)]

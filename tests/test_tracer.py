@@ -15,10 +15,10 @@ import torch
 from families import DEPTH, FAMILIES, build, random_items, tokenizer
 
 from tracelm import Decision, Item, Theta, Tracer
-from tracelm.backbone import Backbone
 from tracelm.batch import branches_of
 from tracelm.errors import InvariantError, ItemError, NonFiniteError
-from tracelm.readout import Readout
+from tracelm.model.backbone import Backbone
+from tracelm.model.readout import Readout
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 STORIES = SHARED / "models" / "stories260K"

@@ -16,13 +16,13 @@ import numpy as np
 
 from tracelm.benchmarks.benchmark import Dataset
 from tracelm.benchmarks.jsonl import jsonl
-from tracelm.decision import Decision
 from tracelm.errors import ItemError, NonFiniteError
-from tracelm.geometry import Trajectory, tied_first
-from tracelm.items import Item
-from tracelm.router import Verdict, next_step
+from tracelm.rule.decision import Decision
+from tracelm.rule.geometry import Trajectory, tied_first
+from tracelm.rule.router import Verdict, next_step
+from tracelm.text.items import Item
+from tracelm.text.tokens import Encoded
 from tracelm.theta import Theta
-from tracelm.tokens import Encoded
 
 
 class TracerDouble:

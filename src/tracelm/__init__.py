@@ -7,25 +7,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracelm.decision import Decision, Gate
     from tracelm.errors import TraceError
     from tracelm.evaluation.store import load_records
-    from tracelm.items import Item
+    from tracelm.generation.ask import Sampling, ask
+    from tracelm.rule.decision import Decision, Gate
+    from tracelm.text.items import Item
+    from tracelm.text.tokens import Chat
     from tracelm.theta import Theta
-    from tracelm.tokens import Chat
     from tracelm.tracer import Tracer
 
 __version__ = "0.1.0"
-__all__ = ["Chat", "Decision", "Gate", "Item", "Theta", "TraceError", "Tracer", "load_records"]
+__all__ = [
+    "Chat",
+    "Decision",
+    "Gate",
+    "Item",
+    "Sampling",
+    "Theta",
+    "TraceError",
+    "Tracer",
+    "ask",
+    "load_records",
+]
 
 _HOMES = {
-    "Chat": "tracelm.tokens",
-    "Decision": "tracelm.decision",
-    "Gate": "tracelm.decision",
-    "Item": "tracelm.items",
+    "Chat": "tracelm.text.tokens",
+    "Decision": "tracelm.rule.decision",
+    "Gate": "tracelm.rule.decision",
+    "Item": "tracelm.text.items",
+    "Sampling": "tracelm.generation.ask",
     "Theta": "tracelm.theta",
     "TraceError": "tracelm.errors",
     "Tracer": "tracelm.tracer",
+    "ask": "tracelm.generation.ask",
     "load_records": "tracelm.evaluation.store",
 }
 

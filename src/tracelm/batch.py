@@ -5,14 +5,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from tracelm.backbone import States
-from tracelm.evidence import Evidence
-from tracelm.forest import Branch
-from tracelm.geometry import Scores, Trajectory
-from tracelm.operators import Step
-from tracelm.readout import Readout, TokenScorer, read
-from tracelm.scorer import Scorer
-from tracelm.tokens import Encoded
+from tracelm.methods.contract import Evidence
+from tracelm.model.backbone import States
+from tracelm.model.readout import Readout, read
+from tracelm.rule.geometry import Scores, Trajectory
+from tracelm.rule.operators import Step
+from tracelm.rule.scorer import Scorer
+from tracelm.rule.tile import TokenScorer
+from tracelm.text.forest import Branch
+from tracelm.text.tokens import Encoded
 
 
 class Batch:

@@ -4,33 +4,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from transformers import PreTrainedModel
 
-from tracelm import loading
-from tracelm.backbone import Backbone, evaluating
 from tracelm.batch import Batch, branches_of
-from tracelm.check import Attention, check
-from tracelm.decision import Decision
 from tracelm.errors import InvariantError, ItemError
-from tracelm.evidence import Facts, Method
-from tracelm.forest import plan
-from tracelm.geometry import Scores, Trajectory, tied_first
-from tracelm.invariant import Factors, model_invariant, read_invariant
-from tracelm.items import Item
-from tracelm.memory import default_batch_tokens
-from tracelm.operators import OPERATORS, Step
-from tracelm.quantisation import Quantize
-from tracelm.readout import HeadDtype, Readout
-from tracelm.router import Verdict, next_step
-from tracelm.scorer import Scorer
+from tracelm.methods.contract import Facts, Method
+from tracelm.model import embedded, loading
+from tracelm.model.backbone import Backbone, evaluating
+from tracelm.model.check import Attention, check
+from tracelm.model.memory import default_batch_tokens
+from tracelm.model.quantisation import Quantize
+from tracelm.model.readout import HeadDtype, Readout
+from tracelm.rule.decision import Decision
+from tracelm.rule.geometry import Scores, Trajectory, tied_first
+from tracelm.rule.operators import OPERATORS, Step
+from tracelm.rule.router import Verdict, next_step
+from tracelm.rule.scorer import Scorer
+from tracelm.text.forest import plan
+from tracelm.text.items import Item
+from tracelm.text.tokens import Chat, Encoded, Overflow, Tokenizer, describe_chat, encode
 from tracelm.theta import Theta
-from tracelm.tokens import Chat, Encoded, Overflow, Tokenizer, describe_chat, encode
-
-if TYPE_CHECKING:
-    from tracelm.asking import Asked
+from tracelm.weights.invariant import Factors, model_invariant, read_invariant
 
 Read = Literal["decide", "all", "base"]
 
@@ -173,10 +170,8 @@ class Tracer:
             name: Which of the embedded models.
             options: As the constructor's.
         """
-        from tracelm.demo import weights
-
-        model, tokenizer = weights.load(name)
-        return cls(model, tokenizer, source={"model": weights.EMBEDDED + name}, **options)
+        model, tokenizer = embedded.load(name)
+        return cls(model, tokenizer, source={"model": embedded.EMBEDDED + name}, **options)
 
     def correct(
         self,
@@ -255,35 +250,6 @@ class Tracer:
                 decisions = self.decide([encoded[i] for i in group], read, methods)
                 done.update(zip(group, decisions, strict=True))
             yield done.pop(place)
-
-    def ask(
-        self,
-        question: str,
-        k: int = 8,
-        *,
-        temperature: float = 0.7,
-        seed: int = 0,
-        max_new_tokens: int = 32,
-        **options: Any,
-    ) -> "Asked":
-        """Sample answers to a question without candidates, and correct among them.
-
-        Our extension: the model's greedy answer and `k` samples are the candidates.
-
-        Args:
-            question: The question.
-            k: Samples.
-            temperature: Of the samples.
-            seed: The same seed draws the same answers.
-            max_new_tokens: Most tokens of an answer, which ends with its first line.
-            options: `template`, `processors`, `read`: as in `tracelm.asking.ask`.
-
-        Raises:
-            InputError: A question or an option that cannot be used, or only blank answers.
-        """
-        from tracelm.asking import Sampling, ask
-
-        return ask(self, question, Sampling(k, temperature, seed, max_new_tokens), **options)
 
     def encode(self, items: Sequence[Item], first: int = 0) -> list[Encoded | ItemError]:
         """Every item as token ids, or as the error that names it.

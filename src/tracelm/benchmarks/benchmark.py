@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tracelm.benchmarks.source import Row, Rows
 from tracelm.benchmarks.template import Template
 from tracelm.errors import InputError, ItemError
-from tracelm.items import Item
+from tracelm.text.items import Item
 
 Kind = Literal["mc1", "mc2"]
 

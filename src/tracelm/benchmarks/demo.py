@@ -1,4 +1,4 @@
-"""The embedded models' benchmark: questions of an invented world (`tracelm.demo`)."""
+"""The embedded models' benchmark: questions of an invented world."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,12 +7,11 @@ from pathlib import Path
 from tracelm.benchmarks.benchmark import Benchmark, Example
 from tracelm.benchmarks.source import Row, Rows
 from tracelm.benchmarks.template import Template
+from tracelm.benchmarks.world import items
 
 
 def _read(data: Path | None) -> Rows:
     # Nothing to look for in --data: the set is made by the package.
-    from tracelm.demo import items
-
     return Rows([{"item": item} for item in items()], "tracelm.demo")
 
 

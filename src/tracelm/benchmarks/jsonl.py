@@ -13,7 +13,7 @@ from tracelm.benchmarks.benchmark import Benchmark, Example
 from tracelm.benchmarks.source import Row, Rows
 from tracelm.benchmarks.template import Template
 from tracelm.errors import InputError
-from tracelm.items import read_jsonl, require_items
+from tracelm.text.items import read_jsonl, require_items
 
 
 def jsonl(path: Path) -> Benchmark:

@@ -99,7 +99,7 @@ def main() -> None:
         _run()
         return
     from tracelm.cli.model import quiet
-    from tracelm.followers import dismiss, follow
+    from tracelm.engines.torchrun import dismiss, follow
 
     if int(os.environ["RANK"]) > 0:
         quiet()

@@ -9,7 +9,7 @@ from tracelm.cli.output import printable, to_json
 from tracelm.cli.progress import waiting
 
 if TYPE_CHECKING:
-    from tracelm.asking import Asked
+    from tracelm.generation.ask import Asked
 
 
 @takes_model
@@ -34,22 +34,22 @@ def ask(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Sample answers to a question, and correct among them (our extension)."""
-    from tracelm import ranks
     from tracelm.errors import InputError
+    from tracelm.model import ranks
 
     if ranks.count() > 1:
         raise InputError("a model that several processes share draws no answers: run it in one")
     tracer = model.load()
     with waiting("asking"):
-        from tracelm.decoding import decoding
+        from tracelm.generation.ask import Sampling
+        from tracelm.generation.ask import ask as ask_model
+        from tracelm.generation.decoding import decoding
 
         with decoding(tracer, decode) as processors:
-            asked = tracer.ask(
+            asked = ask_model(
+                tracer,
                 question,
-                k,
-                temperature=temperature,
-                seed=seed,
-                max_new_tokens=max_new_tokens,
+                Sampling(k=k, temperature=temperature, seed=seed, max_new_tokens=max_new_tokens),
                 template=template,
                 processors=processors,
             )
@@ -65,7 +65,7 @@ def _show(asked: "Asked") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tracelm.words import in_words
+    from tracelm.view.explanation import in_words
 
     decision = asked.decision
     table = Table(box=box.SIMPLE_HEAD)

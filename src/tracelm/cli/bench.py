@@ -14,7 +14,7 @@ from tracelm.errors import InputError, ItemError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tracelm.bench.run import Bench
+    from tracelm.timing.run import Bench
 
 
 @takes_model
@@ -39,8 +39,8 @@ def bench(
     if out is not None:
         check_writable(out)
     with waiting("reading the data"):
-        from tracelm.bench.run import AGAINST, bench
         from tracelm.benchmarks import find, templates_for
+        from tracelm.timing.run import AGAINST, bench
 
         chosen = find(benchmark)
         [used] = templates_for([chosen], [template] if template else [])[chosen.name][:1]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracelm.evaluation.runner import Job
-    from tracelm.evidence import Method
+    from tracelm.methods.contract import Method
     from tracelm.tracer import Tracer
 
 

@@ -13,10 +13,10 @@ from tracelm.cli.progress import tracked, waiting
 from tracelm.errors import InputError, ItemError
 
 if TYPE_CHECKING:
-    from tracelm.decision import Decision, Gate
-    from tracelm.items import Item
+    from tracelm.rule.decision import Decision, Gate
+    from tracelm.text.items import Item
+    from tracelm.text.tokens import Encoded
     from tracelm.theta import Theta
-    from tracelm.tokens import Encoded
     from tracelm.tracer import Tracer
 
 
@@ -87,7 +87,7 @@ def _one(
     as_json: bool,
     asked: _Asked,
 ) -> None:
-    from tracelm.items import Item
+    from tracelm.text.items import Item
 
     asked.check()
     item = Item(prompt, tuple(candidates), separator=separator)  # bad text fails before the model
@@ -113,7 +113,7 @@ def _many(
     asked: _Asked,
     skip_invalid: bool,
 ) -> None:
-    from tracelm.items import read_jsonl, require_items
+    from tracelm.text.items import read_jsonl, require_items
 
     asked.check()
     parsed = read_jsonl(path, separator=separator)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracelm.evaluation.cells import Cell
     from tracelm.evaluation.runner import Outcome
     from tracelm.evaluation.store import Shard
-    from tracelm.tokens import Encoded
+    from tracelm.text.tokens import Encoded
 
 LINE_SECONDS = 30.0  # between two lines of progress where stderr is no terminal
 _EDGE = 4  # tokens shown on each side of where a candidate begins
@@ -281,7 +281,7 @@ def _percent(share: float, sign: str = "") -> str:
 
 def _show_prompt(options: ModelOptions, dataset: "Dataset", template: "Template") -> None:
     """The first item: its prompt, its candidates, and the tokens on both sides of the boundary."""
-    from tracelm.tokens import Chat, chat_prompt, describe_chat, encode
+    from tracelm.text.tokens import Chat, chat_prompt, describe_chat, encode
 
     tokenizer = options.load_tokenizer()
     chat = Chat(options.system) if options.chat_template else None

@@ -7,13 +7,13 @@ import typer
 
 from tracelm.cli.output import printable, to_json
 from tracelm.cli.progress import waiting
-from tracelm.demo.weights import EMBEDDED
 from tracelm.errors import InputError
+from tracelm.model.embedded import EMBEDDED
 
 if TYPE_CHECKING:
-    from tracelm.invariant import Factors, Reading
-    from tracelm.presets import Preset
+    from tracelm.model.presets import Preset
     from tracelm.theta import Theta
+    from tracelm.weights.invariant import Factors, Reading
 
 
 def invariant(
@@ -47,7 +47,7 @@ def invariant(
         _print_factors(model, _embedded(model, constants), constants, as_json)
         return
     with waiting(f"reading {model}"):
-        from tracelm.invariant import read_invariant, read_readings
+        from tracelm.weights.invariant import read_invariant, read_readings
 
         if against_paper:
             paper = _find(paper_model or model, named=paper_model is not None)
@@ -64,13 +64,13 @@ def _embedded(model: str, theta: "Theta") -> "Factors":
     """Of a model that the package carries; a control's weights lie in two files."""
     with waiting(f"reading {model}"):
         from tracelm.demo import load
-        from tracelm.invariant import model_invariant
+        from tracelm.weights.invariant import model_invariant
 
         return model_invariant(load(model.removeprefix(EMBEDDED))[0], theta=theta)
 
 
 def _find(name: str, named: bool) -> "Preset | None":
-    from tracelm.presets import find_preset, presets
+    from tracelm.model.presets import find_preset, presets
 
     found = find_preset(name)
     if found is None and named:
@@ -141,7 +141,7 @@ def _agrees(value: float, printed: float) -> str:
 
 def _print_paper(model: str) -> None:
     """The fifteen published values, for a checkpoint that is none of them by name."""
-    from tracelm.presets import presets
+    from tracelm.model.presets import presets
 
     typer.echo(printable(f"{model} is none of the paper's models by name; the paper prints:"))
     for preset in presets():

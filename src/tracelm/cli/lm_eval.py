@@ -14,9 +14,9 @@ def lm_eval(given: Annotated[list[str] | None, typer.Argument()] = None) -> None
     """Run lm-evaluation-harness with corrected choices; its own options follow."""
     from lm_eval.__main__ import cli_evaluate
 
-    from tracelm import ranks
     from tracelm.errors import InputError
     from tracelm.integrations.lm_eval import NAME
+    from tracelm.model import ranks
 
     if ranks.count() > 1:
         raise InputError("the harness cannot share a model among processes: run it in one")

@@ -13,11 +13,11 @@ import typer
 
 from tracelm.cli.output import printable
 from tracelm.cli.progress import waiting
-from tracelm.demo.weights import EMBEDDED
+from tracelm.model.embedded import EMBEDDED
 
 if TYPE_CHECKING:
+    from tracelm.text.tokens import Tokenizer
     from tracelm.theta import Theta
-    from tracelm.tokens import Tokenizer
     from tracelm.tracer import Tracer
 
 # How the embedded models are loaded: other values of these options would change nothing.
@@ -113,8 +113,8 @@ class ModelOptions:
         theta = self.read_theta()
         quiet()
         with waiting(f"loading {self.model}"):
-            from tracelm import ranks
-            from tracelm.tokens import Chat
+            from tracelm.model import ranks
+            from tracelm.text.tokens import Chat
             from tracelm.tracer import Tracer
 
             options: dict[str, Any] = {
@@ -129,7 +129,7 @@ class ModelOptions:
                 return Tracer.demo(self.model.removeprefix(EMBEDDED), **options)
             load: Callable[..., Tracer] = Tracer.from_pretrained
             if ranks.count() > 1:
-                from tracelm.followers import lead
+                from tracelm.engines.torchrun import lead
 
                 load = lead
             return load(
@@ -157,7 +157,7 @@ class ModelOptions:
                 from tracelm.demo import load
 
                 return load(self.model.removeprefix(EMBEDDED))[1]
-            from tracelm.loading import load_tokenizer
+            from tracelm.model.loading import load_tokenizer
 
             return load_tokenizer(
                 self.model, revision=self.revision, trust_remote_code=self.trust_remote_code
@@ -177,7 +177,7 @@ class PresetOptions(ModelOptions):
 
 def _of_preset(others: dict[str, Any]) -> list[ModelOptions]:
     """The paper's models in order of size, each at its precision unless another is asked for."""
-    from tracelm.presets import presets
+    from tracelm.model.presets import presets
 
     chosen: list[ModelOptions] = []
     for preset in sorted(presets(), key=lambda p: p.billions):

@@ -2,7 +2,7 @@
 
 import typer
 
-from tracelm.supported import FAMILIES
+from tracelm.model.tested import FAMILIES
 
 _AFTER = """\
 quantised: what was loaded here and held to dense weights, on random small checkpoints and the CPU;

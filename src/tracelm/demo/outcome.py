@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracelm.decision import Decision
-from tracelm.demo.world import Form, Label, benchmark
+from tracelm.benchmarks.world import Form, Label, benchmark
 from tracelm.evaluation.metrics import mc1, mc2
-from tracelm.items import Item
+from tracelm.rule.decision import Decision
+from tracelm.text.items import Item
 
 if TYPE_CHECKING:
     from tracelm.tracer import Tracer

@@ -9,10 +9,10 @@ import numpy as np
 
 from tracelm.demo.outcome import Outcome
 from tracelm.errors import InputError
-from tracelm.geometry import log_softmax
-from tracelm.report.palette import LOOKS, Role
+from tracelm.rule.geometry import log_softmax
 from tracelm.theta import Theta
-from tracelm.words import in_words
+from tracelm.view.explanation import in_words
+from tracelm.view.palette import LOOKS, Role
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -14,16 +14,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tracelm.decision import Decision
+from tracelm.benchmarks.world import Form, Kind, Split
 from tracelm.demo.outcome import Early, Outcome, Score, Watch, early, of_form, outcomes, score
 from tracelm.demo.outcome import worked as choose_worked
 from tracelm.demo.page import write_page
-from tracelm.demo.weights import Name
-from tracelm.demo.world import Form, Kind, Split
-from tracelm.geometry import log_softmax
+from tracelm.model.embedded import Name
+from tracelm.rule.decision import Decision
+from tracelm.rule.geometry import log_softmax
 from tracelm.theta import Theta
 from tracelm.tracer import Tracer
-from tracelm.words import in_words
+from tracelm.view.explanation import in_words
 
 _OPERATORS = ("base", "decisive", "mix", "early")
 _SHADES = " ▁▂▃▄▅▆▇█"

@@ -23,10 +23,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from tracelm.benchmarks.world import benchmark, texts
 from tracelm.demo.recipe import RECIPES, Recipe
 from tracelm.demo.vocabulary import train_tokenizer
-from tracelm.demo.weights import FOLDER, State, save
-from tracelm.demo.world import benchmark, texts
+from tracelm.model.embedded import FOLDER, State, save
 
 _LOGGER = logging.getLogger(__name__)
 _IGNORE = -100  # label of what is not predicted
@@ -169,10 +169,10 @@ def _rate(step: int, steps: int, recipe: Recipe) -> float:
 
 
 def main() -> None:
-    """Train the organisms that are named, all by default, and write them beside this file."""
+    """Train the organisms that are named, all by default, and write them into the package."""
     parser = argparse.ArgumentParser(prog="python -m tracelm.demo.train", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(RECIPES)}; all by default")
-    parser.add_argument("--output", type=Path, default=FOLDER, help="folder to write to")
+    parser.add_argument("--output", type=Path, help="folder to write to, instead of the package")
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
     parser.add_argument("--steps", type=int, nargs=2, help="steps of the two phases, for a trial")
     options = parser.parse_args()
@@ -183,8 +183,8 @@ def main() -> None:
     torch.use_deterministic_algorithms(True)
     for name in options.names or RECIPES:
         steps = tuple(options.steps) if options.steps else RECIPES[name].steps
-        _make(name, replace(RECIPES[name], steps=steps), options.output)
-    write_benchmark(options.output / "benchmark.jsonl")
+        _make(name, replace(RECIPES[name], steps=steps), options.output or FOLDER)
+    write_benchmark((options.output or Path(__file__).parent) / "benchmark.jsonl")
 
 
 def write_benchmark(path: Path) -> None:

@@ -3,8 +3,8 @@
 import string
 from typing import TYPE_CHECKING
 
+from tracelm.benchmarks.world import texts
 from tracelm.demo.recipe import VOCABULARY
-from tracelm.demo.world import texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

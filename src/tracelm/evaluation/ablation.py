@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from tracelm import geometry
 from tracelm.errors import InputError, RecordError
 from tracelm.evaluation.cells import Cell, column, mean
 from tracelm.evaluation.metrics import mc1_rows, mc2_rows
 from tracelm.evaluation.statistics import ROUNDING
-from tracelm.operators import OPERATORS
+from tracelm.rule import geometry
+from tracelm.rule.operators import OPERATORS
 from tracelm.theta import Theta
 
 PerItem = Float[np.ndarray, " items"]
@@ -292,7 +292,7 @@ def _operators(r: Readings, rule: Rule) -> Int[np.ndarray, " items"]:
 
 
 def _derive(trajectory: Any, t_scores: Any, theta: Theta, cell: Cell) -> dict[str, Any]:
-    """Gates and readings of one item, by the formulas of `tracelm.geometry`."""
+    """Gates and readings of one item, by the formulas of `tracelm.rule.geometry`."""
     if trajectory is None or t_scores is None:
         raise _unread(cell, "trajectory or t_scores")
     S = np.stack([np.asarray(row, dtype=float) for row in trajectory])

@@ -15,8 +15,8 @@ from jaxtyping import Float
 
 from tracelm.errors import RecordError
 from tracelm.evaluation.metrics import Reliability, mc1, mc3, reliability
-from tracelm.geometry import softmax
-from tracelm.operators import OPERATORS
+from tracelm.rule.geometry import softmax
+from tracelm.rule.operators import OPERATORS
 
 if TYPE_CHECKING:
     import pandas as pd

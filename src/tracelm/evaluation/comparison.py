@@ -20,12 +20,12 @@ from tracelm.evaluation.cells import Cell, mean
 from tracelm.evaluation.metrics import mc1, mc2, mc3
 from tracelm.evaluation.statistics import ROUNDING, holm, mcnemar
 from tracelm.evaluation.store import find_cells, read_run, write_durably
-from tracelm.evidence import Aggregation, Evidence
-from tracelm.geometry import Scores, Trajectory
+from tracelm.methods.contract import Aggregation, Evidence
+from tracelm.rule.geometry import Scores, Trajectory
 
 if TYPE_CHECKING:
-    from tracelm.evidence import Method
-    from tracelm.tokens import Encoded
+    from tracelm.methods.contract import Method
+    from tracelm.text.tokens import Encoded
     from tracelm.tracer import Tracer
 
 COST_FILE = "costs.json"
@@ -318,7 +318,7 @@ def _run_alone(tracer: "Tracer", group: "Sequence[Encoded]", name: str, method: 
 
 def _rows(encoded: "Encoded", *, blind: bool = False) -> int:
     """Positions of an item that predict a candidate's token, shared ones once."""
-    from tracelm.forest import Branch, build
+    from tracelm.text.forest import Branch, build
 
     pairs = (
         zip(encoded.blind_sequences, encoded.blind_boundaries, strict=True)

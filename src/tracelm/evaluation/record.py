@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tracelm.decision import Decision, plain
 from tracelm.evaluation.metrics import mc1, mc2, mc3
-from tracelm.items import Item
+from tracelm.rule.decision import Decision, plain
+from tracelm.text.items import Item
 
 if TYPE_CHECKING:
-    from tracelm.tokens import Encoded
+    from tracelm.text.tokens import Encoded
 
 _NUMBERS = pa.list_(pa.float64())
 

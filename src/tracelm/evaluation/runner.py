@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracelm.benchmarks import Dataset, Template
-from tracelm.decision import Decision, plain
 from tracelm.errors import ItemError, NonFiniteError, RecordError
 from tracelm.evaluation import store
 from tracelm.evaluation.record import Place, Row, failure, record
 from tracelm.evaluation.store import Run, RunInfo, Shard
-from tracelm.items import Item
+from tracelm.rule.decision import Decision, plain
+from tracelm.text.items import Item
 
 if TYPE_CHECKING:
-    from tracelm.evidence import Method
-    from tracelm.tokens import Encoded
+    from tracelm.methods.contract import Method
+    from tracelm.text.tokens import Encoded
     from tracelm.tracer import Tracer
 
 # Versions on which numbers depend: records of different ones do not stand in one cell.

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tracelm.demo.weights import EMBEDDED
 from tracelm.errors import InputError
+from tracelm.model.embedded import EMBEDDED
 
 if TYPE_CHECKING:
     from tracelm.tracer import Tracer

@@ -27,14 +27,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from tracelm.errors import InputError, ItemError
-from tracelm.evidence import Aggregation, Evidence, Method, Needs
-from tracelm.geometry import Scores
 from tracelm.integrations import open_tracer
-from tracelm.items import Item
 from tracelm.methods import entry, resolve
-from tracelm.readout import Tile
+from tracelm.methods.contract import Aggregation, Evidence, Method, Needs
+from tracelm.rule.geometry import Scores
+from tracelm.rule.tile import Tile
+from tracelm.text.items import Item
+from tracelm.text.tokens import Encoded
 from tracelm.theta import Theta
-from tracelm.tokens import Encoded
 from tracelm.tracer import Tracer
 
 NAME = "tracelm"

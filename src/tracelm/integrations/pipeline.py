@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM, Pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from tracelm.errors import InputError
-from tracelm.items import Item
+from tracelm.text.items import Item
+from tracelm.text.tokens import Chat
 from tracelm.theta import Theta
-from tracelm.tokens import Chat
 from tracelm.tracer import Read, Tracer
 
 TASK = "tracelm-correct"

@@ -16,9 +16,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from tracelm.errors import InputError
-from tracelm.evidence import AGGREGATIONS, Aggregation, Evidence, Facts, Method, Needs
 from tracelm.methods.base import Base
 from tracelm.methods.blind import QuestionBlind
+from tracelm.methods.contract import AGGREGATIONS, Aggregation, Evidence, Facts, Method, Needs
 from tracelm.methods.decisive import DecisiveOnly
 from tracelm.methods.delta import Extrapolation
 from tracelm.methods.dola import Contrast, Plausible

@@ -7,8 +7,8 @@ by the UTF-8 bytes of the candidate and does not depend on the tokenizer's cut.
 
 from dataclasses import dataclass
 
-from tracelm.evidence import Aggregation, Evidence, Facts, Needs
-from tracelm.geometry import Scores
+from tracelm.methods.contract import Aggregation, Evidence, Facts, Needs
+from tracelm.rule.geometry import Scores
 
 
 @dataclass(frozen=True)

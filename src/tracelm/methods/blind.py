@@ -6,8 +6,8 @@ without reading the question. Applies to items whose template can leave the ques
 
 from dataclasses import dataclass
 
-from tracelm.evidence import Aggregation, Evidence, Facts, Needs
-from tracelm.geometry import Scores
+from tracelm.methods.contract import Aggregation, Evidence, Facts, Needs
+from tracelm.rule.geometry import Scores
 
 
 @dataclass(frozen=True)

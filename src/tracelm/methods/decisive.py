@@ -6,8 +6,8 @@ Fails where an early layer is sharp about the candidates' wording and wrong (Eqs
 
 from dataclasses import dataclass
 
-from tracelm.evidence import Aggregation, Evidence, Facts, Needs
-from tracelm.geometry import Scores, decisive_layer, log_softmax
+from tracelm.methods.contract import Aggregation, Evidence, Facts, Needs
+from tracelm.rule.geometry import Scores, decisive_layer, log_softmax
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from tracelm.evidence import Facts
-from tracelm.readout import Logits, Tile
+from tracelm.methods.contract import Facts
+from tracelm.rule.tile import Logits, Tile
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from tracelm.readout import Logits, Tile
+from tracelm.rule.tile import Logits, Tile
 
 PLAUSIBLE = 0.1  # alpha: share of the top probability below which a token is implausible
 MASKED = -1000.0  # s of an implausible token

@@ -7,8 +7,8 @@ late layers add knowledge, which is the rule: a baseline, not a correction.
 from dataclasses import dataclass
 
 from tracelm.errors import InputError
-from tracelm.evidence import Aggregation, Evidence, Facts, Needs
-from tracelm.geometry import Scores
+from tracelm.methods.contract import Aggregation, Evidence, Facts, Needs
+from tracelm.rule.geometry import Scores
 from tracelm.theta import depth_of
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelm.evidence import Aggregation, Evidence, Facts, Needs
-from tracelm.geometry import Scores
+from tracelm.methods.contract import Aggregation, Evidence, Facts, Needs
+from tracelm.rule.geometry import Scores
 
 
 @dataclass(frozen=True)

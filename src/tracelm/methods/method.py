@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from tracelm.evidence import Aggregation, Evidence, Needs
-from tracelm.geometry import Scores
-from tracelm.readout import TokenScorer
+from tracelm.methods.contract import Aggregation, Evidence, Needs
+from tracelm.rule.geometry import Scores
+from tracelm.rule.tile import TokenScorer
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ wording rather than on the answer, and leaves out what the last block adds.
 
 from dataclasses import dataclass
 
-from tracelm.evidence import Aggregation, Evidence, Facts, Needs
-from tracelm.geometry import Scores
+from tracelm.methods.contract import Aggregation, Evidence, Facts, Needs
+from tracelm.rule.geometry import Scores
 
 
 @dataclass(frozen=True)

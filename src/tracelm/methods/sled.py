@@ -22,8 +22,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracelm.readout import Logits, Tile
-from tracelm.scorer import top_k
+from tracelm.rule.scorer import top_k
+from tracelm.rule.tile import Logits, Tile
 
 OUTSIDE = -100.0  # h of a token outside I
 TINY = 1e-8  # below this product of norms a direction is none

@@ -6,9 +6,9 @@ mean log-probabilities a token, or candidate-restricted ones where the decisive 
 
 from dataclasses import dataclass
 
-from tracelm.evidence import Aggregation, Evidence, Facts, Needs
-from tracelm.geometry import Scores
-from tracelm.router import Verdict, next_step
+from tracelm.methods.contract import Aggregation, Evidence, Facts, Needs
+from tracelm.rule.geometry import Scores
+from tracelm.rule.router import Verdict, next_step
 
 
 @dataclass(frozen=True)

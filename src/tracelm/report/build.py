@@ -17,9 +17,9 @@ from tracelm.evaluation.store import load_records
 from tracelm.report import draw, figures, tables
 from tracelm.report.comparison import comparison_tables
 from tracelm.report.cost import Cost, cost, read_costs
-from tracelm.report.marks import Diagram, Figure
-from tracelm.report.pack import pack
+from tracelm.report.figure_parts import Diagram, Figure
 from tracelm.report.page import CellView, render
+from tracelm.report.page_data import pack
 from tracelm.report.published import against_paper
 from tracelm.report.table import Table, write_table
 from tracelm.theta import Theta

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import LogFormatter, StrMethodFormatter
 
-from tracelm.report.marks import (
+from tracelm.report.figure_parts import (
     Arrow,
     Band,
     Bars,
@@ -27,7 +27,7 @@ from tracelm.report.marks import (
     Points,
     Rule,
 )
-from tracelm.report.palette import LOOKS
+from tracelm.view.palette import LOOKS
 
 FORMATS = ("pdf", "svg", "png")
 _PANEL_INCHES = (3.4, 2.6)

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracelm import geometry
 from tracelm.evaluation.ablation import Row, Sweep
 from tracelm.evaluation.cells import mean
 from tracelm.evaluation.metrics import Reliability
 from tracelm.report.cost import Cost
-from tracelm.report.marks import (
+from tracelm.report.figure_parts import (
     Arrow,
     Band,
     Bars,
@@ -29,10 +28,11 @@ from tracelm.report.marks import (
     Points,
     Rule,
 )
-from tracelm.report.palette import Role
 from tracelm.report.table import Table
+from tracelm.rule import geometry
 from tracelm.theta import Theta
-from tracelm.words import GATE_NAMES, comparison, gates_of
+from tracelm.view.explanation import GATE_NAMES, comparison, gates_of
+from tracelm.view.palette import Role
 
 _SHARES = (0.0, 1.0)
 
@@ -294,7 +294,7 @@ def scorer_motifs(theta: Theta) -> Figure:
     """What T rewards across the feature depths, and the weight that this evidence sets."""
     import torch
 
-    from tracelm.scorer import Scorer
+    from tracelm.rule.scorer import Scorer
 
     count = len(theta.scorer.features)
     scorer = Scorer(theta, depth=26, vocabulary=1)

@@ -19,10 +19,10 @@ from plotly.offline import get_plotlyjs
 from tracelm import __version__
 from tracelm.evaluation.cells import Summary
 from tracelm.evaluation.statistics import GridStatistics, Verdict
-from tracelm.report.marks import Diagram, Figure
-from tracelm.report.pack import compress, compress_text, strict
-from tracelm.report.palette import LOOKS
+from tracelm.report.figure_parts import Diagram, Figure
+from tracelm.report.page_data import compress, compress_text, strict
 from tracelm.report.table import EN_DASH, Column, Marked, Table, Value, number
+from tracelm.view.palette import LOOKS
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("data.js", "plots.js", "tables.js", "items.js", "main.js")

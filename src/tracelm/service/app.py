@@ -14,9 +14,8 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 import tracelm
-from tracelm.decision import Decision
 from tracelm.errors import ItemError, TraceError
-from tracelm.items import Item
+from tracelm.rule.decision import Decision
 from tracelm.service import reference
 from tracelm.service.correction import Corrector
 from tracelm.service.gate import Door, Gate
@@ -36,6 +35,7 @@ from tracelm.service.schema import (
     to_json,
 )
 from tracelm.service.settings import Settings
+from tracelm.text.items import Item
 from tracelm.tracer import Tracer
 
 NDJSON = "application/x-ndjson"

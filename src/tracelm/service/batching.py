@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracelm.errors import TraceError
-from tracelm.items import Item
 from tracelm.service.log import Log
 from tracelm.service.metrics import Metrics
 from tracelm.service.refusal import Refusal
 from tracelm.service.settings import Settings
-from tracelm.tokens import Encoded
+from tracelm.text.items import Item
+from tracelm.text.tokens import Encoded
 from tracelm.tracer import Read, Tracer
 
 _SMOOTHING = 0.1  # weight of the latest batch in the mean seconds an item

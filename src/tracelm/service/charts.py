@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from plotly.graph_objects import Bar, Figure, Scatter
 
-from tracelm.geometry import Scores, softmax
 from tracelm.report.figures import chosen_depths, letter, preference, short
-from tracelm.report.palette import LOOKS, Role
+from tracelm.rule.geometry import Scores, softmax
 from tracelm.theta import Theta
+from tracelm.view.palette import LOOKS, Role
 
 Record = Mapping[str, Any]
 

@@ -6,20 +6,18 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tracelm.decision import Decision
-from tracelm.geometry import tied_first
-from tracelm.items import Item
+from tracelm.generation.ask import Asked, Sampling, ask
+from tracelm.rule.decision import Decision
+from tracelm.rule.geometry import tied_first
 from tracelm.service.batching import Batcher
 from tracelm.service.log import Log
 from tracelm.service.metrics import Metrics
 from tracelm.service.refusal import Refusal
 from tracelm.service.settings import Settings
+from tracelm.text.items import Item
 from tracelm.tracer import Read, Tracer
-
-if TYPE_CHECKING:
-    from tracelm.asking import Asked
 
 _RETRY_SECONDS = 0.02
 
@@ -67,14 +65,14 @@ class Corrector:
                     raise
             await asyncio.sleep(_RETRY_SECONDS)
 
-    def start_asking(self, question: str, **sampling: Any) -> Future["Asked"]:
-        """Queue a question without candidates; `sampling` as in `Tracer.ask`.
+    def start_asking(self, question: str, **sampling: Any) -> Future[Asked]:
+        """Queue a question without candidates; `sampling` of `Sampling`.
 
         Raises:
             Refusal: The queue is full.
         """
         deadline = time.monotonic() + self.settings.deadline_seconds
-        call = partial(self.tracer.ask, question, **sampling)
+        call = partial(ask, self.tracer, question, Sampling(**sampling))
         return self.batcher.submit(call, "decide", deadline)
 
     async def result(
@@ -121,7 +119,7 @@ class Corrector:
             self._metrics.shadow.labels(decision.operator).inc()
         return as_base(decision).to_dict(full=full)
 
-    def told_answer(self, asked: "Asked", *, request: str) -> dict[str, Any]:
+    def told_answer(self, asked: Asked, *, request: str) -> dict[str, Any]:
         """The JSON of an answered question; under shadow the choice is the base's."""
         item = Item(asked.prompt, asked.decision.candidates)
         self._metrics.decided(asked.decision)

@@ -17,14 +17,14 @@ from plotly.graph_objects import Figure
 
 from tracelm import demo
 from tracelm.errors import TraceError
-from tracelm.geometry import softmax
-from tracelm.items import Item
 from tracelm.report.figures import letter, rows_of, subject
+from tracelm.rule.geometry import softmax
 from tracelm.service import charts
 from tracelm.service.charts import Record
 from tracelm.service.correction import Corrector
+from tracelm.text.items import Item
 from tracelm.theta import Theta
-from tracelm.words import GATE_NAMES, comparison, gates_of, in_words
+from tracelm.view.explanation import GATE_NAMES, comparison, gates_of, in_words
 
 if TYPE_CHECKING:
     import pandas as pd

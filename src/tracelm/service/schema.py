@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from tracelm.decision import SCHEMA, plain
 from tracelm.errors import ItemError
-from tracelm.items import Item
+from tracelm.rule.decision import SCHEMA, plain
 from tracelm.service.refusal import Code, Refusal
+from tracelm.text.items import Item
 
 
 def _encodable(text: str) -> str:

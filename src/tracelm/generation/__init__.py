@@ -1,0 +1,1 @@
+"""Text that the model writes itself: asked for answers, and decoded by the rule."""

@@ -1,0 +1,284 @@
+"""A question without candidates: sample answers, then correct among them. Our extension.
+
+The paper scores candidates that it is given. Here the model makes them: its greedy answer and K
+samples, each up to the end of its first line, duplicates dropped. The rule then chooses among them
+as among any candidates, so the answer can be no better than the best of what was sampled.
+
+Sampling adds Gumbel noise to the scores of each step and takes the highest, which draws exactly
+from softmax(scores / temperature) without touching any global random state.
+"""
+
+import string
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria
+
+from tracelm.errors import InputError
+from tracelm.rule.decision import Decision
+from tracelm.text.tokens import encode_prompt
+from tracelm.tracer import Read, Tracer
+
+TEMPLATE = "Question: {question} Answer:"  # for a model without a chat template
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are drawn.
+
+    Attributes:
+        k: Samples, beside the greedy answer.
+        temperature: Divides the scores; 0 takes the best token, as greedy decoding does.
+        seed: The same seed draws the same answers; a larger k adds to those of a smaller.
+        max_new_tokens: Most tokens of an answer.
+
+    Raises:
+        InputError: A number out of its range.
+    """
+
+    k: int = 8
+    temperature: float = 0.7
+    seed: int = 0
+    max_new_tokens: int = 32
+
+    def __post_init__(self) -> None:
+        """Refuse what draws nothing."""
+        if self.k < 1 or self.max_new_tokens < 1:
+            raise InputError("k and max_new_tokens are at least 1")
+        if not 0 <= self.temperature < np.inf:
+            raise InputError(f"temperature is 0 or more, not {self.temperature}")
+        if self.seed < 0:
+            raise InputError(f"a seed is 0 or more, not {self.seed}")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The corrected choice among answers that the model gave itself.
+
+    Attributes:
+        question: As asked.
+        prompt: The question in its template, as it was scored.
+        decision: The choice among the distinct answers, the greedy one first.
+        counts: How many of the samples gave each of them.
+        greedy: Whether the model's greedy answer is the first candidate; false where it was blank.
+        sampling: How they were drawn.
+    """
+
+    question: str
+    prompt: str
+    decision: Decision
+    counts: tuple[int, ...]
+    greedy: bool
+    sampling: Sampling
+
+    @property
+    def answer(self) -> str:
+        """The corrected answer."""
+        return self.decision.answer
+
+    @property
+    def alternatives(self) -> tuple[str, ...]:
+        """The other answers, the best first."""
+        order = np.argsort(-self.decision.scores, kind="stable")
+        return tuple(self.decision.candidates[i] for i in order if i != self.decision.index)
+
+    def to_dict(self, *, full: bool = False) -> dict[str, Any]:
+        """The JSON of the decision, with the question, the candidates and how they were drawn."""
+        return {
+            **self.decision.to_dict(full=full),
+            "question": self.question,
+            "prompt": self.prompt,
+            "candidates": list(self.decision.candidates),
+            "counts": list(self.counts),
+            "greedy": self.greedy,
+            "k": self.sampling.k,
+            "temperature": self.sampling.temperature,
+            "seed": self.sampling.seed,
+        }
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return self.decision._repr_html_()
+
+
+def ask(
+    tracer: Tracer,
+    question: str,
+    sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+    *,
+    template: str | None = None,
+    processors: Sequence[LogitsProcessor] = (),
+    read: Read = "decide",
+) -> Asked:
+    """Sample answers to a question and correct among them.
+
+    Args:
+        tracer: The model.
+        question: The question.
+        sampling: How answers are drawn.
+        template: Text around `{question}`; `TEMPLATE` unless told otherwise, and the question
+            alone where prompts go into the tokenizer's chat template.
+        processors: Rewrite the scores of each sampled token before the noise (`decoding`); the
+            greedy answer stays the model's own.
+        read: As in `Tracer.correct`.
+
+    Raises:
+        InputError: A blank question, one too long for the context, a template without
+            `{question}`, or nothing but blank answers.
+    """
+    prompt = _prompt(tracer, question, template)
+    ids = encode_prompt(prompt, tracer.tokenizer, tracer.chat)
+    context = tracer.backbone.context
+    if context is not None and len(ids) + sampling.max_new_tokens > context:
+        raise InputError(
+            f"the question has {len(ids)} tokens and an answer up to {sampling.max_new_tokens}: "
+            f"more than the model's context of {context}; shorten it or lower max_new_tokens"
+        )
+    (greedy,) = _generate(tracer, ids, [], sampling.max_new_tokens)
+    noise: list[LogitsProcessor] = []
+    if sampling.temperature > 0:
+        noise = [GumbelNoise(sampling.k, sampling.temperature, sampling.seed)]
+    rows = sampling.k if noise else 1
+    drawn = _generate(tracer, ids, [*processors, *noise], sampling.max_new_tokens, rows)
+    candidates, counts = _distinct([greedy], drawn)
+    if not candidates:
+        raise InputError(
+            "the model gave only blank answers; raise max_new_tokens or k, or try a template"
+        )
+    decision = tracer.correct(prompt, candidates, read=read)
+    return Asked(question, prompt, decision, counts, bool(greedy), sampling)
+
+
+class GumbelNoise(LogitsProcessor):
+    """Makes greedy decoding sample from softmax(scores / temperature), each row by its own seed.
+
+    Args:
+        rows: Sequences in a batch.
+        temperature: Above 0.
+        seed: With a row's place, the seed of its noise.
+    """
+
+    def __init__(self, rows: int, temperature: float, seed: int) -> None:
+        """A generator a row: how many others there are changes nothing."""
+        self.temperature = temperature
+        self.generators = [np.random.default_rng([seed, row]) for row in range(rows)]
+
+    def __call__(
+        self, input_ids: Int[Tensor, "batch length"], scores: Float[Tensor, "batch vocab"]
+    ) -> Float[Tensor, "batch vocab"]:
+        """scores / temperature + Gumbel noise, whose argmax is a sample."""
+        noise = np.stack([rng.gumbel(size=scores.shape[1]) for rng in self.generators])
+        return scores.float() / self.temperature + torch.from_numpy(noise).to(scores.device).float()
+
+
+class LineEnded(StoppingCriteria):
+    """Ends a sequence with the first line that has text.
+
+    Args:
+        tokenizer: Decodes the new tokens.
+        start: Tokens of the prompt.
+    """
+
+    def __init__(self, tokenizer: Any, start: int) -> None:
+        """Remember where the answer starts."""
+        self.tokenizer, self.start = tokenizer, start
+
+    def __call__(
+        self, input_ids: Int[Tensor, "batch length"], scores: Any, **kwargs: Any
+    ) -> Bool[Tensor, " batch"]:
+        """Which sequences are done."""
+        texts = self.tokenizer.batch_decode(input_ids[:, self.start :], skip_special_tokens=True)
+        ended = [len(text.lstrip().splitlines()) > 1 or _closed(text) for text in texts]
+        return torch.tensor(ended, device=input_ids.device)
+
+
+def normalise(text: str) -> str:
+    """What two answers share that differ in case, spacing, width or edge punctuation alone."""
+    words = unicodedata.normalize("NFKC", text).casefold().split()
+    return " ".join(words).strip(string.punctuation + " ") or " ".join(words)
+
+
+def _prompt(tracer: Tracer, question: str, template: str | None) -> str:
+    if not question.strip():
+        raise InputError("the question is blank; ask something")
+    if template is None:
+        template = TEMPLATE if tracer.chat is None else "{question}"
+    if "{question}" not in template:
+        raise InputError("a template has {question} where the question stands")
+    return template.replace("{question}", question.strip())
+
+
+def _generate(
+    tracer: Tracer,
+    ids: Sequence[int],
+    processors: Sequence[LogitsProcessor],
+    max_new_tokens: int,
+    rows: int = 1,
+) -> list[str]:
+    """First lines of `rows` continuations of the prompt, each step's best token."""
+    model, tokenizer = cast(Any, tracer.backbone.model), cast(Any, tracer.tokenizer)
+    # Explicit where checkpoints bring habits of their own: penalties and cut-offs are not ours.
+    settings = GenerationConfig(
+        do_sample=False,
+        num_beams=1,
+        repetition_penalty=1.0,
+        max_new_tokens=max_new_tokens,
+        eos_token_id=_ends(tracer),
+        pad_token_id=_pad(tokenizer),
+    )
+    inputs = torch.tensor([list(ids)] * rows, device=tracer.backbone.device)
+    with tracer.backbone.lock, torch.inference_mode():
+        output = model.generate(
+            inputs,
+            attention_mask=torch.ones_like(inputs),
+            generation_config=settings,
+            logits_processor=LogitsProcessorList(processors),
+            stopping_criteria=[LineEnded(tokenizer, len(ids))],
+        )
+    texts = tokenizer.batch_decode(output[:, len(ids) :], skip_special_tokens=True)
+    return [_first_line(text) for text in texts]
+
+
+def _ends(tracer: Tracer) -> list[int] | None:
+    """Every token that ends a text for the checkpoint or its tokenizer."""
+    own = getattr(tracer.backbone.model.generation_config, "eos_token_id", None)
+    listed = own if isinstance(own, list) else [own]
+    ends = {e for e in [*listed, tracer.tokenizer.eos_token_id] if e is not None}
+    return sorted(ends) or None
+
+
+def _pad(tokenizer: Any) -> int:
+    """What follows an ended sequence; it is cut with the line or skipped as special."""
+    found = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    return next(int(token) for token in found if token is not None)
+
+
+def _closed(text: str) -> bool:
+    """Whether a line with text has just been ended."""
+    return bool(text.strip()) and text.rstrip(" \t") != text.rstrip()
+
+
+def _first_line(text: str) -> str:
+    # A NUL is no text for an item, and no tokenizer means anything by it.
+    lines = text.replace("\0", "").strip().splitlines()
+    return lines[0].rstrip() if lines else ""
+
+
+def _distinct(
+    greedy: Sequence[str], drawn: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Texts by first appearance, blank ones dropped, and how many of `drawn` said each."""
+    texts: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for place, text in enumerate([*greedy, *drawn]):
+        if text:
+            key = normalise(text)
+            texts.setdefault(key, text)
+            counts[key] = counts.get(key, 0) + (place >= len(greedy))
+    return tuple(texts.values()), tuple(counts.values())

@@ -1,0 +1,339 @@
+"""Decoding by TRACE's rule, by DoLa or by SLED: our extension, experimental, without claims.
+
+At each step of generation the model's top tokens are a set of single-token candidates, and the rule
+re-ranks them by that step's states; DoLa and SLED rewrite the step's whole distribution. It is a
+stock logits processor, and needs the context manager for the states:
+
+    with decoding(tracer, "trace") as processors:
+        model.generate(**inputs, logits_processor=processors)
+
+or, as a whole, `model.generate(**inputs, custom_generate=decoder(tracer, "trace"))`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from tracelm.errors import InputError
+from tracelm.methods.dola import Contrast, Plausible
+from tracelm.methods.method import premature_depths
+from tracelm.methods.sled import Evolution
+from tracelm.model.backbone import States
+from tracelm.model.families import Parts
+from tracelm.model.readout import Readout, read
+from tracelm.rule.geometry import Trajectory
+from tracelm.rule.operators import Step
+from tracelm.rule.router import Verdict, next_step
+from tracelm.rule.tile import Logits, Tile
+from tracelm.text.forest import Reads
+from tracelm.tracer import Tracer
+
+DECODERS = ("base", "trace", "dola", "sled")
+TOP = 8  # candidates of a step
+
+
+@runtime_checkable
+class Rewriter(Protocol):
+    """Rewrites the scores of the next token from the states that gave them."""
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depths whose states it looks at."""
+
+    def rewrite(
+        self, hidden: dict[int, Float[Tensor, "batch width"]], scores: Float[Tensor, "batch vocab"]
+    ) -> Float[Tensor, "batch vocab"]:
+        """New scores; -inf for tokens that are out of the question."""
+
+
+@dataclass(frozen=True)
+class Reranked:
+    """TRACE's rule over the top tokens of a step.
+
+    Attributes:
+        tracer: The model and its rule.
+        top: How many tokens are candidates.
+    """
+
+    tracer: Tracer
+    top: int = TOP
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """All of them: the rule says at each step which it needs read."""
+        return tuple(range(self.tracer.backbone.depth + 1))
+
+    def rewrite(
+        self, hidden: dict[int, Float[Tensor, "batch width"]], scores: Float[Tensor, "batch vocab"]
+    ) -> Float[Tensor, "batch vocab"]:
+        """U of the candidates, -inf for every other token."""
+        # Lowest ids first: the order of equal candidates does not come from their scores.
+        tokens = scores.topk(min(self.top, scores.shape[-1])).indices.sort(dim=-1).values
+        u = torch.from_numpy(self.scores(hidden, tokens.cpu().numpy()))
+        kept = torch.full_like(scores, -torch.inf)
+        allowed = torch.isfinite(scores.gather(1, tokens))  # another processor may have said no
+        u = u.to(scores).masked_fill(~allowed, -torch.inf)
+        return kept.scatter_(1, tokens, u)
+
+    def scores(
+        self, hidden: dict[int, Float[Tensor, "batch width"]], tokens: Int[np.ndarray, "batch top"]
+    ) -> Float[np.ndarray, "batch top"]:
+        """U of single-token candidates at each step of a batch, reading what the rule asks for."""
+        batch, top = tokens.shape
+        rows = np.arange(batch)
+        places = np.arange(batch * top)
+        reads = Reads(rows, np.repeat(rows, top), tokens.reshape(-1), places)
+        states = States(hidden, reads)
+        S = np.full((batch, top, self.tracer.backbone.depth + 1), np.nan)
+        t = np.full((batch, top), np.nan)
+        u = np.full((batch, top), np.nan)
+        pending = set(range(batch))
+        while pending:
+            steps: dict[Step, list[int]] = {}
+            for row in sorted(pending):
+                seen = Trajectory(S[row], None if np.isnan(t[row]).any() else t[row])
+                answer = next_step(seen, self.tracer.invariant, self.tracer.theta)
+                if isinstance(answer, Verdict):
+                    u[row] = answer.correction.scores
+                    pending.discard(row)
+                else:
+                    steps.setdefault(answer, []).append(row)
+            for step, those in steps.items():
+                self._read(states, step, those, S, t)
+        return u
+
+    def _read(
+        self, states: States, step: Step, rows: Sequence[int], S: np.ndarray, t: np.ndarray
+    ) -> None:
+        """Fill what a step asks for into S [batch, top, depths] and t [batch, top]."""
+        top = t.shape[1]
+        targets = (np.asarray(rows)[:, None] * top + np.arange(top)).reshape(-1)
+        scorers = [self.tracer.scorer] if step.scorer else []
+        reading = read(self.tracer.readout, states, targets, sorted(step.depths), scorers)
+        for depth, log_probs in reading.log_probs.items():
+            S[rows, :, depth] = log_probs.reshape(-1, top)
+        for log_probs in reading.scores:
+            t[rows] = log_probs.reshape(-1, top)
+
+
+@runtime_checkable
+class VocabularyScorer(Protocol):
+    """A token scorer that can score every token: DoLa's and SLED's."""
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depths that it reads through the final norm."""
+
+    @property
+    def raw_depths(self) -> tuple[int, ...]:
+        """Depths that it reads without."""
+
+    def vocabulary_scores(self, tile: Tile) -> Logits:
+        """Its score of every token."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A peer's distribution instead of the model's.
+
+    Attributes:
+        readout: The head.
+        scorer: The peer.
+    """
+
+    readout: Readout
+    scorer: VocabularyScorer
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """What the peer reads."""
+        return tuple(sorted({*self.scorer.depths, *self.scorer.raw_depths}))
+
+    def rewrite(
+        self, hidden: dict[int, Float[Tensor, "batch width"]], scores: Float[Tensor, "batch vocab"]
+    ) -> Float[Tensor, "batch vocab"]:
+        """The peer's scores; -inf where another processor said no."""
+        logits = {d: self.readout.logits(hidden[d]) for d in self.scorer.depths}
+        log_z = {d: z.logsumexp(dim=-1, keepdim=True) for d, z in logits.items()}
+        raw = {d: self.readout.logits(hidden[d], norm=False) for d in self.scorer.raw_depths}
+        nothing = torch.zeros(0, dtype=torch.int64, device=scores.device)
+        new = self.scorer.vocabulary_scores(Tile(logits, log_z, raw, nothing, nothing))
+        return new.to(scores).masked_fill(~torch.isfinite(scores), -torch.inf)
+
+
+class Processor(LogitsProcessor):
+    """A logits processor that sees the states of the step that it processes.
+
+    Args:
+        rewriter: What it does with them.
+    """
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        """Nothing is captured before the first forward pass."""
+        self.rewriter = rewriter
+        self.hidden: dict[int, Tensor] = {}
+
+    @torch.inference_mode()
+    def __call__(
+        self, input_ids: Int[Tensor, "batch length"], scores: Float[Tensor, "batch vocab"]
+    ) -> Float[Tensor, "batch vocab"]:
+        """The step's scores, rewritten.
+
+        Raises:
+            InputError: No states of this step were captured.
+        """
+        seen = next(iter(self.hidden.values()), None)
+        if seen is None or len(seen) != len(scores):
+            raise InputError(
+                "decoding needs its model's states: use it inside `with decoding(...)`"
+            )
+        return self.rewriter.rewrite(self.hidden, scores.float()).to(scores.dtype)
+
+
+def rewriter(tracer: Tracer, decode: str, *, top: int = TOP) -> Rewriter | None:
+    """What a way of decoding does at each step; None for the model's own.
+
+    Args:
+        tracer: The model.
+        decode: `base`, `trace`, `dola` (with plausibility, as its equation) or `sled`.
+        top: Candidates of a step, for `trace`.
+
+    Raises:
+        InputError: An unknown way, or fewer than two candidates.
+    """
+    if decode not in DECODERS:
+        raise InputError(f"cannot decode by {decode}; one of {', '.join(DECODERS)}")
+    if top < 2:
+        raise InputError(f"a step needs at least two candidates, not {top}")
+    depth = tracer.backbone.depth
+    early = premature_depths(depth)
+    if decode == "trace":
+        return Reranked(tracer, top)
+    if decode == "dola":
+        return Rewritten(tracer.readout, Plausible(Contrast(depth, early)))
+    if decode == "sled":
+        return Rewritten(tracer.readout, Evolution(depth, early))
+    return None
+
+
+@contextmanager
+def decoding(tracer: Tracer, decode: str, *, top: int = TOP) -> Iterator[LogitsProcessorList]:
+    """Logits processors for the tracer's model, which is watched and locked until the block ends.
+
+    Args:
+        tracer: The model.
+        decode: As in `rewriter`.
+        top: As in `rewriter`.
+
+    Raises:
+        InputError: As in `rewriter`.
+    """
+    chosen = rewriter(tracer, decode, top=top)
+    if chosen is None:
+        yield LogitsProcessorList()
+        return
+    processor = Processor(chosen)
+    parts = tracer.backbone.parts
+    with tracer.backbone.lock, _watched(parts, chosen.depths, processor.hidden):
+        yield LogitsProcessorList([processor])
+
+
+def decoder(tracer: Tracer, decode: str, *, top: int = TOP) -> Callable[..., Any]:
+    """The same as a value of `custom_generate`: `model.generate(..., custom_generate=it)`.
+
+    Args:
+        tracer: The model.
+        decode: As in `rewriter`.
+        top: As in `rewriter`.
+    """
+
+    def run(
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: Any,
+        generation_config: Any,
+        **options: Any,
+    ) -> Any:
+        with decoding(tracer, decode, top=top) as ours:
+            return model._sample(
+                input_ids,
+                logits_processor=LogitsProcessorList([*logits_processor, *ours]),
+                stopping_criteria=stopping_criteria,
+                generation_config=generation_config,
+                **options,
+            )
+
+    return run
+
+
+def generate(
+    tracer: Tracer,
+    prompt: str,
+    decode: str = "trace",
+    *,
+    top: int = TOP,
+    max_new_tokens: int = 32,
+    **options: Any,
+) -> str:
+    """The model's continuation of a prompt, greedy unless `options` say otherwise.
+
+    Args:
+        tracer: The model.
+        prompt: Text to continue.
+        decode: As in `rewriter`.
+        top: As in `rewriter`.
+        max_new_tokens: Most tokens to add.
+        options: As transformers' `generate` takes them.
+
+    Raises:
+        InputError: As in `rewriter`.
+    """
+    tokenizer = cast(Any, tracer.tokenizer)
+    inputs = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
+    inputs = inputs.to(tracer.backbone.device)
+    options = {"do_sample": False, "pad_token_id": tokenizer.pad_token_id, **options}
+    if options["pad_token_id"] is None:
+        options["pad_token_id"] = tokenizer.eos_token_id
+    with decoding(tracer, decode, top=top) as processors:
+        output = cast(Any, tracer.backbone.model).generate(
+            **inputs, logits_processor=processors, max_new_tokens=max_new_tokens, **options
+        )
+    new = output[0, inputs["input_ids"].shape[1] :]
+    text: str = tokenizer.decode(new, skip_special_tokens=True)
+    return text
+
+
+@contextmanager
+def _watched(parts: Parts, depths: Sequence[int], hidden: dict[int, Tensor]) -> Iterator[None]:
+    """Keep the states of each sequence's last position in `hidden` while the model runs."""
+    last = len(parts.blocks)
+
+    def keep(depth: int, state: Tensor) -> None:
+        hidden[depth] = state[:, -1]
+
+    def before(depth: int) -> Callable[..., None]:
+        return lambda _, args, kwargs: keep(depth, args[0] if args else kwargs["hidden_states"])
+
+    def after(_: nn.Module, __: Any, output: Any) -> None:
+        keep(last, output[0] if isinstance(output, tuple) else output)
+
+    with ExitStack() as stack:
+        for depth in depths:
+            if depth < last:
+                block = parts.blocks[depth]
+                handle = block.register_forward_pre_hook(before(depth), with_kwargs=True)
+            else:
+                handle = parts.blocks[last - 1].register_forward_hook(after)
+            stack.callback(handle.remove)
+        try:
+            yield
+        finally:
+            hidden.clear()

@@ -1,0 +1,257 @@
+"""The check at load: which road a model takes, and whether its readout is the model's own.
+
+A few short random texts run as the model itself would run them, then packed. Where the packed
+scores differ by more than the plain ones differ among themselves, the model takes the plain road;
+where the readout at depth L is not the model's own logits, it is refused (DESIGN 2). On a CUDA
+device flex attention is tried on packed forests, and taken where it is as right and faster.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch.nn import functional as F
+
+from tracelm.errors import TraceError, UnsupportedModelError
+from tracelm.model.backbone import Backbone, Road, shrunk_windows
+from tracelm.model.families import OWN_WINDOWS
+from tracelm.model.readout import Readout, read
+from tracelm.text.forest import Branch
+
+ROADS: tuple[Road, ...] = ("packed", "masked")
+NOISE = 1.0  # nats; most that a batch may move a score in any dtype
+SHRUNK = 4  # well below the length of the check's texts
+FLEX_DEVICES = ("cuda",)  # where torch compiles flex attention well
+TIMED = 512  # tokens that the length of the texts of a timed batch comes from
+FASTER = 0.9  # of the time of the model's own attention: what flex attention must stay below
+
+Attention = Literal["auto", "model"]
+Scores = Float[np.ndarray, " targets"]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the check saw; all differences are in nats of log-probability.
+
+    Attributes:
+        road: The road that the model takes.
+        attention: What attends over packed forests.
+        noise: Largest difference between the plain road batched and one text at a time.
+        packed: Largest difference between the packed road and the plain one; nan where it raised.
+        readout: Largest difference between the readout at depth L and the model's own logits.
+        windowed: Whether the packed road was also checked past a shrunk sliding window.
+    """
+
+    road: Road
+    attention: str
+    noise: float
+    packed: float
+    readout: float
+    windowed: bool
+
+
+def check(backbone: Backbone, readout: Readout, attention: Attention = "auto") -> Checked:
+    """Run the check and set the backbone's road and attention.
+
+    Args:
+        backbone: The model.
+        readout: Its head.
+        attention: `auto` tries flex attention on a CUDA device; `model` keeps the model's own.
+
+    Raises:
+        UnsupportedModelError: The model cannot be run so, its answers move with what else is in the
+            batch or with what comes after, or the readout at depth L is not the model's own logits.
+    """
+    branches = _texts(readout.vocabulary)
+    backbone.road, backbone.flex = "plain", False
+    plain, allowed = _check_plain(backbone, readout, branches)
+    packed, windowed = np.nan, False
+    for road in () if backbone.config.model_type in OWN_WINDOWS else ROADS:
+        try:
+            packed, windowed = _packed_difference(backbone, readout, branches, plain.alone, road)
+        except Exception:  # noqa: BLE001 - whatever packing raises, the model is not packable so
+            continue
+        if packed <= allowed:
+            backbone.road = road
+            break
+    else:
+        backbone.road = "plain"
+    compiles = backbone.device.type in FLEX_DEVICES
+    if attention == "auto" and backbone.road == "packed" and compiles:
+        backbone.flex = flex_is_faster(backbone, readout, plain.alone, allowed)
+    return Checked(
+        road=backbone.road,
+        attention="flex_attention" if backbone.flex else backbone.attention,
+        noise=plain.noise,
+        packed=packed,
+        readout=plain.readout,
+        windowed=windowed,
+    )
+
+
+def flex_is_faster(backbone: Backbone, readout: Readout, alone: Scores, allowed: float) -> bool:
+    """Whether flex attention is right on packed forests, and faster than the model's own.
+
+    Args:
+        backbone: On the packed road; it is left as it was.
+        readout: Its head.
+        alone: Scores of the check's texts on the plain road.
+        allowed: How far packed scores may be from them.
+    """
+    branches = _texts(readout.vocabulary)
+    try:
+        batch = _batch(readout.vocabulary, backbone.context)
+        own, expected = _timed(backbone, readout, batch)
+        backbone.flex = True
+        difference, _ = _packed_difference(backbone, readout, branches, alone, "packed")
+        flex, found = _timed(backbone, readout, batch)
+        right = max(difference, _difference(found, expected)) <= allowed
+        return right and flex < FASTER * own
+    except Exception:  # noqa: BLE001 - whatever compiling or running it raises
+        return False
+    finally:
+        backbone.road, backbone.flex = "packed", False
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """What the plain road gave for the check's texts, and how far it was from what it should be."""
+
+    alone: Scores
+    noise: float  # batched against one text at a time
+    readout: float  # the readout at depth L against the model's own logits
+    ahead: float  # a token's score with the tokens after it against without them
+
+
+def _check_plain(
+    backbone: Backbone, readout: Readout, branches: list[Branch]
+) -> tuple[_Plain, float]:
+    """Run the plain road, refuse what is wrong with it; also the difference that noise allows."""
+    name = type(backbone.model).__name__
+    try:
+        plain, own = _plain(backbone, readout, branches)
+    except (TraceError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a model raises when it is read so
+        first = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UnsupportedModelError(f"tracelm cannot read {name}: {first}") from error
+    rounding = _rounding(backbone, own)
+    allowed = 4 * plain.noise + rounding
+    # Noise measures all the rest, so it has a limit of its own: a model that sees its neighbours'
+    # padding would else pass every comparison.
+    for what, found, limit in (
+        ("with what else is in its batch", plain.noise, min(32 * rounding, NOISE)),
+        ("where tracelm reads its last depth", plain.readout, allowed),
+        ("with the tokens after it: tracelm reads causal models", plain.ahead, allowed),
+    ):
+        if not found <= limit:
+            raise UnsupportedModelError(
+                f"tracelm cannot read {name}: its score of a token moves by {found:.2g} nats "
+                f"(allowed {limit:.2g}) {what}"
+            )
+    return plain, allowed
+
+
+def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[_Plain, Scores]:
+    alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
+    noise = _difference(_scores(backbone, readout, branches), alone)
+    own = np.concatenate([_own_scores(backbone, b) for b in branches])
+    firsts = np.cumsum([0, *(len(b.tokens) - b.boundary for b in branches[:-1])])
+    ahead = _difference(_first_scores(backbone, branches), own[firsts])
+    return _Plain(alone, noise, _difference(alone, own), ahead), own
+
+
+def _packed_difference(
+    backbone: Backbone, readout: Readout, branches: list[Branch], alone: Scores, road: Road
+) -> tuple[float, bool]:
+    backbone.road = road
+    difference = _difference(_scores(backbone, readout, branches), alone)
+    with shrunk_windows(backbone, SHRUNK) as windowed:
+        if windowed:
+            past = _scores(backbone, readout, branches)
+            backbone.road = "plain"
+            difference = max(difference, _difference(past, _scores(backbone, readout, branches)))
+            backbone.road = road
+    return difference, windowed
+
+
+def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> Scores:
+    states = backbone.states(branches, [backbone.depth])
+    every = np.arange(len(states.reads.token))
+    return read(readout, states, every, [backbone.depth]).log_probs[backbone.depth]
+
+
+@torch.inference_mode()
+def _own_scores(backbone: Backbone, branch: Branch) -> Scores:
+    """The model's own log-probabilities of the branch's predicted tokens."""
+    ids = torch.tensor([branch.fed], device=backbone.device)
+    logits = backbone.model(input_ids=ids, use_cache=False).logits[0, branch.boundary - 1 :]
+    tokens = torch.tensor(branch.tokens[branch.boundary :], device=logits.device)
+    log_probs = F.log_softmax(logits.float(), dim=-1).gather(1, tokens[:, None])
+    scores: Scores = log_probs[:, 0].cpu().numpy()
+    return scores
+
+
+def _first_scores(backbone: Backbone, branches: list[Branch]) -> Scores:
+    """The model's own log-probabilities of first predicted tokens, with nothing fed past them."""
+    firsts = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in branches]
+    return np.concatenate([_own_scores(backbone, b) for b in firsts])
+
+
+def _texts(
+    vocabulary: int,
+    preamble: int = 6,
+    prompts: Sequence[int] = (2, 4, 5),
+    candidates: Sequence[int] = (1, 2, 3),
+) -> list[Branch]:
+    """Random prompts with a common beginning, and random candidates of each; all by lengths."""
+    draw = np.random.default_rng(0)
+
+    def tokens(count: int) -> tuple[int, ...]:
+        return tuple(int(t) for t in draw.integers(vocabulary, size=count))
+
+    common = tokens(preamble)
+    made = [common + tokens(length) for length in prompts]
+    return [Branch(p + tokens(length), len(p)) for p in made for length in candidates]
+
+
+def _batch(vocabulary: int, context: int | None) -> list[Branch]:
+    """A batch of a benchmark's shape: a preamble, 16 prompts, four candidates each."""
+    unit = min(TIMED, context or TIMED) // 32
+    return _texts(vocabulary, 16 * unit, [4 * unit] * 16, [1 + unit // 2] * 2 + [1 + unit] * 2)
+
+
+def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[float, Scores]:
+    """Shortest time of the trunk on a batch, and the batch's scores."""
+
+    def once() -> float:
+        start = time.perf_counter()
+        states = backbone.states(branches, [backbone.depth])
+        states.hidden[backbone.depth].cpu()  # waits for the device
+        return time.perf_counter() - start
+
+    scores = _scores(backbone, readout, branches)  # also compiles what is compiled
+    return min(once() for _ in range(3)), scores
+
+
+def rounding_dtype(backbone: Backbone) -> torch.dtype:
+    """The dtype as whose a model's rounding counts."""
+    if getattr(backbone.model, "hf_quantizer", None) is not None:
+        # Weights of 8 bits and fewer: kernels round activations as far as bfloat16 does.
+        return torch.bfloat16
+    return backbone.model.dtype
+
+
+def _rounding(backbone: Backbone, scores: Scores) -> float:
+    """What the dtype alone may move a log-probability by."""
+    dtype = rounding_dtype(backbone)
+    steps = 64 if dtype in (torch.float32, torch.float64) else 4
+    return steps * torch.finfo(dtype).eps * max(1.0, float(np.abs(scores).max()))
+
+
+def _difference(a: Scores, b: Scores) -> float:
+    return float(np.abs(a - b).max())

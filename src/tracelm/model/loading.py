@@ -1,0 +1,435 @@
+"""A checkpoint by name or folder -> a transformers model and its tokenizer.
+
+What can be known before the weights are read is refused before: no decoder-only language model, too
+few blocks, a package that its quantisation needs, more memory than there is.
+"""
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    PreTrainedModel,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
+
+from tracelm.errors import ModelError, UnsupportedModelError
+from tracelm.model import memory, quantisation, ranks
+from tracelm.model.families import text_config
+from tracelm.model.quantisation import Quantize
+from tracelm.text.tokens import Tokenizer
+from tracelm.theta import Theta
+from tracelm.weights import hub
+from tracelm.weights.adapter import CONFIG, is_adapter
+from tracelm.weights.checkpoint import (
+    Checkpoint,
+    LocalFiles,
+    TorchCheckpoint,
+    open_local,
+    read_json,
+)
+
+_log = logging.getLogger("tracelm")
+
+# What the libraries raise for a checkpoint that they cannot read.
+_TROUBLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    ImportError,
+    RuntimeError,
+    NotImplementedError,
+    SafetensorError,
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which checkpoint, and how to load it.
+
+    Attributes:
+        name: Hub name, folder, or folder of a LoRA adapter (merged into its base).
+        revision: Branch, tag or commit on the hub.
+        device: `auto` takes the accelerator where there is one.
+        dtype: `auto` takes the checkpoint's; float16 on the CPU becomes float32.
+        attention: `auto` takes transformers' choice.
+        quantize: Quantise linear layers while loading, by bitsandbytes.
+        device_map: `auto` spreads the model over all devices, the CPU and the disk (accelerate); a
+            mapping says where each module goes.
+        allow_bin: Read `pytorch_model.bin`, weights only, where there are no safetensors.
+        trust_remote_code: Run code that the checkpoint brings along.
+        batch_tokens: Most distinct tokens of one batch, for the estimate of memory.
+    """
+
+    name: str
+    revision: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    attention: str = "auto"
+    quantize: Quantize | None = None
+    device_map: str | Mapping[str, Any] | None = None
+    allow_bin: bool = False
+    trust_remote_code: bool = False
+    batch_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model in memory, and what a run records of where it came from.
+
+    Attributes:
+        model: The model, in eval mode.
+        tokenizer: Its tokenizer.
+        source: Name, revision, dtype, device, quantisation and the like, as plain JSON values.
+        merged: Whether an adapter was merged into the weights.
+    """
+
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    source: dict[str, Any]
+    merged: bool = False
+
+    @property
+    def revision(self) -> str | None:
+        """The commit that was loaded; None where there is none."""
+        return cast(str | None, self.source["revision"])
+
+
+def load(request: Request, *, theta: Theta) -> Loaded:
+    """Load a checkpoint from the hub or a local folder.
+
+    Under torchrun every rank loads its share (transformers' tensor parallelism).
+
+    Raises:
+        ModelError: Missing, unreadable, of a type that transformers does not know, or not whole.
+        UnsupportedModelError: No decoder-only language model, or too shallow.
+        TooLargeError: It does not fit the memory of its device.
+    """
+    base, adapter = _parts_of(request)
+    device = _device(request.device)
+    base = _pinned(base)
+    with _told(base):
+        config = _config(base)
+        _refuse_others(base.name, config, theta)
+        stored, dtype = quantisation.stored_method(config), _dtype(base, config, device)
+        checkpoint = _open(base)
+        model = _load_model(base, config, checkpoint, dtype, device)
+        if adapter is not None:
+            model = _merge(model, adapter)
+        tokenizer = _tokenizer(base, adapter)
+    source = {
+        "model": request.name if adapter is None else str(adapter),
+        "revision": base.revision,
+        "dtype": _word(dtype),
+        "device": _where(model, device),
+        "quantisation": quantisation.describe(model, stored),
+        **({} if adapter is None else {"base": base.name}),
+        **({} if ranks.count() == 1 else {"tensor_parallel": ranks.count()}),
+    }
+    return Loaded(model, tokenizer, source, merged=adapter is not None)
+
+
+def load_tokenizer(
+    name: str, *, revision: str | None = None, trust_remote_code: bool = False
+) -> Tokenizer:
+    """The tokenizer of a checkpoint, without its weights.
+
+    Args:
+        name: Hub name or folder.
+        revision: Branch, tag or commit on the hub.
+        trust_remote_code: Run code that the checkpoint brings along.
+
+    Raises:
+        ModelError: Missing or unreadable.
+    """
+    request = Request(name, revision=revision, trust_remote_code=trust_remote_code)
+    base, adapter = _parts_of(request)
+    with _told(base, "the tokenizer of "):
+        return _tokenizer(base, adapter)
+
+
+def _parts_of(request: Request) -> tuple[Request, Path | None]:
+    """The model that is named, its path in full; and the adapter's folder, where one is named."""
+    if not request.name.startswith((".", "/", "~")):
+        return request, None
+    folder = Path(request.name).expanduser()
+    if is_adapter(folder):
+        if request.quantize is not None:
+            raise ModelError(
+                f"{folder} is an adapter, which cannot be merged into quantised weights: merge it "
+                "and save the model, then quantise that"
+            )
+        options = read_json(LocalFiles(folder), CONFIG) or {}
+        base, revision = options.get("base_model_name_or_path"), options.get("revision")
+        if not isinstance(base, str):
+            raise ModelError(f"{folder}/{CONFIG} has no base_model_name_or_path")
+        return replace(request, name=base, revision=revision), folder
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"no model at {folder}: expected a folder with config.json")
+    return replace(request, name=str(folder)), None
+
+
+def _pinned(base: Request) -> Request:
+    """The request with its branch or tag resolved once: all files come from one commit."""
+    if Path(base.name).is_dir():
+        return base
+    return replace(base, revision=hub.find_commit(base.name, base.revision) or base.revision)
+
+
+def _config(base: Request) -> Any:
+    return AutoConfig.from_pretrained(
+        base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
+    )
+
+
+def _refuse_others(name: str, config: Any, theta: Theta) -> None:
+    """Refuse what is no decoder-only language model, or too shallow for the method."""
+    kind = config.model_type
+    if config.is_encoder_decoder:
+        raise UnsupportedModelError(
+            f"{name} is an encoder-decoder ({kind}): tracelm reads decoder-only language models"
+        )
+    remote = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
+    known = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or hasattr(config, "text_config")
+    if not (known or remote):
+        raise UnsupportedModelError(
+            f"{name} is no language model with a head ({kind}): tracelm reads decoder-only ones"
+        )
+    depth = getattr(text_config(config), "num_hidden_layers", None)
+    if depth is not None:
+        theta.window(depth)
+
+
+def _open(base: Request) -> Checkpoint | None:
+    """The checkpoint's header, local or remote; None where nothing tells which commit it is."""
+    if Path(base.name).is_dir():
+        checkpoint = open_local(Path(base.name))
+        if isinstance(checkpoint, TorchCheckpoint) and not base.allow_bin:
+            raise ModelError(
+                f"{base.name} has no safetensors: convert it, or allow its pytorch_model.bin, "
+                "weights only (--allow-bin)"
+            )
+        return checkpoint
+    if base.revision is None or not hub.is_commit(base.revision):
+        return None
+    return hub.open_commit(base.name, base.revision)
+
+
+def _load_model(
+    base: Request,
+    config: Any,
+    checkpoint: Checkpoint | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> PreTrainedModel:
+    """The model on its devices, from the very commit that its config came from."""
+    stored = quantisation.stored_method(config)
+    if stored and base.quantize:
+        raise ModelError(f"{base.name} is quantised already ({stored}): leave --quantize out")
+    method = "bitsandbytes" if base.quantize else stored
+    if method is not None:
+        quantisation.require(base.name, method)
+        quantisation.quieten()
+    _refuse_too_large(base, config, checkpoint, dtype, device)
+    quantisation.drop_outliers(config)
+    options: dict[str, Any] = {
+        "config": config,
+        "dtype": dtype,
+        "revision": base.revision,
+        "trust_remote_code": base.trust_remote_code,
+        "use_safetensors": None if base.allow_bin else True,
+        **_placement(base, config, device, method is not None),
+    }
+    if base.attention != "auto":
+        options["attn_implementation"] = base.attention
+    if base.quantize is not None:
+        options["quantization_config"] = quantisation.options_for(base.quantize, dtype)
+    if quantisation.is_dequantised(stored, device):
+        _log.warning(
+            "%s is stored as %s, which becomes %s on %s", base.name, stored, _word(dtype), device
+        )
+    model, info = _auto(config).from_pretrained(base.name, output_loading_info=True, **options)
+    if lacking := sorted(info["missing_keys"]):
+        raise ModelError(
+            f"{base.name} lacks {len(lacking)} tensors of {type(model).__name__} "
+            f"({', '.join(lacking[:3])}): it is no whole language model"
+        )
+    if base.quantize is not None and not quantisation.took_hold(model):
+        raise ModelError(
+            f"{base.name} ({config.model_type}) has no linear layers that bitsandbytes quantises: "
+            "leave --quantize out"
+        )
+    if stored is not None:
+        _cast_rest(model, dtype)
+    spread = base.device_map is not None or ranks.count() > 1 or "device_map" in options
+    return cast(PreTrainedModel, model if spread else model.to(device))
+
+
+def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Give what a quantised checkpoint stores unquantised the dtype of the rest.
+
+    transformers leaves embeddings, norms and the head of one in the dtype that they are stored in,
+    where it casts those of a plain checkpoint.
+    """
+    plain = (torch.float32, torch.bfloat16, torch.float16)
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in plain and "scale" not in name and not parameter.is_meta:
+            parameter.data = parameter.data.to(dtype)
+
+
+def _refuse_too_large(
+    base: Request,
+    config: Any,
+    checkpoint: Checkpoint | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> None:
+    """Estimate what the model takes; one that accelerate spreads is not held to one device."""
+    if checkpoint is None or base.device_map is not None:
+        return
+    dense = quantisation.is_dequantised(quantisation.stored_method(config), device)
+    kept = memory.Kept(dtype, base.quantize, dense)
+    needed = memory.footprint(checkpoint, config, kept, device, base.batch_tokens)
+    if needed is not None:
+        memory.refuse_too_large(base.name, needed, device, ranks.count())
+
+
+def _placement(base: Request, config: Any, device: torch.device, quantised: bool) -> dict[str, Any]:
+    """Where the weights go: shares of ranks, a device map, or straight to the one device."""
+    if ranks.count() > 1:
+        if base.device_map is not None:
+            raise ModelError("--device-map and torchrun exclude each other: leave one out")
+        return {"distributed_config": ranks.shares(base.name, config)}
+    if base.device_map is not None:
+        _require_accelerate("--device-map")
+        folder = {"offload_folder": str(_offload_folder())}
+        if isinstance(base.device_map, str):
+            return {"device_map": base.device_map, **folder}
+        return {"device_map": dict(base.device_map), **folder}
+    if quantised or (device.type != "cpu" and find_spec("accelerate") is not None):
+        return {"device_map": {"": device}}  # no detour by the CPU's memory
+    return {}
+
+
+def _require_accelerate(what: str) -> None:
+    if find_spec("accelerate") is None:
+        raise ModelError(f"{what} needs accelerate: pip install 'tracelm[large]'")
+
+
+def _offload_folder() -> Path:
+    """Where weights that fit no memory are kept while the process runs."""
+    import atexit
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix="tracelm-offload-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _merge(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
+    """The model with an adapter's weights merged into its own (PEFT)."""
+    if find_spec("peft") is None:
+        raise ModelError(f"{adapter} is an adapter, and merging it needs peft: pip install peft")
+    from peft import PeftModel
+
+    merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    return cast(PreTrainedModel, merged)
+
+
+def _tokenizer(base: Request, adapter: Path | None) -> Tokenizer:
+    """The adapter's tokenizer where it brings one, else the model's, of the commit loaded."""
+    if adapter is not None and (adapter / "tokenizer_config.json").is_file():
+        own: Tokenizer = AutoTokenizer.from_pretrained(str(adapter))
+        return own
+    tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
+        base.name,
+        revision=base.revision,
+        trust_remote_code=base.trust_remote_code,
+    )
+    return tokenizer
+
+
+@contextlib.contextmanager
+def _told(base: Request, what: str = "") -> Iterator[None]:
+    """Tell a library's error in one line; what the hub refuses, in the hub module's words."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"{base.name} does not fit its device: {_first_line(error)}") from error
+    except _TROUBLE as error:
+        if isinstance(error.__cause__, RepositoryNotFoundError | RevisionNotFoundError):
+            hub.connect(base.name, base.revision)  # refuses, and says what to do
+        raise ModelError(f"cannot load {what}{base.name}: {_first_line(error)}") from error
+
+
+def _auto(config: Any) -> Any:
+    """A multimodal wrapper has no causal class of its own; its text model answers all the same."""
+    wrapper = config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    if wrapper and hasattr(config, "text_config"):
+        return AutoModelForImageTextToText
+    return AutoModelForCausalLM
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        accelerator = torch.accelerator.current_accelerator()
+        return accelerator if accelerator is not None else torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ModelError(f"unknown device {name}: {_first_line(error)}") from error
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(device.type, True):
+        raise ModelError(f"there is no {device.type} device here: leave --device out, or say cpu")
+    return device
+
+
+def _dtype(base: Request, config: Any, device: torch.device) -> torch.dtype:
+    if base.dtype != "auto":
+        kind = getattr(torch, base.dtype, None)
+        if kind not in (torch.float32, torch.bfloat16, torch.float16):
+            raise ModelError(
+                f"unknown dtype {base.dtype}: expected auto, float32, bfloat16 or float16"
+            )
+        return cast(torch.dtype, kind)
+    stored = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
+    kind = getattr(torch, stored) if isinstance(stored, str) else stored or torch.float32
+    if device.type == "cpu" and kind == torch.float16:
+        # The CPU multiplies float16 slowly and rounds more than it needs to.
+        _log.warning("%s is stored in float16, which becomes float32 on the CPU", base.name)
+        return torch.float32
+    return cast(torch.dtype, kind)
+
+
+def _where(model: PreTrainedModel, device: torch.device) -> str:
+    """The device, or those of a device map with how many modules each has."""
+    placed = getattr(model, "hf_device_map", None)
+    if not placed or len(set(map(str, placed.values()))) == 1:
+        return str(device)
+    names = [str(p) if not isinstance(p, int) else f"cuda:{p}" for p in placed.values()]
+    return ", ".join(f"{name} ({names.count(name)} modules)" for name in sorted(set(names)))
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _first_line(error: BaseException) -> str:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    return (text or type(error).__name__).splitlines()[0]

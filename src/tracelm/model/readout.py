@@ -1,0 +1,320 @@
+"""Readout: states at any depth -> log-probabilities of predicted tokens, by the model's own head.
+
+The logits come from the model's own code: a shell of the model, whose trunk hands back the state
+that it was given, runs the model's forward. Soft-caps, scales and biases are the model's own.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from tracelm.errors import NonFiniteError
+from tracelm.model.backbone import States, on_device
+from tracelm.model.families import Parts, device_of
+from tracelm.rule.tile import Logits, Tile, TokenScorer
+from tracelm.text.forest import Reads
+
+HeadDtype = Literal["float32", "model"]
+# A tile's rows, and for each of its targets the row within it, the token, and its place.
+_Indices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+# Logits of one tile: on the CPU all the scorer's depths at once still fit a fast part of memory, on
+# a GPU the head's weights are read seldom enough for its products to be busy.
+TILE_LOGITS = 3 * 2**21
+TILE_LOGITS_CUDA = 2**26
+# Rows that the head's weights are laid out for on the CPU; other numbers of rows are as exact.
+PACKED_ROWS = 128
+
+
+class Readout:
+    """The model's final norm and output head, as one function of states.
+
+    Args:
+        model: The language model.
+        parts: Its trunk, blocks and norm.
+        head_dtype: `float32` accumulates and returns logits in float32; `model` rounds them to the
+            model's dtype, for speed.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, parts: Parts, head_dtype: HeadDtype = "float32"
+    ) -> None:
+        """Make the shell; the model itself is left as it is."""
+        self.parts = parts
+        self._trunk = _Returned(parts.trunk)
+        self._shell = _shell(model, parts.trunk, self._trunk)
+        head = model.get_output_embeddings()
+        self.vocabulary = int(head.weight.shape[0])
+        self.device = device_of(head)
+        logits = TILE_LOGITS_CUDA if self.device.type == "cuda" else TILE_LOGITS
+        self.tile_rows = max(16, min(1024, logits // self.vocabulary))
+        half = head.weight.dtype in (torch.float16, torch.bfloat16)
+        if head_dtype == "float32" and (half or _packable(head)):
+            name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
+            self._shell = _replaced(self._shell, name, _Float32Head(head))
+
+    @torch.inference_mode()
+    def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
+        """W_U N(h), with everything that the model does between its last block and its logits.
+
+        Args:
+            hidden: States at one depth.
+            norm: Whether to apply the final norm N; DoLa and SLED read early layers without it.
+        """
+        normed = hidden
+        if norm and self.parts.norm is not None:
+            normed = self.parts.norm(hidden[None])[0]
+        if self.parts.after_norm is not None:
+            normed = self.parts.after_norm(normed)
+        logits: Tensor = self._shell(
+            input_ids=None, inputs_embeds=normed[None], use_cache=False
+        ).logits
+        return logits[0].float()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read for a set of predicted tokens.
+
+    Attributes:
+        log_probs: For each depth, log p of each predicted token in nats [targets].
+        scores: For each token scorer, its scores [targets].
+    """
+
+    log_probs: dict[int, Float[np.ndarray, " targets"]]
+    scores: list[Float[np.ndarray, " targets"]]
+
+
+@torch.inference_mode()
+def read(
+    readout: Readout,
+    states: States,
+    targets: Int[np.ndarray, " targets"],
+    depths: Sequence[int],
+    scorers: Sequence[TokenScorer] = (),
+) -> Reading:
+    """Log-probabilities of predicted tokens at some depths, and what token scorers make of them.
+
+    Logits exist for one tile of rows at a time; scorers share those of their depths. Where the
+    device runs out of memory, tiles are halved.
+
+    Args:
+        readout: The head.
+        states: The batch.
+        targets: Which of the batch's predicted tokens to read.
+        depths: Depths to read; those of the scorers are among them.
+        scorers: T, or its peers.
+
+    Raises:
+        NonFiniteError: Logits that are NaN or infinite; names the depth.
+        torch.OutOfMemoryError: One row alone is more than the device holds.
+    """
+    device = readout.device
+    log_probs = torch.empty(len(depths), len(targets), device=device)
+    scores = torch.empty(len(scorers), len(targets), device=device)
+    lowest = torch.zeros(
+        len(depths), device=device
+    )  # of any token: not finite where a logit is not
+    kept = {d for s in scorers for d in s.depths}
+    raw_depths = sorted({d for s in scorers for d in s.raw_depths})
+    raw_log_z = torch.zeros(len(raw_depths), device=device)
+
+    def read_tile(indices: _Indices) -> None:
+        rows, row, token, place = (on_device(x, device) for x in indices)
+        tile = Tile({}, {}, {}, row, token)
+        for i, depth in enumerate(depths):
+            logits = readout.logits(_rows(states, depth, rows))
+            normed = F.log_softmax(logits, dim=-1)
+            log_probs[i, place] = normed[row, token]
+            lowest[i] = torch.minimum(lowest[i], normed.amin())
+            if depth in kept:
+                tile.logits[depth], tile.log_z[depth] = logits, _log_z(logits, normed)
+        for i, depth in enumerate(raw_depths):
+            tile.raw[depth] = readout.logits(_rows(states, depth, rows), norm=False)
+            raw_log_z[i] += tile.raw_log_z(depth).sum()
+        for i, scorer in enumerate(scorers):
+            scores[i, place] = scorer.log_probs(tile)
+
+    tiles = list(_tiles(states.reads, targets, readout.tile_rows))
+    while tiles:
+        try:
+            read_tile(tiles[0])
+            del tiles[0]
+            continue
+        except torch.OutOfMemoryError:
+            if len(tiles[0][0]) == 1:
+                raise
+        torch.cuda.empty_cache()  # not above, where the error still holds the tile's logits
+        size = (len(tiles[0][0]) + 1) // 2
+        tiles = [half for tile in tiles for half in _cut(tile, size)]
+    finite_at = torch.cat([lowest, raw_log_z]).isfinite().tolist()
+    for depth, finite in zip([*depths, *raw_depths], finite_at, strict=True):
+        if not finite:
+            raise NonFiniteError(depth)
+    by_depth = dict(zip(depths, log_probs.cpu().numpy(), strict=True))
+    return Reading(by_depth, list(scores.cpu().numpy()))
+
+
+def _rows(states: States, depth: int, rows: Int[Tensor, " some"]) -> Float[Tensor, "some width"]:
+    """Some rows' states at a depth, on the device of `rows`: blocks may be on others."""
+    hidden = states.hidden[depth]
+    return hidden.index_select(0, rows.to(hidden.device)).to(rows.device)
+
+
+def _log_z(logits: Logits, normed: Logits) -> Float[Tensor, "rows 1"]:
+    """Log-sum-exp from a logit and its log-softmax; not of a token that the head masks far down."""
+    some = logits[:, :64].argmax(dim=-1, keepdim=True)
+    return logits.gather(1, some) - normed.gather(1, some)
+
+
+def _tiles(reads: Reads, targets: Int[np.ndarray, " targets"], size: int) -> Iterator[_Indices]:
+    """The rows in tiles of `size`, with their targets."""
+    order = np.argsort(reads.row[targets], kind="stable")
+    rows, row = np.unique(reads.row[targets][order], return_inverse=True)
+    yield from _cut((rows, row, reads.token[targets][order], order), size)
+
+
+def _cut(indices: _Indices, size: int) -> Iterator[_Indices]:
+    """Tiles of `size` rows out of more."""
+    rows, row, token, place = indices
+    for start in range(0, len(rows), size):
+        a, b = np.searchsorted(row, [start, start + size])
+        yield rows[start : start + size], row[a:b] - start, token[a:b], place[a:b]
+
+
+class _Returned(nn.Module):
+    """Stands in for a trunk: hands back the states it was given as its last hidden state."""
+
+    def __init__(self, trunk: nn.Module) -> None:
+        super().__init__()
+        self._of = (trunk,)  # in a tuple: its weights are not this module's
+
+    def __getattr__(self, name: str) -> Any:
+        """Constants that a head looks up on its trunk."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["_of"][0], name)
+
+    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> "_Output":
+        return _Output(inputs_embeds)
+
+    @property
+    def decoder(self) -> "_Returned":
+        """Some models call their trunk's inner decoder."""
+        return self
+
+
+class _Output(tuple[Tensor]):
+    """A trunk's output of which only the last hidden state is known."""
+
+    def __new__(cls, state: Tensor) -> "_Output":
+        return super().__new__(cls, (state,))
+
+    @property
+    def last_hidden_state(self) -> Tensor:
+        return self[0]
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+class _Float32Head(nn.Module):
+    """A head whose logits accumulate and come out in float32, whatever its weights are in (SPEC 2).
+
+    On the CPU the weights are widened and laid out for oneDNN's kernels once, and kept so: a
+    product of few rows takes two thirds of the time that it takes with weights as they are stored.
+    """
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        weight, bias = (_fetched(head, name) for name in ("weight", "bias"))
+        assert weight is not None
+        self._mesh: Any = getattr(weight, "device_mesh", None)  # of ranks that share the rows
+        self._rows = weight.shape[0]
+        weight, self.bias = _local(weight), None if bias is None else _local(bias).float()
+        self.weight = weight  # some models look at its dtype
+        self._product = _cuda_product(weight) if weight.is_cuda else _cpu_product(weight.float())
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        rows = hidden.to(self.weight.device).flatten(0, 1)
+        logits = self._product(rows).reshape(*hidden.shape[:2], -1)
+        logits = logits if self.bias is None else logits + self.bias
+        return logits if self._mesh is None else self._gathered(logits)
+
+    def _gathered(self, logits: Tensor) -> Tensor:
+        """The logits of all ranks, side by side."""
+        from torch.distributed.tensor import DTensor, Shard
+
+        shape = torch.Size((*logits.shape[:2], self._rows))
+        stride = (shape[1] * shape[2], shape[2], 1)
+        split = DTensor.from_local(
+            logits, self._mesh, [Shard(2)], run_check=False, shape=shape, stride=stride
+        )
+        return split.full_tensor()
+
+
+def _cuda_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda rows: torch.mm(rows.to(weight.dtype), weight.T, out_dtype=torch.float32)
+
+
+def _cpu_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    if not (weight.device.type == "cpu" and torch.backends.mkldnn.is_available()):
+        return lambda rows: F.linear(rows.float(), weight)
+    onednn = torch.ops.mkldnn
+    packed = onednn._reorder_linear_weight(weight.contiguous(), PACKED_ROWS)
+    return lambda rows: onednn._linear_pointwise(rows.float(), packed, None, "none", [], "")
+
+
+def _packable(head: nn.Module) -> bool:
+    """Whether a float32 head is a plain product on the CPU, and nothing else."""
+    weight = head.weight
+    hooked = head._forward_hooks or head._forward_pre_hooks or hasattr(head, "_hf_hook")
+    plain = type(head) is nn.Linear and not hooked
+    return plain and weight.dtype == torch.float32 and weight.device.type == "cpu"
+
+
+def _fetched(head: nn.Module, name: str) -> Tensor | None:
+    """A head's weight or bias, brought from where accelerate keeps it if it is offloaded."""
+    value: Tensor | None = getattr(head, name, None)
+    if value is None or not value.is_meta:
+        return None if value is None else value.detach()
+    from accelerate.utils import align_module_device
+
+    with align_module_device(head, execution_device=device_of(head)):
+        fetched: Tensor = getattr(head, name).detach().clone()
+    return fetched
+
+
+def _local(value: Tensor) -> Tensor:
+    """This rank's share of a tensor that ranks share; any other tensor as it is."""
+    return value.to_local() if hasattr(value, "to_local") else value
+
+
+def _shell(model: PreTrainedModel, trunk: nn.Module, instead: nn.Module) -> nn.Module:
+    """A copy of the model's outermost module with the child that holds the trunk replaced."""
+    for name, child in model.named_children():
+        if any(m is trunk for m in child.modules()):
+            return _replaced(model, name, instead)
+    raise AssertionError("the trunk is part of the model")
+
+
+def _replaced(module: nn.Module, name: str, child: nn.Module) -> nn.Module:
+    """A shallow copy of a module with one (nested) child replaced; weights stay shared."""
+    shell = copy.copy(module)
+    if hasattr(module, "_hf_hook"):  # accelerate's forward is bound to the module itself
+        shell.__dict__.pop("forward", None)
+    shell._modules = dict(module._modules)
+    first, _, rest = name.partition(".")
+    inner = shell._modules[first]
+    shell._modules[first] = child if not rest else _replaced(inner, rest, child)  # type: ignore[arg-type]
+    return shell

@@ -1,0 +1,218 @@
+"""Records packed for the page: an index of all items, each cell's items, and texts kept once.
+
+Numbers are kept as whole steps from depth to depth, in thousandths: that is what a plot can show,
+and it compresses to about a byte a number. A block is gzip in base64, so that no text of a model or
+a benchmark stands in the page as it came.
+"""
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracelm.report.figure_parts import Band, Rule
+from tracelm.report.figures import (
+    Record,
+    chosen_depths,
+    letter,
+    preference,
+    roles,
+    rows_of,
+    subject,
+    trajectory_of,
+)
+from tracelm.rule import geometry
+from tracelm.rule.decision import plain
+from tracelm.theta import Theta
+from tracelm.view.explanation import GATE_NAMES, gates_of, in_words
+
+REGIMES = {"s": "scalar", "c": "candidate-space"}
+OPERATORS = {name[0]: name for name in ("base", "decisive", "mix", "early")}
+OUTCOMES = {"f": "fixed", "b": "broken", "c": "changed", "u": "unchanged", "e": "failed"}
+_UNIT = 1000
+_QUESTION_LIMIT = 300
+
+Block = dict[str, Any]
+
+
+def compress(value: Any) -> str:
+    """JSON as gzip in base64; the same value gives the same text."""
+    return compress_text(
+        json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    )
+
+
+def strict(value: Any) -> Any:
+    """Nested lists and dictionaries with nan as null, as strict JSON has it."""
+    if isinstance(value, dict):
+        return {key: strict(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(entry) for entry in value]
+    return plain(value)
+
+
+def compress_text(text: str) -> str:
+    """Text as gzip in base64."""
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
+
+
+def pack(records: pd.DataFrame, theta: Theta) -> dict[str, str]:
+    """Blocks by name: `items`, `cell-0` on, `texts-0` on (a block a benchmark).
+
+    Args:
+        records: Records of all cells.
+        theta: Theta of the runs.
+    """
+    models, benchmarks = (list(dict.fromkeys(records[c])) for c in ("model", "benchmark"))
+    texts = _Texts(benchmarks)
+    cells, blocks = [], {}
+    groups = records.groupby(["model", "benchmark"], sort=False)
+    for place, (name, group) in enumerate(groups):
+        model, benchmark = str(name[0]), str(name[1])
+        rows = rows_of(group)
+        cells.append(
+            {
+                "model": models.index(model),
+                "benchmark": benchmarks.index(benchmark),
+                "text": [texts.place(row) for row in rows],
+                "codes": "".join(codes(row) for row in rows),
+            }
+        )
+        blocks[f"cell-{place}"] = compress([item(row, theta) for row in rows])
+    names = {
+        "benchmark": benchmarks,
+        "model": models,
+        "outcome": OUTCOMES,
+        "operator": OPERATORS,
+        "regime": REGIMES,
+    }
+    index = {"texts": texts.index, "cells": cells, "names": names}
+    return {"items": compress(index), **texts.blocks(), **blocks}
+
+
+class _Texts:
+    """Every distinct text of an item once, however many models answered it."""
+
+    def __init__(self, benchmarks: Sequence[str]) -> None:
+        self._benchmarks = list(benchmarks)
+        self._places: dict[tuple[str, ...], int] = {}
+        self._by_benchmark: list[dict[int, Block]] = [{} for _ in benchmarks]
+        self.index: list[tuple[str, int, str]] = []
+
+    def place(self, record: Record) -> int:
+        """The place of a record's text in the index."""
+        candidates = [str(c) for c in record["candidates"]]
+        key = (record["benchmark"], str(record["id"]), record["prompt"], *candidates)
+        if key in self._places:
+            return self._places[key]
+        place = self._places[key] = len(self.index)
+        benchmark = self._benchmarks.index(record["benchmark"])
+        self.index.append((str(record["id"]), benchmark, subject(record, _QUESTION_LIMIT)))
+        truthful = record.get("truthful")
+        self._by_benchmark[benchmark][place] = {
+            "prompt": record["prompt"],
+            "candidates": candidates,
+            "truthful": None if truthful is None else [bool(t) for t in truthful],
+        }
+        return place
+
+    def blocks(self) -> dict[str, str]:
+        """A block of texts a benchmark, by place in the index."""
+        return {f"texts-{b}": compress(texts) for b, texts in enumerate(self._by_benchmark)}
+
+
+def codes(record: Record) -> str:
+    """Three letters: regime, operator and what became of the answer."""
+    if failed(record):
+        return "--e"
+    return f"{record['regime'][0]}{record['operator'][0]}{outcome(record)[0]}"
+
+
+def outcome(record: Record) -> str:
+    """Whether correction fixed, broke, changed or kept an answer.
+
+    By MC1 where the item counts for it, otherwise by the truth of the two answers.
+    """
+    if failed(record):
+        return "failed"
+    base, index = int(record["base_index"]), int(record["index"])
+    before, after = record.get("mc1_base"), record.get("mc1")
+    truthful = record.get("truthful")
+    if (before is None or before != before) and truthful is not None:
+        before, after = float(truthful[base]), float(truthful[index])
+    if before is not None and after is not None and before != after:
+        return "fixed" if after > before else "broken"
+    return "unchanged" if base == index else "changed"
+
+
+def failed(record: Record) -> bool:
+    """Whether the item could not be answered."""
+    return isinstance(record.get("error"), str)
+
+
+def item(record: Record, theta: Theta) -> Block:
+    """What the page shows of one item, beside its text."""
+    if failed(record):
+        return {"words": in_words(record), "error": True}
+    letters = [letter(i) for i in range(len(record["candidates"]))]
+    base = np.asarray(record["base_scores"], dtype=float)
+    return {
+        "words": in_words({**record, "candidates": letters}),
+        "letters": letters,
+        "roles": roles(record),
+        "index": int(record["index"]),
+        "base_index": int(record["base_index"]),
+        "base_probabilities": _rounded(geometry.softmax(base)),
+        "probabilities": _rounded(np.asarray(record["probabilities"], dtype=float)),
+        "gates": [_gate(name, gate) for name, gate in gates_of(record).items()],
+        **_depths(record, theta),
+    }
+
+
+def _depths(record: Record, theta: Theta) -> Block:
+    S = trajectory_of(record)
+    if not np.isfinite(S).all():
+        return {"panels": [], "marks": [], "depth_note": ""}
+    window = theta.window(S.shape[1] - 1)
+    rules = [asdict(Rule(float(depth))) for depth in chosen_depths(record, theta)]
+    marks = [asdict(Band(float(window.start), float(window.stop - 1))), *rules]
+    panels = [
+        {"short": "Probability", "y_label": "probability among candidates", "y_range": [0, 1]}
+        | _steps(preference(record)),
+        {"short": "Score", "y_label": "mean log-probability a token, nats", "y_range": None}
+        | _steps(S),
+    ]
+    return {"panels": panels, "marks": marks, "depth_note": _note(record)}
+
+
+def _note(record: Record) -> str:
+    decided = {
+        "decisive": "Dotted: the decisive depth ℓ*, whose scores decide.",
+        "early": "Dotted: depth 0, whose scores decide; it has read nothing of the question.",
+        "mix": "Dotted: the anchor depths of the scorer T, whose scores are mixed in.",
+    }.get(record["operator"], "The last depth, the model’s own scores, decides.")
+    return f"{decided} Shaded: the interior window in which d_eff is measured."
+
+
+def _steps(values: geometry.Columns) -> Block:
+    whole = np.rint(values * _UNIT).astype(int)
+    return {"unit": _UNIT, "steps": np.diff(whole, axis=1, prepend=0).tolist()}
+
+
+def _gate(name: str, gate: Mapping[str, Any]) -> tuple[str, str, str, bool | None]:
+    threshold = gate["threshold"]
+    if isinstance(threshold, bool):
+        shown = {True: "yes", False: "no", None: "–"}
+        return GATE_NAMES.get(name, name), shown[gate["value"]], shown[threshold], gate["holds"]
+    sign = "<" if name == "confidence" else ">"
+    value = "–" if gate["value"] is None else f"{float(gate['value']):.4g}"
+    return GATE_NAMES.get(name, name), value, f"{sign} {float(threshold):g}", gate["holds"]
+
+
+def _rounded(values: geometry.Scores) -> list[float]:
+    return [round(float(v), 4) for v in values]

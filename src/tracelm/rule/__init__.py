@@ -1,0 +1,1 @@
+"""The method itself, pure: geometry, scorer, operators, router, decision. Start here."""

@@ -1,0 +1,180 @@
+"""Decision: what the method answers for one item, and every reason for it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from tracelm.errors import ItemError
+from tracelm.rule.geometry import softmax, tied_first
+
+SCHEMA = 1
+
+Regime = Literal["scalar", "candidate-space"]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One comparison of the rule; `None` where the decision did not need it (SPEC 9)."""
+
+    value: float | bool | None
+    threshold: float | bool
+    holds: bool | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form; a value that is not finite is a string."""
+        return {"value": plain(self.value), "threshold": self.threshold, "holds": self.holds}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The corrected choice among the candidates of one item.
+
+    Attributes:
+        candidates: The candidates, as given.
+        index: Place of the corrected answer.
+        base_index: Place of the model's own answer, `argmax b`.
+        regime: `scalar` or `candidate-space` (SPEC 3).
+        operator: `base`, `decisive`, `mix` or `early`; a method's name for its peers.
+        scores: u, the scores that decide [candidates].
+        base_scores: b = S[:, L], mean log-probability a token in nats [candidates].
+        d_eff: Effective trajectory dimension, Eq. 5; nan where it was not needed.
+        invariant: I(M) of the model, Eq. 16, whether or not the rule needed it.
+        gates: The regime's gates by name, in the order of the rule.
+        decisive_layer: l*, Eq. 7; None where it was not needed.
+        mixing: lambda, Eq. 17; None outside the mix branch. JSON: `lambda`.
+        trajectory: S [candidates, L + 1]; nan at depths that were not read.
+        t_scores: t [candidates]; None where T was not read.
+        blind_scores: Base scores without the question [candidates]; None without a blind prompt.
+        tied: Whether the top score is shared.
+        truncated: Prompt tokens dropped to fit the context.
+        method: `trace`, or the name of a peer.
+        methods: Scores of the peers that were asked too, by name; None where one does not apply.
+    """
+
+    candidates: tuple[str, ...]
+    index: int
+    base_index: int
+    regime: Regime
+    operator: str
+    scores: Float[np.ndarray, " candidates"]
+    base_scores: Float[np.ndarray, " candidates"]
+    d_eff: float
+    invariant: float | None
+    gates: dict[str, Gate]
+    decisive_layer: int | None
+    mixing: float | None
+    trajectory: Float[np.ndarray, "candidates depths"]
+    t_scores: Float[np.ndarray, " candidates"] | None
+    tied: bool
+    blind_scores: Float[np.ndarray, " candidates"] | None = None
+    truncated: int = 0
+    method: str = "trace"
+    id: str | None = field(default=None)
+    methods: Mapping[str, Float[np.ndarray, " candidates"] | None] = field(default_factory=dict)
+
+    def by(self, method: str) -> "Decision":
+        """What a peer that was asked too decides, without TRACE's gates.
+
+        Raises:
+            ItemError: The method does not apply to the item.
+        """
+        scores = self.methods[method]
+        if scores is None:
+            raise ItemError(f"method {method} does not apply: it has no blind_prompt", self.id)
+        tied = tied_first(scores)
+        return replace(
+            self,
+            index=int(tied[0]),
+            operator=method,
+            method=method,
+            scores=scores,
+            d_eff=math.nan,
+            gates={},
+            decisive_layer=None,
+            mixing=None,
+            tied=len(tied) > 1,
+        )
+
+    @property
+    def answer(self) -> str:
+        """The corrected answer."""
+        return self.candidates[self.index]
+
+    @property
+    def base_answer(self) -> str:
+        """The model's own answer."""
+        return self.candidates[self.base_index]
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the corrected answer differs from the model's own."""
+        return self.index != self.base_index
+
+    @property
+    def probabilities(self) -> Float[np.ndarray, " candidates"]:
+        """softmax(u): candidate-restricted probabilities of the corrected scores."""
+        return softmax(self.scores)
+
+    @property
+    def base_probabilities(self) -> Float[np.ndarray, " candidates"]:
+        """softmax(b): candidate-restricted probabilities of the base scores."""
+        return softmax(self.base_scores)
+
+    def plot(self) -> Any:
+        """Candidates over depth, before and after, as a `plotly.graph_objects.Figure`.
+
+        Draws the depths that were read: ask with `read="all"` to see them all.
+        """
+        from tracelm.view.portrait import plot
+
+        return plot(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from tracelm.view.portrait import html
+
+        return html(self)
+
+    def to_dict(self, *, full: bool = False) -> dict[str, Any]:
+        """The JSON of a decision; `full` adds the trajectory and t. What was not needed is null."""
+        record: dict[str, Any] = {} if self.id is None else {"id": self.id}
+        record |= {
+            "schema": SCHEMA,
+            "index": self.index,
+            "answer": self.answer,
+            "base_index": self.base_index,
+            "base_answer": self.base_answer,
+            "corrected": self.corrected,
+            "tied": self.tied,
+            "regime": self.regime,
+            "method": self.method,
+            "operator": self.operator,
+            "d_eff": plain(self.d_eff),
+            "invariant": plain(self.invariant),
+            "scores": plain(self.scores),
+            "probabilities": plain(self.probabilities),
+            "base_scores": plain(self.base_scores),
+            "gates": {name: gate.to_dict() for name, gate in self.gates.items()},
+            "decisive_layer": self.decisive_layer,
+            "lambda": self.mixing,
+            "truncated": self.truncated,
+        }
+        if full:
+            record["trajectory"] = plain(self.trajectory)
+            record["t_scores"] = plain(self.t_scores)
+        return record
+
+
+def plain(value: Any) -> Any:
+    """A value as strict JSON has it: arrays as lists, nan as null, infinities as strings."""
+    if isinstance(value, np.ndarray):
+        return [plain(v) for v in value.tolist()]
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else f"{value:+}"
+    return value

@@ -1,0 +1,63 @@
+"""Algorithm 1: geometry and I(M) choose the operator, and say why.
+
+The router reads nothing itself. Asked with a trajectory that is only partly read it answers with
+the step that is still needed; asked again with that it decides. Reading everything first gives the
+same decision.
+"""
+
+from dataclasses import dataclass, replace
+
+from tracelm.rule.decision import Gate, Regime
+from tracelm.rule.geometry import Trajectory, effective_dimension
+from tracelm.rule.operators import OPERATORS, Correction, Step
+from tracelm.rule.operators.correction import unread
+from tracelm.theta import Theta
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What Algorithm 1 decides for one trajectory.
+
+    Attributes:
+        regime: By d_eff against tau_dim.
+        d_eff: Effective trajectory dimension, Eq. 5.
+        correction: The operator's scores and gates.
+    """
+
+    regime: Regime
+    d_eff: float
+    correction: Correction
+
+
+def choose(d_eff: float, invariant: float, theta: Theta) -> str:
+    """The operator whose gates decide: by the item's d_eff, then by the model's I(M)."""
+    if d_eff > theta.tau_dim:
+        return "decisive"
+    return "mix" if invariant > theta.tau_I else "early"
+
+
+def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | Verdict:
+    """What must still be read, or the verdict.
+
+    Args:
+        trajectory: As far as it has been read.
+        invariant: I(M).
+        theta: Constants and switches.
+    """
+    candidates, depth = len(trajectory.scores), trajectory.depth
+    if candidates == 1:  # one candidate is answered as itself
+        return OPERATORS["base"].needs(trajectory, theta) or Verdict(
+            "scalar", 1.0, OPERATORS["base"].correct(trajectory, theta)
+        )
+    window = theta.window(depth)
+    if candidates > 2 and (step := unread(trajectory, [*window, depth])):
+        return step
+    d_eff = effective_dimension(trajectory.scores[:, window])  # 1 for two candidates, unread or not
+    name = choose(d_eff, invariant, theta)
+    if step := OPERATORS[name].needs(trajectory, theta):
+        return step
+    correction = OPERATORS[name].correct(trajectory, theta)
+    if name == "decisive":
+        return Verdict("candidate-space", d_eff, correction)
+    gate = {"invariant": Gate(invariant, theta.tau_I, invariant > theta.tau_I)}
+    return Verdict("scalar", d_eff, replace(correction, gates=gate | correction.gates))

@@ -1,0 +1,1 @@
+"""From words to a packed forest: items, their token ids, and the prefixes that they share."""

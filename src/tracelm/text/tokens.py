@@ -1,0 +1,364 @@
+"""Item -> Encoded: the one module that knows tokenizer habits (SPEC 2).
+
+Prompt and candidate are joined as text, tokenised, and split where the prompt's tokens end. The
+split is a fact about the tokens, not about the text: where joining merges across it, it moves.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from tracelm.errors import InputError, ItemError
+from tracelm.text.items import Item
+from tracelm.theta import Theta
+
+Ids = tuple[int, ...]
+Overflow = Literal["error", "truncate"]
+
+# Names under which chat templates keep the switch of a reasoning model; others ignore them.
+_THINKING_OFF = {"enable_thinking": False, "thinking": False}
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """What is asked of a tokenizer: a transformers one, fast or slow, has it all."""
+
+    bos_token_id: int | None
+    eos_token_id: int | None
+    chat_template: Any
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """Ids of the special tokens."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Tokenise a list of texts."""
+
+    def apply_chat_template(self, *args: Any, **kwargs: Any) -> Any:
+        """Write a conversation as text."""
+
+
+@dataclass(frozen=True)
+class Chat:
+    """The prompt is a user's message in the tokenizer's chat template, thinking switched off.
+
+    Attributes:
+        system: The system message, or none.
+    """
+
+    system: str | None = None
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One item as token ids.
+
+    Attributes:
+        item: The item.
+        sequences: Whole text of each candidate.
+        boundaries: Candidate i's own tokens are `sequences[i][boundaries[i]:]`; at least 1, so
+            that some position predicts the first of them.
+        blind_sequences: The same after `item.blind_prompt`; empty where there is none.
+        blind_boundaries: Where the candidates begin in `blind_sequences`.
+        truncated: Prompt tokens dropped at the left to fit the context.
+        boundary_moved: Whether joining merged tokens across the end of the prompt.
+    """
+
+    item: Item
+    sequences: tuple[Ids, ...]
+    boundaries: tuple[int, ...]
+    blind_sequences: tuple[Ids, ...] = ()
+    blind_boundaries: tuple[int, ...] = ()
+    truncated: int = 0
+    boundary_moved: bool = False
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens before the first candidate token, special ones too."""
+        return min(self.boundaries)
+
+    @property
+    def candidate_tokens(self) -> tuple[int, ...]:
+        """m_i: tokens of each candidate."""
+        return tuple(len(s) - b for s, b in zip(self.sequences, self.boundaries, strict=True))
+
+
+def encode(
+    items: Sequence[Item],
+    tokenizer: Tokenizer,
+    *,
+    theta: Theta,
+    context: int | None,
+    overflow: Overflow = "error",
+    chat: Chat | None = None,
+    first: int = 0,
+) -> list[Encoded | ItemError]:
+    """Every item as token ids, or as the error that names it; in order.
+
+    All texts of all items go through the tokenizer in one call, each distinct text once.
+
+    Args:
+        items: The items.
+        tokenizer: The model's tokenizer.
+        theta: Its `tokens.join` says whether texts or ids are joined.
+        context: Most tokens that the model reads; None for no limit. A candidate's last token is
+            predicted and never read, so a sequence may be one longer.
+        overflow: What to do with an item that does not fit: fail it, or drop the left end of its
+            prompt.
+        chat: Apply the tokenizer's chat template.
+        first: Place of the first item among all that are read: the name of one without an id.
+
+    Raises:
+        InputError: The chat template is missing or refuses the conversation.
+    """
+    texts = [_texts(item, tokenizer, chat, theta.tokens.join) for item in items]
+    reader = _Reader(tokenizer, (t for pair in texts for p in pair for t in p.all), chat is None)
+    results: list[Encoded | ItemError] = []
+    for place, (item, pair) in enumerate(zip(items, texts, strict=True)):
+        alone = first == 0 and len(items) == 1
+        name = str(first + place) if item.id is None and not alone else item.id
+        try:
+            results.append(_encode_item(item, pair, reader, context, overflow))
+        except ItemError as error:
+            results.append(ItemError(str(error), name))
+    return results
+
+
+def chat_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat) -> str:
+    """The prompt as the tokenizer's chat template writes it, up to where the answer begins.
+
+    Raises:
+        InputError: The tokenizer has no template, or the template refuses the conversation.
+    """
+    if not tokenizer.chat_template:
+        raise InputError("the tokenizer has no chat template; leave --chat-template out")
+    system = [] if chat.system is None else [{"role": "system", "content": chat.system}]
+    messages = [*system, {"role": "user", "content": prompt}]
+    try:
+        text = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, **_THINKING_OFF
+        )
+    # The template is the model author's program: jinja raises whatever its code raises.
+    except Exception as error:
+        why = " ".join(str(error).split())
+        raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
+    return str(text)
+
+
+def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -> Ids:
+    """A prompt alone, up to where an answer begins: the tokens that `encode` puts before it.
+
+    Args:
+        prompt: Text before the answer; trailing whitespace belongs to the answer, unless `chat`.
+        tokenizer: The model's tokenizer.
+        chat: Apply the tokenizer's chat template.
+
+    Raises:
+        InputError: The chat template is missing or refuses the conversation.
+        ItemError: No token, and the tokenizer has neither BOS nor EOS.
+    """
+    text = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
+    reader = _Reader(tokenizer, [text], chat is None)
+    return reader.whole(text) or (reader.start,)
+
+
+def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
+    """What a run records of how its prompts became conversations.
+
+    Returns:
+        The system message; a digest of the template's text; and `thinking`: `off` where the
+        template has a switch and it was turned off, `open` where the answer begins inside a
+        thought all the same, None where the template knows no thinking.
+    """
+    template = str(tokenizer.chat_template)
+    thinking = "off" if any(name in template for name in _THINKING_OFF) else None
+    if chat_prompt("?", tokenizer, chat).rstrip().endswith("<think>"):
+        thinking = "open"
+    digest = hashlib.sha256(template.encode()).hexdigest()[:16]
+    return {"system": chat.system, "template": digest, "thinking": thinking}
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """One prompt with its candidates, as the texts to tokenise."""
+
+    prompt: str
+    rest: tuple[str, ...]  # whole texts, or what is joined to the prompt's ids
+    join: Literal["text", "ids"]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (self.prompt, *self.rest)
+
+
+def _texts(
+    item: Item, tokenizer: Tokenizer, chat: Chat | None, join: Literal["text", "ids"]
+) -> list[_Texts]:
+    prompts = [item.prompt] if item.blind_prompt is None else [item.prompt, item.blind_prompt]
+    result = []
+    for prompt in prompts:
+        if chat is not None:
+            head, glue = chat_prompt(prompt, tokenizer, chat), ""
+        else:
+            head = prompt.rstrip()  # trailing whitespace moves to the continuation
+            glue = prompt[len(head) :] or item.separator
+        before = head if join == "text" else ""
+        result.append(_Texts(head, tuple(before + glue + c for c in item.candidates), join))
+    return result
+
+
+class _Reader:
+    """Ids of texts that were tokenised together, and the special tokens that go with them."""
+
+    def __init__(self, tokenizer: Tokenizer, texts: Iterable[str], add_special: bool) -> None:
+        distinct = list(dict.fromkeys(texts))
+        self._ids = dict(zip(distinct, _tokenise(tokenizer, distinct), strict=True))
+        self._leading = _leading_special(tokenizer, self._ids) if add_special else ()
+        self._special = {*tokenizer.all_special_ids, *self._leading}
+        self._start = tokenizer.bos_token_id
+        if self._start is None:
+            self._start = tokenizer.eos_token_id
+
+    def continuation(self, text: str) -> Ids:
+        """The ids of the text alone."""
+        return self._ids[text]
+
+    def whole(self, text: str) -> Ids:
+        """The ids with the tokenizer's leading special tokens, which a text may already carry."""
+        ids = self._ids[text]
+        return ids if ids[: len(self._leading)] == self._leading else self._leading + ids
+
+    @property
+    def start(self) -> int:
+        """The token that an empty prompt stands for: BOS, else EOS."""
+        if self._start is None:
+            raise ItemError(
+                "the prompt has no token and the tokenizer no BOS or EOS; give a prompt"
+            )
+        return self._start
+
+    def count_special(self, ids: Ids) -> int:
+        """How many special tokens the ids begin with."""
+        return next((i for i, token in enumerate(ids) if token not in self._special), len(ids))
+
+
+def _tokenise(tokenizer: Tokenizer, texts: list[str], special: bool = False) -> list[Ids]:
+    if not texts:
+        return []
+    # verbose=False: whether a text fits is decided here, not by a warning of the tokenizer.
+    output = tokenizer(
+        texts,
+        add_special_tokens=special,
+        padding=False,
+        truncation=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+    )
+    return [tuple(ids) for ids in output["input_ids"]]
+
+
+def _leading_special(tokenizer: Tokenizer, known: dict[str, Ids]) -> Ids:
+    """What the tokenizer puts in front of a text; what it appends (EOS) is dropped."""
+    probe = next((text for text, ids in known.items() if ids), None)
+    if probe is None:
+        return ()
+    full, plain = _tokenise(tokenizer, [probe], special=True)[0], known[probe]
+    for start in range(len(full) - len(plain) + 1):
+        if full[start : start + len(plain)] == plain:
+            return full[:start]
+    raise InputError(
+        "the tokenizer changes a text's tokens when it adds special ones; this is not supported"
+    )
+
+
+@dataclass(frozen=True)
+class _Split:
+    """The sequences of one prompt, and where its candidates begin."""
+
+    sequences: tuple[Ids, ...]
+    boundaries: tuple[int, ...]
+    moved: bool = False
+    truncated: int = 0
+
+
+def _encode_item(
+    item: Item, pair: list[_Texts], reader: _Reader, context: int | None, overflow: Overflow
+) -> Encoded:
+    splits = [_fit(_split(texts, reader), reader, context, overflow) for texts in pair]
+    main, *blind = splits
+    return Encoded(
+        item=item,
+        sequences=main.sequences,
+        boundaries=main.boundaries,
+        blind_sequences=blind[0].sequences if blind else (),
+        blind_boundaries=blind[0].boundaries if blind else (),
+        truncated=main.truncated,
+        boundary_moved=main.moved,
+    )
+
+
+def _split(texts: _Texts, reader: _Reader) -> _Split:
+    """Sequences and boundaries of one prompt, with something in front of every candidate."""
+    prompt = reader.whole(texts.prompt)
+    if texts.join == "ids":
+        sequences = tuple(prompt + reader.continuation(text) for text in texts.rest)
+    else:
+        sequences = tuple(reader.whole(text) for text in texts.rest)
+    _check_candidates(prompt, sequences)
+    common = [_common(prompt, sequence) for sequence in sequences]
+    # A candidate keeps a token even where all of its sequence is the beginning of the prompt's.
+    boundaries = tuple(min(n, len(s) - 1) for n, s in zip(common, sequences, strict=True))
+    moved = any(n < len(prompt) for n in boundaries)
+    if min(boundaries) == 0:
+        sequences = tuple((reader.start, *sequence) for sequence in sequences)
+        boundaries = tuple(n + 1 for n in boundaries)
+    return _Split(sequences, boundaries, moved)
+
+
+def _common(prompt: Ids, sequence: Ids) -> int:
+    """Length of the longest common prefix."""
+    if sequence[: len(prompt)] == prompt:
+        return len(prompt)
+    pairs = enumerate(zip(prompt, sequence, strict=False))
+    return next((i for i, (p, s) in pairs if p != s), len(sequence))
+
+
+def _check_candidates(prompt: Ids, sequences: tuple[Ids, ...]) -> None:
+    first: dict[Ids, int] = {}
+    for i, sequence in enumerate(sequences):
+        if sequence == prompt or not sequence:
+            raise ItemError(f"candidate {i} has no token; give it text that the tokenizer keeps")
+        if sequence in first:
+            raise ItemError(
+                f"candidates {first[sequence]} and {i} have the same tokens; drop one of them"
+            )
+        first[sequence] = i
+
+
+def _fit(split: _Split, reader: _Reader, context: int | None, overflow: Overflow) -> _Split:
+    """The split within the context: as it is, or without the left end of its prompt."""
+    longest = max(range(len(split.sequences)), key=lambda i: len(split.sequences[i]))
+    length = len(split.sequences[longest]) - 1  # the last token is never fed
+    if context is None or length <= context:
+        return split
+    shared = min(split.boundaries)
+    kept = reader.count_special(split.sequences[0][:shared])
+    drop = length - context
+    if overflow == "error":
+        raise ItemError(
+            f"candidate {longest} needs {length} tokens with its prompt and the model's context is "
+            f"{context}; shorten it or allow truncation (--overflow truncate)"
+        )
+    if drop > shared - max(kept, 1):
+        raise ItemError(
+            f"candidate {longest} does not fit the model's context of {context} tokens even "
+            "without its prompt; shorten it"
+        )
+    return replace(
+        split,
+        sequences=tuple(s[:kept] + s[kept + drop :] for s in split.sequences),
+        boundaries=tuple(n - drop for n in split.boundaries),
+        truncated=drop,
+    )

@@ -1,0 +1,1 @@
+"""One answered item for the eye: its numbers, its reasons in sentences, its figure."""

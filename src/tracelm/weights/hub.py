@@ -1,0 +1,300 @@
+"""Files of a model on a hub or a mirror, read by byte range and never downloaded whole.
+
+Speaks what the hub speaks: `resolve` addresses, redirects to a store of large files (the token
+stays behind there), `Range`, `X-Repo-Commit`, `Retry-After`. `HF_ENDPOINT`, `HF_TOKEN`, a login,
+proxies and `HF_HUB_OFFLINE` are honoured through huggingface_hub's own client and headers.
+"""
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import constants, hf_hub_download, hf_hub_url, snapshot_download
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+)
+from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    build_hf_headers,
+    get_session,
+    validate_repo_id,
+)
+
+from tracelm.errors import InvariantError
+from tracelm.weights.checkpoint import (
+    Checkpoint,
+    Config,
+    Files,
+    open_local,
+    open_safetensors,
+    read_json,
+)
+
+try:  # what huggingface_hub 2 is built on, and what 1 is
+    import httpx2 as httpx
+except ImportError:  # pragma: no cover
+    import httpx  # type: ignore[no-redef,import-not-found,unused-ignore]
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_BUSY = frozenset({429, 500, 502, 503, 504})
+_FAILURES = 6  # in a row and without a byte gained
+_LONGEST_WAIT = 300.0  # seconds: the hub's own window for rate limits
+_TIMEOUT = 30.0  # seconds without a byte
+
+
+class UnreachableError(InvariantError):
+    """No answer came from the hub: it may still be in the local cache."""
+
+
+class _AgainError(Exception):
+    """The same request may do better, after so many seconds where the server says how many."""
+
+    def __init__(self, reason: str, seconds: float | None = None) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+
+
+class HubFiles(Files):
+    """The files of one model at one revision.
+
+    Attributes:
+        name: `owner/name`, or a bare name.
+        commit: The commit that the revision names, once the first file came; None where the
+            server does not say.
+    """
+
+    def __init__(self, name: str, revision: str | None, token: str | None) -> None:
+        """Name the model; nothing is fetched yet.
+
+        Args:
+            name: `owner/name`, or a bare name.
+            revision: Branch, tag or commit; None is the main branch.
+            token: Access token; None is the one of the login or of HF_TOKEN.
+        """
+        self.name = name
+        self._revision = revision or constants.DEFAULT_REVISION
+        self._endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+        self._headers = build_hf_headers(token=token) | {"Accept-Encoding": "identity"}
+        self.commit: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The model's name, and its revision where it is not the main branch."""
+        main = self._revision in (constants.DEFAULT_REVISION, self.commit)
+        return self.name if main else f"{self.name}@{self._revision}"
+
+    def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
+        """Bytes of a file; a dropped connection goes on where it broke off.
+
+        Raises:
+            UnreachableError: No answer, or only refusals for being busy.
+            InvariantError: Login or permission is missing, or the server does not do ranges.
+        """
+        data = bytearray()
+        failures = 0
+        while failures < _FAILURES:
+            before = len(data)
+            try:
+                self._receive(file, start, stop, data)
+                return data
+            except FileNotFoundError:
+                return None
+            except OfflineModeIsEnabled as error:
+                raise UnreachableError(f"{self.label}: HF_HUB_OFFLINE is set") from error
+            except _AgainError as error:
+                reason, wait = str(error), error.seconds
+            except httpx.RequestError as error:
+                reason, wait = repr(error), None
+            failures = 1 if len(data) > before else failures + 1
+            time.sleep(0.5 * 2**failures if wait is None else wait)
+        raise UnreachableError(
+            f"{self._endpoint} did not give {file} of {self.label} in {_FAILURES} attempts "
+            f"({reason}); try again later, or download it and name the folder"
+        )
+
+    def _receive(self, file: str, start: int, stop: int | None, data: bytearray) -> None:
+        """Append to `data` what is still missing of the bytes `start` to `stop`."""
+        first = start + len(data)
+        ranged = first > 0 or stop is not None
+        headers = dict(self._headers)
+        if ranged:
+            headers["Range"] = f"bytes={first}-{'' if stop is None else stop - 1}"
+        revision = self.commit or self._revision
+        url = hf_hub_url(self.name, file, revision=revision, endpoint=self._endpoint)
+        with get_session().stream(
+            "GET", url, headers=headers, timeout=_TIMEOUT, follow_redirects=True
+        ) as response:
+            _raise_if_busy(response, self._endpoint)
+            self._check(response, file, first if ranged else None)
+            for chunk in response.iter_bytes():
+                data += chunk
+                if stop is not None and len(data) > stop - start:
+                    raise InvariantError(f"{self._endpoint} sends more of {file} than asked for")
+        if stop is not None and len(data) < stop - start <= _length(response) - start:
+            raise _AgainError("the connection dropped")
+
+    def _check(self, response: Any, file: str, first: int | None) -> None:
+        """Take the commit from an answer; refuse what is not the bytes that were asked for."""
+        status, code = response.status_code, response.headers.get("X-Error-Code", "")
+        if status == HTTPStatus.NOT_FOUND and code not in ("RepoNotFound", "RevisionNotFound"):
+            raise FileNotFoundError(file)
+        if status >= HTTPStatus.BAD_REQUEST:
+            raise InvariantError(self._refusal(status, code, file))
+        if first is not None and (
+            status != HTTPStatus.PARTIAL_CONTENT
+            or not response.headers.get("Content-Range", "").startswith(f"bytes {first}-")
+        ):
+            raise InvariantError(
+                f"{self._endpoint} does not serve byte ranges, so {file} would come whole: "
+                f"download {self.label} and name the folder"
+            )
+        for answer in (*response.history, response):
+            commit = answer.headers.get("X-Repo-Commit")
+            if self.commit is None and commit and _COMMIT.fullmatch(commit):
+                self.commit = commit
+
+    def _refusal(self, status: int, code: str, file: str) -> str:
+        page = f"{self._endpoint}/{self.name}"
+        if code == "GatedRepo" or status == HTTPStatus.FORBIDDEN:
+            return (
+                f"{self.label} is gated ({status}): ask for access at {page}, then log in "
+                "(`hf auth login`) or set HF_TOKEN"
+            )
+        if code == "RevisionNotFound":
+            return f"{self.name} has no revision {self._revision} at {self._endpoint}"
+        if status == HTTPStatus.UNAUTHORIZED:
+            return (
+                f"{self.label} does not exist at {self._endpoint} or needs a login ({status}): "
+                "check the name, log in (`hf auth login`) or set HF_TOKEN"
+            )
+        if status == HTTPStatus.NOT_FOUND:
+            return f"{self.label} is neither a folder here nor a model at {self._endpoint}"
+        return f"{self._endpoint} answers {status} for {file} of {self.label}"
+
+
+def _raise_if_busy(response: Any, endpoint: str) -> None:
+    if response.status_code not in _BUSY:
+        return
+    said = response.headers.get("Retry-After", "")
+    seconds = float(said) if said.isdigit() else None
+    if seconds is not None and seconds > _LONGEST_WAIT:
+        raise UnreachableError(f"{endpoint} is busy and asks to wait {said} s: try again then")
+    raise _AgainError(f"it is busy: status {response.status_code}", seconds)
+
+
+def _length(response: Any) -> int:
+    """Length of the whole file, from `Content-Range: bytes 0-7/100`; 0 where it is not said."""
+    total = response.headers.get("Content-Range", "").rpartition("/")[2]
+    return int(total) if total.isdigit() else 0
+
+
+def is_commit(revision: str | None) -> bool:
+    """Whether a revision is a full commit, which names content and never moves."""
+    return revision is not None and _COMMIT.fullmatch(revision) is not None
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A model that the hub knows: its files and its config, and nothing else fetched yet.
+
+    Attributes:
+        files: Its files on the hub.
+        config: Its config.
+        offline: What was downloaded of it, where no hub answers.
+    """
+
+    files: HubFiles
+    config: Config
+    offline: Checkpoint | None = None
+
+    @property
+    def commit(self) -> str | None:
+        """The commit that its revision names; None where no server says."""
+        return self.files.commit
+
+    def open(self) -> Checkpoint:
+        """Its checkpoint: what was downloaded of the same commit, else the hub's safetensors.
+
+        Raises:
+            InvariantError: It has no safetensors.
+        """
+        found = self.offline
+        if found is None and self.commit:
+            found = _downloaded(self.files.name, self.commit)
+        found = found or open_safetensors(self.files, self.config)
+        if found is None:
+            raise InvariantError(
+                f"{self.files.label} has no safetensors on the hub: download it and name the "
+                "folder (pytorch_model.bin is read from disk alone)"
+            )
+        return found
+
+
+def connect(name: str, revision: str | None = None, token: str | None = None) -> HubModel:
+    """Ask the hub for a model's config, and learn its commit.
+
+    Where no hub answers, or `HF_HUB_OFFLINE` is set, a former download of that revision stands in.
+
+    Raises:
+        InvariantError: The name is none, the model or its revision is not there, or not open to
+            this user.
+    """
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise InvariantError(
+            f"{name} is no checkpoint folder or file here, nor a name on a hub"
+        ) from error
+    files = HubFiles(name, revision, token)
+    try:
+        config = read_json(files, "config.json")
+    except UnreachableError:
+        if (found := _downloaded(name, revision)) is None:
+            raise
+        return HubModel(files, found.config, found)
+    if config is None:
+        raise InvariantError(
+            f"{files.label} is neither a folder here nor a model with a config.json at the hub"
+        )
+    return HubModel(files, config)
+
+
+def find_commit(name: str, revision: str | None) -> str | None:
+    """The commit that a revision names now: the hub's answer, else a former download's.
+
+    Returns:
+        None where neither knows; whoever asks for the files will be told why.
+    """
+    if is_commit(revision):
+        return revision
+    endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+    try:  # this also keeps, for a start without a network, what the revision named
+        config = hf_hub_download(name, "config.json", revision=revision, endpoint=endpoint)
+    except (HfHubHTTPError, HFValidationError, OSError, httpx.RequestError):
+        return None
+    commit = Path(config).parent.name
+    return commit if is_commit(commit) else None
+
+
+def open_commit(name: str, commit: str) -> Checkpoint:
+    """The checkpoint of a commit: what was downloaded of it, else the hub's safetensors.
+
+    Raises:
+        InvariantError: As `connect`, and as `HubModel.open`.
+    """
+    return _downloaded(name, commit) or connect(name, commit).open()
+
+
+def _downloaded(name: str, revision: str | None) -> Checkpoint | None:
+    """What huggingface_hub's own cache holds of a model; None where its weights are not there."""
+    try:
+        folder = snapshot_download(name, revision=revision, local_files_only=True)
+        return open_local(Path(folder))
+    except (LocalEntryNotFoundError, InvariantError):
+        return None

@@ -1,0 +1,424 @@
+"""Benchmarks: what each holds, under which template, from where, and what is refused."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tracelm import benchmarks
+from tracelm.benchmarks import BENCHMARKS, find, templates_for, truthfulqa
+from tracelm.benchmarks.template import Template
+from tracelm.errors import InputError, ItemError
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data here")
+
+Rows = list[dict[str, Any]]
+
+
+def truthfulqa_rows(pairs: int = 43, count: int = 817) -> Rows:
+    rows = []
+    for i in range(count):
+        wrong = {f" wrong {i}.{j} ": 0 for j in range(1 if i < pairs else 2 + i % 4)}
+        first = {f"right {i}\n": 1} | wrong
+        rows.append(
+            {
+                "question": f" Question {i}? ",
+                "mc1_targets": first,
+                "mc2_targets": first | {f"also right {i}": 1},
+            }
+        )
+    return rows
+
+
+def as_on_the_hub(rows: Rows) -> Rows:
+    def columns(targets: dict[str, int]) -> dict[str, Any]:
+        return {"choices": list(targets), "labels": list(targets.values())}
+
+    return [{k: columns(v) if isinstance(v, dict) else v for k, v in r.items()} for r in rows]
+
+
+def qa_rows(count: int = 500) -> Rows:
+    return [
+        {
+            "knowledge": f"\nFact {i}. ",
+            "question": f"Question {i}?\n",
+            "right_answer": f" right {i}",
+            "hallucinated_answer": f"wrong {i}\n",
+        }
+        for i in range(count)
+    ]
+
+
+def sum_rows(count: int = 500) -> Rows:
+    return [
+        {"document": f"Text {i}.", "right_summary": f"so {i}\n", "hallucinated_summary": f"no {i}"}
+        for i in range(count)
+    ]
+
+
+def write(path: Path, rows: Rows, lines: bool = False) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(map(json.dumps, rows)) if lines else json.dumps(rows)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+PUBLISHED: dict[str, tuple[str, Callable[[], Rows]]] = {
+    "truthfulqa": ("truthfulqa/mc_task.v0.json", truthfulqa_rows),
+    "halueval-qa": ("halueval/qa_data.json", qa_rows),
+    "halueval-qa-closed": ("halueval/qa_data.json", qa_rows),
+    "halueval-sum": ("halueval/summarization_data.json", sum_rows),
+    "fib": ("fib/summarization_data.json", sum_rows),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder laid out as the sets are published, filled with made-up text."""
+    folder = tmp_path_factory.mktemp("data")
+    for name, rows in PUBLISHED.values():
+        write(folder / name, rows(), lines="halueval" in name)
+    return folder
+
+
+def plain_template(name: str) -> Template:
+    """A template of the benchmark that needs no other package."""
+    return find(name).template("own6" if name == "truthfulqa" else None)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_the_contract_of_every_benchmark(name: str, data: Path) -> None:
+    loaded = find(name).load(data)
+    items = loaded.items(plain_template(name))
+    assert len({item.id for item in items}) == len(items) > 0
+    for item in items:
+        assert item.truthful is not None and any(item.truthful) and not all(item.truthful)
+        assert all(c == c.strip() for c in item.candidates)
+        assert item.blind_prompt is not None and item.blind_prompt != item.prompt
+        if item.question is not None:
+            assert item.question in item.prompt
+            assert item.question not in item.blind_prompt
+    recorded = loaded.to_dict()
+    assert recorded["licence"] and recorded["citation"] and recorded["source"]
+    assert len(recorded["fingerprint"]) == 64
+    assert json.dumps(recorded)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_no_blind_leaves_the_rest_as_it_is(name: str, data: Path) -> None:
+    loaded, template = find(name).load(data, limit=3), plain_template(name)
+    blind, sighted = loaded.items(template), loaded.items(template, blind=False)
+    assert [i.blind_prompt for i in sighted] == [None] * len(blind)
+    assert [(i.prompt, i.candidates) for i in sighted] == [(i.prompt, i.candidates) for i in blind]
+
+
+def test_a_truthfulqa_question_is_two_items_with_one_prompt(data: Path) -> None:
+    loaded = find("truthfulqa").load(data)
+    items = loaded.items(plain_template("truthfulqa"))
+    assert len(items) == 2 * 817
+    assert [i.id for i in items[84:86]] == ["42/mc1", "42/mc2"]
+    assert [e.kind for e in loaded.examples[84:86]] == ["mc1", "mc2"]
+    assert items[84].prompt == items[85].prompt
+    assert items[84].prompt.endswith("Q: Question 42?\nA:")
+    assert items[84].truthful == (True, False) and items[85].truthful == (True, False, True)
+    assert sum(len(i.candidates) == 2 for i in items[::2]) == 43
+
+
+@pytest.mark.parametrize(("pairs", "version"), [(43, "v0"), (40, "v1")])
+def test_truthfulqa_names_its_version(tmp_path: Path, pairs: int, version: str) -> None:
+    path = write(tmp_path / "mc.json", truthfulqa_rows(pairs))
+    assert find("truthfulqa").load(path).version == version
+
+
+def test_the_hub_and_a_file_have_one_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = truthfulqa_rows()
+    asked = []
+
+    def load_dataset(*args: str) -> dict[str, Rows]:
+        asked.append(args)
+        return {"validation": as_on_the_hub(rows)}
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    hub = find("truthfulqa").load()
+    local = find("truthfulqa").load(write(tmp_path / "mc.json", rows))
+    assert asked == [("truthfulqa/truthful_qa", "multiple_choice")]
+    assert hub.source == "hub:truthfulqa/truthful_qa/multiple_choice"
+    assert local.source == "mc.json"
+    assert hub.fingerprint == local.fingerprint
+    rows[500]["mc2_targets"]["another"] = 0
+    assert find("truthfulqa").load().fingerprint != local.fingerprint
+
+
+def test_halueval_takes_the_first_500_of_the_hubs_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    from datasets import Dataset, DatasetDict
+
+    split = Dataset.from_list(qa_rows(640))
+    double = SimpleNamespace(load_dataset=lambda *_: DatasetDict({"data": split}))
+    monkeypatch.setitem(sys.modules, "datasets", double)
+    loaded = find("halueval-qa").load()
+    assert [e.id for e in loaded.examples] == [str(i) for i in range(500)]
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl", "parquet"])
+def test_the_files_layout_does_not_matter(tmp_path: Path, suffix: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / f"qa.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(qa_rows()), path)
+    else:
+        write(path, qa_rows(), lines=suffix == "jsonl")
+    reference = find("halueval-qa").load(write(tmp_path / "other.json", qa_rows(777)))
+    assert find("halueval-qa").load(path).fingerprint == reference.fingerprint
+
+
+def test_halueval_strips_every_field_and_keeps_the_knowledge_when_blind(data: Path) -> None:
+    item = find("halueval-qa").load(data).items(plain_template("halueval-qa"))[7]
+    assert item.prompt == "Knowledge: Fact 7.\nQuestion: Question 7?\nAnswer:"
+    assert item.blind_prompt == "Knowledge: Fact 7.\nQuestion: \nAnswer:"
+    assert item.candidates == ("right 7", "wrong 7")
+    closed = find("halueval-qa-closed").load(data).items(plain_template("halueval-qa-closed"))[7]
+    assert closed.prompt == "Question: Question 7?\nAnswer:"
+
+
+def test_fib_needs_a_file_and_keeps_its_own_name(data: Path) -> None:
+    with pytest.raises(InputError, match="read from a file"):
+        find("fib").load()
+    with pytest.raises(InputError, match="expected 500 rows, got 300"):
+        find("halueval-sum").load(write(data / "other" / "s.json", sum_rows(300)))
+    only = data / "only"
+    write(only / "fib" / "summarization_data.json", sum_rows(300))
+    with pytest.raises(InputError, match="holds none of"):
+        find("halueval-sum").load(only)
+    assert find("fib").load(only).version == "300 items"
+
+
+def _spoil(field: str, value: Any) -> Callable[[Rows], None]:
+    def spoil(rows: Rows) -> None:
+        rows[5][field] = value
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "message"),
+    [
+        ("truthfulqa", lambda rows: rows.pop(), "expected 817 rows, got 816"),
+        ("truthfulqa", lambda rows: rows[0]["mc1_targets"].update(x=0), "42 two-candidate items"),
+        ("truthfulqa", _spoil("mc1_targets", {"a": 1, "b": 1}), "row 5: .* 2 truths"),
+        ("truthfulqa", _spoil("mc2_targets", {"a": "yes", "b": 0}), "row 5: .* labels 0 or 1"),
+        ("truthfulqa", _spoil("mc2_targets", {"choices": ["a"], "labels": []}), "one label a"),
+        ("truthfulqa", _spoil("mc2_targets", None), 'expected an object "mc2_targets"'),
+        ("truthfulqa", _spoil("question", 3), 'row 5: .* "question", the row is int'),
+        ("halueval-qa", lambda rows: rows.pop(), "expected 500 rows, got 499"),
+        ("halueval-qa", lambda rows: rows[5].pop("knowledge"), 'row 5: .* "knowledge", the row h'),
+        ("halueval-qa", _spoil("right_answer", " \n"), "row 5: .* need text"),
+        ("fib", _spoil("document", None), 'row 5: .* "document"'),
+    ],
+)
+def test_rows_that_are_not_the_benchmark_are_refused(
+    tmp_path: Path, name: str, spoil: Callable[[Rows], None], message: str
+) -> None:
+    rows = PUBLISHED[name][1]()
+    spoil(rows)
+    with pytest.raises(InputError, match=message):
+        find(name).load(write(tmp_path / "x.json", rows))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[1]", '"text"', "[" * 100_000])
+def test_a_file_that_holds_no_rows_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"x\.json"):
+        find("halueval-qa").load(path)
+
+
+def test_missing_data_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="no file or folder"):
+        find("truthfulqa").load(tmp_path / "none")
+    with pytest.raises(InputError, match="no benchmark 'trivia'; known: truthfulqa"):
+        find("trivia")
+
+    def offline(*_: str) -> None:
+        raise ConnectionError("no\nnetwork")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=offline))
+    with pytest.raises(InputError, match="from the hub: no network; .* --data a local file"):
+        find("truthfulqa").load()
+
+
+def test_limit_and_seed_choose_whole_questions(data: Path) -> None:
+    benchmark = find("truthfulqa")
+    assert [e.id for e in benchmark.load(data, limit=1).examples] == ["0/mc1", "0/mc2"]
+    drawn = [e.id for e in benchmark.load(data, limit=30, seed=1).examples]
+    again = [e.id for e in benchmark.load(data, limit=30, seed=1).examples]
+    other = [e.id for e in benchmark.load(data, limit=30, seed=2).examples]
+    places = [int(i.split("/")[0]) for i in drawn]
+    assert drawn == again != other
+    assert len(drawn) == 60 and places == sorted(places) and max(places) > 30
+    assert drawn[::2] == [f"{p}/mc1" for p in places[::2]]
+    whole = benchmark.load(data)
+    assert benchmark.load(data, limit=5).fingerprint == whole.fingerprint
+    assert benchmark.load(data, limit=10_000).examples == whole.examples
+    with pytest.raises(InputError, match="say how many"):
+        benchmark.load(data, seed=1)
+    with pytest.raises(InputError, match="at least 1"):
+        benchmark.load(data, limit=0)
+
+
+def test_own_items_from_a_jsonl_file(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "Context. Who? A:", "question": "Who?", "candidates": ["a", "b"], "id": 7},
+        {"prompt": "P", "candidates": ["a", "b"], "truthful": [True, False], "separator": ""},
+        {"prompt": "P", "candidates": ["a", "c"], "blind_prompt": "B", "question": "P"},
+        {"prompt": "who who", "candidates": ["a", "c"], "question": "who"},
+    ]
+    benchmark = find(f"jsonl:{write(tmp_path / 'mine.jsonl', rows, lines=True)}")
+    items = benchmark.load(tmp_path).items(benchmark.template())
+    assert benchmark.name == "jsonl:mine"
+    assert [i.id for i in items] == ["7", "line 2", "line 3", "line 4"]
+    assert [i.blind_prompt for i in items] == ["Context.  A:", None, "B", None]
+    assert [i.separator for i in items] == [" ", "", " ", " "]
+    assert items[0].truthful is None and items[1].truthful == (True, False)
+    twice = write(tmp_path / "twice.jsonl", rows[:1] * 2, lines=True)
+    with pytest.raises(InputError, match="two items have the id 7"):
+        find(f"jsonl:{twice}").load()
+    bad = write(tmp_path / "bad.jsonl", [{"prompt": "P"}, {"candidates": ["a"]}], lines=True)
+    with pytest.raises(InputError, match="line 1: .*candidates.*line 2: .*prompt"):
+        find(f"jsonl:{bad}").load()
+
+
+def test_qa6_is_the_installed_task_files_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "lm_eval"
+    file = package / "tasks" / "truthfulqa" / "truthfulqa_mc1.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text('doc_to_text: "Six.\\n\\nQ: {{question}}\\nA:"\nmetadata:\n  version: 9.5\n')
+    spec = SimpleNamespace(submodule_search_locations=[str(package)])
+    monkeypatch.setattr(truthfulqa, "find_spec", lambda name: spec)
+    truthfulqa._qa6.cache_clear()
+    try:
+        template = find("truthfulqa").template()
+        assert (template.name, template.version) == ("truthfulqa/qa6", "lm_eval 9.5")
+        assert template.render({"question": "Why?"}) == "Six.\n\nQ: Why?\nA:"
+        truthfulqa._qa6.cache_clear()
+        file.write_text("task: other")
+        with pytest.raises(InputError, match=r"no readable .*pip install tracelm\[eval\]"):
+            find("truthfulqa").template()
+        monkeypatch.setattr(truthfulqa, "find_spec", lambda name: None)
+        with pytest.raises(InputError, match=r"pip install tracelm\[eval\]"):
+            find("truthfulqa").template()
+    finally:
+        truthfulqa._qa6.cache_clear()
+
+
+def test_qa6_of_the_real_harness_has_six_answered_questions() -> None:
+    pytest.importorskip("lm_eval")
+    prompt = find("truthfulqa").template().render({"question": "Why?"})
+    assert prompt.count("Q:") == 7 and prompt.count("A:") == 7
+    assert prompt.endswith("\n\nQ: Why?\nA:")
+
+
+def test_templates_by_name_and_by_file(tmp_path: Path) -> None:
+    chosen = [find("truthfulqa"), find("halueval-qa")]
+    file = tmp_path / "short.jinja"
+    file.write_text("{{ question }} ->\n")
+    named = templates_for(chosen, ["truthfulqa/own6", "truthfulqa/zero-shot", str(file)])
+    assert [t.name for t in named["truthfulqa"]] == [
+        "truthfulqa/own6",
+        "truthfulqa/zero-shot",
+        "user/short",
+    ]
+    assert [t.name for t in named["halueval-qa"]] == ["user/short"]
+    assert named["halueval-qa"][0].render({"question": "Why?"}) == "Why? ->"
+    only = templates_for(chosen, ["truthfulqa/own6"])
+    assert [t.name for t in only["halueval-qa"]] == ["halueval-qa/knowledge"]
+    for wrong in ("truthfulqa/qa7", "halueval-sum/document", "missing.jinja"):
+        with pytest.raises(InputError, match="known: .*truthfulqa/own6"):
+            templates_for(chosen, [wrong])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ question.__class__.__mro__ }}",
+        "{{ ''.join.__globals__ }}",
+        "{{ answer }}",
+        "{% for %}",
+        "{% include 'secrets' %}",
+        "{{ range(10 ** 9) | list }}",
+        "{{ 1 / 0 }}",
+    ],
+)
+def test_a_template_that_fails_or_reaches_out_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "t.jinja"
+    file.write_text(text)
+    with pytest.raises(InputError, match="user/t does not render"):
+        Template.from_file(file).render({"question": "Why?"})
+
+
+def test_two_template_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.j2").write_text(f"{folder} {{{{ question }}}}")
+    paths = [str(tmp_path / folder / "mine.j2") for folder in ("a", "b")]
+    assert len(templates_for([find("truthfulqa")], paths[:1])["truthfulqa"]) == 1
+    with pytest.raises(InputError, match="rename one"):
+        templates_for([find("truthfulqa")], paths)
+
+
+def test_a_template_that_gives_no_item_names_the_item(data: Path) -> None:
+    with pytest.raises(ItemError, match="item 0:.*NUL"):
+        find("halueval-qa").load(data).items(Template("user/x", "1", "{{ '\\0' }}"))
+    with pytest.raises(ItemError, match="item 0:.*does not render"):
+        find("halueval-qa").load(data).items(Template("user/x", "1", "{{ nothing }}"))
+
+
+def test_a_template_changes_its_digest_with_its_text() -> None:
+    a, b = Template("user/x", "1", "{{ a }}"), Template("user/x", "1", "{{ b }}")
+    assert a.sha256 != b.sha256
+    assert a.to_dict()["text"] == "{{ a }}"
+
+
+@shared
+def test_the_published_files_are_what_they_should_be() -> None:
+    v0 = find("truthfulqa").load(SHARED)
+    assert v0.version == "v0" and v0.source == "mc_task.v0.json"
+    first = [e for e in v0.examples if e.kind == "mc1"]
+    second = [e for e in v0.examples if e.kind == "mc2"]
+    assert (sum(len(e.candidates) == 2 for e in first), max(len(e.candidates) for e in first)) == (
+        43,
+        13,
+    )
+    assert sum(len(e.candidates) == 2 for e in second) == 11
+    v1 = find("truthfulqa").load(SHARED / "truthfulqa" / "mc_task.v1.json")
+    assert v1.version == "v1" and v1.fingerprint != v0.fingerprint
+    qa = find("halueval-qa").load(SHARED)
+    assert len(qa.examples) == 500
+    assert all(v == v.strip() for e in qa.examples for v in e.fields.values())
+    assert len(find("fib").load(SHARED).examples) == 300
+
+
+@shared
+def test_own6_holds_no_question_of_the_benchmark() -> None:
+    prompt = find("truthfulqa").template("own6").render({"question": "?"})
+    ours = [line.removeprefix("Q: ") for line in prompt.splitlines() if line.startswith("Q: ")]
+    theirs = {e.fields["question"] for e in find("truthfulqa").load(SHARED).examples}
+    assert len(ours) == 7 and not theirs & set(ours)
+
+
+def test_the_table_lists_every_benchmark_under_its_name() -> None:
+    assert all(name == b.name for name, b in benchmarks.BENCHMARKS.items())
+    for b in benchmarks.BENCHMARKS.values():
+        for variant in b.templates:
+            if (b.name, variant) != ("truthfulqa", "qa6"):
+                assert b.template(variant).name == f"{b.name}/{variant}"

@@ -1,0 +1,463 @@
+"""The command line as its users meet it: what stdout and stderr hold, and the exit code."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from families import build, random_items, tokenizer
+
+import tracelm.cli
+from tracelm import Item, Theta, Tracer
+from tracelm.cli import progress
+from tracelm.cli.output import printable, write_lines
+from tracelm.errors import InputError
+
+PROMPT, ANSWERS = "w4 w9 w5", ("w7 w8", "w10", "w11 w12 w13")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("model")
+    build("llama").save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def tracer(model) -> Tracer:
+    return Tracer.from_pretrained(model)
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run the command line in this process: (exit code, stdout, stderr)."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            tracelm.cli.main()
+            sys.exit(0)
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call
+
+
+@pytest.fixture
+def one_line(run):
+    """Run a command that must fail with a known error: one line, exit 1, nothing on stdout."""
+
+    def call(*arguments: str) -> str:
+        code, out, err = run(*arguments)
+        assert (code, out) == (1, "")
+        assert err.startswith("tracelm: ") and err.count("\n") == 1
+        return err
+
+    return call
+
+
+def single(model: str, *more: str, prompt: str = PROMPT, candidates=ANSWERS) -> list[str]:
+    named = [part for c in candidates for part in ("--candidate", c)]
+    return ["correct", "--model", model, "--prompt", prompt, *named, *more]
+
+
+def many(model: str, path: Path, *more: str) -> list[str]:
+    return ["correct", "--model", model, "--input", str(path), *more]
+
+
+def write(path: Path, *values) -> Path:
+    path.write_text("".join(f"{v if isinstance(v, str) else json.dumps(v)}\n" for v in values))
+    return path
+
+
+# One prompt
+
+
+def test_json_is_the_librarys_decision(run, model, tracer):
+    code, out, err = run(*single(model, "--json"))
+    assert (code, err) == (0, "")
+    assert json.loads(out) == json.loads(json.dumps(tracer.correct(PROMPT, ANSWERS).to_dict()))
+    assert list(json.loads(out)) == [
+        "schema",
+        "index",
+        "answer",
+        "base_index",
+        "base_answer",
+        "corrected",
+        "tied",
+        "regime",
+        "method",
+        "operator",
+        "d_eff",
+        "invariant",
+        "scores",
+        "probabilities",
+        "base_scores",
+        "gates",
+        "decisive_layer",
+        "lambda",
+        "truncated",
+    ]
+
+
+def test_full_reads_every_depth_and_t(run, model, tracer):
+    value = json.loads(run(*single(model, "--full"))[1])
+    decision = tracer.correct(PROMPT, ANSWERS, read="all")
+    assert value["trajectory"] == decision.trajectory.tolist()
+    assert value["t_scores"] == decision.t_scores.tolist()
+    assert not any(v is None for row in value["trajectory"] for v in row)
+
+
+def test_plain_output_names_both_answers_their_probabilities_and_why(run, model, tracer):
+    code, out, err = run(*single(model))
+    d = tracer.correct(PROMPT, ANSWERS)
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[0].split(maxsplit=1) == ["base", d.base_answer]
+    assert lines[1].startswith(f"corrected  {d.answer}")
+    assert ("(unchanged)" in lines[1]) == (not d.corrected)
+    rows = zip(ANSWERS, d.base_probabilities, d.probabilities, strict=True)
+    for answer, before, after in rows:
+        assert any(
+            line.split() == [*answer.split(), f"{before:.3f}", f"{after:.3f}"] for line in lines
+        )
+    assert lines[-1].startswith(f"{d.regime} (d_eff {d.d_eff:.4g}); operator {d.operator}")
+    for name, gate in d.gates.items():
+        assert name in lines[-1] and (gate.holds is None or isinstance(gate.holds, bool))
+
+
+def test_theta_of_the_run_is_used_and_printed(run, model, tmp_path):
+    path = tmp_path / "theta.toml"
+    path.write_text('tau_dim = 9\n[scorer]\noutside = "clip"\n')
+    value = json.loads(run(*single(model, "--json", "--theta", str(path)))[1])
+    assert value["regime"] == "scalar"
+    assert value["theta"] == {"tau_dim": 9.0, "scorer.outside": "clip"}
+    plain = run(*single(model, "--theta", str(path)))[1]
+    assert plain.splitlines()[-1] == "theta: tau_dim = 9.0, scorer.outside = clip"
+
+
+def test_an_invariant_that_is_given_chooses_the_branch(run, model):
+    def operator_gates(value: str) -> dict:
+        arguments = single(model, "--json", "--invariant", value, candidates=ANSWERS[:2])
+        return json.loads(run(*arguments)[1])["gates"]
+
+    assert list(operator_gates("2")) == ["invariant", "sharper", "shift"]
+    assert list(operator_gates("0.5")) == ["invariant", "confidence"]
+
+
+def test_separator(run, model, tracer):
+    value = json.loads(run(*single(model, "--json", "--separator", "\n"))[1])
+    expected = tracer.correct(PROMPT, ANSWERS, separator="\n")
+    assert value["scores"] == expected.scores.tolist()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "candidates", "message"),
+    [
+        (PROMPT, ("w7", " "), "candidate 1 is blank"),
+        (PROMPT, ("w7", "w8", "w7"), "candidates 0 and 2 have the same tokens"),
+        (PROMPT, ("w7", "w8\ud800"), "candidate 1 contains a lone surrogate"),
+        ("w4\0", ("w7",), "prompt contains a NUL"),
+        ("w4 " * 5000, ("w7", "w8"), "context"),
+    ],
+)
+def test_bad_text_is_one_line(one_line, model, prompt, candidates, message):
+    assert message in one_line(*single(model, prompt=prompt, candidates=candidates))
+
+
+def test_bad_text_is_told_before_the_model_is_looked_for(one_line):
+    assert "blank" in one_line(*single("/no/such/model", candidates=("w7", " ")))
+
+
+def test_a_model_that_is_missing_is_one_line(one_line):
+    assert "/no/such/model" in one_line(*single("/no/such/model"))
+
+
+def test_an_embedded_model_that_is_none_is_one_line(one_line):
+    assert "known: organism" in one_line(*single("tracelm/demo-organ"))
+
+
+def test_theta_that_is_wrong_is_told_before_the_model_is_looked_for(one_line, tmp_path):
+    path = tmp_path / "theta.toml"
+    path.write_text("tau_dmi = 1")
+    assert "tau_dmi" in one_line(*single("/no/such/model", "--theta", str(path)))
+
+
+def test_weights_that_are_nan_give_no_decision(one_line, tmp_path):
+    broken = build("llama")
+    with torch.no_grad():
+        broken.model.layers[-1].mlp.down_proj.weight.fill_(torch.nan)
+    broken.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    assert "finite" in one_line(*single(str(tmp_path)))
+
+
+# Usage
+
+EMBEDDED = ["--model", "tracelm/demo-organism", "--prompt", "p", "--candidate", "c"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["correct"],
+        ["correct", "--model", "m"],
+        ["correct", "--model", "m", "--prompt", "p"],
+        ["correct", "--model", "m", "--candidate", "c"],
+        ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--input", "x"],
+        ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--output", "x"],
+        ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--skip-invalid"],
+        ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--system", "s"],
+        ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--dtype", "int3"],
+        ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--batch-tokens", "0"],
+        ["correct", *EMBEDDED, "--dtype", "bfloat16"],
+        ["correct", *EMBEDDED, "--device", "cuda"],
+        ["correct", *EMBEDDED, "--revision", "main"],
+        ["invariant"],
+        ["invariant", "tracelm/demo-organism", "--against-paper"],
+        ["nonsense"],
+    ],
+)
+def test_bad_usage_exits_with_2(run, arguments):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert "Error" in err
+
+
+def test_help_of_every_command(run):
+    for command in tracelm.cli.app.registered_commands:
+        code, out, _ = run(command.name, "--help")
+        own = "usage: lm-eval" if command.name == "lm-eval" else "Usage: tracelm"  # the harness's
+        assert code == 0 and own in out
+
+
+def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    monkeypatch.setattr("tracelm.cli.model.ModelOptions.load", lambda _: __import__("accelerate"))
+    assert "pip install 'tracelm[large]'" in one_line(*single(model))
+
+
+def test_version(run):
+    assert run("--version") == (0, f"{tracelm.__version__}\n", "")
+
+
+# A file of prompts
+
+
+def items(count: int) -> list[dict]:
+    return [
+        {"id": f"q{i.id}", "prompt": i.prompt, "candidates": list(i.candidates)}
+        for i in random_items(0, count)
+    ]
+
+
+def test_a_file_of_items_keeps_order_and_ids(run, model, tracer, tmp_path):
+    values = items(9)
+    path, output = write(tmp_path / "items.jsonl", *values), tmp_path / "decisions.jsonl"
+    assert run(*many(model, path, "--output", str(output), "--full")) == (0, "", "")
+    decisions = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [d["id"] for d in decisions] == [v["id"] for v in values]
+    expected = tracer.correct_many([Item.from_dict(v) for v in values], read="all")
+    for decision, want in zip(decisions, expected, strict=True):
+        assert decision == json.loads(json.dumps(want.to_dict(full=True)))
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_without_an_output_file_the_lines_go_to_stdout(run, model, tmp_path):
+    path = write(tmp_path / "items.jsonl", *items(3))
+    code, out, err = run(*many(model, path))
+    assert (code, err) == (0, "")
+    assert [json.loads(line)["id"] for line in out.splitlines()] == ["q0", "q1", "q2"]
+
+
+def test_all_bad_lines_are_named_before_the_model_is_looked_for(one_line, tmp_path):
+    path = write(tmp_path / "items.jsonl", "{", items(1)[0], {"prompt": "x"})
+    output = tmp_path / "decisions.jsonl"
+    error = one_line(*many("/no/such/model", path, "--output", str(output)))
+    assert "2 bad" in error and "line 1" in error and "line 3" in error
+    assert not output.exists()
+
+
+def test_items_that_only_the_tokenizer_refuses_are_all_named_and_nothing_is_written(
+    one_line, model, tmp_path
+):
+    same = {"id": "twice", "prompt": "w4", "candidates": ["w5", "w5"]}
+    long = {"prompt": "w4 " * 5000, "candidates": ["w5", "w6"]}
+    path = write(tmp_path / "items.jsonl", same, items(1)[0], long)
+    output = write(tmp_path / "decisions.jsonl", "as it was")
+    error = one_line(*many(model, path, "--output", str(output)))
+    assert "2 bad" in error and "item twice" in error and "item line 3" in error
+    assert output.read_text() == "as it was\n"
+
+
+def test_skip_invalid_writes_the_errors_and_goes_on(run, model, tmp_path):
+    same = {"id": "twice", "prompt": "w4", "candidates": ["w5", "w5"]}
+    blank = {"id": "blank", "prompt": "w4", "candidates": [" "]}
+    path = write(tmp_path / "items.jsonl", "{", items(1)[0], same, blank, items(2)[1])
+    code, out, err = run(*many(model, path, "--skip-invalid"))
+    assert (code, err) == (0, "")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["id"] for line in lines] == ["line 1", "q0", "twice", "blank", "q1"]
+    assert ["error" in line for line in lines] == [True, False, True, True, False]
+    assert set(lines[0]) == {"id", "error"}
+    assert "same tokens" in lines[2]["error"] and "blank" in lines[3]["error"]
+
+
+def test_boundaries_that_joining_moves_are_counted_and_said(run, model, tmp_path):
+    whole = {"prompt": "w4 w", "candidates": ["5", "5 w6"], "separator": ""}
+    path = write(tmp_path / "items.jsonl", whole, items(1)[0])
+    code, out, err = run(*many(model, path))
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert err.startswith("note: in 1 of 2 items joining merged tokens")
+
+
+def test_overflow_truncate_is_said(run, model, tmp_path):
+    path = write(tmp_path / "items.jsonl", {"prompt": "w4 " * 5000, "candidates": ["w5", "w6"]})
+    (line,) = run(*many(model, path, "--overflow", "truncate"))[1].splitlines()
+    assert json.loads(line)["truncated"] > 0
+
+
+@pytest.mark.parametrize("flag", [[], ["--skip-invalid"]])
+def test_a_file_without_items_or_without_file(one_line, tmp_path, flag):
+    empty = write(tmp_path / "items.jsonl", "", "")
+    assert "no items" in one_line(*many("/no/such/model", empty, *flag))
+    assert "cannot read" in one_line(*many("/no/such/model", tmp_path / "none.jsonl", *flag))
+
+
+def test_an_output_that_cannot_be_written_is_told_before_the_model_is_looked_for(
+    one_line, tmp_path
+):
+    path = write(tmp_path / "items.jsonl", *items(1))
+    nowhere = str(tmp_path / "no" / "such" / "folder.jsonl")
+    assert "no folder" in one_line(*many("/no/such/model", path, "--output", nowhere))
+    assert "expected a file" in one_line(*many("/no/such/model", path, "--output", str(tmp_path)))
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = write(tmp_path / "out.jsonl", "old")
+
+    def fails():
+        yield "new"
+        raise InputError("in mid-run")
+
+    with pytest.raises(InputError, match="in mid-run"):
+        write_lines(path, fails())
+    assert path.read_text() == "old\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# Other commands
+
+
+def test_invariant_prints_factors_tensors_and_branch(run, model, tracer):
+    code, out, err = run("invariant", model)
+    assert (code, err) == (0, "")
+    for name in ("phi_N", "phi_K", "phi_V", "phi_O", "I(M)", "model.norm.weight", "branch"):
+        assert name in out
+    value = json.loads(run("invariant", model, "--json")[1])
+    assert value["invariant"] == pytest.approx(tracer.invariant, rel=1e-12)
+    assert value["branch"] == ("mix" if value["invariant"] > Theta().tau_I else "early")
+
+
+@pytest.mark.parametrize("name", ["organism", "control"])
+def test_invariant_of_an_embedded_model(run, name):
+    value = json.loads(run("invariant", f"tracelm/demo-{name}", "--json")[1])
+    assert value["invariant"] == pytest.approx(Tracer.demo(name).invariant, rel=1e-12)
+
+
+def test_an_error_is_one_line_whatever_it_quotes(one_line, tmp_path):
+    items = write(tmp_path / "items.jsonl", {"id": "a\nb", "prompt": "x", "candidates": []})
+    assert r"item a\nb: no candidates" in one_line(*many("/no/such/model", items))
+
+
+def test_invariant_of_what_is_no_checkpoint(one_line):
+    assert "/no/such/model" in one_line("invariant", "/no/such/model")
+
+
+def test_models_lists_every_family_with_its_road(run, monkeypatch):
+    from tracelm.model.tested import FAMILIES
+
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, err = run("models")
+    assert (code, err) == (0, "")
+    rows = {w[0]: w[1] for w in map(str.split, out.splitlines()) if len(w) > 1}
+    for family in FAMILIES:
+        assert rows[family.model_type] == family.road
+
+
+# bench
+
+
+def test_bench_tells_speeds_where_sums_agree(run, tmp_path, monkeypatch):
+    pytest.importorskip("lm_eval")
+    out = tmp_path / "bench.json"
+    asked = ("bench", "--model", "tracelm/demo-organism", "--limit", 4, "--rounds", 1, "--out", out)
+    code, told, err = run(*asked, "--against", "lm-eval hf", "--against", "plain trace")
+    assert (code, err) == (0, "")
+    found = json.loads(out.read_text())
+    assert found["dtype"] == "float32" and found["items"] >= 4 and found["same_decisions"]
+    assert 0 < found["agreement"]["lm-eval hf"] < 1e-4
+    assert "decisions agree" in told and "/ lm-eval hf" in told and "–" not in told
+    for name in ("lm-eval hf", "plain trace", "ours, staged"):
+        (row,) = (line for line in told.splitlines() if line.startswith(f"│ {name} "))
+        assert f"{found['seconds'][name]:.3f}" in row
+        assert f"{found['seconds'][name] / found['seconds']['lm-eval hf']:.3f}" in row
+    assert "total / floor" in told and "peak memory" in told
+    # A contender that scores something else is not beaten: it is not compared.
+    wrong = [[0.0] * 9] * 99
+    monkeypatch.setattr("tracelm.timing.contenders.plain_trace", lambda *_: wrong)
+    monkeypatch.setattr("tracelm.timing.run._difference", lambda a, b: 9.0 if a is wrong else 0.0)
+    code, told, err = run(*asked, "--against", "plain trace")
+    (row,) = (line for line in told.splitlines() if line.startswith("│ plain trace "))
+    assert row.count("–") == 3 and "9.0e+00" in row
+    (row,) = (line for line in told.splitlines() if line.startswith("│ ours, staged "))
+    assert row.count("–") == 1
+
+
+def test_bench_refuses_what_it_does_not_know(run, one_line, tmp_path):
+    demo = ("bench", "--model", "tracelm/demo-organism")
+    code, out, err = run(*demo, "--against", "vllm")
+    assert (code, out) == (2, "") and "lm-eval hf" in err
+    assert "there is no folder" in one_line(*demo, "--out", tmp_path / "none" / "bench.json")
+
+
+# What is shown
+
+
+def test_progress_is_shown_on_a_terminal_after_a_second_and_changes_nothing(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0)
+    assert list(progress.tracked(iter("abc"), "counting letters", 3)) == ["a", "b", "c"]
+    with progress.waiting("thinking"):
+        time.sleep(0.2)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "counting letters" in err and "3/3" in err and "thinking" in err
+
+
+def test_progress_is_silent_for_what_is_quick(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert list(progress.tracked("abc", "counting letters", 3)) == ["a", "b", "c"]
+    with progress.waiting("thinking"):
+        pass
+    assert "letters" not in (err := capsys.readouterr().err) and "thinking" not in err
+
+
+def test_text_cannot_drive_the_terminal():
+    assert printable("a\x1b[31mb\u202ec\n") == "a\\x1b[31mb\\u202ec\\n"
+    assert printable("naïve 東京 [bold]") == "naïve 東京 [bold]"
+
+
+def test_markup_in_a_candidate_is_text(run, model):
+    out = run(*single(model, candidates=("[bold]w7", "w8")))[1]
+    assert out.count("[bold]w7") >= 1
+
+
+def test_the_installed_command_and_the_module_are_the_same():
+    command = [sys.executable, "-m", "tracelm", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tracelm.__version__}\n"

@@ -1,0 +1,263 @@
+"""Engines: Ray's workers leave the records of a local run, also where they are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spread import Load, notes
+from tracer_double import TracerDouble, dataset
+
+import tracelm
+from tracelm.benchmarks.benchmark import Dataset
+from tracelm.engines.local import Local
+from tracelm.errors import InputError, ModelError, RecordError, RunLockedError
+from tracelm.evaluation import store
+from tracelm.evaluation.runner import Outcome
+from tracelm.evaluation.store import Run, Shard
+
+ITEMS = 40
+
+try:
+    import ray
+except ModuleNotFoundError:
+    ray = None  # type: ignore[assignment]
+
+spread_out = [
+    pytest.mark.slow,
+    pytest.mark.skipif(ray is None, reason="no Ray here: pip install 'tracelm[ray]'"),
+]
+
+
+def over_ray(test: Any) -> Any:
+    for mark in spread_out:
+        test = mark(test)
+    return test
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two workers on a Ray of our own, which outlives the pools."""
+    from tracelm.engines.ray import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # where workers find `spread`
+        ray.init(
+            address="local",
+            num_cpus=2,
+            include_dashboard=False,
+            object_store_memory=80 * 2**20,
+            log_to_driver=False,
+        )
+        yield Cluster(workers=2)
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The records of an undisturbed run in this process."""
+    folder = tmp_path_factory.mktemp("whole")
+    with Local(lambda: double()) as engine:
+        data = dataset(folder, ITEMS)
+        return engine.cell(data, data.benchmark.template()).execute(folder).cell
+
+
+def double(**options: Any) -> Any:
+    return TracerDouble(**options)
+
+
+def run(
+    load: Load,
+    cluster: Any,
+    out: Path,
+    data: Dataset | None = None,
+    advance: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Outcome:
+    from tracelm.engines.ray import Pool
+
+    made = data or dataset(load.folder, ITEMS)
+    with Pool(load, cluster) as pool:
+        cell = pool.cell(made, made.benchmark.template())
+        return cell.execute(out, advance=advance, **options)
+
+
+def assert_same_records(path: Path, other: Path) -> None:
+    mine, theirs = (tracelm.load_records(p).drop(columns="seconds") for p in (path, other))
+    assert mine.to_json() == theirs.to_json() and mine["id"].is_unique
+    assert sorted(store.parts(path)) == sorted(store.parts(other))
+
+
+@over_ray
+def test_workers_leave_the_records_of_a_local_run(
+    tmp_path: Path, cluster: Any, whole: Path
+) -> None:
+    seen: list[int] = []
+    outcome = run(Load(tmp_path, pause=0.05), cluster, tmp_path, advance=seen.append)
+    assert_same_records(outcome.cell, whole)
+    assert store.differences(store.read_run(outcome.cell), store.read_run(whole)) == []
+    assert (outcome.items, outcome.resumed, outcome.failed) == (ITEMS, 0, 0)
+    assert seen[0] == 0 and sum(seen) == ITEMS
+    begun = notes(tmp_path / "begun")
+    assert Counter(map(len, begun))[4] == ITEMS // 3  # the double's groups, of three items
+    assert len({pid for pid, *_ in begun}) == 2, "one worker did everything"
+
+
+@over_ray
+def test_a_killed_workers_group_is_done_again_and_no_other(
+    tmp_path: Path, cluster: Any, whole: Path
+) -> None:
+    kept: list[set[str]] = []
+
+    def kill_all(items: int) -> None:
+        # One is idle, the other in the middle of a group that takes 0.4 s.
+        begun = notes(tmp_path / "begun")
+        if len(begun) == 6 and not kept:
+            done = {p for p in tmp_path.rglob("part-*.parquet")}
+            kept.append({i for p in done for i in store.read_part(p)["id"].to_pylist()})
+            for pid in {int(pid) for pid, *_ in begun}:
+                os.kill(pid, signal.SIGKILL)
+
+    outcome = run(Load(tmp_path, pause=0.4), cluster, tmp_path, advance=kill_all)
+    assert_same_records(outcome.cell, whole)
+    assert len(notes(tmp_path / "loaded")) == 4  # two, and two in their place
+    times = Counter(item for _, *ids in notes(tmp_path / "begun") for item in ids)
+    assert len(times) == ITEMS and {times[i] for i in kept[0]} == {1}
+    again = {item for item, count in times.items() if count > 1}
+    assert 1 <= len(again) <= 3, "the group in hand, and nothing else"
+
+
+@over_ray
+def test_a_group_that_ends_its_workers_stops_the_run_after_the_others(
+    tmp_path: Path, cluster: Any, whole: Path
+) -> None:
+    with pytest.raises(RecordError, match="3 workers were lost computing group") as stop:
+        run(Load(tmp_path, deadly=("q7",)), cluster, tmp_path)
+    assert "\n" not in str(stop.value)
+    assert sum("q7" in ids for ids in notes(tmp_path / "begun")) == 3
+    cell = store.find_cells(tmp_path)[0]
+    plan = store.plan_of(store.read_run(cell))
+    assert len(store.missing_groups(cell)) == 1 and len(plan) > 10
+    data = dataset(tmp_path, ITEMS)
+    with Local(double) as engine:  # goes on here
+        outcome = engine.cell(data, data.benchmark.template()).execute(tmp_path)
+    assert outcome.items - outcome.resumed in (1, 2, 3)
+    assert_same_records(cell, whole)
+
+
+@over_ray
+def test_workers_go_on_where_another_engine_stopped(
+    tmp_path: Path, cluster: Any, whole: Path
+) -> None:
+    data = dataset(tmp_path, ITEMS)
+    run(Load(tmp_path), cluster, tmp_path, data, shard=Shard(0, 2))
+    first = notes(tmp_path / "begun")
+    with Local(double) as engine:
+        engine.cell(data, data.benchmark.template()).execute(tmp_path, shard=Shard(1, 2))
+    (merged,) = store.merge([tmp_path])
+    assert merged.missing == () and 0 < len(first) < ITEMS // 3
+    for torn in list(store.parts(merged.folder).values())[:4]:
+        torn.write_bytes(b"torn")
+    outcome = run(Load(tmp_path), cluster, tmp_path, data)
+    assert len(outcome.set_aside) == 4 and outcome.items == ITEMS
+    assert len(notes(tmp_path / "begun")) == len(first) + 4
+    assert_same_records(outcome.cell, whole)
+
+
+@over_ray
+def test_a_pool_loads_its_models_once(tmp_path: Path, cluster: Any) -> None:
+    from tracelm.engines.ray import Pool
+
+    load = Load(tmp_path, options={"refuse": ["q3"], "poison": ["q5"]})
+    with Pool(load, cluster) as pool:
+        for folder in (tmp_path / "a", tmp_path / "b"):
+            folder.mkdir()
+            data = dataset(folder, 20)
+            cell = pool.cell(data, data.benchmark.template())
+            assert cell.execute(folder).failed == 2
+        with pytest.raises(RecordError, match="more than the 1 of --max-failures"):
+            pool.cell(data, data.benchmark.template()).execute(tmp_path / "b", max_failures=1)
+        again = pool.cell(data, data.benchmark.template())
+        with Run(store.find_cells(tmp_path / "b")[0], again.info), pytest.raises(RunLockedError):
+            again.execute(tmp_path / "b")
+    assert len(notes(tmp_path / "loaded")) == 2
+    errors = tracelm.load_records(tmp_path / "a").set_index("id")["error"]
+    assert "depth 3" in errors["q5"] and "the context is 512" in errors["q3"]
+
+
+@over_ray
+@pytest.mark.parametrize(
+    ("how", "said", "loads"),
+    [
+        ("refuses", "there is no such model; name another", (1, 2)),
+        ("dies", "3 workers were lost while loading the model", (3, 4)),
+        ("differs", "two workers do not run the same: dtype was", (2,)),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_one_line(
+    tmp_path: Path, cluster: Any, how: str, said: str, loads: tuple[int, ...]
+) -> None:
+    with pytest.raises(ModelError, match=said) as stop:
+        run(Load(tmp_path, how=how, pause=0.3), cluster, tmp_path)
+    assert "\n" not in str(stop.value)
+    assert len(notes(tmp_path / "loaded")) in loads
+
+
+@over_ray
+def test_workers_are_at_least_one() -> None:
+    from tracelm.engines.ray import Cluster
+
+    with pytest.raises(InputError, match="at least one worker"):
+        Cluster(workers=0)
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-m", "tracelm", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+
+
+@over_ray
+def test_eval_over_ray_prints_and_keeps_what_eval_does(tmp_path: Path) -> None:
+    # `local` is a Ray of its own, beside whatever runs on the machine.
+    asked = ["eval", "--model", "tracelm/demo-organism", "--benchmark", "demo", "--limit", "24"]
+    asked += ["--batch-tokens", "256"]
+    here = command(*asked, "--out", tmp_path / "here")
+    there = command(
+        *asked, "--out", tmp_path / "there", "--engine", "ray", "--cpus-per-worker", "0.5",
+        "--workers", "2", "--address", "local",
+    )  # fmt: skip
+    assert here.returncode == there.returncode == 0, there.stderr
+    assert there.stdout == here.stdout
+    mine, theirs = (store.find_cells(tmp_path / name)[0] for name in ("there", "here"))
+    assert len(store.parts(mine)) > 2
+    assert_same_records(mine, theirs)
+
+
+@over_ray
+def test_what_does_not_fit_this_machine_is_refused(tmp_path: Path) -> None:
+    done = command(
+        "eval", "--model", "tracelm/demo-organism", "--benchmark", "demo", "--out", tmp_path,
+        "--engine", "ray", "--workers", "2", "--gpus-per-worker", "9000",
+    )  # fmt: skip
+    assert done.returncode == 1 and done.stdout == ""
+    assert "2 workers take 2 CPU and 18000 GPU and this machine has" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "option", [("--workers", "2"), ("--address", "auto"), ("--gpus-per-worker", "1")]
+)
+def test_options_of_ray_need_ray(tmp_path: Path, option: tuple[str, str]) -> None:
+    done = command("eval", "--model", "no/model", "--benchmark", "demo", "--out", tmp_path, *option)
+    assert done.returncode == 2 and f"{option[0]} needs --engine ray" in done.stderr

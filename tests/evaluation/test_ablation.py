@@ -1,0 +1,232 @@
+"""Ablations: held to the real router item by item, and to what each row must leave alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from records import synthetic_cell, synthetic_grid
+from scipy.special import logsumexp
+
+from tracelm.errors import InputError, RecordError
+from tracelm.evaluation import ablation
+from tracelm.evaluation.ablation import GRIDS, Rule, decide, deltas, necessity, read, sweep
+from tracelm.evaluation.cells import cells, summarise
+from tracelm.evaluation.metrics import mc1, mc2
+from tracelm.rule import geometry, router
+from tracelm.rule.operators import OPERATORS
+from tracelm.theta import Theta
+
+NAMES = tuple(OPERATORS)
+
+
+@pytest.fixture(scope="module")
+def records():
+    return synthetic_grid(3, 80, seed=5, failed=1)
+
+
+@pytest.fixture(scope="module")
+def grid(records):
+    parted = cells(records)
+    return parted, [read(cell, Theta()) for cell in parted]
+
+
+def routed(record, theta, invariant=None):
+    """What the router decides for one record."""
+    trajectory = geometry.Trajectory(np.array(record["trajectory"]), np.array(record["t_scores"]))
+    known = record["invariant"] if invariant is None else invariant
+    verdict = router.next_step(trajectory, known, theta)
+    assert isinstance(verdict, router.Verdict)
+    return verdict.correction
+
+
+def assert_decides(cell, readings, rule, corrections):
+    outcome = decide(readings, rule)
+    assert [NAMES[k] for k in outcome.operators] == [c.operator for c in corrections]
+    assert outcome.index.tolist() == [int(c.scores.argmax()) for c in corrections]
+    for scores, correction in zip(outcome.scores, corrections, strict=True):
+        np.testing.assert_array_equal(scores[: len(correction.scores)], correction.scores)
+        assert (scores[len(correction.scores) :] == -np.inf).all()
+
+
+def test_the_published_rule_reproduces_the_recorded_decisions(grid):
+    met = set()
+    for cell, readings in zip(*grid, strict=True):
+        outcome = decide(readings, Rule())
+        items = cell.items
+        assert outcome.index.tolist() == items["index"].tolist()
+        assert [NAMES[k] for k in outcome.operators] == items["operator"].tolist()
+        for scores, u in zip(outcome.scores, items["scores"], strict=True):
+            np.testing.assert_array_equal(scores[: len(u)], u)
+        said = summarise(cell)
+        assert deltas(readings, Rule()) == pytest.approx((said.delta_mc1, said.delta_mc2))
+        met |= set(items["operator"])
+    assert met == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [("tau_dim", 1.1), ("eta", 0.5), ("eta", 2.0), ("tau_logr", 0.0), ("tau_H", 0.95)]
+    + [("gamma", -3.0), ("gamma", 0.0), ("tau_I", 3.0), ("eta", 0.0)],
+)
+def test_a_moved_constant_decides_as_the_router_does_under_it(grid, parameter, value):
+    theta = replace(Theta(), **{parameter: value})
+    for cell, readings in zip(*grid, strict=True):
+        corrections = [routed(item, theta) for _, item in cell.items.iterrows()]
+        assert_decides(cell, readings, Rule(theta), corrections)
+
+
+@pytest.mark.parametrize("invariant", [np.inf, 0.0])
+def test_a_forced_branch_decides_as_the_router_does_with_that_invariant(grid, invariant):
+    for cell, readings in zip(*grid, strict=True):
+        corrections = [routed(item, Theta(), invariant) for _, item in cell.items.iterrows()]
+        assert_decides(cell, readings, Rule(invariant=invariant), corrections)
+
+
+def test_forcing_an_arm_takes_every_item_through_it(grid):
+    trajectories = [
+        (item, geometry.Trajectory(np.array(item["trajectory"]), np.array(item["t_scores"])))
+        for cell in grid[0]
+        for _, item in cell.items.iterrows()
+    ]
+    spatial = [OPERATORS["decisive"].correct(S, Theta()) for _, S in trajectories]
+    scalar = [
+        OPERATORS["mix" if item["invariant"] > 1 else "early"].correct(S, Theta())
+        for item, S in trajectories
+    ]
+    for variant, corrections in (("always", spatial), ("never", scalar)):
+        rest = iter(corrections)
+        for cell, readings in zip(*grid, strict=True):
+            own = [next(rest) for _ in range(len(cell.items))]
+            assert_decides(cell, readings, Rule(candidate_space=variant), own)
+    binary = [c.operator for c in spatial if len(c.scores) == 2]
+    assert {"decisive", "base"} == set(binary), "binary items take the three gates too"
+
+
+@pytest.mark.parametrize("dropped", [{"mix"}, {"early"}, {"mix", "early"}, {"decisive"}])
+def test_a_dropped_operator_falls_to_the_base_and_leaves_the_rest(grid, dropped):
+    for cell, readings in zip(*grid, strict=True):
+        outcome = decide(readings, Rule(dropped=frozenset(dropped)))
+        for place, (_, item) in enumerate(cell.items.iterrows()):
+            gone = item["operator"] in dropped
+            expected = item["base_scores"] if gone else item["scores"]
+            np.testing.assert_array_equal(outcome.scores[place][: len(expected)], expected)
+
+
+def test_gains_of_the_operators_are_what_dropping_them_costs(grid):
+    rows = {row.label: row for row in necessity(grid[1], Theta())}
+    full = rows["TRACE (published)"].delta_mc1
+    lost = sum(
+        full - rows[label].delta_mc1
+        for label in (
+            "Drop signed mixing",
+            "Drop earliest-state recovery",
+            "Drop multi-directional arm",
+        )
+    )
+    assert lost == pytest.approx(full)
+    assert len(rows) == 9
+
+
+def test_rows_equal_metrics_taken_item_by_item(grid):
+    for cell, readings in zip(*grid, strict=True):
+        rule = Rule(candidate_space="always")
+        outcome, gains = decide(readings, rule), {"mc1": [], "mc2": []}
+        for place, (_, item) in enumerate(cell.items.iterrows()):
+            truth, b = np.array(item["truthful"]), np.array(item["base_scores"])
+            u = outcome.scores[place][: len(truth)]
+            for name, metric in {"mc1": mc1, "mc2": mc2}.items():
+                if not pd.isna(item[f"{name}_base"]):
+                    gains[name].append(metric(u, truth) - metric(b, truth))
+        expected = np.mean(gains["mc1"]), np.mean(gains["mc2"])
+        assert deltas(readings, rule) == pytest.approx(expected)
+
+
+def test_sweeps_hold_the_setting_of_the_run_and_every_value_of_the_grid(grid):
+    full = necessity(grid[1], Theta())[0]
+    for parameter, values in GRIDS.items():
+        swept = sweep(grid[1], Theta(), parameter)
+        assert [row.value for row in swept.rows] == sorted(values)
+        own = next(row for row in swept.rows if row.value == swept.published)
+        np.testing.assert_array_equal(own.deltas_mc1, full.deltas_mc1)
+        np.testing.assert_array_equal(own.deltas_mc2, full.deltas_mc2)
+
+
+def test_binary_items_do_not_move_at_a_dimension_threshold_of_one(grid):
+    exact, slack, *_ = sweep(grid[1], Theta(), "tau_dim").rows
+    assert (exact.value, slack.value) == (1.0, 1.0005)
+    binary = ["halueval" in cell.benchmark for cell in grid[0]]
+    np.testing.assert_array_equal(exact.deltas_mc1[binary], slack.deltas_mc1[binary])
+    np.testing.assert_array_equal(exact.deltas_mc2[binary], slack.deltas_mc2[binary])
+
+
+def test_regressions_are_counted_on_unrounded_deltas():
+    row = ablation.Row("x", np.array([-1e-6, 0.0, -1e-17, 0.2, np.nan]), np.array([np.nan] * 5))
+    assert row.negative_mc1 == 1 and row.negative_mc2 == 0
+    assert row.delta_mc1 == pytest.approx((0.2 - 1e-6) / 4) and np.isnan(row.delta_mc2)
+
+
+def test_one_candidate_alone_stays_the_base_under_every_rule():
+    records = synthetic_cell("org/m", "halueval-qa", 4)
+    for name in ("trajectory", "t_scores", "base_scores", "scores", "truthful"):
+        records[name] = [value[:1] for value in records[name]]
+    records[["mc1_base", "mc1", "mc2_base", "mc2"]] = np.nan
+    [cell] = cells(records)
+    for rule in (Rule(), Rule(candidate_space="always"), Rule(invariant=0.0)):
+        outcome = decide(read(cell, Theta()), rule)
+        assert (outcome.operators == NAMES.index("base")).all()
+    assert all(np.isnan(deltas(read(cell, Theta()), Rule())))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("trajectory", None), ("t_scores", None), ("invariant", np.nan)],
+)
+def test_records_that_were_not_fully_read_are_refused(column, value):
+    records = synthetic_cell("org/m", "halueval-qa", 3)
+    records[column] = [value] * 3
+    with pytest.raises(RecordError, match="tracelm eval"):
+        read(cells(records)[0], Theta())
+
+
+def test_a_trajectory_with_unread_depths_is_refused():
+    records = synthetic_cell("org/m", "halueval-qa", 3)
+    records["trajectory"] = [S * np.nan for S in records["trajectory"]]
+    with pytest.raises(RecordError, match="depths"):
+        read(cells(records)[0], Theta())
+
+
+def test_an_unknown_constant_is_refused(grid):
+    with pytest.raises(InputError, match="tau_dim"):
+        sweep(grid[1], Theta(), "eps_H")
+
+
+def test_records_without_rows_or_columns_are_refused(records):
+    with pytest.raises(RecordError, match="no records"):
+        cells(records.iloc[:0])
+    with pytest.raises(RecordError, match="operator"):
+        cells(records.drop(columns="operator"))
+
+
+def test_the_order_of_candidates_changes_no_row(records, grid):
+    rng, shuffled = np.random.default_rng(0), records.copy()
+    orders = [rng.permutation(len(c)) for c in records["candidates"]]
+    for name in ("trajectory", "t_scores", "truthful"):
+        column = zip(records[name], orders, strict=True)
+        shuffled[name] = [None if v is None else np.asarray(v)[order] for v, order in column]
+    moved = [read(cell, Theta()) for cell in cells(shuffled)]
+    for before, after in zip(necessity(grid[1], Theta()), necessity(moved, Theta()), strict=True):
+        np.testing.assert_allclose(after.deltas_mc1, before.deltas_mc1, atol=1e-12)
+        np.testing.assert_allclose(after.deltas_mc2, before.deltas_mc2, atol=1e-12)
+
+
+def test_recorded_metrics_equal_an_independent_computation(grid):
+    for cell in grid[0]:
+        for _, item in cell.items.iterrows():
+            truth = np.array(item["truthful"])
+            b = np.array(item["trajectory"])[:, -1]
+            if not np.isnan(item["mc2_base"]):
+                mass = np.exp(logsumexp(b[truth]) - logsumexp(b))
+                assert item["mc2_base"] == pytest.approx(mass, abs=1e-12)
+            if not np.isnan(item["mc1_base"]):
+                assert item["mc1_base"] == float(b[truth].max() > b[~truth].max())

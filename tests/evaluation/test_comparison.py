@@ -1,0 +1,260 @@
+"""Comparison: what is said of every method, from records alone and from a run."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import families
+import numpy as np
+import pytest
+from records import synthetic_cell
+from typer.testing import CliRunner
+
+from tracelm import Tracer, load_records
+from tracelm.benchmarks import find
+from tracelm.benchmarks.jsonl import jsonl
+from tracelm.cli import app
+from tracelm.errors import ItemError, RecordError
+from tracelm.evaluation import runner
+from tracelm.evaluation.cells import Cell, cells
+from tracelm.evaluation.comparison import (
+    Comparison,
+    compare,
+    measure,
+    oracle,
+    read_comparisons,
+    read_costs,
+    write_costs,
+)
+from tracelm.evaluation.metrics import mc1
+from tracelm.evaluation.statistics import mcnemar
+from tracelm.methods import COMPARED, resolve
+from tracelm.report.comparison import ORACLE, comparison_tables
+from tracelm.report.table import WRITERS
+
+STORIES = Path(__file__).resolve().parents[3] / "shared" / "models" / "stories260K"
+
+
+def answered(**methods: Any) -> Cell:
+    """A cell of halueval-qa's shape, whose methods score as the functions of a row say."""
+    frame = synthetic_cell(benchmark="halueval-qa", items=40, seed=4)
+    frame["methods"] = [
+        {name: score(row) for name, score in methods.items()} for row in frame.to_dict("records")
+    ]
+    (cell,) = cells(frame)
+    return cell
+
+
+def base_sum(row: Any) -> np.ndarray:
+    return np.asarray(row["base_scores"]) * row["candidate_tokens"]
+
+
+def best(row: Any) -> np.ndarray:
+    return np.asarray(row["truthful"], dtype=float)
+
+
+def worst(row: Any) -> np.ndarray:
+    return -best(row)
+
+
+def trace(row: Any) -> np.ndarray:
+    return np.asarray(row["scores"])
+
+
+def test_a_method_is_held_against_the_base_of_its_own_aggregation() -> None:
+    cell = answered(summed=base_sum, mean=base_sum)
+    # As means over tokens the same scores are another method.
+    compared = compare(cell, {"summed": "sum", "mean": "mean"})
+    summed, mean = compared.standings
+    assert (summed.base, mean.base) == ("base-sum", "base-mean")
+    assert (summed.fixed, summed.broken, summed.p_base) == (0, 0, 1.0)
+    assert mean.fixed + mean.broken > 0
+    assert summed.mc2_normalised == pytest.approx(cell.mc2_items["mc2_base"].mean())
+    assert summed.mc2 == mean.mc2 == mean.mc2_normalised != summed.mc2_normalised
+
+
+def test_counts_and_tests_are_those_of_the_items() -> None:
+    cell = answered(best=best, worst=worst, trace=trace)
+    first, last, own = compare(cell, dict.fromkeys(("best", "worst", "trace"), "mean")).standings
+    base, corrected = (cell.mc1_items[n].to_numpy() for n in ("mc1_base", "mc1"))
+    wrong, right = int((base < 1).sum()), int((base > 0).sum())
+    assert (first.mc1, first.fixed, first.broken) == (1.0, wrong, 0)
+    assert first.delta_mc1 == pytest.approx(1 - base.mean())
+    assert (last.mc1, last.fixed, last.broken) == (0.0, 0, right)
+    assert first.p_base == mcnemar(wrong, 0)
+    assert (first.ahead, first.behind) == (int((corrected < 1).sum()), 0)
+    assert own.mc1 == pytest.approx(corrected.mean()) and np.isnan(own.p_trace)
+    assert first.mc3 == 1.0 and last.mc3 == 0.0
+    # Holm over three tests against the base, over two against TRACE.
+    p = sorted([first.p_base, last.p_base, own.p_base])
+    assert min(first.p_base_holm, last.p_base_holm, own.p_base_holm) == pytest.approx(3 * p[0])
+    assert min(first.p_trace_holm, last.p_trace_holm) == pytest.approx(
+        min(1.0, 2 * min(first.p_trace, last.p_trace))
+    )
+
+
+def test_items_where_a_method_does_not_apply_leave_its_counts_alone() -> None:
+    cell = answered(some=lambda row: best(row) if row["place"] % 2 else None, none=lambda _: None)
+    some, none = compare(cell, {"some": "mean", "none": "mean"}).standings
+    assert some.items == 20 and some.mc1 == 1.0 and some.broken == 0
+    assert none.items == 0 and np.isnan(none.mc1) and np.isnan(none.p_base_holm)
+    assert some.p_base_holm == some.p_base
+
+
+def test_scores_of_huge_sums_have_an_mc2() -> None:
+    cell = answered(sums=lambda row: base_sum(row) * 1000 - 1e5)
+    (standing,) = compare(cell, {"sums": "sum"}).standings
+    assert 0 <= standing.mc2 <= 1 and 0 <= standing.mc2_normalised <= 1
+
+
+def test_the_oracle_is_the_best_depth_of_every_item() -> None:
+    cell = answered(trace=trace)
+    rows = cell.mc1_items
+    expected = [
+        any(mc1(S[:, depth], truth) == 1 for depth in range(S.shape[1]))
+        for S, truth in zip(rows["trajectory"], rows["truthful"], strict=True)
+    ]
+    assert oracle(cell) == pytest.approx(np.mean(expected))
+    assert oracle(cell) >= rows["mc1_base"].mean()
+
+
+def test_records_without_methods_are_refused_by_name() -> None:
+    (cell,) = cells(synthetic_cell(benchmark="halueval-qa", items=6))
+    with pytest.raises(RecordError, match="holds no scores of other methods; write them with"):
+        compare(cell, {"dola": "sum"})
+    with pytest.raises(RecordError, match="a record holds no scores of dola"):
+        compare(answered(sled=best), {"dola": "sum"})
+
+
+@cache
+def ran(folder: Path) -> tuple[Path, Comparison]:
+    """A tiny model on made-up items, all methods, through the store."""
+    tracer = Tracer(families.build("llama"), families.tokenizer())
+    data = jsonl(write_items(folder / "made.jsonl")).load()
+    methods = resolve(COMPARED, tracer.facts)
+    job = runner.prepare(tracer, data, data.benchmark.template(), methods=methods)
+    cell = runner.execute(tracer, job, folder).cell
+    known = [e for e in job.encoded if not isinstance(e, ItemError)]
+    write_costs(cell, measure(tracer, known, methods))
+    (compared,) = read_comparisons(folder, cells(load_records(folder)))
+    return cell, compared
+
+
+def write_items(path: Path) -> Path:
+    lines = []
+    for item in families.random_items(11, 6):
+        truthful = [i == 0 for i in range(len(item.candidates))]
+        values = {"id": item.id, "prompt": item.prompt, "candidates": item.candidates}
+        question = item.prompt.split()[-1]
+        lines.append(json.dumps(values | {"truthful": truthful, "question": question}))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
+    return ran(tmp_path_factory.mktemp("compared"))
+
+
+def test_records_hold_the_scores_of_every_method(run: tuple[Path, Comparison]) -> None:
+    cell, _ = run
+    records = load_records(cell)
+    for row in records.to_dict("records"):
+        assert tuple(row["methods"]) == COMPARED
+        np.testing.assert_allclose(row["methods"]["trace"], row["scores"], rtol=1e-9)
+        np.testing.assert_allclose(row["methods"]["base-mean"], row["base_scores"])
+        for scores in row["methods"].values():
+            assert scores is None or len(scores) == len(row["candidates"])
+
+
+def test_every_method_has_a_standing_and_a_cost(run: tuple[Path, Comparison]) -> None:
+    cell, compared = run
+    assert tuple(s.method for s in compared.standings) == COMPARED
+    costs = read_costs(cell)
+    assert all(c.seconds > 0 and c.items == 6 for c in costs.values())
+    reads = {name: cost.head_reads for name, cost in costs.items()}
+    one = reads["base-mean"]
+    assert reads["length-only"] == 0
+    assert reads["early-exit@0.75"] == one and reads["self-consistent-depth"] == 2 * one
+    assert reads["dola"] == 3 * one and reads["dola-static"] == 2 * one  # L = 6: 3, 5 and 6
+    assert reads["delta"] == 4 * one and reads["decisive-only"] == 6 * one
+    assert one < reads["trace"] <= 7 * one
+
+
+def test_started_again_with_other_methods_it_says_what_differs(
+    run: tuple[Path, Comparison],
+) -> None:
+    cell, _ = run
+    tracer = Tracer(families.build("llama"), families.tokenizer())
+    data = jsonl(cell.parent.parent / "made.jsonl").load()
+    job = runner.prepare(tracer, data, data.benchmark.template())
+    with pytest.raises(RecordError, match="methods"):
+        runner.execute(tracer, job, cell.parent.parent)
+
+
+def test_the_table_reads_in_every_form(run: tuple[Path, Comparison]) -> None:
+    judged, beside = comparison_tables([run[1]])
+    assert [row[2] for row in judged.rows] == [*COMPARED, ORACLE]
+    assert [row[2] for row in beside.rows] == [*COMPARED]
+    for writer in WRITERS.values():
+        assert "self-consistent-depth" in writer(judged) and "s/item" in writer(beside)
+
+
+def test_bad_costs_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    assert read_costs(tmp_path) == {}
+    (tmp_path / "costs.json").write_text('{"dola": {"speed": 1}}')
+    with pytest.raises(RecordError, match="delete it and compare again"):
+        read_costs(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not STORIES.exists(), reason="the small model is not here")
+def test_the_command_compares_and_goes_on(tmp_path: Path) -> None:
+    lines = [
+        {
+            "prompt": "Once upon a",
+            "candidates": ["time there was", "big"],
+            "truthful": [True, False],
+        },
+        {"prompt": "Tom and his", "candidates": ["dog", "the of the"], "truthful": [True, False]},
+    ]
+    source = tmp_path / "items.jsonl"
+    source.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    arguments = ["compare", "--model", str(STORIES), "--benchmark", f"jsonl:{source}"]
+    arguments += ["--out", str(tmp_path / "out"), "--format", "csv"]
+    arguments += [f"--method={name}" for name in ("trace", "dola", "sled@mean")]
+    first, second = (CliRunner().invoke(app, arguments) for _ in range(2))
+    assert first.exit_code == 0, first.output
+    judged, beside = first.stdout.split("\n\n")
+    methods = ["Method", "trace", "dola", "sled@mean"]
+    assert [line.split(",")[2] for line in judged.splitlines()] == [*methods, ORACLE]
+    assert [line.split(",")[2] for line in beside.splitlines()] == methods
+    assert second.stdout == first.stdout  # nothing is computed again, the costs stay
+
+
+def test_the_command_lists_methods_and_refuses_unknown_ones() -> None:
+    listed = CliRunner().invoke(app, ["compare", "--list"])
+    assert listed.exit_code == 0 and "dola-eq4" in listed.stdout
+    arguments = ["compare", "--model", "nowhere", "--benchmark", "demo", "--method", "dolla"]
+    refused = CliRunner().invoke(app, arguments)
+    assert "no method dolla" in str(refused.exception)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["organism", "control"])
+def test_the_demo_models_are_compared_end_to_end(tmp_path: Path, name: Any) -> None:
+    tracer = Tracer.demo(name)
+    data = find("demo").load(limit=60, seed=0)
+    names = ("trace", "base-mean", "base-sum", "dola", "sled", "delta", "early-exit@0.75")
+    methods = resolve(names, tracer.facts)
+    job = runner.prepare(tracer, data, data.benchmark.template(), methods=methods)
+    runner.execute(tracer, job, tmp_path)
+    (compared,) = read_comparisons(tmp_path, cells(load_records(tmp_path)))
+    of = {s.method: s for s in compared.standings}
+    assert all(compared.oracle >= of[m].mc1 for m in ("base-mean", "early-exit@0.75"))
+    if name == "control":  # nothing was suppressed, and nothing is corrected
+        assert (of["trace"].fixed, of["trace"].broken) == (0, 0)
+    else:  # late layers hide what early ones know: what DoLa takes off is the truth
+        assert of["trace"].fixed > of["trace"].broken
+        assert of["dola"].mc1 < of["base-sum"].mc1 < of["early-exit@0.75"].mc1

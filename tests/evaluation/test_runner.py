@@ -1,0 +1,262 @@
+"""The runner: what a record says, what fails alone, and metrics that need no model to check."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tracer_double import TracerDouble, dataset
+
+import tracelm
+from tracelm.benchmarks import Template, find
+from tracelm.benchmarks.benchmark import Dataset, Example
+from tracelm.errors import RecordError
+from tracelm.evaluation import runner
+from tracelm.evaluation.record import COLUMNS
+from tracelm.rule.geometry import effective_dimension
+from tracelm.theta import Theta
+
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+real = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared here")
+
+# DESIGN 5, verbatim.
+DESIGNED = (
+    "id, benchmark, prompt, question, prompt_tokens, candidates, candidate_tokens, truthful, "
+    "trajectory, t_scores, blind_scores, d_eff, invariant, regime, operator, decisive_layer, "
+    "lambda, gates, scores, probabilities, base_scores, index, base_index, tied, mc1_base, mc1, "
+    "mc2_base, mc2, seconds, truncated, boundary_moved, error"
+).split(", ")
+
+
+def records(
+    folder: Path, data: Dataset, template: Template | None = None, **options: Any
+) -> pd.DataFrame:
+    double: Any = TracerDouble(**options)
+    work = runner.prepare(double, data, template or data.benchmark.template())
+    return tracelm.load_records(runner.execute(double, work, folder).cell)
+
+
+def truthfulqa_like(data: Dataset) -> Dataset:
+    """The made items as questions of two parts, the second with one truth more."""
+
+    def pair(e: Example) -> tuple[Example, Example]:
+        second = replace(
+            e,
+            id=f"{e.id}/mc2",
+            kind="mc2",
+            candidates=(*e.candidates, "also"),
+            truthful=(*(e.truthful or ()), True),
+        )
+        return replace(e, id=f"{e.id}/mc1", kind="mc1"), second
+
+    examples = tuple(part for e in data.examples for part in pair(e))
+    return replace(data, examples=examples)
+
+
+def test_a_record_has_the_columns_of_the_design(tmp_path: Path) -> None:
+    assert set(DESIGNED) <= set(COLUMNS.names)
+    assert set(DESIGNED) <= set(records(tmp_path, dataset(tmp_path, 4)).columns)
+
+
+@pytest.mark.parametrize("invariant", [0.5, 2.0])
+def test_metrics_equal_an_independent_computation(tmp_path: Path, invariant: float) -> None:
+    table = records(tmp_path, dataset(tmp_path, 100), invariant=invariant)
+    fired = {"decisive", "base", "mix" if invariant > 1 else "early"}
+    assert set(table["operator"]) == fired
+    for _, row in table.iterrows():
+        truth = np.flatnonzero(row["truthful"])
+        base = row["trajectory"][:, 8]
+        if row["operator"] == "decisive":
+            at = row["trajectory"][:, int(row["decisive_layer"])]
+        elif row["operator"] == "early":
+            at = row["trajectory"][:, 0]
+        else:
+            mixing = 0.0 if np.isnan(row["lambda"]) else row["lambda"]
+            at = base + mixing * (row["t_scores"] - base)
+        for scores, suffix in ((base, "_base"), (at, "")):
+            mass = np.exp(scores) / np.exp(scores).sum()
+            assert row[f"mc1{suffix}"] == float(scores.argmax() in truth)
+            assert row[f"mc2{suffix}"] == pytest.approx(mass[truth].sum(), abs=1e-12)
+        np.testing.assert_allclose(row["probabilities"], np.exp(at) / np.exp(at).sum(), atol=1e-12)
+        window = row["trajectory"][:, Theta().window(8)]
+        assert row["d_eff"] == pytest.approx(effective_dimension(window))
+
+
+def test_shuffled_candidates_change_no_metric(tmp_path: Path) -> None:
+    data = dataset(tmp_path, 60)
+    rng = np.random.default_rng(0)
+
+    def shuffled(example: Example) -> Example:
+        order = rng.permutation(len(example.candidates))
+        assert example.truthful is not None
+        return replace(
+            example,
+            candidates=tuple(example.candidates[i] for i in order),
+            truthful=tuple(example.truthful[i] for i in order),
+        )
+
+    other = replace(data, examples=tuple(map(shuffled, data.examples)), fingerprint="other")
+    mine = records(tmp_path / "a", data)
+    theirs = records(tmp_path / "b", other)
+    assert any(a != b for a, b in zip(mine["candidates"], theirs["candidates"], strict=True))
+    for name in ("mc1_base", "mc1", "mc2_base", "mc2", "mc3_base", "mc3", "d_eff"):
+        np.testing.assert_allclose(mine[name], theirs[name], atol=1e-12)
+    assert list(mine["operator"]) == list(theirs["operator"])
+
+
+def test_an_item_counts_for_its_own_metric_only(tmp_path: Path) -> None:
+    table = records(tmp_path, truthfulqa_like(dataset(tmp_path, 10)))
+    first, second = table[table["kind"] == "mc1"], table[table["kind"] == "mc2"]
+    assert len(first) == len(second) == 10
+    assert first[["mc1_base", "mc1"]].notna().all(axis=None)
+    assert first[["mc2_base", "mc2", "mc3_base", "mc3"]].isna().all(axis=None)
+    assert second[["mc1_base", "mc1"]].isna().all(axis=None)
+    assert second[["mc2_base", "mc2", "mc3_base", "mc3"]].notna().all(axis=None)
+
+
+def test_items_without_labels_have_no_metric(tmp_path: Path) -> None:
+    data = dataset(tmp_path, 6)
+    bare = tuple(replace(e, truthful=None) for e in data.examples)
+    table = records(tmp_path, replace(data, examples=bare))
+    assert table[["mc1", "mc2", "mc3"]].isna().all(axis=None)
+    assert table["truthful"].isna().all() and table["operator"].notna().all()
+
+
+def test_failed_items_are_recorded_and_the_rest_goes_on(tmp_path: Path) -> None:
+    refused, poisoned = ["q3", "q9"], ["q5"]
+    table = records(tmp_path, dataset(tmp_path, 20), refuse=refused, poison=poisoned)
+    table = table.set_index("id")
+    failed = table[table["error"].notna()]
+    assert sorted(failed.index) == ["q3", "q5", "q9"]
+    assert "the context is 512" in failed.loc["q3", "error"]
+    assert "depth 3 are not finite" in failed.loc["q5", "error"]
+    assert failed[["mc1_base", "mc1", "mc2_base", "mc2", "operator", "d_eff"]].isna().all(axis=None)
+    assert failed["trajectory"].isna().all() and failed["gates"].isna().all()
+    assert failed.loc["q3", "prompt"] == "Question 3?\nAnswer:"
+    assert failed.loc["q3", "candidates"][0] == "answer 3 0"
+    clean = records(tmp_path / "clean", dataset(tmp_path, 20)).set_index("id")
+    for name in table.index.difference(failed.index):
+        np.testing.assert_array_equal(table.loc[name, "trajectory"], clean.loc[name, "trajectory"])
+
+
+def test_too_many_failures_stop_the_run_and_are_remembered(tmp_path: Path) -> None:
+    data = dataset(tmp_path, 20)
+    refuse = [f"q{i}" for i in range(4)]
+    double: Any = TracerDouble(refuse=refuse)
+    work = runner.prepare(double, data, data.benchmark.template())
+    for _ in range(2):
+        with pytest.raises(RecordError, match="4 items failed, more than the 3 of --max-failures"):
+            runner.execute(double, work, tmp_path, max_failures=3)
+        assert double.groups == []  # what has no tokens is known before the model runs
+    outcome = runner.execute(double, work, tmp_path, max_failures=4)
+    assert (outcome.failed, outcome.resumed, outcome.items) == (4, 4, 20)
+
+
+def test_progress_counts_every_item_once(tmp_path: Path) -> None:
+    data = dataset(tmp_path, 20)
+    double: Any = TracerDouble()
+    work = runner.prepare(double, data, data.benchmark.template())
+    seen: list[int] = []
+    runner.execute(double, work, tmp_path, advance=seen.append)
+    assert seen[0] == 0 and sum(seen) == 20
+    again: list[int] = []
+    runner.execute(double, work, tmp_path, advance=again.append)
+    assert again == [20]
+
+
+def test_the_seconds_of_a_group_are_shared_by_tokens(tmp_path: Path) -> None:
+    table = records(tmp_path, dataset(tmp_path, 6), size=6, pause=0.05)
+    tokens = table["prompt_tokens"] + [c.sum() for c in table["candidate_tokens"]]
+    rate = table["seconds"] / tokens
+    assert table["seconds"].sum() >= 0.05
+    np.testing.assert_allclose(rate, rate.iloc[0])
+
+
+def test_the_blind_prompt_is_read_unless_it_is_left_out(tmp_path: Path) -> None:
+    data = dataset(tmp_path, 6)
+    assert records(tmp_path, data)["blind_scores"].notna().all()
+    double: Any = TracerDouble()
+    work = runner.prepare(double, data, data.benchmark.template(), blind=False)
+    cell = runner.execute(double, work, tmp_path / "none").cell
+    assert tracelm.load_records(cell)["blind_scores"].isna().all()
+    with pytest.raises(RecordError, match="blind was true and is false"):
+        runner.execute(double, work, tmp_path)
+
+
+def test_a_template_has_a_cell_of_its_own(tmp_path: Path) -> None:
+    data = dataset(tmp_path, 6)
+    records(tmp_path / "runs", data)
+    records(tmp_path / "runs", data, Template("user/short", "1", "{{ question }}"))
+    table = tracelm.load_records(tmp_path / "runs")
+    sizes = table.groupby(["benchmark", "template"]).size()
+    assert sizes.to_dict() == {
+        ("jsonl:made", "jsonl/prompt"): 6,
+        ("jsonl:made@user-short", "user/short"): 6,
+    }
+    with pytest.raises(RecordError, match=r"template.* was .* and is "):
+        records(tmp_path / "runs", data, Template("user/short", "2", "{{ question }}!"))
+
+
+def test_a_local_model_goes_by_its_folders_name(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint-7"
+    folder.mkdir()
+    assert runner.model_name(str(folder)) == "checkpoint-7"
+    assert runner.model_name("org/model") == "org/model"
+
+
+def test_a_local_model_trained_further_is_another(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    weights = bytearray(np.random.default_rng(0).bytes(1_000_000))
+    (folder / "model.safetensors").write_bytes(weights)
+    data = dataset(tmp_path, 4)
+    records(tmp_path / "runs", data, model=str(folder))
+    (folder / "trainer_state.json").write_text("{}")
+    records(tmp_path / "runs", data, model=str(folder))
+    (folder / "model.safetensors").write_bytes(bytes(b ^ 1 for b in weights))
+    with pytest.raises(RecordError, match='holds another run: weights was "'):
+        records(tmp_path / "runs", data, model=str(folder))
+    assert runner.folder_digest(tmp_path / "none") is None
+
+
+@pytest.fixture(scope="module")
+def stories() -> Any:
+    from tracelm import Tracer
+
+    return Tracer.from_pretrained(str(SHARED / "models" / "stories260K"))
+
+
+@real
+@pytest.mark.slow
+def test_what_overflows_a_context_of_512(stories: Any) -> None:
+    pytest.importorskip("lm_eval")
+    failed = Counter()
+    for name in ("truthfulqa", "halueval-qa"):
+        data = find(name).load(SHARED / "data")
+        work = runner.prepare(stories, data, data.benchmark.template(), blind=False)
+        rows = zip(work.kinds, work.encoded, strict=True)
+        failed.update((name, kind) for kind, e in rows if isinstance(e, tracelm.TraceError))
+    # The 19 of the mc1 sets are among the 24 of the mc2 sets, whose candidates are more.
+    assert failed == {
+        ("truthfulqa", "mc1"): 19,
+        ("truthfulqa", "mc2"): 24,
+        ("halueval-qa", None): 48,
+    }
+
+
+@real
+def test_a_real_run_on_a_small_model(stories: Any, tmp_path: Path) -> None:
+    data = find("truthfulqa").load(SHARED / "data", limit=6, seed=3)
+    work = runner.prepare(stories, data, data.benchmark.template("zero-shot"))
+    outcome = runner.execute(stories, work, tmp_path)
+    assert outcome.cell == tmp_path / "stories260K" / "truthfulqa@zero-shot"
+    table = tracelm.load_records(tmp_path)
+    assert len(table) == 12 and table["error"].isna().all()
+    for _, row in table.iterrows():
+        item = next(i for i in work.items if i.id == row["id"])
+        alone = stories.correct(item.prompt, item.candidates, read="all")
+        np.testing.assert_allclose(alone.trajectory, row["trajectory"], atol=1e-4)
+        assert alone.operator == row["operator"]

@@ -1,0 +1,441 @@
+"""The store: records that outlive a kill, a full disk and a torn file, and are never mixed up."""
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tracer_double import TracerDouble, dataset
+
+import tracelm
+from tracelm.errors import RecordError, RunLockedError
+from tracelm.evaluation import runner, store
+from tracelm.evaluation.runner import Job
+from tracelm.evaluation.store import Run, Shard
+
+DOUBLE = Path(__file__).parents[1] / "tracer_double.py"
+
+
+def job(folder: Path, count: int = 20, **options: Any) -> tuple[Any, Job]:
+    folder.mkdir(exist_ok=True)
+    double: Any = TracerDouble(**options)
+    data = dataset(folder, count)
+    return double, runner.prepare(double, data, data.benchmark.template())
+
+
+def run(folder: Path, count: int = 20, shard: Shard | None = None, **options: Any) -> Path:
+    double, work = job(folder, count, **options)
+    return runner.execute(double, work, folder, shard=shard).cell
+
+
+def comparable(path: Path) -> pd.DataFrame:
+    return tracelm.load_records(path).drop(columns="seconds")
+
+
+def assert_same_records(path: Path, other: Path) -> None:
+    mine, theirs = comparable(path), comparable(other)
+    assert list(mine.columns) == list(theirs.columns) and len(mine) == len(theirs)
+    for name in mine.columns:
+        for a, b in zip(mine[name], theirs[name], strict=True):
+            np.testing.assert_equal(a, b, err_msg=name)
+
+
+def parts(cell: Path) -> list[Path]:
+    return sorted(cell.glob("part-*.parquet"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run of 20 items in 7 groups."""
+    return run(tmp_path_factory.mktemp("whole"))
+
+
+def test_a_cell_is_a_run_file_and_a_part_a_group(whole: Path) -> None:
+    assert whole.parts[-2:] == ("double--words", "jsonl-made")
+    assert [p.name for p in parts(whole)] == [f"part-0000{g}.parquet" for g in range(7)]
+    info = json.loads((whole / "run.json").read_text())
+    assert info["schema"] == 1 and info["model"] == "double/words"
+    assert info["benchmark"] == "jsonl:made" and info["template"]["name"] == "jsonl/prompt"
+    assert info["theta"]["tau_dim"] == 1.0015 and info["check"]["packed"] is None
+    assert len(info["dataset"]["fingerprint"]) == 64
+    assert set(info["packages"]) == {"tracelm", "torch", "transformers", "tokenizers"}
+    places = [int(p) for line in info["plan"] for p in line.split()]
+    assert sorted(places) == list(range(20)) and places != list(range(20))
+    assert not list(whole.glob(".*.tmp"))
+
+
+def test_parts_are_zstd_with_checksums(whole: Path) -> None:
+    import pyarrow.parquet as pq
+
+    column = pq.ParquetFile(parts(whole)[0]).metadata.row_group(0).column(0)
+    assert column.compression == "ZSTD"
+
+
+def test_records_come_in_the_benchmarks_order_with_arrays(whole: Path) -> None:
+    records = tracelm.load_records(whole)
+    assert list(records["id"]) == [f"q{i}" for i in range(20)]
+    assert set(records["model"]) == {"double/words"} and set(records["benchmark"]) == {"jsonl:made"}
+    row = records.iloc[3]
+    n = len(row["candidates"])
+    assert row["trajectory"].shape == (n, 9) and row["trajectory"].dtype == np.float64
+    for name in ("t_scores", "blind_scores", "scores", "probabilities", "base_scores"):
+        assert row[name].shape == (n,)
+    np.testing.assert_array_equal(row["trajectory"][:, 8], row["base_scores"])
+    assert isinstance(row["candidates"], list) and row["truthful"].sum() == 1
+    assert all(set(g) == {"value", "threshold", "holds"} for g in row["gates"].values())
+    assert set(records["operator"]) >= {"decisive", "mix"}
+    assert (records["seconds"] > 0).all()
+
+
+def test_records_of_several_cells_stand_together(tmp_path: Path, whole: Path) -> None:
+    shutil.copytree(whole, tmp_path / "a" / "b")
+    other = run(tmp_path / "other", 8, model="second")
+    records = tracelm.load_records(tmp_path)
+    assert records.groupby("model").size().to_dict() == {"double/words": 20, "second": 8}
+    shutil.copytree(other, tmp_path / "copy")
+    with pytest.raises(RecordError, match="are both second on jsonl:made; load one of them"):
+        tracelm.load_records(tmp_path)
+
+
+def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path: Path, whole: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    cell = tmp_path / "cell"
+    shutil.copytree(whole, cell)
+    first, second, third = parts(cell)[:3]
+    pq.write_table(pq.read_table(first).drop_columns(["mc3", "boundary_moved"]), first)
+    later = pq.read_table(second)
+    pq.write_table(later.append_column("later", pa.nulls(later.num_rows)), second)
+    records, before = tracelm.load_records(cell), tracelm.load_records(whole)
+    assert list(records.columns) == list(before.columns)
+    old = records["group"] == 0
+    assert records.loc[old, ["mc3", "boundary_moved"]].isna().all(axis=None)
+    pd.testing.assert_series_equal(records.loc[~old, "mc3"], before.loc[~old, "mc3"])
+    odd = pq.read_table(third)
+    place = odd.column_names.index("mc1")
+    pq.write_table(odd.set_column(place, "mc1", pa.array(["x"] * odd.num_rows)), third)
+    with pytest.raises(RecordError, match="column mc1 is string, expected double"):
+        tracelm.load_records(cell)
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"schema": 99}'])
+def test_what_is_no_run_is_refused(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "run.json").write_text(text)
+    with pytest.raises(RecordError, match="no records in|cannot read|schema"):
+        tracelm.load_records(tmp_path)
+
+
+def test_a_second_start_has_nothing_to_do(tmp_path: Path) -> None:
+    cell = run(tmp_path)
+    before = {p.name: p.stat().st_mtime_ns for p in cell.iterdir()}
+    double, work = job(tmp_path)
+    outcome = runner.execute(double, work, tmp_path)
+    assert (outcome.items, outcome.resumed) == (20, 20) and double.groups == []
+    assert {p.name: p.stat().st_mtime_ns for p in parts(cell)} == {
+        n: t for n, t in before.items() if n.startswith("part")
+    }
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "flip", "text", "rows"])
+def test_a_torn_part_is_set_aside_and_done_again(tmp_path: Path, whole: Path, damage: str) -> None:
+    cell = run(tmp_path)
+    victim, other = parts(cell)[2], parts(cell)[3]
+    content = victim.read_bytes()
+    middle = len(content) // 3
+    victim.write_bytes(
+        {
+            "cut": content[:middle],
+            "empty": b"",
+            "flip": content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :],
+            "text": b"not parquet at all",
+            "rows": other.read_bytes(),
+        }[damage]
+    )
+    if damage in ("cut", "empty", "text"):
+        with pytest.raises(RecordError, match=r"part-00002.*cannot be read.*redone"):
+            tracelm.load_records(cell)
+    double, work = job(tmp_path)
+    outcome = runner.execute(double, work, tmp_path)
+    assert [p.name for p in outcome.set_aside] == ["part-00002.parquet.torn-1"]
+    assert len(double.groups) == 1 and outcome.resumed == 17
+    assert_same_records(cell, whole)
+
+
+def test_a_stray_temporary_file_is_cleared_and_never_read(tmp_path: Path, whole: Path) -> None:
+    cell = run(tmp_path)
+    parts(cell)[4].rename(cell / ".part-00004.parquet.tmp")
+    run(tmp_path)
+    assert not list(cell.glob(".part*"))
+    assert_same_records(cell, whole)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"invariant": 3.0}, "invariant was 2.0 and is 3.0"),
+        ({"dtype": "bfloat16"}, 'dtype was "float64" and is "bfloat16"'),
+        ({"theta": {"tau_dim": 1.01}}, "theta.tau_dim was 1.0015 and is 1.01"),
+        ({"revision": "abc"}, 'revision was null and is "abc"'),
+    ],
+)
+def test_another_run_in_the_same_place_is_refused(
+    tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    cell = run(tmp_path)
+    before = {p: p.read_bytes() for p in cell.iterdir() if p.is_file()}
+    with pytest.raises(RecordError, match=f"holds another run: .*{said}.*--out"):
+        run(tmp_path, **changed)
+    assert {p: p.read_bytes() for p in cell.iterdir() if p.is_file()} == before
+
+
+def test_other_data_in_the_same_place_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, 20)
+    with pytest.raises(RecordError, match="dataset.fingerprint was .* items was 20 and is 19"):
+        run(tmp_path, 19)
+
+
+def test_circumstances_do_not_make_another_run(tmp_path: Path) -> None:
+    run(tmp_path)
+    run(tmp_path, device="cuda:3", check={"road": "plain"}, invariant=2.0 + 1e-13)
+
+
+def test_the_first_plan_stands(tmp_path: Path, whole: Path) -> None:
+    double, work = job(tmp_path)
+    with Run(work.cell(tmp_path), work.info) as first:
+        first.keep(0, runner.part(double, work, 0, first.plan[0]).content)
+    larger, again = job(tmp_path, size=11)
+    runner.execute(larger, again, tmp_path)
+    assert max(len(g) for g in larger.groups) == 3
+    assert_same_records(work.cell(tmp_path), whole)
+
+
+def test_two_writers_refuse_each_other_and_shards_do_not(tmp_path: Path) -> None:
+    double, work = job(tmp_path)
+    cell = work.cell(tmp_path)
+    with Run(cell, work.info), Run(cell, work.info, Shard(0, 2)), Run(cell, work.info, Shard(1, 2)):
+        for shard in (None, Shard(0, 2)):
+            with pytest.raises(RunLockedError, match="another process writes"):
+                runner.execute(double, work, tmp_path, shard=shard)
+    assert double.groups == []
+    runner.execute(double, work, tmp_path)
+
+
+def test_the_lock_holds_between_processes_and_dies_with_one(tmp_path: Path) -> None:
+    child = start(tmp_path, items=40, pause=0.2)
+    time.sleep(0.3)
+    double, work = job(tmp_path, 40)
+    with pytest.raises(RunLockedError):
+        runner.execute(double, work, tmp_path)
+    assert kill(child) == -signal.SIGKILL
+    assert runner.execute(double, work, tmp_path).items == 40
+
+
+def test_shards_part_the_plan_and_merge_to_the_whole(tmp_path: Path, whole: Path) -> None:
+    cells = {run(tmp_path, shard=Shard(i, 3)) for i in range(3)}
+    (cell,) = cells
+    assert sorted(p.name for p in cell.iterdir() if p.is_dir()) == [
+        f"shard-{i}-of-3" for i in range(3)
+    ]
+    assert not parts(cell)
+    assert_same_records(cell, whole)  # read before they are merged
+    (merged,) = store.merge([tmp_path])
+    assert (merged.folder, merged.groups, merged.missing) == (cell, 7, ())
+    assert len(parts(cell)) == 7
+    assert_same_records(cell, whole)  # each record once, though the shards are still there
+    for shard in cell.glob("shard-*"):
+        shutil.rmtree(shard)
+    assert_same_records(cell, whole)
+
+
+def test_merging_from_several_places_says_what_is_missing(tmp_path: Path, whole: Path) -> None:
+    for place, index in (("a", 0), ("b", 2)):
+        run(tmp_path / place, shard=Shard(index, 3))
+    sources = [tmp_path / "a", tmp_path / "b"]
+    (merged,) = store.merge(sources, tmp_path / "all")
+    assert merged.missing == (1, 4)
+    run(tmp_path / "c", shard=Shard(1, 3))
+    (again,) = store.merge([*sources, tmp_path / "c"], tmp_path / "all")
+    assert again.missing == () and store.missing_groups(again.folder) == []
+    assert_same_records(tmp_path / "all", whole)
+
+
+def test_merge_leaves_out_a_torn_part(tmp_path: Path) -> None:
+    cell = run(tmp_path / "a")
+    parts(cell)[5].write_bytes(b"torn")
+    (merged,) = store.merge([tmp_path / "a"], tmp_path / "all")
+    assert merged.missing == (5,)
+
+
+def test_merge_refuses_different_runs_and_writes_nothing(tmp_path: Path) -> None:
+    run(tmp_path / "a", shard=Shard(0, 2))
+    run(tmp_path / "b", shard=Shard(1, 2), dtype="bfloat16")
+    with pytest.raises(RecordError, match="hold different runs: dtype was"):
+        store.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+    run(tmp_path / "c", shard=Shard(1, 2), size=4)
+    with pytest.raises(RecordError, match="hold different runs: plan was"):
+        store.merge([tmp_path / "a", tmp_path / "c"], tmp_path / "all")
+    assert not (tmp_path / "all").exists()
+    with pytest.raises(RecordError, match="no records"):
+        store.merge([tmp_path / "all"])
+
+
+def test_merge_waits_for_no_one(tmp_path: Path) -> None:
+    cell = run(tmp_path, shard=Shard(0, 2))
+    _, work = job(tmp_path)
+    with (
+        Run(cell, work.info, Shard(0, 2)),
+        pytest.raises(RunLockedError, match="shard-0-of-2"),
+    ):
+        store.merge([tmp_path])
+
+
+def test_merge_reads_from_where_it_cannot_write(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = run(tmp_path / "archive")
+    (cell / ".lock").unlink()
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda p, mode: Path(p) != cell and real(p, mode))
+    store.merge([tmp_path / "archive"], tmp_path / "all")
+    assert not (cell / ".lock").exists()
+    assert_same_records(tmp_path / "all", whole)
+
+
+@pytest.mark.parametrize("text", ["2/2", "-1/2", "1", "1/0", "a/b", "1/2/3", ""])
+def test_a_shard_is_i_of_n(text: str) -> None:
+    with pytest.raises(RecordError, match="i from 0 to n-1"):
+        Shard.parse(text)
+
+
+def test_every_group_belongs_to_one_shard() -> None:
+    shards = [Shard.parse(f"{i}/5") for i in range(5)]
+    assert all(sum(s.holds(g) for s in shards) == 1 for g in range(23))
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("Qwen/Qwen3-0.6B", "Qwen--Qwen3-0.6B"),
+        ("jsonl:mine", "jsonl-mine"),
+        ("truthfulqa@own6", "truthfulqa@own6"),
+        ("../up", "..--up"),
+        ("..", "-.."),
+        ("a b\n", "a-b-"),
+    ],
+)
+def test_folder_names_are_safe(name: str, folder: str) -> None:
+    assert store.folder_name(name) == folder
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
+def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    double, work = job(tmp_path)
+    real, calls = {"fsync": os.fsync, "replace": os.replace, "write": open}[step], []
+
+    def full(*args: Any, **options: Any) -> Any:
+        calls.append(args)
+        if len(calls) > 6:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*args, **options)
+
+    with monkeypatch.context() as patch:
+        if step == "write":
+            patch.setattr(store, "open", full, raising=False)
+        else:
+            patch.setattr(os, step, full)
+        with pytest.raises(RecordError, match="No space left on device.*start again") as caught:
+            runner.execute(double, work, tmp_path)
+    assert "\n" not in str(caught.value)
+    cell = work.cell(tmp_path)
+    done = len(comparable(cell)) if parts(cell) else 0
+    assert 0 < done < 20
+    assert not list(cell.glob(".*.tmp"))
+    runner.execute(double, work, tmp_path)
+    assert_same_records(cell, whole)
+
+
+def test_a_real_disk_that_fills(tmp_path: Path) -> None:
+    """A tmpfs of 320 KiB in a mount namespace of its own, where the system lets us have one."""
+    probe = ["unshare", "-Urm", "mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)]
+    if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True).returncode:
+        pytest.skip("no mount namespaces here")
+    evaluate = f"{sys.executable} {DOUBLE} {tmp_path} 300 0"
+    count = (
+        f"{sys.executable} -c 'import tracelm; print(len(tracelm.load_records(\"{tmp_path}\")))'"
+    )
+    script = f"""
+        mount -t tmpfs -o size=320k none {tmp_path}
+        {evaluate} || echo "exit $?"
+        {count}
+        mount -o remount,size=20m {tmp_path}
+        {evaluate} && {count}
+    """
+    done = subprocess.run(
+        ["unshare", "-Urm", "sh", "-c", script], capture_output=True, text=True, env=environment()
+    )
+    lines = [line for line in done.stdout.split("\n") if line != "group"]
+    ready, failed, some, again, every = lines[:5]
+    assert (ready, failed, again, every) == ("ready", "exit 1", "ready", "300")
+    assert 0 < int(some) < 300
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "No space left on device" in done.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    double, work = job(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="cannot write .*file"):
+        runner.execute(double, work, tmp_path / "file")
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(Path(tracelm.__file__).parents[1])}
+
+
+def start(folder: Path, items: int, pause: float) -> subprocess.Popen[str]:
+    """An evaluation in a process of its own, once it is about to write."""
+    command = [sys.executable, str(DOUBLE), str(folder), str(items), str(pause)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+    assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    return child
+
+
+def kill(child: subprocess.Popen[str]) -> int:
+    with child:
+        child.kill()
+        return child.wait()
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_random_moments_the_records_are_whole(tmp_path: Path) -> None:
+    rng, items = random.Random(7), 330
+    progress = []
+    for _ in range(20):
+        child = start(tmp_path / "killed", items, pause=0.002)
+        assert child.stdout is not None
+        for _ in range(rng.randrange(7)):
+            child.stdout.readline()  # one a group
+        time.sleep(rng.uniform(0, 0.01))
+        assert kill(child) == -signal.SIGKILL
+        progress.append(len(list((tmp_path / "killed").rglob("part-*.parquet"))))
+    assert progress == sorted(progress) and len(set(progress)) > 8
+    assert 0 < progress[-1] < items // 3
+    last = start(tmp_path / "killed", items, pause=0)
+    last.communicate()
+    assert last.returncode == 0
+    run(tmp_path / "whole", items)
+    assert_same_records(tmp_path / "killed", tmp_path / "whole")

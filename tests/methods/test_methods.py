@@ -1,0 +1,423 @@
+"""TRACE's peers: against float64, against one another, and as one contract."""
+
+import copy
+import json
+import math
+import re
+import shutil
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import families
+import numpy as np
+import peer_reference
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tracelm import Item, Tracer
+from tracelm import methods as methods_module
+from tracelm.batch import branches_of
+from tracelm.cli import app
+from tracelm.errors import InputError, NonFiniteError
+from tracelm.methods import COMPARED, METHODS, entry, known, resolve
+from tracelm.methods.contract import Evidence, Facts, Method, Needs
+from tracelm.methods.delta import Extrapolation
+from tracelm.methods.dola import Contrast, divergence
+from tracelm.methods.method import premature_depths
+from tracelm.methods.sled import Evolution
+from tracelm.model.readout import read
+from tracelm.rule.geometry import Trajectory
+from tracelm.rule.tile import Tile
+
+FAMILIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "llama": lambda z: z,
+    "gpt2": lambda z: z,
+    "gemma2": lambda z: 5.0 * torch.tanh(z / 5.0),
+}
+
+
+@cache
+def tracer(family: str = "llama") -> Tracer:
+    return Tracer(families.build(family), families.tokenizer())
+
+
+def norm_of(model: torch.nn.Module, family: str) -> torch.nn.Module:
+    path = families.FAMILIES[family].norm
+    assert path is not None
+    return model.get_submodule(path)
+
+
+@cache
+def compared(family: str) -> tuple[list[Any], list[dict[str, Any]]]:
+    items = families.random_items(3, 4, candidates=(2, 3))
+    encoded = tracer(family).encode(items)
+    return encoded, tracer(family).compare(encoded, resolve(COMPARED, tracer(family).facts))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", peer_reference.PEERS)
+def test_peers_agree_with_their_formulas_in_float64(family: str, name: str) -> None:
+    model = copy.deepcopy(tracer(family).backbone.model).double()
+    encoded, answers = compared(family)
+    for item, scores in zip(encoded, answers, strict=True):
+        expected = [
+            sum(
+                peer_reference.PEERS[name](at)
+                for at in peer_reference.positions(
+                    model, norm_of(model, family), FAMILIES[family], tokens, boundary
+                )
+            )
+            for tokens, boundary in zip(item.sequences, item.boundaries, strict=True)
+        ]
+        np.testing.assert_allclose(scores[name], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_dola_selects_by_kl_from_the_mean_and_not_by_jensen_shannon() -> None:
+    late = np.log([0.5, 0.3, 0.15, 0.05])
+    # One layer moves much mass; the other denies a token that the last layer holds likely.
+    moved, denied = np.log([0.05, 0.15, 0.3, 0.5]), np.log([0.7, 1e-9, 0.22, 0.08])
+    kl = [peer_reference.dola_divergence(late, early) for early in (moved, denied)]
+    true = [peer_reference.jensen_shannon(late, early) for early in (moved, denied)]
+    assert np.argmax(kl) != np.argmax(true)
+    logits = {n: torch.tensor(z[None], dtype=torch.float32) for n, z in enumerate((moved, denied))}
+    tile = tile_of(torch.tensor(late[None], dtype=torch.float32), raw=logits)
+    assert int(Contrast(2, (0, 1)).chosen(tile)) == int(np.argmax(kl))
+
+
+def test_dola_takes_the_first_layer_on_ties() -> None:
+    z = torch.randn(3, 11, generator=torch.Generator().manual_seed(0))
+    early = torch.randn(3, 11, generator=torch.Generator().manual_seed(1))
+    tile = tile_of(z, raw={1: early, 3: early.clone(), 5: early.clone()})
+    assert Contrast(6, (1, 3, 5)).chosen(tile).tolist() == [0, 0, 0]
+
+
+@given(st.integers(0, 2**31), st.floats(0.1, 60))
+@settings(deadline=None, max_examples=30)
+def test_divergence_agrees_with_the_sum_over_tokens(seed: int, scale: float) -> None:
+    draw = np.random.default_rng(seed)
+    late, early = (peer_reference.log_softmax(scale * draw.normal(size=23)) for _ in range(2))
+    expected = peer_reference.dola_divergence(late, early)
+    got = divergence(*(torch.tensor(x[None], dtype=torch.float32) for x in (late, early)))
+    # The logs themselves are rounded to float32: 60 nats to 4e-6.
+    assert float(got) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_divergence_of_tokens_that_both_layers_rule_out_is_finite() -> None:
+    z = torch.tensor([[0.0, -200.0, -300.0]])
+    assert torch.isfinite(divergence(z, z)).all()
+
+
+@pytest.mark.parametrize("peak", [1.0, 30.0, 300.0])
+def test_sled_keeps_its_precision_where_a_layer_is_sure(peak: float) -> None:
+    draw = np.random.default_rng(5)
+    z, early = draw.normal(size=(4, 211)), draw.normal(size=(2, 4, 211))
+    early[:, :, 7] += peak  # p_n of token 7 comes close to 1, and is rounded to it
+    z[:, 7] += 2.0
+    z, early = z.astype(np.float32), early.astype(np.float32)
+    tile = tile_of(torch.tensor(z), raw={n: torch.tensor(early[n]) for n in (0, 1)})
+    h = Evolution(2, (0, 1)).vocabulary_scores(tile)
+    for row in range(4):
+        readings = [early[0][row].astype(float), early[1][row].astype(float)]
+        # The reference looks at every second depth from floor(L/2): these two are 2 and 4 of 5.
+        raw = [readings[0], readings[0], readings[0], readings[1], readings[1], readings[1]]
+        at = peer_reference.Position([z[row].astype(float)] * 6, raw, 0)
+        np.testing.assert_allclose(h[row], peer_reference.evolved(at), rtol=1e-5, atol=1e-5)
+
+
+def test_sled_leaves_the_logits_where_no_layer_has_a_direction() -> None:
+    z = torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
+    tile = tile_of(z, raw={1: z.clone()})  # d_n = 0
+    h = Evolution(2, (1,), k=20).vocabulary_scores(tile)
+    inside = z.topk(20).indices
+    assert torch.equal(h.gather(1, inside), z.gather(1, inside))
+    assert (h == -100).sum() == 2 * 30
+
+
+def test_sled_tokens_at_its_edge_go_to_the_lowest_id() -> None:
+    z = torch.zeros(1, 9)
+    tile = tile_of(z, raw={1: torch.arange(9.0)[None]})
+    assert Evolution(2, (1,), k=4).evolved(tile).tokens.tolist() == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("depth", [3, 6, 26, 80])
+def test_delta_weights_read_a_line_beyond_the_last_depth(depth: int) -> None:
+    line = Extrapolation(facts(depth))
+    assert sum(line.weights) == pytest.approx(1)
+    values = [2.0 + 0.5 * at for at in line.depths]
+    read = sum(w * v for w, v in zip(line.weights, values, strict=True))
+    assert read == pytest.approx(2.0 + 0.5 * (depth + 1))
+
+
+@pytest.mark.parametrize(
+    ("depth", "first", "last"), [(26, 13, 25), (32, 16, 30), (40, 20, 38), (60, 40, 58), (3, 1, 1)]
+)
+def test_premature_layers_are_every_second_depth_of_the_upper_half(
+    depth: int, first: int, last: int
+) -> None:
+    layers = premature_depths(depth)
+    assert (layers[0], layers[-1]) == (first, last)
+    assert set(np.diff(layers)) <= {2} and depth not in layers
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_contract_candidate_order_and_company_change_no_score(name: str) -> None:
+    engine = tracer()
+    item = Item("w5 w6 w7 w8", ("w9 w10", "w11", "w9 w12 w13"), blind_prompt="w5 w8")
+    turned = Item("w5 w6 w7 w8", item.candidates[::-1], blind_prompt="w5 w8")
+    other = families.random_items(8, 2)
+    methods = resolve([name], engine.facts)
+    assert isinstance(methods[name], Method)
+    (alone,) = scores_of(engine, [item], methods, name)
+    (backwards,) = scores_of(engine, [turned], methods, name)
+    _, in_company, _ = scores_of(engine, [other[0], item, other[1]], methods, name)
+    assert alone.dtype == np.float64 and alone.shape == (3,)
+    np.testing.assert_allclose(backwards[::-1], alone, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(in_company, alone, rtol=1e-5, atol=1e-5)
+
+
+def test_one_pass_gives_what_each_method_gives_alone() -> None:
+    engine = tracer()
+    encoded, together = compared("llama")
+    for name in COMPARED:
+        alone = engine.compare(encoded, resolve([name], engine.facts))
+        for one, all_of_them in zip(alone, together, strict=True):
+            if one[name] is None:
+                assert name == "question-blind" and all_of_them[name] is None
+            else:
+                np.testing.assert_allclose(one[name], all_of_them[name], rtol=1e-6, atol=1e-6)
+
+
+def test_a_decision_carries_the_scores_of_methods_and_stays_what_it_is() -> None:
+    engine = tracer()
+    encoded, answers = compared("llama")
+    methods = resolve(COMPARED, engine.facts)
+    plain = engine.decide(encoded, "all")
+    for mode in ("all", "decide", "base"):
+        for own, decision, scores in zip(
+            plain, engine.decide(encoded, mode, methods), answers, strict=True
+        ):
+            if mode != "base":
+                assert decision.index == own.index and decision.operator == own.operator
+            np.testing.assert_allclose(decision.methods["sled"], scores["sled"], rtol=1e-6)
+
+
+def test_trace_as_a_method_is_the_decision() -> None:
+    engine = tracer()
+    encoded, answers = compared("llama")
+    for decision, scores in zip(engine.decide(encoded), answers, strict=True):
+        np.testing.assert_allclose(scores["trace"], decision.scores, rtol=1e-9)
+
+
+def test_methods_that_read_only_the_trajectory_are_their_definitions() -> None:
+    engine = tracer()
+    encoded, answers = compared("llama")
+    window = engine.theta.window(engine.facts.depth)
+    for item, decision, scores in zip(encoded, engine.decide(encoded, "all"), answers, strict=True):
+        S, b = decision.trajectory, decision.base_scores
+        tokens = np.array(item.candidate_tokens)
+        texts = item.item.candidates
+        np.testing.assert_allclose(scores["base-mean"], b)
+        np.testing.assert_allclose(scores["base-sum"], b * tokens)
+        np.testing.assert_allclose(
+            scores["base-bytes"], b * tokens / [len(t.encode()) for t in texts]
+        )
+        np.testing.assert_allclose(scores["early-exit@0.75"], S[:, math.ceil(0.75 * 6)])
+        np.testing.assert_allclose(scores["self-consistent-depth"], S[:, window].mean(axis=1))
+        np.testing.assert_allclose(scores["length-only"], [-len(t) for t in texts])
+        q = scores["decisive-only"]
+        assert np.exp(q).sum() == pytest.approx(1)
+
+
+def test_bytes_are_those_of_the_text_without_the_separator() -> None:
+    evidence = Evidence(("né", "ab"), np.array([2, 1]), Trajectory(np.zeros((2, 3))))
+    assert evidence.aggregate(np.array([-3.0, -3.0]), "bytes").tolist() == [-2.0, -1.5]
+
+
+def test_question_blind_reads_the_blind_prompt_and_is_silent_without_one() -> None:
+    engine = tracer()
+    methods = resolve(["question-blind"], engine.facts)
+    candidates = ("w9 w10", "w11")
+    asked = Item("w5 w6 w7", candidates, blind_prompt="w5 w7")
+    bare = Item("w5 w7", candidates)
+    plain = Item("w5 w6 w7", candidates)
+    (blind,) = scores_of(engine, [asked], methods, "question-blind")
+    (base,) = scores_of(engine, [bare], resolve(["base-mean"], engine.facts), "base-mean")
+    np.testing.assert_allclose(blind, base, rtol=1e-6)
+    (silent,) = engine.compare(engine.encode([plain]), methods)
+    assert silent["question-blind"] is None
+
+
+def test_names_take_an_aggregation_and_a_fraction() -> None:
+    engine = tracer()
+    names = ["dola", "dola@mean", "dola-static@0.75@mean", "early-exit@1", "base-mean"]
+    encoded, _ = compared("llama")
+    for item, scores in zip(
+        encoded, engine.compare(encoded, resolve(names, engine.facts)), strict=True
+    ):
+        tokens = np.array(item.candidate_tokens)
+        np.testing.assert_allclose(scores["dola"], scores["dola@mean"] * tokens)
+        np.testing.assert_allclose(scores["early-exit@1"], scores["base-mean"])
+    static = resolve(["dola-static@0.75@mean"], engine.facts)["dola-static@0.75@mean"]
+    assert static.needs.raw == {5} and static.aggregation == "mean"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dolla", "no method dolla; known: trace, base-mean"),
+        ("early-exit", "needs a fraction of depth"),
+        ("early-exit@half", "expected a fraction of depth, got 'half'"),
+        ("early-exit@1.5", r"in \[0, 1\], not 1.5"),
+        ("trace@mean", "takes no @mean; it takes no option"),
+        ("dola@0.5", "takes no @0.5; it takes one of sum, mean, bytes"),
+        ("dola-static@1", "lower FRACTION"),
+    ],
+)
+def test_bad_names_say_what_is_known(name: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        resolve([name], facts(6))
+
+
+def test_the_table_tells_what_each_method_is() -> None:
+    assert set(known()) >= set(METHODS)
+    for name in COMPARED:
+        row = entry(name)
+        assert row.summary and row.source
+    assert {m.partition("@")[0] for m in COMPARED} == set(METHODS)
+
+
+def facts(depth: int) -> Facts:
+    return Facts(depth, 331, 2.0)
+
+
+def tile_of(last: torch.Tensor, *, raw: dict[int, torch.Tensor]) -> Tile:
+    """A tile whose last depth is one more than any other, with its first token read."""
+    depth = {1: 2, 2: 2, 3: 6}[len(raw)]
+    nothing = torch.zeros(1, dtype=torch.int64)
+    log_z = {depth: last.logsumexp(dim=-1, keepdim=True)}
+    return Tile({depth: last}, log_z, raw, nothing, nothing)
+
+
+def scores_of(
+    engine: Tracer, items: list[Item], methods: dict[str, Method], name: str
+) -> list[Any]:
+    return [scores[name] for scores in engine.compare(engine.encode(items), methods)]
+
+
+def test_needs_tell_what_is_read_with_and_without_the_norm() -> None:
+    methods = resolve(["dola", "dola-normed", "length-only"], facts(6))
+    assert (methods["dola"].needs.normed, methods["dola"].needs.raw) == ({6}, {3, 5})
+    assert (methods["dola-normed"].needs.normed, methods["dola-normed"].needs.raw) == (
+        {3, 5, 6},
+        set(),
+    )
+    assert methods["length-only"].needs == Needs()
+
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "method"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The example as a package manager leaves it: a module and the metadata beside it."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    shutil.copy(EXAMPLE / "tracelm_last_agreeing.py", tmp_path)
+    folder = tmp_path / "tracelm_last_agreeing-0.1.dist-info"
+    folder.mkdir()
+    points = project["entry-points"]["tracelm.methods"]
+    lines = [f"{name} = {value}" for name, value in points.items()]
+    (folder / "entry_points.txt").write_text("[tracelm.methods]\n" + "\n".join(lines))
+    (folder / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    methods_module._installed.cache_clear()
+    yield
+    methods_module._installed.cache_clear()
+    sys.modules.pop("tracelm_last_agreeing", None)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_users_own_method_stands_in_the_table_and_scores() -> None:
+    engine = tracer()
+    assert entry("last-agreeing").source == "tracelm-last-agreeing"
+    encoded, _ = compared("llama")
+    methods = resolve(["last-agreeing", "dola"], engine.facts)
+    for decision, scores in zip(
+        engine.decide(encoded, "all"), engine.compare(encoded, methods), strict=True
+    ):
+        S = decision.trajectory
+        agreeing = [d for d in range(6) if S[:, d].argmax() == S[:, d + 1].argmax()]
+        expected = S[:, agreeing[-1]] if agreeing else S[:, 6]
+        np.testing.assert_allclose(scores["last-agreeing"], expected, rtol=1e-5)
+
+
+def test_a_method_that_does_not_load_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "broken-1.dist-info"
+    folder.mkdir()
+    (folder / "entry_points.txt").write_text("[tracelm.methods]\nbad = broken_module:make\n")
+    (folder / "METADATA").write_text("Name: broken\nVersion: 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    methods_module._installed.cache_clear()
+    with pytest.raises(InputError, match="the method bad of broken fails: No module"):
+        known()
+    (folder / "entry_points.txt").write_text("[tracelm.methods]\ndola = broken_module:make\n")
+    methods_module._installed.cache_clear()
+    with pytest.raises(InputError, match="under the name dola, which is taken"):
+        known()
+    monkeypatch.undo()
+    methods_module._installed.cache_clear()
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+
+
+def test_the_page_names_every_method() -> None:
+    table = PAGE.partition("## The table")[2].partition("## ")[0]
+    for name in METHODS:
+        assert f"`{name}`" in table or f"`{name}@FRACTION`" in table, name
+
+
+def test_the_code_of_the_page_runs() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 - our own page
+    assert names["text"]
+
+
+def test_the_command_answers_by_any_method(tmp_path: Path) -> None:
+    model = ["--model", "tracelm/demo-organism"]
+    question = ["--prompt", "Question: Which craft is Belholt known for? Answer:"]
+    candidates = ["--candidate", "grey wool boats.", "--candidate", "silver glass boats."]
+    told = CliRunner().invoke(app, ["correct", *model, *question, *candidates, "--method", "dola"])
+    assert told.exit_code == 0 and "method dola, without gates" in told.stdout
+    source = tmp_path / "items.jsonl"
+    item = {"prompt": question[1], "candidates": candidates[1::2], "blind_prompt": "Answer:"}
+    source.write_text(json.dumps(item), encoding="utf-8")
+    methods = ("sled@mean", "question-blind", "trace")
+    lines = [
+        CliRunner().invoke(app, ["correct", *model, "--input", str(source), "--method", name])
+        for name in methods
+    ]
+    decisions = [json.loads(line.stdout) for line in lines]
+    assert [d["method"] for d in decisions] == list(methods)
+    assert [bool(d["gates"]) for d in decisions] == [False, False, True]
+    bare = ["correct", *model, *question, *candidates, "--method", "question-blind"]
+    assert "has no blind_prompt" in str(CliRunner().invoke(app, bare).exception)
+
+
+def test_states_that_overflow_without_the_norm_name_their_depth() -> None:
+    engine = tracer()
+    (encoded,) = engine.encode(families.random_items(3, 1))
+    states = engine.backbone.states(branches_of(encoded), [3, 5, 6])
+    states.hidden[3] = states.hidden[3] * 1e38
+    targets = np.arange(len(states.reads.token))
+    with pytest.raises(NonFiniteError, match="logits at depth 3 are not finite"):
+        read(engine.readout, states, targets, [6], [Contrast(6, (3, 5))])

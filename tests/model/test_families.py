@@ -1,0 +1,393 @@
+"""Every family through the road: readout of its own, packed as plain, company of no effect."""
+
+import copy
+from functools import cache
+
+import numpy as np
+import pytest
+import reference
+import torch
+from families import (
+    DYNAMIC_BOUNDARY,
+    FAMILIES,
+    LONGROPE_BOUNDARY,
+    VOCAB,
+    build,
+    enliven,
+    random_items,
+    text_of,
+    tokenizer,
+)
+from transformers import (
+    BertConfig,
+    BertLMHeadModel,
+    LlamaForCausalLM,
+    OpenAIGPTConfig,
+    OpenAIGPTLMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
+    XLNetConfig,
+    XLNetLMHeadModel,
+)
+
+from tracelm import Item, Tracer, check
+from tracelm.batch import branches_of
+from tracelm.errors import InvariantError, UnsupportedModelError
+from tracelm.model.backbone import Backbone, FlexAttention, tiles
+from tracelm.model.readout import Readout
+from tracelm.text.forest import Branch
+from tracelm.text.forest import build as grow
+
+# Given even where the family defines it: nothing here depends on the weights' I(M).
+INVARIANT = 0.5
+
+every_family = pytest.mark.parametrize("name", FAMILIES)
+
+
+@cache
+def tracer_of(name: str) -> Tracer:
+    return Tracer(build(name), tokenizer(), invariant=INVARIANT)
+
+
+def read_all(tracer: Tracer, items: list[Item]):
+    return list(tracer.correct_many(items, read="all"))
+
+
+def own_scores(model, sequence: tuple[int, ...], boundary: int) -> float:
+    """Mean log-probability that the model's own logits give a candidate."""
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([sequence[:-1]])).logits[0, boundary - 1 :]
+    own = torch.tensor(sequence[boundary:])
+    return float(logits.double().log_softmax(-1).gather(1, own[:, None]).mean())
+
+
+@every_family
+def test_the_last_depth_is_the_models_own_logits(name):
+    tracer, items = tracer_of(name), random_items(1, 2)
+    for item, decision in zip(tracer.encode(items), read_all(tracer, items), strict=True):
+        pairs = zip(item.sequences, item.boundaries, strict=True)
+        expected = [own_scores(tracer.backbone.model, s, b) for s, b in pairs]
+        assert decision.base_scores == pytest.approx(expected, abs=5e-5)
+        assert np.array_equal(decision.trajectory[:, tracer.backbone.depth], decision.base_scores)
+
+
+@every_family
+def test_every_depth_is_what_the_models_own_last_steps_make_of_its_state(name):
+    tracer, items = tracer_of(name), random_items(2, 1, candidates=(3, 3))
+    encoded, decision = tracer.encode(items)[0], read_all(tracer, items)[0]
+    pristine, blocks = build(name), FAMILIES[name].blocks
+    read = reference.read_item(pristine, blocks, encoded.sequences, encoded.boundaries)
+    expected = np.array([reference.candidate_scores(z, tokens) for z, tokens in read])
+    tolerance = 1e-3 if name == "mamba" else 1e-4  # a state space adds up its noise over the text
+    assert decision.trajectory == pytest.approx(expected, abs=tolerance)
+
+
+@every_family
+def test_the_road_is_the_expected_one(name):
+    assert (tracer_of(name).backbone.road != "plain") == FAMILIES[name].packs
+
+
+@pytest.mark.parametrize("name", [n for n, f in FAMILIES.items() if f.packs])
+def test_packed_and_plain_roads_agree(name):
+    tracer = tracer_of(name)
+    # Prompts past every sliding window, and on one side of the lengths at which rope changes.
+    items = random_items(3, 3, prompt=(10, 14))
+    packed = read_all(tracer, items)
+    plain = read_plain(tracer, items)
+    for a, b in zip(packed, plain, strict=True):
+        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
+        assert a.t_scores == pytest.approx(b.t_scores, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3"])
+def test_a_row_of_many_tiles_agrees_with_the_plain_road(name, monkeypatch):
+    monkeypatch.setattr("tracelm.model.backbone.TILE", 64)
+    tracer, items = tracer_of(name), random_items(7, 24, candidates=(3, 6), prompt=(6, 30))
+    forest = grow([b for e in tracer.encode(items) for b in branches_of(e)])
+    assert len(tiles(forest, 64)) > 3 and tracer.batch_tokens > len(forest)
+    packed, plain = (read(tracer, items) for read in (read_all, read_plain))
+    for a, b in zip(packed, plain, strict=True):
+        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers and torch, about their own calls
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma2"])
+def test_flex_attention_takes_the_whole_row(name):
+    items = random_items(7, 6, candidates=(3, 6), prompt=(6, 30))
+    model = build(name)
+    expected = read_all(Tracer(model, tokenizer(), invariant=INVARIANT), items)
+    model.set_attn_implementation("flex_attention")
+    with torch.compiler.set_stance("force_eager"):  # compiled, it is for GPUs
+        tracer = Tracer(model, tokenizer(), invariant=INVARIANT)
+        found = read_all(tracer, items)
+    assert tracer.backbone.road == "packed"
+    for a, b in zip(found, expected, strict=True):
+        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers and torch, about their own calls
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
+def test_flex_attention_is_taken_where_it_is_right_and_faster(name, monkeypatch):
+    clock = iter(())
+    timed, real = [], check._timed
+
+    def stopwatch(backbone: Backbone, readout: Readout, branches: list[Branch]):
+        assert backbone.road == "packed"
+        longest = max(len(b.tokens) for b in branches)
+        assert longest <= backbone.context and len(grow(branches)) > 5 * longest
+        scores = real(backbone, readout, branches)[1]
+        timed.append(backbone.flex)
+        return next(clock), scores
+
+    def taken(own: float, flex: float, moved: float = 0.0) -> bool:
+        nonlocal clock
+        clock = iter((own, flex))
+        timed.clear()
+        faster = check.flex_is_faster(tracer.backbone, tracer.readout, plain + moved, 1e-4)
+        assert timed == [False, True], "nothing raised on the way"
+        assert (tracer.backbone.road, tracer.backbone.flex) == ("packed", False)
+        return faster
+
+    tracer = Tracer(build(name), tokenizer(), invariant=INVARIANT)
+    assert tracer.checked.attention == "sdpa"  # on the CPU nothing is tried
+    plain = plain_scores(tracer)
+    monkeypatch.setattr("tracelm.model.check._timed", stopwatch)
+    with torch.compiler.set_stance("force_eager"):  # compiled, it is for GPUs
+        assert taken(own=2.0, flex=1.0)
+        assert not taken(own=1.0, flex=2.0)
+        assert not taken(own=1.0, flex=0.95)
+        assert not taken(own=2.0, flex=1.0, moved=1.0)  # wrong on the short texts
+        lay_out = FlexAttention._lay_out
+
+        def blind(self: FlexAttention, ends, positions, window):
+            """Of a long row the first nodes are not seen."""
+            far = torch.where(torch.arange(len(ends)) < len(ends) - 100, 0, ends)
+            return lay_out(self, far.int() if len(ends) > 200 else ends, positions, window)
+
+        monkeypatch.setattr(FlexAttention, "_lay_out", blind)
+        assert not taken(own=2.0, flex=1.0)  # wrong on the batch alone
+
+
+def test_the_check_takes_flex_attention_on_a_gpu_alone(monkeypatch):
+    monkeypatch.setattr("tracelm.model.check.flex_is_faster", lambda *_: True)
+    tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT)
+    assert tracer.checked.attention == "sdpa"
+    monkeypatch.setattr("tracelm.model.check.FLEX_DEVICES", ("cpu",))
+    for asked, found in (("auto", "flex_attention"), ("model", "sdpa")):
+        checked = check.check(tracer.backbone, tracer.readout, asked)
+        assert (checked.attention, tracer.backbone.flex) == (found, asked == "auto")
+
+
+def plain_scores(tracer: Tracer):
+    """The scores of the check's texts on the plain road."""
+    tracer.backbone.road = "plain"
+    scores = check._scores(tracer.backbone, tracer.readout, check._texts(VOCAB))
+    tracer.backbone.road = "packed"
+    return scores
+
+
+def read_plain(tracer: Tracer, items: list[Item]):
+    road, tracer.backbone.road = tracer.backbone.road, "plain"
+    try:
+        return read_all(tracer, items)
+    finally:
+        tracer.backbone.road = road
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "falcon", "bloom", "mamba"])
+def test_company_in_the_batch_changes_nothing(name):
+    tracer, items = tracer_of(name), random_items(4, 4)
+    together = read_all(tracer, items)
+    for item, decision in zip(items, together, strict=True):
+        alone = read_all(tracer, [item])[0]
+        assert decision.trajectory == pytest.approx(alone.trajectory, abs=1e-4)
+        assert (decision.index, decision.operator) == (alone.index, alone.operator)
+
+
+# --- rope that looks at the batch (SPEC 2 of the design: lengths on either side never meet) ---
+
+
+def item_of(fed: int, candidates: int = 2, longer: int = 0) -> Item:
+    """An item whose candidates feed `fed` tokens (`longer` more for the last one)."""
+    draw = np.random.default_rng(fed)
+    prompt = draw.integers(3, VOCAB - 8, size=fed - 2).tolist()
+    ends = [draw.integers(3, VOCAB - 8, size=2).tolist() for _ in range(candidates)]
+    ends[-1] += draw.integers(3, VOCAB - 8, size=longer).tolist()
+    return Item(text_of(prompt), tuple(text_of(e) for e in ends), id=f"{fed}+{longer}")
+
+
+EDGE = {"phi3-longrope": LONGROPE_BOUNDARY, "llama-dynamic": DYNAMIC_BOUNDARY}
+
+
+@pytest.mark.parametrize("name", EDGE)
+def test_every_item_gets_the_answer_that_it_has_alone_in_a_new_model(name):
+    edge = EDGE[name]
+    # Long before short and short before long, on the edge itself, and one that straddles it.
+    items = [item_of(edge + 9), item_of(edge), item_of(edge + 3), item_of(10), item_of(edge + 1)]
+    items += [item_of(edge - 2, candidates=3, longer=6), item_of(edge - 1)]
+    together = read_all(Tracer(build(name), tokenizer(), invariant=INVARIANT), items)
+    used = tracer_of(name)
+    in_turn = [read_all(used, [item])[0] for item in items]
+    for item, encoded, a, b in zip(items, used.encode(items), together, in_turn, strict=True):
+        blocks, pristine = FAMILIES[name].blocks, build(name)
+        read = reference.read_item(pristine, blocks, encoded.sequences, encoded.boundaries)
+        alone = np.array([reference.candidate_scores(z, tokens) for z, tokens in read])
+        assert a.trajectory == pytest.approx(alone, abs=1e-4), item.id
+        assert b.trajectory == pytest.approx(alone, abs=1e-4), item.id
+
+
+def test_a_long_neighbour_would_have_moved_a_short_item():
+    # What the test above guards against: the model itself gives another answer in company.
+    model, short = build("phi3-longrope"), [1, 7, 9, 11, 30]
+    long = list(range(3, LONGROPE_BOUNDARY + 10))
+    padded = short + [0] * (len(long) - len(short))
+    mask = torch.tensor([[1] * len(short) + [0] * (len(long) - len(short)), [1] * len(long)])
+    with torch.no_grad():
+        alone = model(input_ids=torch.tensor([short])).logits[0]
+        company = model(input_ids=torch.tensor([padded, long]), attention_mask=mask).logits[0]
+    assert (alone - company[: len(short)]).abs().max() > 0.1
+
+
+# --- refusals: one line each ---
+
+
+def refusal(error: type[Exception], model, **options) -> str:
+    with pytest.raises(error) as caught:
+        Tracer(model, tokenizer(), **options)
+    message = str(caught.value)
+    assert message and "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_model_that_is_too_shallow_is_refused(depth):
+    message = refusal(UnsupportedModelError, build("llama", num_hidden_layers=depth))
+    assert f"{depth} blocks" in message and "at least 3" in message
+
+
+def test_three_blocks_are_enough():
+    tracer = Tracer(build("llama", num_hidden_layers=3), tokenizer(), invariant=2.0)
+    for item, decision in zip(
+        random_items(5, 3), tracer.correct_many(random_items(5, 3)), strict=True
+    ):
+        assert decision.answer in item.candidates
+
+
+def test_a_model_without_projections_needs_its_invariant_given():
+    assert "--invariant" in refusal(InvariantError, build("mamba"))
+    assert tracer_of("mamba").invariant == INVARIANT
+
+
+def test_an_encoder_decoder_is_refused():
+    config = T5Config(
+        vocab_size=VOCAB, d_model=16, num_layers=3, num_heads=2, d_ff=16, d_kv=8, bos_token_id=1
+    )
+    message = refusal(UnsupportedModelError, T5ForConditionalGeneration(config), invariant=1.0)
+    assert "encoder-decoder" in message
+
+
+def test_a_model_without_a_head_is_refused():
+    assert "head" in refusal(UnsupportedModelError, build("llama").model, invariant=1.0)
+
+
+def test_an_encoder_with_a_language_model_head_is_refused():
+    config = BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=16,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    assert "BertLMHeadModel" in refusal(
+        UnsupportedModelError, BertLMHeadModel(config), invariant=1.0
+    )
+
+
+def test_a_model_that_looks_ahead_is_refused():
+    model = build("gemma3_text", use_bidirectional_attention=True)
+    assert "tokens after it" in refusal(UnsupportedModelError, model, invariant=1.0)
+
+
+def test_a_model_that_sees_its_neighbours_padding_is_refused():
+    # XLNet looks both ways. Its noise is nats large: were noise its own measure, all would pass.
+    config = XLNetConfig(vocab_size=VOCAB, d_model=16, n_layer=4, n_head=2, d_inner=16)
+    model = XLNetLMHeadModel(config)
+    enliven(model, 0)
+    assert "in its batch" in refusal(UnsupportedModelError, model, invariant=1.0)
+
+
+def test_a_model_that_cannot_be_run_so_is_refused_by_name():
+    # Its blocks give lists.
+    model = OpenAIGPTLMHeadModel(OpenAIGPTConfig(vocab_size=VOCAB, n_embd=16, n_layer=4, n_head=2))
+    assert "OpenAIGPTLMHeadModel" in refusal(UnsupportedModelError, model, invariant=1.0)
+
+
+class ScaledByTheTrunk(LlamaForCausalLM):
+    """A head that looks up a constant on its trunk, as Falcon-H1's does."""
+
+    def forward(self, **inputs):
+        output = super().forward(**inputs)
+        output.logits = output.logits * self.model.multiplier
+        return output
+
+
+def test_a_constant_of_the_trunk_reaches_the_readout():
+    model = build("llama")
+    model.__class__ = ScaledByTheTrunk
+    model.model.multiplier = 0.25
+    tracer, items = Tracer(model, tokenizer(), invariant=1.0), random_items(1, 2)
+    for item, decision in zip(tracer.encode(items), read_all(tracer, items), strict=True):
+        pairs = zip(item.sequences, item.boundaries, strict=True)
+        expected = [own_scores(model, s, b) for s, b in pairs]
+        assert decision.base_scores == pytest.approx(expected, abs=5e-5)
+
+
+def test_a_head_that_the_readout_does_not_reproduce_is_refused():
+    # A model whose forward does something between norm and logits that no convention tells.
+    model = build("llama")
+    forward = model.model.forward
+
+    def louder(*args, **kwargs):
+        output = forward(*args, **kwargs)
+        output.last_hidden_state = output.last_hidden_state * 1.5
+        return output
+
+    model.model.forward = louder
+    assert "LlamaForCausalLM" in refusal(UnsupportedModelError, model, invariant=1.0)
+
+
+def test_the_model_is_left_as_it_was():
+    model = build("gemma2")
+    before = copy.deepcopy(model.state_dict())
+    ids = torch.tensor([[1, 5, 9, 30, 7, 8, 9, 10, 11, 12, 13]])
+    with torch.no_grad():
+        logits = model(input_ids=ids).logits
+        list(Tracer(model, tokenizer(), invariant=1.0).correct_many(random_items(6, 2)))
+        again = model(input_ids=ids).logits
+    assert torch.equal(logits, again)
+    assert all(torch.equal(v, model.state_dict()[k]) for k, v in before.items())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_a_model_in_training_mode_is_read_without_dropout_and_goes_on_training():
+    model, items = (
+        build("gpt2", attn_pdrop=0.5, resid_pdrop=0.5, embd_pdrop=0.5),
+        random_items(7, 3),
+    )
+    expected = [d.scores for d in Tracer(model, tokenizer(), invariant=1.0).correct_many(items)]
+    model.train()
+    model.transformer.h[1].eval()  # a block that its owner froze
+    tracer = Tracer(model, tokenizer(), invariant=1.0)
+    for decision, scores in zip(tracer.correct_many(items), expected, strict=True):
+        assert decision.scores == pytest.approx(scores, abs=1e-6)
+    assert [i for i, block in enumerate(model.transformer.h) if not block.training] == [1]
+
+
+def test_dynamic_rope_is_left_as_it_was():
+    model = build("llama-dynamic")
+    between = torch.arange(3, 3 + model.config.max_position_embeddings + 4)[None]
+    with torch.no_grad():
+        logits = model(input_ids=between).logits
+        long = Item(text_of(list(range(3, 100))), ("w7", "w9"))
+        list(Tracer(model, tokenizer(), invariant=1.0).correct_many([long]))
+        assert torch.equal(logits, model(input_ids=between).logits)

@@ -1,0 +1,129 @@
+"""What the estimate of memory says before loading, beside what loading and running take."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import formats
+import pytest
+import torch
+from families import build, tokenizer
+from transformers import AutoConfig
+
+from tracelm.errors import TooLargeError
+from tracelm.model import memory
+from tracelm.model.loading import Request, load
+from tracelm.model.memory import Footprint, Kept
+from tracelm.theta import Theta
+from tracelm.weights.checkpoint import open_local
+
+BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "memory.py"
+CPU = torch.device("cpu")
+SHAPES = {
+    "llama": {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32},
+    "gpt_oss": {"hidden_size": 64, "intermediate_size": 64},
+    "qwen3_moe": {"hidden_size": 128, "head_dim": 32, "moe_intermediate_size": 64},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["vocabulary", "deep", "experts"])
+def test_the_estimate_is_within_a_tenth_of_the_peak(shape):
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("the peak is read from Linux's /proc")
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
+    command = [sys.executable, str(BENCHMARK), shape]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert 0.9 < json.loads(run.stdout)["ratio"] < 1.1, run.stdout
+
+
+def said(folder: Path, kept: Kept) -> Footprint:
+    found = memory.footprint(open_local(folder), AutoConfig.from_pretrained(folder), kept, CPU, 64)
+    assert found is not None
+    return found
+
+
+def held(model: torch.nn.Module) -> int:
+    """Bytes of a model's parameters, and of the scales that bitsandbytes keeps beside them."""
+    total = 0
+    for parameter in model.parameters():
+        total += parameter.numel() * parameter.element_size()
+        for name in ("absmax", "SCB"):
+            scales = getattr(getattr(parameter, "quant_state", parameter), name, None)
+            total += 0 if scales is None else scales.numel() * 4
+    return total
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("family", "form", "dtype", "quantize"),
+    [
+        ("llama", None, "float32", None),
+        ("llama", None, "bfloat16", None),
+        ("llama", "fp8", "bfloat16", None),
+        ("gpt_oss", "mxfp4", "float32", None),
+        ("llama", "int8", "float32", None),
+        ("llama", "nf4", "float32", None),
+        ("llama", None, "float32", "int8"),
+        ("llama", None, "float32", "nf4"),
+        ("qwen3_moe", None, "float32", "int8"),
+    ],
+)
+def test_the_header_tells_what_the_weights_will_take(family, form, dtype, quantize, tmp_path):
+    pytest.importorskip("accelerate")
+    if form in ("int8", "nf4") or quantize:
+        pytest.importorskip("bitsandbytes")
+    folder = tmp_path / "model"
+    build(family, **SHAPES[family]).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    if form is not None:
+        getattr(formats, f"write_{form}")(folder, tmp_path / "stored", tmp_path / "twin")
+        folder = tmp_path / "stored"
+    kept = Kept(getattr(torch, dtype), quantize, dequantised=form in ("fp8", "mxfp4"))
+    loaded = load(Request(str(folder), dtype=dtype, quantize=quantize), theta=Theta())
+    assert said(folder, kept).weights == pytest.approx(held(loaded.model), rel=0.03)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_cpu_keeps_a_head_twice(dtype, tmp_path):
+    build("llama").save_pretrained(tmp_path)
+    assert said(tmp_path, Kept(dtype)).head == 331 * 32 * 4
+    config = AutoConfig.from_pretrained(tmp_path)
+    elsewhere = memory.footprint(open_local(tmp_path), config, Kept(dtype), torch.device("meta"))
+    assert elsewhere is not None and elsewhere.head == 0
+
+
+def test_a_pickle_says_nothing_before_it_is_read(tmp_path):
+    build("llama").save_pretrained(tmp_path)
+    torch.save(formats.load_file(tmp_path / formats.WEIGHTS), tmp_path / "pytorch_model.bin")
+    (tmp_path / formats.WEIGHTS).unlink()
+    config = AutoConfig.from_pretrained(tmp_path)
+    assert memory.footprint(open_local(tmp_path), config, Kept(torch.float32), CPU) is None
+
+
+def test_shares_of_several_devices_divide_the_weights_alone(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda _: 70_000_000_000)
+    large = Footprint(weights=140_000_000_000, head=0, batch=1_000_000_000)
+    with pytest.raises(TooLargeError, match=r"takes about 141\.0 GB .* 70\.0 GB are free"):
+        memory.refuse_too_large("m", large, CPU)
+    with pytest.raises(TooLargeError, match=r"takes about 71\.0 GB"):
+        memory.refuse_too_large("m", large, CPU, shares=2)
+    memory.refuse_too_large("m", large, CPU, shares=4)
+
+
+def test_a_containers_limit_counts_where_it_is_less(tmp_path, monkeypatch):
+    (tmp_path / "memory.max").write_text("3000000\n")
+    (tmp_path / "memory.current").write_text("2000000\n")
+    (tmp_path / "memory.stat").write_text("anon 1500000\ninactive_file 400000\n")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    assert memory.available(CPU) == 1_400_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.available(CPU) == pytest.approx(memory._free_memory(), rel=0.2)
+
+
+def test_a_gpu_says_what_is_free_on_it(monkeypatch):
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(mem_get_info=lambda _: (5, 9)))
+    assert memory.available(torch.device("cuda")) == 5

@@ -1,0 +1,142 @@
+"""`tracelm models` and its page tell the truth: every row is loaded, run and compared."""
+
+import re
+from pathlib import Path
+
+import formats
+import numpy as np
+import pytest
+import torch
+from families import FAMILIES as TINY
+from families import build, random_items, tokenizer
+from torch import nn
+from wide import wide
+
+from tracelm import Tracer
+from tracelm.errors import ModelError
+from tracelm.model.families import locate, text_config
+from tracelm.model.loading import Request, load
+from tracelm.model.tested import FAMILIES, LOADING, Family
+from tracelm.theta import Theta
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
+INVARIANT = 1.5  # given: nothing here depends on it
+ITEMS = random_items(1, 3)
+
+every_row = pytest.mark.parametrize("row", FAMILIES, ids=lambda f: f.model_type)
+
+# What each rule does to the logits z of norm and head, written down again.
+RULES = {
+    "": lambda z, config: z,
+    "soft-capped logits": lambda z, c: (
+        c.final_logit_softcapping * torch.tanh(z / c.final_logit_softcapping)
+    ),
+    "logits x logit_scale": lambda z, c: z * c.logit_scale,
+    "logits / logits_scaling": lambda z, c: z / c.logits_scaling,
+    "bias": lambda z, c: z,
+    "project_out, where embeddings are narrower": lambda z, c: z,
+}
+
+
+def test_every_family_that_is_carried_through_the_road_has_a_row():
+    wrappers = {"gemma3", "mistral3"}
+    assert {f.model_type for f in TINY.values()} - wrappers == {f.model_type for f in FAMILIES}
+    assert len({f.model_type for f in FAMILIES}) == len(FAMILIES)
+
+
+@every_row
+def test_the_road_and_the_head_are_what_the_row_says(row: Family):
+    tracer = Tracer(build(row.model_type), tokenizer(), invariant=INVARIANT)
+    assert type(tracer.backbone.model).__name__ == row.head
+    assert (tracer.backbone.road == "plain") == (row.road == "plain")
+
+
+@every_row
+@torch.no_grad()
+def test_the_readout_rule_is_what_the_row_says(row: Family):
+    name = "opt-projected" if row.model_type == "opt" else row.model_type
+    model = build(name)
+    trunk, head = locate(model).trunk, model.get_output_embeddings()
+    ids = torch.tensor([[1, 9, 14, 30, 7]])
+    normed = trunk(input_ids=ids)[0]  # the trunk's own last steps: norm, projection
+    z = nn.functional.linear(normed, head.weight)
+    assert ("bias" in row.rule) == (getattr(head, "bias", None) is not None)
+    if row.rule == "bias":
+        z = z + head.bias
+    assert ("project_out" in row.rule) == (getattr(trunk, "project_out", None) is not None)
+    expected = RULES[row.rule](z, text_config(model.config))
+    assert model(input_ids=ids).logits == pytest.approx(expected, abs=1e-5)
+    if row.rule in ("soft-capped logits", "logits x logit_scale", "logits / logits_scaling"):
+        assert (z - expected).abs().max() > 0.1
+
+
+@pytest.mark.parametrize(
+    "row", [f for f in FAMILIES if f.wrapper in TINY], ids=lambda f: f.model_type
+)
+def test_the_wrapper_holds_the_family(row: Family):
+    config = build(row.wrapper).config.get_text_config()
+    # `mistral3` wraps both of its text models; the tiny one of the tests holds the older.
+    assert config.model_type in {f.model_type for f in FAMILIES if f.wrapper == row.wrapper}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    root = tmp_path_factory.mktemp("rows")
+
+    def folder(name: str) -> Path:
+        path = root / name
+        if not path.exists():
+            build(name, **wide(name)).save_pretrained(path)
+            tokenizer().save_pretrained(path)
+        return path
+
+    return folder
+
+
+def trajectories(folder: Path, **options) -> np.ndarray:
+    loaded = load(Request(str(folder), dtype="float32", **options), theta=Theta())
+    # The double itself: some families have transformers read its file as another tokenizer's.
+    tracer = Tracer(loaded.model, tokenizer(), invariant=INVARIANT)
+    return np.concatenate([d.trajectory.ravel() for d in tracer.correct_many(ITEMS, read="all")])
+
+
+STORED = [(f.model_type, form) for f in FAMILIES for form in f.tried if form not in LOADING]
+LOADED = [(f.model_type, form) for f in FAMILIES for form in f.tried if form in LOADING]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "form"), STORED)
+def test_a_stored_quantisation_reads_as_dense_weights(name, form, saved, tmp_path):
+    pytest.importorskip("accelerate")
+    stored, twin = tmp_path / "stored", tmp_path / "twin"
+    getattr(formats, f"write_{form}")(saved(name), stored, twin)
+    dense = trajectories(twin)
+    assert trajectories(stored) == pytest.approx(dense, abs=1e-5)
+    assert np.abs(dense - trajectories(saved(name))).max() > 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(("name", "form"), LOADED)
+def test_quantising_while_loading_moves_scores_by_its_rounding(name, form, saved):
+    pytest.importorskip("bitsandbytes")
+    plain = trajectories(saved(name))
+    apart = np.abs(trajectories(saved(name), quantize=form) - plain)
+    assert 1e-3 < apart.max() < {"int8": 0.15, "nf4": 0.6}[form] * np.median(np.abs(plain))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_family_whose_layers_cannot_be_quantised_says_so(saved):
+    pytest.importorskip("bitsandbytes")
+    with pytest.raises(ModelError, match="no linear layers that bitsandbytes quantises"):
+        trajectories(saved("falcon"), quantize="int8")
+
+
+def test_the_page_has_the_table():
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
+    rows = {cells[0]: cells for cells in (re.split(r"\s*\|\s*", line[2:-2]) for line in lines)}
+    for f in FAMILIES:
+        _, wrapper, road, tried, readout, note = rows[f"`{f.model_type}`"]
+        assert (wrapper.strip("`"), road, note) == (f.wrapper or "–", f.road, f.note or "–")
+        assert tried == (", ".join(f.tried) or "–")
+        assert readout == f"`{f.head}`" + (f": {f.rule}" if f.rule else "")

@@ -1,0 +1,286 @@
+"""Figure data against the records that it shows, and its drawings on paper."""
+
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from records import synthetic_cell, synthetic_grid
+
+from tracelm.evaluation import ablation, cells
+from tracelm.evaluation.metrics import Reliability
+from tracelm.report import draw, figures, tables
+from tracelm.report.cost import Cost
+from tracelm.report.figure_parts import Band, Bars, Figure, Line, Note, Panel, Points, Rule
+from tracelm.rule import geometry
+from tracelm.theta import ScorerTheta, Theta
+from tracelm.view.palette import LOOKS
+
+THETA = Theta()
+
+
+@pytest.fixture(scope="module")
+def records():
+    return synthetic_grid(2, 80)
+
+
+def marks(panel, kind):
+    return [mark for mark in panel.marks if isinstance(mark, kind)]
+
+
+def test_a_trajectory_shows_the_probability_of_every_candidate(records):
+    record = figures.representative(records, "decisive")
+    panel = figures.trajectory(record, THETA)
+    S = np.stack(record["trajectory"])
+    expected = np.exp(S) / np.exp(S).sum(axis=0)
+    for line in marks(panel, Line):
+        place = min(range(len(S)), key=lambda i: np.abs(expected[i] - line.y).max())
+        np.testing.assert_allclose(line.y, expected[place], atol=1e-12)
+        assert line.x == tuple(range(S.shape[1]))
+        assert line.role == figures.roles(record)[place]
+    assert len(marks(panel, Line)) == len(S)
+
+
+def test_truth_is_green_the_false_winner_red_and_the_rest_grey():
+    record = {"candidates": "abcd", "truthful": [False, True, True, False], "base_index": 3}
+    assert figures.roles(record) == ["other", "truthful", "truthful", "winner"]
+    assert figures.roles(record | {"base_index": 1}) == ["other", "truthful", "truthful", "other"]
+    assert figures.roles(record | {"truthful": None})[3] == "winner"
+    assert LOOKS["other"].dash == "dash" and LOOKS["truthful"].dash == "solid"
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [("decisive", (5,)), ("early", (0,)), ("mix", (4, 7, 11, 12)), ("base", ())],
+)
+def test_the_chosen_depths_are_those_whose_scores_decide(operator, expected):
+    record = {"operator": operator, "decisive_layer": 5, "trajectory": np.zeros((2, 13))}
+    assert figures.chosen_depths(record, THETA) == expected
+
+
+def test_the_representative_item_is_the_median_of_the_repaired(records):
+    for operator in ("mix", "early", "decisive"):
+        chosen = figures.representative(records, operator)
+        own = records[(records.operator == operator) & (records.mc1_base == 0) & (records.mc1 == 1)]
+        gains = sorted(gain(row) for row in own.to_dict("records"))
+        assert gain(chosen) == pytest.approx(gains[(len(gains) - 1) // 2])
+    figure = figures.regimes(records, THETA)
+    titles = [panel.title.split("\n")[0] for panel in figure.panels]
+    assert titles == ["(a) Signed mixing", "(b) Earliest state", "(c) Decisive layer"]
+
+
+def gain(record):
+    truth = np.array(record["truthful"], dtype=bool)
+    before, after = (np.exp(record[name]) for name in ("base_scores", "scores"))
+    return after[truth].sum() / after.sum() - before[truth].sum() / before.sum()
+
+
+def test_an_operator_that_repaired_nothing_is_named(records):
+    rest = records[records["operator"] != "mix"]
+    drawn = figures.regimes(rest, THETA)
+    assert len(drawn.panels) == len(figures.regimes(records, THETA).panels) - 1
+    assert "No answer was repaired by: signed mixing." in drawn.caption
+
+
+def test_nothing_repaired_is_no_figure(records):
+    untouched = records[records.operator == "base"]
+    assert figures.representative(untouched, "mix") is None
+    assert figures.regimes(untouched, THETA) is None
+
+
+def test_the_worked_example_tells_the_item_end_to_end(records):
+    record = figures.representative(records, "decisive")
+    path, sharpness, gates, scores = figures.worked_example(record, THETA).panels
+    S, layer = np.stack(record["trajectory"]), int(record["decisive_layer"])
+    (curve,) = marks(sharpness, Line)
+    np.testing.assert_allclose(curve.y, geometry.decisiveness(S[:, 1:], THETA.eps_H))
+    assert curve.x[int(np.argmax(curve.y))] == layer == marks(path, Rule)[0].at
+    window = THETA.window(S.shape[1] - 1)
+    assert marks(path, Band)[0].start == window[0] and marks(path, Band)[0].end == window[-1]
+    assert [note.text[0] for note in marks(gates, Note)] == ["✓"] * 3
+    before, after = marks(scores, Bars)
+    np.testing.assert_allclose(before.values, geometry.softmax(S[:, -1]))
+    np.testing.assert_allclose(after.values, np.asarray(record["probabilities"]))
+    shown = f"{geometry.margin(S[:, -1]):.2f} → {geometry.margin(record['scores']):.2f} nats"
+    assert shown in scores.title
+
+
+def test_one_item_stands_on_every_model_in_the_order_of_the_invariant():
+    parts = [
+        synthetic_cell("org/same", "truthfulqa", 40, invariant=i).assign(model=f"org/m{i}")
+        for i in (2.5, 0.4, 7.0)
+    ]
+    records = pd.concat(parts, ignore_index=True)
+    figure = figures.across_models(records, THETA)
+    assert [panel.title for panel in figure.panels] == [
+        f"m{i}\nI(M) = {i:.2f}" for i in (0.4, 2.5, 7.0)
+    ]
+    wrong = records[records.mc1_base == 0].groupby("id").size()
+    assert wrong.max() == 3 and "3 are wrong at the last depth" in figure.caption
+    named = figures.across_models(records, THETA, item=wrong.index[1])
+    assert f"(truthfulqa {wrong.index[1]})" in named.caption
+    assert figures.across_models(parts[0], THETA) is None
+
+
+def test_the_motifs_earn_the_evidence_of_the_definition():
+    figure = figures.scorer_motifs(THETA)
+    # slope 4.8, jump 1.6, no curvature: 0.3 * 4.8 + 0.5 * 1.6
+    assert figure.panels[0].title.endswith("h = 2.24")
+    (schedule,) = marks(figure.panels[3], Line)
+    sigmoid = 1 / (1 + np.exp(-5 * (np.array(schedule.x) - 0.5)))
+    np.testing.assert_allclose(schedule.y, 0.5 + 0.5 * sigmoid)
+    floor = replace(THETA, scorer=ScorerTheta(floor="final"))
+    (other,) = marks(figures.scorer_motifs(floor).panels[3], Line)
+    np.testing.assert_allclose(other.y, 0.5 * sigmoid)
+
+
+def test_the_dataflow_joins_boxes_that_exist():
+    diagram = figures.scorer_dataflow(THETA)
+    names = {box.name for box in diagram.boxes}
+    assert all({arrow.start, arrow.end} <= names for arrow in diagram.arrows)
+    assert {arrow.label for arrow in diagram.arrows if arrow.dashed} >= {"Ω", "h̃ → α"}
+
+
+def test_the_ablation_panels_hold_the_rows_in_points(records):
+    readings = [ablation.read(cell, THETA) for cell in cells.cells(records)]
+    rows = ablation.necessity(readings, THETA)
+    swept = [ablation.sweep(readings, THETA, name) for name in ablation.GRIDS]
+    figure = figures.ablation(rows, swept)
+    assert [panel.title[:3] for panel in figure.panels] == [f"({c})" for c in "abcdef"]
+    first, second = marks(figure.panels[0], Bars)
+    np.testing.assert_allclose(first.values, [100 * row.delta_mc1 for row in rows])
+    np.testing.assert_allclose(second.values, [100 * row.delta_mc2 for row in rows])
+    for row, text in zip(rows, first.texts, strict=True):
+        assert text == (str(row.negative_mc1) if row.negative_mc1 else "")
+    for panel, sweep in zip(figure.panels[1:], swept, strict=True):
+        top, _ = marks(panel, Line)
+        np.testing.assert_allclose(top.y, [100 * row.delta_mc1 for row in sweep.rows])
+        (rule,) = marks(panel, Rule)
+        at = [row.value for row in sweep.rows].index(sweep.published)
+        assert rule.at == top.x[at]
+        said = {note.x: note.text for note in marks(panel, Note)}
+        assert said == {
+            x: str(row.negative_mc1)
+            for x, row in zip(top.x, sweep.rows, strict=True)
+            if row.negative_mc1
+        }
+
+
+def test_the_models_are_ordered_by_invariant_and_numbered_in_both_panels():
+    records = synthetic_grid(3, 60)
+    table = tables.per_model([cells.summarise(cell) for cell in cells.cells(records)], THETA)
+    usage, gains = figures.per_model(table).panels
+    invariants = dict(zip(records["model"], records["invariant"], strict=True))
+    order = [f"{m[4:]}  {i}" for i, m in enumerate(sorted(invariants, key=invariants.get), 1)]
+    decisive, mix, early = marks(usage, Bars)
+    assert list(decisive.names) == order
+    np.testing.assert_allclose(mix.start, decisive.values)
+    np.testing.assert_allclose(early.start, np.add(decisive.values, mix.values))
+    assert max(np.add(early.start, early.values)) <= 100
+    (points,) = marks(gains, Points)
+    assert list(points.x) == sorted(invariants.values()) and points.names == ("1", "2", "3")
+
+
+def test_costs_stand_by_depth_with_the_mean_of_ratios():
+    timed = [
+        Cost("o/deep", "a", 1.0, 2.0, 40),
+        Cost("o/deep", "b", 2.0, 8.0, 40),
+        Cost("o/flat", "a", 1.0, 1.5, 12),
+    ]
+    base, trace = marks(figures.costs(timed).panels[0], Bars)
+    assert base.names == ("flat (L = 12)", "deep (L = 40)")
+    assert base.values == (1.0, 1.5) and trace.values == (1.5, 5.0)
+    assert trace.texts == ("1.50×", "3.00×")
+
+
+def test_empty_bins_are_no_points_of_the_reliability_curve():
+    nan = float("nan")
+    curve = Reliability(
+        edges=np.linspace(0, 1, 4),
+        counts=np.array([2, 0, 1]),
+        confidence=np.array([0.2, nan, 0.9]),
+        accuracy=np.array([0.5, nan, 1.0]),
+    )
+    _, before, _ = marks(figures.calibration(curve, curve, "").panels[0], Line)
+    assert before.x == (0.2, 0.9) and before.y == (0.5, 1.0)
+
+
+def test_letters_go_on_after_z():
+    assert [figures.letter(i) for i in (0, 25, 26, 53)] == ["A", "Z", "A1", "B2"]
+
+
+HOSTILE = '</script><b>$x_1^{2}$ & \x0b\x1b[31m "q" ‮ 漢字 _x'
+
+
+@pytest.fixture
+def hostile():
+    lines = (Line((0.0, 1.0), (0.2, float("nan")), "truthful", HOSTILE),)
+    every = (
+        Bars((HOSTILE, "b"), (1.0, 2.0), "base", HOSTILE, texts=("", HOSTILE), horizontal=True),
+        Points((1.0,), (1.0,), (HOSTILE,), "mix", HOSTILE),
+        Rule(1.0, label=HOSTILE),
+        Rule(1.0, label=HOSTILE, axis="y"),
+        Band(0.0, 1.0),
+        Note(0.5, 0.5, HOSTILE),
+    )
+    title = figures.short(HOSTILE)
+    panels = (Panel(title, lines, title), Panel(title, every))
+    return Figure("hostile", title, title, panels)
+
+
+def test_text_is_drawn_as_text_and_nothing_else(hostile, tmp_path):
+    clean = replace(hostile, panels=hostile.panels[:1])
+    label = figures.short(HOSTILE)
+    lines = (replace(clean.panels[0].marks[0], label=label),)
+    paths = draw.save(replace(clean, panels=(replace(clean.panels[0], marks=lines),)), tmp_path)
+    assert [path.suffix for path in paths] == [".pdf", ".svg", ".png"]
+    drawn = ElementTree.parse(paths[1]).getroot()  # well-formed: nothing broke out
+    texts = ["".join(node.itertext()) for node in drawn.iter() if node.tag.endswith("}text")]
+    assert label in texts, texts
+    assert not any(node.tag.endswith("script") for node in drawn.iter())
+    assert paths[0].read_bytes()[:5] == b"%PDF-" and paths[2].read_bytes()[1:4] == b"PNG"
+
+
+def test_every_kind_of_mark_is_drawn_and_twice_the_same(hostile, tmp_path):
+    clean = replace(hostile, panels=tuple(map(printable, hostile.panels)))
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    for first, second in zip(draw.save(clean, one), draw.save(clean, two), strict=True):
+        assert first.read_bytes() == second.read_bytes()
+
+
+def printable(panel):
+    """The panel with its hostile text as the figures give it: in one printable line."""
+    short = figures.short(HOSTILE)
+    changed = []
+    for mark in panel.marks:
+        names = {"names": (short, "b")[: len(mark.names)]} if hasattr(mark, "names") else {}
+        label = {"label": short} if hasattr(mark, "label") else {}
+        texts = {"texts": ("", short)} if hasattr(mark, "texts") else {}
+        text = {"text": short} if hasattr(mark, "text") else {}
+        changed.append(replace(mark, **names, **label, **texts, **text))
+    return replace(panel, marks=tuple(changed))
+
+
+def test_a_short_logarithmic_axis_reads_plain_numbers(tmp_path):
+    points = Points((0.5, 3.8), (7.0, 6.0), ("1", "2"), "corrected")
+    panel = Panel("", (Rule(1.0, label="here"), points), x_scale="log")
+    drawn = ElementTree.parse(draw.save(Figure("log", "", "", (panel,)), tmp_path)[1]).getroot()
+    texts = ["".join(node.itertext()) for node in drawn.iter() if node.tag.endswith("}text")]
+    assert {"0.4", "1", "3"} <= set(texts) and not any("$" in text for text in texts), texts
+
+
+def test_the_higher_end_is_named_above(records):
+    readings = [ablation.read(cell, THETA) for cell in cells.cells(records)]
+    for parameter in ablation.GRIDS:
+        swept = ablation.sweep(readings, THETA, parameter)
+        panel = figures.ablation(ablation.necessity(readings, THETA), [swept]).panels[1]
+        above, below = sorted(marks(panel, Line), key=lambda line: not line.above)
+        assert above.above and not below.above and above.y[-1] >= below.y[-1]
+
+
+def test_the_diagram_is_drawn(tmp_path):
+    paths = draw.save(figures.scorer_dataflow(THETA), tmp_path)
+    assert "slope, jump, curvature at" in paths[1].read_text(encoding="utf-8")

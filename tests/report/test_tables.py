@@ -1,0 +1,299 @@
+"""Tables: their numbers from hand-made summaries, and untrusted text in every form."""
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from math import inf, isnan, nan
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from records import synthetic_grid
+
+from tracelm.errors import RecordError
+from tracelm.evaluation.ablation import GRIDS, Row, necessity, read, sweep
+from tracelm.evaluation.cells import Summary, cells, summarise
+from tracelm.evaluation.statistics import verdicts
+from tracelm.report.cost import PACKED, PLAIN, STAGED, Cost, cost, read_costs
+from tracelm.report.published import against_paper, read_published
+from tracelm.report.table import (
+    Column,
+    Marked,
+    Table,
+    number,
+    to_csv,
+    to_latex,
+    to_markdown,
+    write_table,
+)
+from tracelm.report.tables import (
+    baselines,
+    calibrations,
+    grid,
+    master,
+    necessity_table,
+    per_model,
+    sweep_table,
+    template_table,
+    verdict_table,
+)
+from tracelm.theta import Theta
+
+HOSTILE = '=cmd|"/c"!A1 <script>&x</script> a_b$%#{}~^\\ *b* [l](u) `c`\x1b[31m\n| end'
+
+
+def summary(model, benchmark, **values):
+    zero = MappingProxyType({"decisive": 0.0, "mix": 0.0, "early": 0.0})
+    return replace(
+        Summary(model, benchmark, 10, 10, 0, 2.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.1, 0.1, 0, 0,
+                1.0, zero, zero, zero, 0.5, 0.5),
+        **values,
+    )  # fmt: skip
+
+
+def column(table, name):
+    place = [c.name for c in table.columns].index(name)
+    return [row[place] for row in table.rows]
+
+
+@pytest.fixture(scope="module")
+def run():
+    parted = cells(synthetic_grid(2, 30, failed=1))
+    readings = [read(cell, Theta()) for cell in parted]
+    summaries = [summarise(cell) for cell in parted]
+    return [
+        master(summaries, Theta()),
+        grid(summaries),
+        per_model(summaries, Theta()),
+        verdict_table(verdicts(parted)),
+        baselines(summaries),
+        calibrations(summaries),
+        necessity_table(necessity(readings, Theta())),
+        sweep_table([sweep(readings, Theta(), p) for p in GRIDS]),
+        cost([Cost("org/m", "truthfulqa", 0.1, 0.2, 12)]),
+        against_paper(summaries),
+    ]
+
+
+def test_every_table_is_written_in_every_form(run, tmp_path):
+    assert len({table.name for table in run}) == len(run) == 10
+    for table in run:
+        paths = write_table(table, tmp_path / "tables")
+        assert [path.suffix for path in paths] == [".md", ".csv", ".tex"]
+        rows = list(csv.reader(io.StringIO(paths[1].read_text(encoding="utf-8"))))
+        assert len(rows) == 1 + len(table.rows)
+        assert {len(row) for row in rows} == {len(table.columns)}
+        tex = paths[2].read_text(encoding="utf-8")
+        assert tex.count(r" \\") == 1 + len(table.rows)
+        assert all(rule in tex for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
+        assert tex.isascii(), "symbols of our own need no special engine"
+
+
+def test_a_folder_that_cannot_be_written_is_one_error(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="cannot write"):
+        write_table(run[0], tmp_path / "file")
+
+
+def test_hostile_text_is_inert_in_every_form():
+    table = Table("t", HOSTILE, (Column(HOSTILE), Column("n", 1)), ((HOSTILE, -1.0),), (HOSTILE,))
+    markdown, latex = to_markdown(table), to_latex(table)
+    assert "<script" not in markdown and "\x1b" not in markdown
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {3}
+    assert not re.search(r"(?<!\\)[*_`\[]", lines[2])
+    [head, row] = csv.reader(io.StringIO(to_csv(table)))
+    assert head[0].startswith("'=") and row[0].startswith("'=") and row[1] == "-1.0"
+    cell = next(line for line in latex.splitlines() if line.endswith(r"$-$1.0 \\"))
+    assert re.sub(r"\\[{}$&#%_]", "", cell).count("&") == 1
+    assert not re.search(r"(?<!\\)[#%]", cell) and "\x1b" not in latex
+    for name in ("textbackslash", "textasciicircum", "textasciitilde", "textbar", "textless"):
+        assert rf"\{name}" + "{}" in cell
+
+
+@pytest.mark.parametrize("text", ["[1cm]", "*", "* [x]"])
+def test_a_name_is_no_option_of_the_row_before_it(text):
+    latex = to_latex(Table("t", "", (Column("m"),), (("a",), (text,))))
+    assert not re.search(r"\\\s*[*\[]", latex) and "{[}" * ("[" in text) in latex
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", " =1", "\t=1", "\r\n-1"])
+def test_text_that_a_spreadsheet_would_run_is_quoted(text):
+    table = Table("t", "t", (Column("a"),), ((text,),))
+    assert next(csv.reader(io.StringIO(to_csv(table).split("\n", 1)[1])))[0] == "'" + text.replace(
+        "\t", " "
+    ).replace("\r\n", "  ")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(nan, "–"), (inf, "∞"), (-inf, "-∞"), (-0.001, "+0.00"), (12.345, "+12.35"), (-3.0, "-3.00")],
+)
+def test_numbers_read_as_their_column_says(value, shown):
+    assert number(value, Column("x", 2, signed=True)) == shown
+
+
+def test_small_p_values_keep_their_digits():
+    assert number(2.0**-45, Column("p", 3, significant=True)) == "2.84e-14"
+
+
+def test_undefined_is_a_dash_for_people_and_nan_for_machines():
+    table = Table("t", "t", (Column("a"), Column("x", 2)), (("m", nan), ("m", Marked(1.0))))
+    assert "–" in to_markdown(table) and "1.00†" in to_markdown(table)
+    assert "m & -- \\\\" in to_latex(table) and r"1.00\textdagger{}" in to_latex(table)
+    assert to_csv(table) == "a,x\nm,nan\nm,1.0\n"
+
+
+def test_the_master_table_has_a_row_a_model_and_marks_failures():
+    summaries = [
+        summary("m", "truthfulqa", mc1_base=0.25, mc1=0.375, mc2=0.25, failed=3),
+        summary("m", "halueval-qa", mc1_base=0.5, mc1=0.75),
+        summary("n", "truthfulqa", invariant=1.0),
+    ]
+    table = master(summaries, Theta())
+    assert column(table, "Model") == ["m", "n"] and column(table, "Branch") == ["mix", "early"]
+    assert column(table, "truthfulqa ΔMC1") == [Marked(12.5), 0.0]
+    assert column(table, "truthfulqa ΔMC2") == [Marked(-25.0), 0.0]
+    assert column(table, "halueval-qa ΔMC1")[0] == 25.0
+    assert isnan(column(table, "halueval-qa ΔMC1")[1])
+    assert table.notes and not master(summaries[1:], Theta()).notes
+
+
+def test_per_model_shares_are_means_over_benchmarks():
+    share = MappingProxyType({"decisive": 0.3, "mix": 0.0, "early": 0.0})
+    none = MappingProxyType({"decisive": 0.0, "mix": 0.6, "early": 0.0})
+    summaries = [
+        summary("m", "truthfulqa", scalar=43 / 817, fired=share, mc1=0.7, items_mc1=817),
+        summary("m", "halueval-qa", fired=none, mc1=0.6),
+        summary("m", "halueval-sum", fired=none, mc1=0.4),
+    ]
+    table = per_model(summaries, Theta())
+    assert round(column(table, "% scalar")[0], 1) == 68.4
+    assert column(table, "% decisive")[0] == pytest.approx(10)
+    assert column(table, "% mix")[0] == pytest.approx(40)
+    assert column(table, "ΔMC1")[0] == pytest.approx(20 / 3)
+
+
+def test_a_cell_without_labels_leaves_the_means():
+    summaries = [summary("m", "a", mc1=0.7), summary("m", "mine", mc1_base=nan, mc1=nan)]
+    assert column(per_model(summaries, Theta()), "ΔMC1")[0] == pytest.approx(20)
+    assert column(grid(summaries), "Cells") == [1, 2]
+
+
+def test_templates_of_one_benchmark_stand_together():
+    summaries = [
+        summary("m", "truthfulqa", mc1_base=0.25, mc1=0.375),
+        summary("m", "truthfulqa@own6", mc1_base=0.5, mc1=0.25),
+        summary("n", "truthfulqa"),
+    ]
+    [row] = template_table(summaries).rows
+    assert row == ("m", "truthfulqa", 2, 25.0, 50.0, -25.0, 12.5, 0.0, 0.0)
+
+
+def test_the_setting_of_the_run_is_marked_in_the_sweeps(run):
+    table = next(t for t in run if t.name == "sweeps")
+    marked = {row[0]: row[1].value for row in table.rows if isinstance(row[1], Marked)}
+    assert marked == {"tau_dim": 1.0015, "eta": 1, "tau_logr": 1, "tau_H": 0.7, "gamma": -1}
+
+
+def test_ablation_rows_keep_sign_and_counts():
+    row = Row("x", np.array([0.1, -0.2, nan]), np.array([0.1, 0.2, nan]))
+    [line] = necessity_table([row]).rows
+    assert line == ("x", pytest.approx(-5), pytest.approx(15), 1, 0, 2)
+
+
+def benched(model, benchmark, depth, plain, packed, staged, **values):
+    seconds = {PLAIN: plain, PACKED: packed, STAGED: staged, "lm-eval hf": 9.0}
+    names = {"model": model, "benchmark": benchmark, "depth": depth}
+    return names | {"items": 10, "same_decisions": True, "seconds": seconds} | values
+
+
+def test_costs_average_ratios_not_seconds(tmp_path):
+    lines = [
+        benched("deep", "a", 30, 10.0, 5.0, 20.0),
+        benched("flat", "a", 12, 10.0, 10.0, 30.0),
+        benched("flat", "b", 12, 40.0, 10.0, 40.0),
+    ]
+    for place, line in enumerate(lines):
+        (tmp_path / f"{place}.json").write_text(json.dumps(line))
+    table = cost(read_costs(tmp_path))
+    assert column(table, "Model") == ["flat", "deep", "Mean over models"]
+    assert column(table, "TRACE s/item") == pytest.approx([3.5, 2.0, 2.75])
+    assert column(table, "TRACE / plain base") == pytest.approx([2.0, 2.0, 2.0])
+    assert column(table, "TRACE / packed base") == pytest.approx([3.5, 4.0, 3.75])
+
+
+def test_the_bench_names_its_contenders_so():
+    from tracelm.timing.run import AGAINST, NAMES
+
+    assert PLAIN in AGAINST and {PACKED, STAGED} <= set(NAMES.values())
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", "[1]", '{"seconds": 3}']
+    + [
+        json.dumps(benched("m", "b", 3, *seconds, **values))
+        for seconds, values in (
+            ((0.0, 1.0, 1.0), {}),
+            ((1.0, 1.0, nan), {}),
+            ((1.0, 1.0, 1.0), {"items": 0}),
+            ((1.0, 1.0, 1.0), {"same_decisions": False}),
+            ((1.0, 1.0, 1.0), {"seconds": {STAGED: 1.0, PACKED: 1.0}}),
+        )
+    ],
+)
+def test_cost_files_of_another_kind_are_refused(tmp_path, content):
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(RecordError, match=r"x\.json"):
+        read_costs(tmp_path / "x.json")
+
+
+def test_a_folder_without_cost_files_is_refused(tmp_path):
+    with pytest.raises(RecordError, match="tracelm bench"):
+        read_costs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "paper"),
+    [
+        ("google/gemma-3-1b-it", "Gemma-3-1B"),
+        ("Qwen/Qwen3-14B", "Qwen3-14B"),
+        ("Qwen/Qwen3-30B-A3B-FP8", "Qwen3-30B-A3B"),
+        ("mistralai/Mixtral-8x7B-v0.1", "Mixtral-8x7B"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "Llama-3.3-70B"),
+        ("huggyllama/llama-7b", "LLaMA-7B"),
+        ("microsoft/Phi-4-reasoning", "Phi-4-Reasoning"),
+        ("openai/gpt-oss-20b", "GPT-OSS-20B"),
+        ("mistralai/Ministral-3-14B-Reasoning-2512", "Ministral-3-14B-Reasoning"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "DeepSeek-R1-Distill-Qwen-32B"),
+        ("codellama/CodeLlama-7b-hf", "–"),
+        ("google/gemma-3-12b-it", "–"),
+        ("Qwen/Qwen3-0.6B", "–"),
+    ],
+)
+def test_models_are_paired_with_the_papers_by_name(model, paper):
+    table = against_paper([summary(model, "halueval-sum@own")])
+    assert column(table, "Paper's model") == [paper]
+    assert isnan(column(table, "ΔMC1 paper")[0]) == (paper == "–")
+
+
+def test_published_numbers_stand_beside_ones_own():
+    table = against_paper([summary("gemma-3-1b-pt", "halueval-qa", mc1=0.75), summary("x", "mine")])
+    assert column(table, "ΔMC1")[0] == 25.0 and column(table, "ΔMC1 paper")[0] == 43.60
+    assert column(table, "MC2 base paper")[0] == 39.13 and column(table, "I(M) paper")[0] == 6.54
+    assert isnan(column(table, "MC1 base paper")[1])
+
+
+def test_the_published_grid_is_whole():
+    published = read_published()
+    assert {name: len(rows) for name, rows in published.items()} == {
+        "truthfulqa": 15,
+        "halueval-qa": 15,
+        "halueval-sum": 15,
+    }
+    best = max(published["halueval-sum"], key=lambda row: row.mc1_delta)
+    assert (best.model, best.mc1_delta) == ("Gemma-3-1B", 47.20)
+    assert sum(row.invariant > 1 for row in published["truthfulqa"]) == 9

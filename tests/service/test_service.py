@@ -1,0 +1,432 @@
+"""The service answers as the library does, refuses in the right words, and outlives bad items."""
+
+import json
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from families import random_items
+from served import Held, running, tracer
+
+from tracelm import Item, Sampling, Tracer, ask
+from tracelm.errors import InputError, NonFiniteError
+from tracelm.service.schema import strict
+from tracelm.service.settings import Settings
+
+BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tracer()
+
+
+@pytest.fixture(scope="module")
+def plain(model):
+    """A service as it comes, for tests that leave it as it is."""
+    with running(model) as served:
+        yield served
+
+
+@pytest.fixture
+def held(model):
+    held = Held(model)
+    yield held
+    held.go.set()
+
+
+def as_body(item: Item, **more) -> dict:
+    return {"id": item.id, "prompt": item.prompt, "candidates": list(item.candidates)} | more
+
+
+def code_of(answer) -> str:
+    told = answer.json()
+    assert told["schema"] == 1 and told["error"]["message"]
+    return told["error"]["code"]
+
+
+# What comes out
+
+
+def assert_same(told: dict, expected: dict) -> None:
+    """Equal but for float noise: a batch may round otherwise than an item alone."""
+    assert told.keys() == expected.keys()
+    for key, value in expected.items():
+        if key in ("scores", "base_scores", "probabilities", "d_eff"):
+            assert told[key] == pytest.approx(value, abs=1e-4), key
+        elif key not in ("gates", "trajectory", "t_scores"):
+            assert told[key] == value, key
+
+
+def test_a_decision_is_the_librarys_own(plain, model):
+    answer = plain.client.post("/v1/correct", json=BODY)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    decision = model.correct(BODY["prompt"], BODY["candidates"])
+    assert answer.json() == decision.to_dict()
+
+
+def test_full_reads_every_depth_and_t(plain, model):
+    answer = plain.client.post("/v1/correct", json=BODY | {"full": True, "id": "one"}).json()
+    decision = model.correct(BODY["prompt"], BODY["candidates"], read="all")
+    assert answer == {"id": "one"} | decision.to_dict(full=True)
+    assert None not in answer["trajectory"][0] and len(answer["t_scores"]) == 3
+
+
+def test_the_separator_reaches_the_tokens(plain, model):
+    body = BODY | {"prompt": "w5\n", "separator": ""}
+    assert plain.client.post("/v1/correct", json=body).json() == (
+        model.correct("w5\n", BODY["candidates"], separator="").to_dict()
+    )
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
+def test_a_batch_streams_one_line_an_item_in_order(plain, model, kind):
+    items = random_items(3, 90)
+    lines = [json.dumps(as_body(item)) for item in items]
+    lines[4] = json.dumps({"id": "bad", "prompt": "w5", "candidates": [" "]})
+    lines[5] = json.dumps({"prompt": "w5", "candidates": "w6"})
+    body = "\n".join(lines) if kind.endswith("ndjson") else f'{{"items": [{",".join(lines)}]}}'
+    answer = plain.client.post("/v1/correct/batch", content=body, headers={"content-type": kind})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    told = [json.loads(line) for line in answer.text.splitlines()]
+    assert [t["id"] for t in told] == [*"0123", "bad", "6", *(str(i) for i in range(6, 90))]
+    assert [t["error"]["code"] for t in told[4:6]] == ["item", "item"]
+    assert "candidate 0 is blank" in told[4]["error"]["message"]
+    for i, decision in enumerate(model.correct_many(items)):
+        if i not in (4, 5):
+            assert_same(told[i], decision.to_dict())
+
+
+def test_the_model_says_what_it_is(plain):
+    told = plain.client.get("/v1/model").json()
+    assert told["schema"] == 1 and told["depth"] == 6 and told["invariant"] == 2.0
+    assert told["theta"]["tau_dim"] == 1.0015 and told["shadow"] is False
+
+
+def test_every_route_of_the_schema_is_on_the_page_and_nothing_is_loaded_for_it(plain):
+    paths = plain.client.get("/openapi.json").json()["paths"]
+    assert {"/v1/correct", "/v1/correct/batch", "/v1/ask", "/v1/model"} <= set(paths)
+    page = plain.client.get("/docs")
+    assert all(path in page.text for path in paths)
+    assert "<script" not in page.text and "http://" not in page.text and "//cdn" not in page.text
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+
+
+def test_probes_and_counters(plain):
+    assert plain.client.get("/healthz").json() == {"schema": 1, "status": "ok"}
+    assert plain.client.get("/readyz").json()["status"] == "ready"
+    before = plain.metric("tracelm_requests_total", route="/v1/correct", status="200")
+    plain.client.post("/v1/correct", json=BODY)
+    scraped = plain.client.get("/metrics").text
+    assert f'tracelm_requests_total{{route="/v1/correct",status="200"}} {before + 1}' in scraped
+    assert "tracelm_decisions_total{" in scraped and "tracelm_batch_items_bucket{" in scraped
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", "invalid_body"),
+        (b"{", "invalid_body"),
+        (b"\xff\xfe", "invalid_body"),
+        (b"null", "invalid_body"),
+        (b"[" * 100_000, "invalid_body"),
+        (b'{"prompt": "w5", "candidates": [' + b"1" * 5000 + b"]}", "invalid_body"),
+        (b'{"prompt": "w5"}', "invalid_body"),
+        (b'{"prompt": "w5", "candidates": []}', "invalid_body"),
+        (b'{"prompt": "w5", "candidates": "w6"}', "invalid_body"),
+        (b'{"prompt": "w5", "candidates": [NaN]}', "invalid_body"),
+        (b'{"prompt": null, "candidates": ["w6"]}', "invalid_body"),
+        (b'{"prompt": "w5", "candidates": ["w6"], "full": "yes"}', "invalid_body"),
+        (b'{"prompt": "w5", "candidates": ["w6"], "id": {}}', "invalid_body"),
+        (b'{"prompt": "w5", "candidates": ["\\ud800"]}', "invalid_body"),
+        (b'{"prompt": "w5", "candidates": ["w6"], "id": "\\ud800"}', "invalid_body"),
+        (b'{"prompt": "w5", "candidates": [" ", "w6"]}', "item"),
+        (b'{"prompt": "w5\\u0000", "candidates": ["w6"]}', "item"),
+        (b'{"prompt": "w5", "candidates": ["w6", "w6"]}', "item"),
+        (json.dumps({"prompt": "w5 " * 500, "candidates": ["w6"]}).encode(), "item"),
+    ],
+)
+def test_a_bad_body_is_told_in_one_line(plain, body, code):
+    headers = {"content-type": "application/json"}
+    answer = plain.client.post("/v1/correct", content=body, headers=headers)
+    assert 400 <= answer.status_code < 500
+    assert code_of(answer) == code
+    assert "\n" not in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"items": []}', b'{"items": 3}', b"\xff"])
+@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson", "text/plain"])
+def test_a_batch_without_a_good_item_is_refused(plain, body, kind):
+    answer = plain.client.post("/v1/correct/batch", content=body, headers={"content-type": kind})
+    assert answer.status_code == 422
+    assert code_of(answer) in ("invalid_body", "item")
+
+
+def test_limits_of_an_item(model):
+    limits = {"candidates": 3, "tokens": 20, "body_bytes": 1000}
+    with running(model, **limits) as served:
+        four = {"prompt": "w5", "candidates": ["w6", "w7", "w8", "w9"]}
+        assert code_of(served.client.post("/v1/correct", json=four)) == "too_many_candidates"
+        long = {"prompt": "w5 " * 18, "candidates": ["w6", "w7"]}
+        answer = served.client.post("/v1/correct", json=long)
+        assert answer.status_code == 422 and code_of(answer) == "too_many_tokens"
+        assert "21 tokens" in answer.text
+        huge = served.client.post("/v1/correct", json={"prompt": "w" * 1000})
+        assert huge.status_code == 413 and code_of(huge) == "body_too_large"
+        chunked = served.client.post("/v1/correct", content=iter([b"x" * 600] * 2))
+        assert chunked.status_code == 413
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+
+
+def test_a_route_that_is_none_and_a_method_that_is_none(plain):
+    for path in ("/", "/v1", "/gradio_api/upload", "/v1/correct/"):
+        assert code_of(plain.client.get(path)) == "not_found"
+    answer = plain.client.get("/v1/correct")
+    assert answer.status_code == 405 and answer.headers["allow"] == "POST"
+    assert plain.client.options("/v1/correct").status_code == 405
+
+
+# Who may ask
+
+
+def test_other_sites_and_other_names_are_not_answered(plain):
+    own = {"origin": plain.url}
+    assert plain.client.post("/v1/correct", json=BODY, headers=own).status_code == 200
+    for foreign in ({"origin": "http://evil.example"}, {"origin": "null"}, {"host": "evil.test"}):
+        answer = plain.client.post("/v1/correct", json=BODY, headers=foreign)
+        assert answer.status_code == 403 and code_of(answer) == "forbidden"
+        assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_token_guards_every_route_but_the_probes(model):
+    with running(model, token="letmein") as served:
+        for path in ("/v1/model", "/metrics", "/docs", "/openapi.json", "/nothing"):
+            answer = served.client.get(path)
+            assert answer.status_code == 401 and code_of(answer) == "unauthorised"
+        for wrong in ("Bearer letmei", "Bearer", "letmein", "Basic ???", "Bearer \xe9"):
+            headers = {"authorization": wrong.encode("latin-1")}
+            assert served.client.get("/v1/model", headers=headers).status_code == 401
+        assert served.client.get("/healthz").status_code == 200
+        right = {"authorization": "Bearer letmein"}
+        assert served.client.get("/v1/model", headers=right).status_code == 200
+        assert served.client.get("/v1/model", auth=("me", "letmein")).status_code == 200
+        assert served.app.openapi()["security"] == [{"token": []}]
+
+
+def test_only_loopback_goes_without_a_token():
+    for host in ("0.0.0.0", "::", "10.0.0.1", "example.org"):
+        with pytest.raises(InputError, match="TRACELM_TOKEN"):
+            Settings(host=host)
+        assert Settings(host=host, token="x").token == "x"
+    assert Settings(host="::1").loopback and Settings(host="localhost").loopback
+    with pytest.raises(InputError, match="empty"):
+        Settings(token=" ")
+
+
+# Requests together
+
+
+def post_all(served, bodies: list[dict]) -> list:
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        return list(pool.map(lambda body: served.client.post("/v1/correct", json=body), bodies))
+
+
+def test_requests_that_wait_together_are_computed_together(held, model):
+    items = random_items(5, 6)
+    with running(held) as served:
+        held.go.clear()
+        with ThreadPoolExecutor(7) as pool:
+            first = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "first"})
+            served.wait_for(
+                lambda: served.metric("tracelm_in_flight") or served.service.door.inside
+            )
+            served.wait_for(lambda: not served.service.corrector.batcher._waiting)
+            rest = [pool.submit(served.client.post, "/v1/correct", json=as_body(i)) for i in items]
+            served.wait_for(lambda: len(served.service.corrector.batcher._waiting) == 6)
+            held.go.set()
+            assert first.result().json()["id"] == "first"
+            answers = [r.result().json() for r in rest]
+    assert [len(g) for g in held.groups] == [1, 6]
+    for item, told in zip(items, answers, strict=True):
+        assert_same(told, model.correct(item.prompt, item.candidates).to_dict() | {"id": item.id})
+
+
+def test_without_batching_each_is_computed_alone(held):
+    with running(held, batch_items=1) as served:
+        answers = post_all(served, [as_body(i) for i in random_items(6, 8)])
+    assert all(a.status_code == 200 for a in answers)
+    assert [len(g) for g in held.groups] == [1] * 8
+
+
+def test_a_failing_item_takes_no_neighbour_down(held):
+    items = random_items(7, 5)
+    held.poison = {"1": NonFiniteError(3), "3": RuntimeError("w5 w6 secret")}
+    with running(held) as served:
+        held.go.clear()
+        with ThreadPoolExecutor(6) as pool:
+            pool.submit(served.client.post, "/v1/correct", json=BODY)
+            served.wait_for(lambda: held.busy)
+            rest = [pool.submit(served.client.post, "/v1/correct", json=as_body(i)) for i in items]
+            served.wait_for(lambda: len(served.service.corrector.batcher._waiting) == 5)
+            held.go.set()
+            answers = [r.result() for r in rest]
+        assert [a.status_code for a in answers] == [200, 503, 200, 500, 200]
+        assert code_of(answers[1]) == "model" and code_of(answers[3]) == "internal"
+        assert "depth 3" in answers[1].text and "secret" not in answers[3].text
+        (failure,) = served.events("failure")
+        assert failure["error"] == "RuntimeError" and "secret" not in json.dumps(failure)
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+
+
+def test_a_full_queue_says_when_to_come_again_and_recovers(held):
+    with running(held, queue_items=3, batch_items=1) as served:
+        held.go.clear()
+        with ThreadPoolExecutor(12) as pool:
+            sent = [pool.submit(served.client.post, "/v1/correct", json=BODY) for _ in range(12)]
+            served.wait_for(lambda: sum(s.done() for s in sent) == 8)
+            refused = [s.result() for s in sent if s.done()]
+            batch = served.client.post("/v1/correct/batch", json={"items": [BODY]})
+            held.go.set()
+            answers = [s.result() for s in sent]
+        for answer in [*refused, batch]:
+            assert answer.status_code == 429 and code_of(answer) == "queue_full"
+            assert int(answer.headers["retry-after"]) >= 1
+        assert sorted(a.status_code for a in answers) == [200] * 4 + [429] * 8
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+        assert served.metric("tracelm_refusals_total", code="queue_full") == 9
+
+
+def test_a_batch_larger_than_the_queue_is_answered(held):
+    with running(held, queue_items=3, batch_items=2) as served:
+        items = [as_body(i) for i in random_items(8, 20)]
+        answer = served.client.post("/v1/correct/batch", json={"items": items})
+        assert [json.loads(line)["id"] for line in answer.text.splitlines()] == [
+            str(i) for i in range(20)
+        ]
+
+
+def test_the_deadline_is_kept_and_what_is_late_is_not_computed(held):
+    with running(held, deadline_seconds=0.3) as served:
+        held.go.clear()
+        with ThreadPoolExecutor(2) as pool:
+            one = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "one"})
+            served.wait_for(lambda: held.busy)
+            two = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "two"})
+            for answer in (one.result(), two.result()):
+                assert answer.status_code == 504 and code_of(answer) == "deadline"
+        held.go.set()
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+    assert [g for g in held.groups if "two" in g] == []
+
+
+def test_what_a_client_that_left_waited_for_is_not_computed(held):
+    with running(held) as served:
+        held.go.clear()
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(served.client.post, "/v1/correct", json=BODY)
+            served.wait_for(lambda: held.busy)
+            body = json.dumps(BODY | {"id": "gone"}).encode()
+            port = int(served.url.rsplit(":", 1)[1])
+            with socket.create_connection(("127.0.0.1", port)) as leaving:
+                leaving.sendall(
+                    b"POST /v1/correct HTTP/1.1\r\nhost: localhost\r\n"
+                    b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+                    % (len(body), body)
+                )
+                served.wait_for(lambda: served.service.door.inside == 2)
+            served.wait_for(lambda: served.service.door.inside == 1)
+            held.go.set()
+            assert first.result().status_code == 200
+        assert served.metric("tracelm_requests_total", route="/v1/correct", status="499") == 1
+    assert held.groups == [[None]]
+
+
+def test_who_leaves_a_batch_leaves_the_queue(held):
+    items = [as_body(i) for i in random_items(9, 40)]
+    with running(held, batch_items=1) as served:
+        with served.client.stream("POST", "/v1/correct/batch", json={"items": items}) as answer:
+            next(answer.iter_lines())
+            held.go.clear()
+        held.go.set()  # it left while an item was held: that one ends, the rest are not computed
+        served.wait_for(lambda: served.service.door.inside == 0)
+        served.wait_for(lambda: not served.service.corrector.batcher._waiting)
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+
+
+# Shadow, logs, the end
+
+
+def test_shadow_answers_with_the_base_and_tells_the_log(model):
+    items = random_items(11, 60)
+    decisions = list(model.correct_many(items))
+    changed = [d for d in decisions if d.corrected]
+    assert changed, "the test needs items that correction changes"
+    with running(model, shadow=True) as served:
+        body = {"items": [as_body(i) for i in items]}
+        lines = served.client.post("/v1/correct/batch", json=body).text.splitlines()
+        assert served.client.get("/v1/model").json()["shadow"] is True
+        shadows = served.events("shadow")
+        counted = served.client.get("/metrics").text
+    for line, decision in zip(lines, decisions, strict=True):
+        told = json.loads(line)
+        assert told["index"] == told["base_index"] == decision.base_index
+        assert told["method"] == told["operator"] == "base" and not told["corrected"]
+        assert told["scores"] == told["base_scores"] and told["gates"] == {}
+    assert sum(s["changed"] for s in shadows) == len(changed)
+    assert [s["index"] for s in shadows] == [d.index for d in decisions]
+    total = sum(
+        float(line.split()[-1])
+        for line in counted.splitlines()
+        if line.startswith("tracelm_shadow_changes_total{")
+    )
+    assert total == len(changed)
+
+
+def test_logs_have_no_prompts_unless_asked(model):
+    secret = {"prompt": "w5 w77 w5", "candidates": ["w78 w8", "w9"], "id": "w79"}
+    bad = secret | {"candidates": ["w78", "w78"]}
+    for asked in (False, True):
+        with running(model, log_prompts=asked) as served:
+            answer = served.client.post("/v1/correct", json=secret)
+            served.client.post("/v1/correct", json=bad)
+            served.wait_for(lambda: len(served.events("request")) == 2)  # noqa: B023
+            log = json.dumps([served.events("decision"), served.events("request")])
+            (decision,) = served.events("decision")
+        assert decision["request"] == answer.headers["x-request-id"]
+        assert ("w77" in log, "w78" in log, "w79" in log) == (asked,) * 3
+
+
+def test_stopping_answers_what_was_accepted_and_turns_the_rest_away(held):
+    with running(held, drain_seconds=0.5) as served:
+        held.go.clear()
+        with ThreadPoolExecutor(4) as pool:
+            sent = [pool.submit(served.client.post, "/v1/correct", json=BODY) for _ in range(4)]
+            served.wait_for(lambda: served.service.door.inside == 4)
+            assert served.client.get("/readyz").status_code == 200
+            served.server.should_exit = True
+            served.wait_for(lambda: served.service.door.draining)
+            late = served.client.post("/v1/correct", json=BODY)
+            assert late.status_code == 503 and code_of(late) == "draining"
+            assert late.headers["connection"] == "close" and late.headers["retry-after"] == "1"
+            assert served.client.get("/readyz").status_code == 503
+            threading.Timer(0.3, held.go.set).start()
+            assert [s.result().status_code for s in sent] == [200] * 4
+    assert not served.service.corrector.batcher.alive
+    assert served.events("stopped")[-1]["unanswered"] == 0
+
+
+def test_a_question_is_answered_as_the_library_does():
+    demo = Tracer.demo()
+    body = {"question": "Where is the lake of Oru?", "k": 3, "max_new_tokens": 8}
+    with running(demo) as served:
+        answer = served.client.post("/v1/ask", json=body)
+        blank = served.client.post("/v1/ask", json={"question": " "})
+    assert answer.status_code == 200 and code_of(blank) == "item"
+    asked = ask(demo, "Where is the lake of Oru?", Sampling(k=3, max_new_tokens=8))
+    assert answer.json() == strict(asked.to_dict())

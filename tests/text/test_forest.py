@@ -1,0 +1,225 @@
+"""The prefix forest against a trie that is built one token at a time."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracelm.model.backbone import tiles
+from tracelm.text.forest import (
+    Branch,
+    Forest,
+    build,
+    common_prefixes,
+    lay_out,
+    lexicographic_order,
+    plan,
+)
+
+PROPERTY = settings(deadline=None, max_examples=120, derandomize=True)
+
+# Few distinct tokens, so that branches share prefixes, contain one another and repeat.
+tokens = st.sampled_from([0, 1, 2, 255, 256, 70_000])
+
+
+# Token ids with a boundary. Branches are made inside the tests: the checks of shapes draw from
+# `random`, which no strategy may.
+shapes = st.lists(
+    st.lists(tokens, min_size=2, max_size=7).flatmap(
+        lambda ids: st.tuples(st.just(tuple(ids)), st.integers(1, len(ids) - 1))
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+def grown(shape: list[tuple[tuple[int, ...], int]]) -> list[Branch]:
+    return [Branch(ids, boundary) for ids, boundary in shape]
+
+
+def prefixes(branches: list[Branch]) -> set[tuple[int, ...]]:
+    return {b.fed[: i + 1] for b in branches for i in range(len(b.fed))}
+
+
+def path(forest: Forest, node: int) -> tuple[int, ...]:
+    """The tokens from the root to a node, by its position and the nodes before it."""
+    spelled, wanted = [], int(forest.positions[node])
+    for earlier in range(node, -1, -1):
+        if forest.positions[earlier] == wanted:
+            spelled.append(int(forest.tokens[earlier]))
+            wanted -= 1
+            if wanted < 0:
+                break
+    return tuple(reversed(spelled))
+
+
+@PROPERTY
+@given(shapes)
+def test_every_distinct_prefix_is_one_node(shape):
+    branches = grown(shape)
+    forest = build(branches)
+    spelled = [path(forest, node) for node in range(len(forest))]
+    assert len(forest) == len(set(spelled))
+    assert set(spelled) == prefixes(branches)
+
+
+@PROPERTY
+@given(shapes)
+def test_nodes_come_in_depth_first_order_with_their_descendants_behind_them(shape):
+    branches = grown(shape)
+    forest = build(branches)
+    spelled = [path(forest, node) for node in range(len(forest))]
+    assert spelled == sorted(spelled)
+    for node, own in enumerate(spelled):
+        descendants = [i for i, other in enumerate(spelled) if other[: len(own)] == own]
+        assert descendants == list(range(node, int(forest.ends[node])))
+        proper = [i for i, other in enumerate(spelled) if i != node and own[: len(other)] == other]
+        assert list(forest.ancestors(node)) == proper
+
+
+@PROPERTY
+@given(shapes, st.none() | st.integers(1, 4))
+def test_a_node_sees_itself_and_its_ancestors_within_the_window(shape, window):
+    branches = grown(shape)
+    forest = build(branches)
+    nodes = np.arange(len(forest))
+    mask = forest.mask(nodes, nodes, window)
+    spelled = [path(forest, node) for node in nodes]
+    for q, own in enumerate(spelled):
+        for k, other in enumerate(spelled):
+            near = window is None or len(own) - len(other) < window
+            assert mask[q, k] == (own[: len(other)] == other and near)
+
+
+@PROPERTY
+@given(shapes)
+def test_reads_stand_where_each_candidate_token_is_predicted(shape):
+    branches = grown(shape)
+    forest = build(branches)
+    reads = forest.reads
+    expected = [
+        (place, b.fed[:i], b.tokens[i])
+        for place, b in enumerate(branches)
+        for i in range(b.boundary, len(b.tokens))
+    ]
+    found = [
+        (int(branch), path(forest, int(reads.rows[row])), int(token))
+        for branch, row, token in zip(reads.branch, reads.row, reads.token, strict=True)
+    ]
+    assert found == expected
+    assert len(set(reads.rows.tolist())) == len(reads.rows) == len({e[1] for e in expected})
+
+
+@PROPERTY
+@given(shapes, st.randoms(use_true_random=False))
+def test_the_order_of_branches_moves_nothing_but_their_numbers(shape, random):
+    branches = grown(shape)
+    order = list(range(len(branches)))
+    random.shuffle(order)
+    one, other = build(branches), build([branches[i] for i in order])
+    assert np.array_equal(one.tokens, other.tokens)
+    assert np.array_equal(one.positions, other.positions)
+    assert np.array_equal(one.ends, other.ends)
+    for new, old in enumerate(order):
+        mine, its = one.reads.branch == old, other.reads.branch == new
+        assert np.array_equal(
+            one.reads.rows[one.reads.row[mine]], other.reads.rows[other.reads.row[its]]
+        )
+        assert np.array_equal(one.reads.token[mine], other.reads.token[its])
+
+
+@PROPERTY
+@given(shapes)
+def test_whole_sequences_lie_once_each_and_are_read_at_the_same_prefixes(shape):
+    branches = grown(shape)
+    padded, reads = lay_out(branches)
+    rows, length = padded.shape
+    assert rows == len({b.fed for b in branches})
+    assert length == max(len(b.fed) for b in branches)
+    flat = padded.reshape(-1)
+    place = 0
+    for number, branch in enumerate(branches):
+        for i in range(branch.boundary, len(branch.tokens)):
+            row = int(reads.rows[reads.row[place]])
+            start = row - row % length
+            assert tuple(flat[start : row + 1]) == branch.fed[:i]
+            assert (reads.token[place], reads.branch[place]) == (branch.tokens[i], number)
+            place += 1
+    assert place == len(reads.row)
+
+
+@PROPERTY
+@given(st.lists(st.lists(tokens, min_size=1, max_size=6), min_size=1, max_size=9))
+def test_order_and_common_prefixes_are_those_of_tuples(sequences):
+    arrays = [np.array(s, dtype=np.int64) for s in sequences]
+    ordered = [arrays[i] for i in lexicographic_order(arrays)]
+    assert [tuple(a) for a in ordered] == sorted(tuple(s) for s in sequences)
+    shared = common_prefixes(ordered)
+    assert shared[0] == 0
+    for here in range(1, len(ordered)):
+        before, own = ordered[here - 1], ordered[here]
+        n = int(shared[here])
+        assert tuple(before[:n]) == tuple(own[:n])
+        ended = n == min(len(before), len(own))
+        assert ended or before[n] != own[n]
+
+
+def test_candidates_of_one_prompt_share_the_prompt_and_their_first_row():
+    prompt = (1, 5, 6, 7)
+    branches = [Branch(prompt + end, 4) for end in [(8, 9, 3), (8, 9, 4), (8, 2)]]
+    forest = build(branches)
+    assert len(forest) == 4 + 2  # the prompt, 8 and 9; last tokens are never fed
+    assert list(forest.tokens) == [1, 5, 6, 7, 8, 9]
+    first = [int(forest.reads.row[forest.reads.branch == i][0]) for i in range(3)]
+    assert first == [0, 0, 0]
+    assert list(forest.reads.rows) == [3, 4, 5]
+
+
+def test_a_preamble_of_many_items_is_fed_once():
+    preamble = tuple(range(100, 160))
+    branches = [Branch((*preamble, item, 7, c), 61) for item in range(5) for c in range(3)]
+    assert len(build(branches)) == len(preamble) + 5 * 2
+
+
+def test_one_candidate_may_be_the_beginning_of_another():
+    forest = build([Branch((1, 2, 3), 1), Branch((1, 2, 3, 4, 5), 1)])
+    assert list(forest.tokens) == [1, 2, 3, 4]
+    assert list(forest.reads.branch) == [0, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("boundary", [0, 3])
+def test_a_branch_without_prompt_or_candidate_is_a_bug(boundary):
+    with pytest.raises(AssertionError):
+        build([Branch((1, 2, 3), boundary)])
+
+
+@PROPERTY
+@given(shapes, st.integers(1, 6))
+def test_tiles_cover_the_row_in_order(shape, size):
+    forest = build(grown(shape))
+    spans = tiles(forest, size)
+    assert [node for a, b in spans for node in range(a, b)] == list(range(len(forest)))
+    assert all(0 < b - a <= size for a, b in spans)
+
+
+@PROPERTY
+@given(st.lists(shapes, min_size=1, max_size=6), st.integers(1, 30))
+def test_a_plan_holds_every_item_once_and_no_group_outgrows_the_budget(drawn, budget):
+    items = [[grown(shape)] for shape in drawn]
+    groups = plan(items, budget)
+    assert sorted(i for group in groups for i in group) == list(range(len(items)))
+    for group in groups:
+        together = prefixes([b for i in group for b in items[i][0]])
+        assert len(group) == 1 or len(together) <= budget
+
+
+def test_items_that_share_a_prompt_share_a_group_whatever_their_blind_prompts_say():
+    """Every blind prompt is the same text, so sorting by it would tear questions apart."""
+    questions = [tuple(range(10 * q, 10 * q + 9)) for q in (3, 1, 2)]
+    items = [
+        [[Branch((*question, 90 + answer, 7), 9)], [Branch((0, 90 + answer, 7), 1)]]
+        for answer in range(2)
+        for question in questions
+    ]
+    groups = plan(items, 16)
+    assert sorted(map(sorted, groups)) == [[0, 3], [1, 4], [2, 5]]

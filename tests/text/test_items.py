@@ -1,0 +1,106 @@
+"""Every input error is one line that names its place (SPEC 2, DESIGN 5)."""
+
+import json
+
+import pytest
+
+from tracelm.errors import InputError, ItemError
+from tracelm.text.items import Item, read_jsonl, require_items
+
+GOOD = {"prompt": "Q", "candidates": ["a", "b"]}
+
+
+def line(**changes) -> str:
+    return json.dumps({k: v for k, v in (GOOD | changes).items() if v != "DROP"})
+
+
+def read(tmp_path, *lines: str, **options):
+    path = tmp_path / "items.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return read_jsonl(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[1]", "expected a JSON object, got list"),
+        ("null", "expected a JSON object, got null"),
+        (line(prompt="DROP"), 'missing key "prompt"'),
+        (line(candidates="DROP"), 'missing key "candidates"'),
+        (line(prompt=3), "prompt is a string, not int"),
+        (line(prompt=None), "prompt is a string, not null"),
+        (line(candidates="ab"), "candidates is a list, not str"),
+        (line(candidates=["a", 3]), r"candidates\[1\] is int, expected str"),
+        (line(candidates=[]), "no candidates"),
+        (line(candidates=["a", " \n"]), "candidate 1 is blank"),
+        (line(candidates=["a", "b\0"]), "candidate 1 contains a NUL"),
+        (line(prompt="x\0"), "prompt contains a NUL"),
+        (line(prompt="x\ud800"), "prompt contains a lone surrogate"),
+        (line(truthful=[True]), "truthful has 1 entries for 2 candidates"),
+        (line(truthful=[1, 0]), r"truthful\[0\] is int, expected bool"),
+        (line(truthful="yes"), "truthful is a list, not str"),
+        (line(separator=1), "separator is a string, not int"),
+        (line(id=[1]), "id is a string or an integer, not list"),
+        (line(id=True), "id is a string or an integer, not bool"),
+        (line(id="q\ud800"), "id contains a lone surrogate"),
+        (line(question="q\0"), "question contains a NUL"),
+    ],
+)
+def test_bad_line_is_named_by_its_number(tmp_path, text, message):
+    parsed = read(tmp_path, line(), "", text)
+    assert isinstance(parsed[0], Item)
+    with pytest.raises(ItemError, match=message) as raised:
+        raise parsed[1]
+    assert str(raised.value).startswith("item line 3: ")
+    assert raised.value.item == "line 3"
+    assert "\n" not in str(raised.value)
+
+
+def test_bad_line_with_an_id_is_named_by_both(tmp_path):
+    (error,) = read(tmp_path, line(id="q7", candidates=[]))
+    assert str(error).startswith("item line 1: item q7: no candidates")
+    assert error.item == "q7"
+
+
+def test_all_bad_lines_are_named_at_once(tmp_path):
+    parsed = read(tmp_path, "{", line(), line(candidates=[]))
+    with pytest.raises(InputError, match=r"x\.jsonl: 2 bad: .*line 1.*; .*line 3"):
+        require_items(parsed, "x.jsonl")
+
+
+def test_good_lines(tmp_path):
+    parsed = read(
+        tmp_path, line(id=7, truthful=[True, False]), line(separator=""), line(extra=1), ""
+    )
+    items = require_items(parsed, "x.jsonl")
+    assert items[0] == Item("Q", ("a", "b"), id="7", truthful=(True, False))
+    assert items[1].separator == ""
+    assert [item.id for item in items] == ["7", "line 2", "line 3"]
+
+
+def test_separator_of_the_run_holds_where_the_item_has_none(tmp_path):
+    items = require_items(read(tmp_path, line(), line(separator="-"), separator="\n"), "x")
+    assert [item.separator for item in items] == ["\n", "-"]
+
+
+def test_line_separators_inside_a_string_end_no_line(tmp_path):
+    text = json.dumps(GOOD | {"prompt": "a\u2028b\x85c"}, ensure_ascii=False)
+    (item,) = read(tmp_path, text)
+    assert item.prompt == "a\u2028b\x85c"
+
+
+def test_carriage_returns_at_line_ends(tmp_path):
+    (tmp_path / "dos.jsonl").write_bytes(f"{line()}\r\n{line()}\r\n".encode())
+    assert len(require_items(read_jsonl(tmp_path / "dos.jsonl"), "x")) == 2
+
+
+def test_file_that_is_missing_not_text_or_empty(tmp_path):
+    with pytest.raises(InputError, match="cannot read"):
+        read_jsonl(tmp_path / "none.jsonl")
+    (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9"}')
+    with pytest.raises(InputError, match="cannot read"):
+        read_jsonl(tmp_path / "latin.jsonl")
+    with pytest.raises(InputError, match="no items"):
+        require_items(read(tmp_path, "", " "), "x.jsonl")

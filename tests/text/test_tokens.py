@@ -1,0 +1,448 @@
+"""SPEC 2, rule by rule, on tokenizers trained here and on a real one."""
+
+import logging
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
+
+from tracelm.errors import InputError, ItemError
+from tracelm.text.items import Item
+from tracelm.text.tokens import Chat, Encoded, encode
+from tracelm.theta import Theta, TokensTheta
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "models" / "stories260K"
+CORPUS = [
+    "the capital of france is paris",
+    "understand the standing order",
+    "the sun is a star",
+] * 9
+CHAT = (
+    "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant:\n{% if enable_thinking | default(true) %}"
+    "<think>{% endif %}{% endif %}"
+)
+
+
+@cache
+def _trained(kind: str) -> str:
+    """A tokenizer of a few hundred pieces, as its JSON."""
+    special = ["<unk>", "<s>", "</s>"]
+    if kind == "unigram":
+        tokenizer = Tokenizer(models.Unigram())
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        tokenizer.decoder = decoders.Metaspace()
+        trainer = trainers.UnigramTrainer(
+            vocab_size=60, special_tokens=special, unk_token="<unk>", show_progress=False
+        )
+    else:
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            vocab_size=400, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return tokenizer.to_str()
+
+
+def make(kind: str = "bpe", template: str | None = None, **special: str) -> PreTrainedTokenizerFast:
+    """A transformers tokenizer; `template` says what it adds to a text, `special` what it names."""
+    tokenizer = Tokenizer.from_str(_trained(kind))
+    if template is not None:
+        ids = [(t, tokenizer.token_to_id(t)) for t in ("<s>", "</s>")]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=template, special_tokens=ids
+        )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def bos() -> PreTrainedTokenizerFast:
+    return make(template="<s> $A", bos_token="<s>", eos_token="</s>")
+
+
+def plain(tokenizer, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def one(item: Item, tokenizer, join="text", context=None, **options) -> Encoded:
+    theta = Theta(tokens=TokensTheta(join=join))
+    (result,) = encode([item], tokenizer, theta=theta, context=context, **options)
+    if isinstance(result, ItemError):
+        raise result
+    return result
+
+
+def own(encoded: Encoded, i: int = 0) -> tuple[int, ...]:
+    return encoded.sequences[i][encoded.boundaries[i] :]
+
+
+# Joining and splitting
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_candidate_begins_where_the_prompt_ends(kind):
+    tokenizer = make(kind, template="<s> $A", bos_token="<s>")
+    encoded = one(Item("the capital of france is", ("paris", "a star")), tokenizer)
+    prompt = (tokenizer.bos_token_id, *plain(tokenizer, "the capital of france is"))
+    for sequence, boundary, answer in zip(
+        encoded.sequences, encoded.boundaries, encoded.item.candidates, strict=True
+    ):
+        assert sequence[:boundary] == prompt
+        assert tokenizer.decode(sequence[boundary:]).strip() == answer
+    assert encoded.prompt_tokens == len(prompt)
+    assert encoded.candidate_tokens == tuple(len(s) - len(prompt) for s in encoded.sequences)
+    assert not encoded.boundary_moved and encoded.truncated == 0
+
+
+@pytest.mark.parametrize("tail", [" ", "\n", " \n\n", "\t"])
+def test_trailing_whitespace_moves_to_the_continuation_and_replaces_the_separator(tail):
+    encoded = one(Item(f"the sun is{tail}", ("a star", "paris")), bos())
+    assert bos().decode(own(encoded)) == f"{tail}a star"
+    assert encoded.sequences[0][1:] == plain(bos(), f"the sun is{tail}a star")
+
+
+@pytest.mark.parametrize(("separator", "text"), [(" ", " star"), ("", "star"), ("\n", "\nstar")])
+def test_separator_stands_between_prompt_and_candidate(separator, text):
+    encoded = one(Item("the sun is a", ("star", "paris"), separator=separator), bos())
+    assert bos().decode(encoded.sequences[0][1:]) == "the sun is a" + text
+
+
+def test_boundary_is_the_common_prefix_where_joining_merges_across_it():
+    item = Item("the under", ("stand", "paris"), separator="")
+    encoded = one(item, bos())
+    prompt = (bos().bos_token_id, *plain(bos(), "the under"))
+    whole = (bos().bos_token_id, *plain(bos(), "the understand"))
+    assert whole[: len(prompt)] != prompt, "the corpus must make 'understand' a piece of its own"
+    common = next(i for i in range(len(prompt)) if prompt[i] != whole[i])
+    assert encoded.sequences[0] == whole
+    assert encoded.boundaries == (common, len(prompt))
+    assert encoded.boundary_moved
+    assert encoded.prompt_tokens == common
+
+
+def test_join_ids_never_moves_the_boundary():
+    item = Item("the under", ("stand", "paris"), separator="")
+    encoded = one(item, bos(), join="ids")
+    prompt = (bos().bos_token_id, *plain(bos(), "the under"))
+    assert encoded.sequences == (
+        prompt + plain(bos(), "stand"),
+        prompt + plain(bos(), "paris"),
+    )
+    assert encoded.boundaries == (len(prompt), len(prompt))
+    assert not encoded.boundary_moved
+
+
+def test_join_ids_puts_the_separator_with_the_candidate():
+    encoded = one(Item("the sun is", ("a star", "paris")), bos(), join="ids")
+    assert own(encoded) == plain(bos(), " a star")
+
+
+def test_a_candidate_that_shortens_the_prompt_keeps_a_token():
+    class Normalising:
+        """'Loses what follows a backspace': the whole text's ids are the start of the prompt's."""
+
+        bos_token_id, eos_token_id, all_special_ids, chat_template = None, None, [], None
+
+        def __call__(self, texts, **_):
+            words = {"one two three": [1, 2, 3], "one two three back": [1, 2]}
+            return {"input_ids": [words.get(t, [1, 2, 3, 4]) for t in texts]}
+
+        def apply_chat_template(self, *_, **__):
+            raise AssertionError
+
+    encoded = one(Item("one two three", ("back", "four")), Normalising())
+    assert encoded.boundaries == (1, 3)
+    assert encoded.boundary_moved
+
+
+TEXT = st.text("the sun\n understand", max_size=12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    TEXT,
+    st.lists(TEXT.filter(str.strip), min_size=1, max_size=4, unique=True),
+    st.sampled_from(["", " ", "\n"]),
+    st.sampled_from(["text", "ids"]),
+    st.sampled_from(["bpe", "unigram"]),
+    st.sampled_from([None, 6, 12]),
+)
+def test_what_holds_for_every_item(prompt, candidates, separator, join, kind, context):
+    tokenizer = make(kind, template="<s> $A", bos_token="<s>", eos_token="</s>")
+    item = Item(prompt, tuple(candidates), separator=separator)
+    theta = Theta(tokens=TokensTheta(join=join))
+    (full,) = encode([item], tokenizer, theta=theta, context=None)
+    if isinstance(full, ItemError):  # texts may differ and their tokens not
+        assert "same tokens" in str(full) or "no token" in str(full)
+        return
+    shared = full.sequences[0][: full.prompt_tokens]
+    for sequence, boundary in zip(full.sequences, full.boundaries, strict=True):
+        assert 1 <= boundary < len(sequence)
+        assert sequence[: len(shared)] == shared
+        assert sequence.count(tokenizer.bos_token_id) == 1
+    glue = prompt[len(prompt.rstrip()) :] or separator
+    if join == "text":
+        wholes = [prompt.rstrip() + glue + c for c in candidates]
+        assert [s[1:] for s in full.sequences] == [plain(tokenizer, w) for w in wholes]
+    (cut,) = encode([item], tokenizer, theta=theta, context=context, overflow="truncate")
+    if isinstance(cut, ItemError):
+        assert context is not None and "does not fit" in str(cut)
+        return
+    assert context is None or all(len(s) - 1 <= context for s in cut.sequences)
+    assert cut.candidate_tokens == full.candidate_tokens
+    assert cut.sequences == tuple((s[0], *s[1 + cut.truncated :]) for s in full.sequences)
+    backwards = Item(prompt, tuple(candidates[::-1]), separator=separator)
+    (reverse,) = encode([backwards], tokenizer, theta=theta, context=None)
+    assert reverse.sequences == full.sequences[::-1] and reverse.boundaries == full.boundaries[::-1]
+
+
+# Special tokens
+
+
+def test_bos_stands_once_also_where_the_text_brings_it():
+    encoded = one(Item("<s>the sun is", ("a star", "paris")), bos())
+    assert [s.count(bos().bos_token_id) for s in encoded.sequences] == [1, 1]
+    assert encoded.sequences == one(Item("the sun is", ("a star", "paris")), bos()).sequences
+
+
+def test_appended_eos_is_dropped():
+    tokenizer = make(template="<s> $A </s>", bos_token="<s>", eos_token="</s>")
+    encoded = one(Item("the sun is", ("a star", "paris")), tokenizer)
+    assert encoded.sequences == one(Item("the sun is", ("a star", "paris")), bos()).sequences
+
+
+def test_slow_tokenizer_that_appends_eos():
+    tokenizer = ByT5Tokenizer()
+    encoded = one(Item("a", ("b", "cd")), tokenizer)
+    assert encoded.sequences == (plain(tokenizer, "a b"), plain(tokenizer, "a cd"))
+    assert encoded.boundaries == (1, 1)
+    empty = one(Item("", ("b", "cd")), tokenizer)
+    assert empty.sequences[0] == (tokenizer.eos_token_id, *plain(tokenizer, " b"))
+
+
+@pytest.mark.parametrize("prompt", ["", "\n"])
+@pytest.mark.parametrize("join", ["text", "ids"])
+def test_empty_prompt_is_bos_alone(prompt, join):
+    encoded = one(Item(prompt, ("a star", "paris")), bos(), join=join)
+    assert encoded.boundaries == (1, 1)
+    assert {s[0] for s in encoded.sequences} == {bos().bos_token_id}
+    assert bos().decode(own(encoded)) == (prompt or " ") + "a star"
+    assert not encoded.boundary_moved
+
+
+def test_empty_prompt_without_bos_is_eos_and_without_either_an_error():
+    item = Item("", ("a star", "paris"))
+    tokenizer = make(eos_token="</s>")
+    assert one(item, tokenizer).sequences[0][0] == tokenizer.eos_token_id
+    with pytest.raises(ItemError, match="no BOS or EOS"):
+        one(item, make())
+
+
+def test_a_tokenizer_that_has_a_bos_but_does_not_add_it_starts_an_empty_prompt_with_it():
+    tokenizer = make(bos_token="<s>", eos_token="</s>")
+    assert one(Item("", ("a star", "paris")), tokenizer).sequences[0][0] == tokenizer.bos_token_id
+    assert one(Item("the", ("a star", "paris")), tokenizer).sequences[0] == plain(
+        tokenizer, "the a star"
+    )
+
+
+def test_first_token_that_moves_without_bos_gets_one_before_every_candidate():
+    item = Item("under", ("stand", "paris"), separator="")
+    tokenizer = make(eos_token="</s>")
+    encoded = one(item, tokenizer)
+    assert encoded.boundaries == (1, 1 + len(plain(tokenizer, "under")))
+    assert encoded.sequences == (
+        (tokenizer.eos_token_id, *plain(tokenizer, "understand")),
+        (tokenizer.eos_token_id, *plain(tokenizer, "underparis")),
+    )
+    assert encoded.boundary_moved
+
+
+# Errors
+
+
+def test_candidates_with_the_same_tokens_are_both_named():
+    with pytest.raises(ItemError, match="item q: candidates 0 and 2 have the same tokens"):
+        one(Item("the sun is", ("a star", "paris", "a star"), id="q"), bos())
+
+
+def test_different_texts_with_the_same_tokens_are_the_same():
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "sun": 1, "star": 2}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    with pytest.raises(ItemError, match="candidates 1 and 2 have the same tokens"):
+        one(Item("sun", ("star", "x", "y")), PreTrainedTokenizerFast(tokenizer_object=tokenizer))
+
+
+@pytest.mark.parametrize("join", ["text", "ids"])
+def test_candidate_without_a_token_is_named(join):
+    tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1}, []))  # no unknown token: the rest vanishes
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    with pytest.raises(ItemError, match="candidate 1 has no token"):
+        one(Item("a", ("b", "?"), id="q"), tokenizer, join=join)
+
+
+def test_a_bad_item_leaves_its_neighbours_alone():
+    items = [Item("the sun is", ("a star", "paris")), Item("the", ("sun", "sun"))]
+    good, bad = encode(items, bos(), theta=Theta(), context=None)
+    assert isinstance(good, Encoded)
+    assert isinstance(bad, ItemError) and str(bad).startswith("item 1: candidates 0 and 1")
+
+
+# Context
+
+
+def test_context_counts_what_is_fed():
+    item = Item("the capital of france is", ("paris", "a star of the sun"))
+    tokenizer = bos()
+    need = max(len(s) for s in one(item, tokenizer).sequences) - 1
+    assert one(item, tokenizer, context=need).truncated == 0
+    with pytest.raises(ItemError, match=f"candidate 1 needs {need} tokens.*{need - 1}"):
+        one(item, tokenizer, context=need - 1)
+
+
+@pytest.mark.parametrize("drop", [1, 3])
+def test_truncation_drops_the_same_left_end_for_every_candidate_and_keeps_bos(drop):
+    item = Item("the capital of france is", ("paris", "a star of the sun"))
+    full = one(item, bos())
+    need = max(len(s) for s in full.sequences) - 1
+    cut = one(item, bos(), context=need - drop, overflow="truncate")
+    assert cut.truncated == drop
+    assert cut.sequences == tuple((s[0], *s[1 + drop :]) for s in full.sequences)
+    assert [own(cut, i) for i in (0, 1)] == [own(full, i) for i in (0, 1)]
+
+
+def test_truncation_never_cuts_a_candidate():
+    item = Item("the", ("paris", "a star of the sun"))
+    tokenizer = bos()
+    longest = max(one(item, tokenizer).candidate_tokens)
+    assert one(item, tokenizer, context=longest, overflow="truncate").boundaries == (1, 1)
+    with pytest.raises(ItemError, match="candidate 1 does not fit"):
+        one(item, tokenizer, context=longest - 1, overflow="truncate")
+
+
+def test_truncation_without_bos_keeps_a_prompt_token():
+    item = Item("the capital of", ("paris", "star"))
+    tokenizer = make(eos_token="</s>")
+    longest = max(one(item, tokenizer).candidate_tokens)
+    cut = one(item, tokenizer, context=longest, overflow="truncate")
+    assert cut.sequences[0] == one(item, tokenizer).sequences[0][cut.truncated :]
+    assert cut.boundaries == (1, 1)
+
+
+# The blind prompt
+
+
+def test_blind_prompt_is_encoded_as_a_prompt_of_its_own():
+    item = Item("the sun is", ("a star", "paris"), blind_prompt="the ")
+    encoded = one(item, bos())
+    alone = one(Item("the ", item.candidates), bos())
+    assert encoded.blind_sequences == alone.sequences
+    assert encoded.blind_boundaries == alone.boundaries
+    without = one(replace(item, blind_prompt=None), bos())
+    assert without.blind_sequences == () and without.sequences == encoded.sequences
+
+
+def test_blind_prompt_that_does_not_fit_fails_or_is_cut_in_silence():
+    item = Item("the", ("a star", "paris"), blind_prompt="the capital of france is a star and the")
+    context = max(len(s) for s in one(replace(item, blind_prompt=None), bos()).sequences)
+    with pytest.raises(ItemError, match="context"):
+        one(item, bos(), context=context)
+    cut = one(item, bos(), context=context, overflow="truncate")
+    assert max(len(s) for s in cut.blind_sequences) - 1 == context
+    assert cut.truncated == 0
+
+
+# Chat templates
+
+
+def test_chat_template_is_the_prompt_as_it_stands():
+    tokenizer = bos()
+    tokenizer.chat_template = CHAT
+    item = Item("the sun is?\n", ("a star", "paris"), blind_prompt="?")
+    encoded = one(item, tokenizer, chat=Chat(system="be brief"))
+    prompt = "<s>system: be brief\n<s>user: the sun is?\n\n<s>assistant:\n"  # thinking is off
+    assert encoded.sequences[0][: encoded.boundaries[0]] == plain(tokenizer, prompt)
+    assert encoded.sequences[0] == plain(tokenizer, prompt + "a star")
+    assert tokenizer.decode(own(encoded)) == "a star"
+    assert encoded.sequences[0].count(tokenizer.bos_token_id) == 3
+    blind = "<s>system: be brief\n<s>user: ?\n<s>assistant:\nparis"
+    assert encoded.blind_sequences[1] == plain(tokenizer, blind)
+
+
+def test_chat_template_without_a_thinking_switch():
+    tokenizer = bos()
+    tokenizer.chat_template = "{% for m in messages %}[{{ m.content }}]{% endfor %}"
+    encoded = one(Item("the sun is", ("a star", "paris")), tokenizer, chat=Chat())
+    assert encoded.sequences[0] == plain(tokenizer, "[the sun is]a star")
+
+
+def test_no_chat_template_and_one_that_refuses_are_input_errors():
+    item = Item("the sun is", ("a star", "paris"))
+    with pytest.raises(InputError, match="no chat template"):
+        one(item, bos(), chat=Chat())
+    tokenizer = bos()
+    tokenizer.chat_template = "{{ raise_exception('no system\nrole') }}"
+    with pytest.raises(InputError, match="no system role"):  # one line, as every error
+        one(item, tokenizer, chat=Chat(system="be brief"))
+
+
+# One call
+
+
+def test_all_texts_go_through_the_tokenizer_at_once_each_once():
+    tokenizer, calls = bos(), []
+
+    class Counting:
+        bos_token_id, eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
+        all_special_ids, chat_template = tokenizer.all_special_ids, None
+
+        def __call__(self, texts, **options):
+            calls.append(texts)
+            return tokenizer(texts, **options)
+
+        def apply_chat_template(self, *_, **__):
+            raise AssertionError
+
+    items = [Item("the sun is", ("a star", f"paris {i}")) for i in range(20)]
+    encode(items, Counting(), theta=Theta(), context=None)
+    texts = [t for call in calls if len(call) > 1 for t in call]
+    assert len([call for call in calls if len(call) > 1]) == 1
+    assert len(texts) == len(set(texts)) == 22
+
+
+def test_no_items():
+    assert encode([], bos(), theta=Theta(), context=8) == []
+
+
+def test_a_long_text_gives_no_warning_of_the_tokenizer():
+    tokenizer = bos()
+    tokenizer.model_max_length = 4
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger = logging.getLogger("transformers")
+    logger.addHandler(handler)
+    try:
+        one(Item("the capital of france is", ("paris", "a star")), tokenizer)
+    finally:
+        logger.removeHandler(handler)
+    assert records == []
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the shared model is not here")
+def test_a_real_tokenizer():
+    tokenizer = AutoTokenizer.from_pretrained(REAL)
+    item = Item("Once upon a time", ("there was a little girl", "a dog ran"))
+    encoded = one(item, tokenizer, context=512)
+    for i, candidate in enumerate(item.candidates):
+        text = f"Once upon a time {candidate}"
+        assert encoded.sequences[i] == tuple(tokenizer(text)["input_ids"])
+        assert encoded.sequences[i][0] == tokenizer.bos_token_id
+        assert tokenizer.decode(own(encoded, i)).strip() == candidate

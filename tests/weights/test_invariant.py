@@ -1,0 +1,255 @@
+"""I(M) of planted weights, in closed form; the lemma on rcv; what is refused, and in what words."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean, pstdev
+
+import planted
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted import LAYOUTS
+
+from tracelm.errors import InvariantError
+from tracelm.theta import Theta
+from tracelm.weights.invariant import Factors, rcv, read_invariant
+
+EXACT = {"rel": 1e-9, "abs": 0.0}
+LLAMA = LAYOUTS["llama"]
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+
+norms = st.lists(st.integers(1, 1000), min_size=2, max_size=20)
+
+
+def with_switch(**switches: str) -> Theta:
+    return Theta.from_dict({"invariant": switches})
+
+
+def directed(lengths: list[int]) -> torch.Tensor:
+    """Rows of these norms, each in a direction of its own."""
+    generator = torch.Generator().manual_seed(len(lengths))
+    rows = torch.randn(len(lengths), 7, generator=generator, dtype=torch.float64)
+    return rows / rows.norm(dim=1, keepdim=True) * torch.tensor(lengths).double()[:, None]
+
+
+@given(norms)
+@settings(deadline=None)
+def test_rcv_is_the_population_sd_over_the_mean(lengths: list[int]) -> None:
+    expected = pstdev(lengths) / fmean(lengths)
+    assert rcv(directed(lengths)) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@given(norms, st.floats(1e-30, 1e30))
+@settings(deadline=None)
+def test_rcv_is_scale_free_and_at_least_zero(lengths: list[int], scale: float) -> None:
+    matrix = directed(lengths)
+    assert rcv(matrix) >= 0
+    assert rcv(matrix * scale) == pytest.approx(rcv(matrix), rel=1e-9, abs=1e-12)
+
+
+@given(norms)
+@settings(deadline=None)
+def test_rcv_is_zero_only_for_equal_row_norms(lengths: list[int]) -> None:
+    matrix = torch.diag(torch.tensor(lengths).double())  # each norm is one entry: exact
+    assert (rcv(matrix) == 0) == (len(set(lengths)) == 1)
+
+
+def test_rcv_of_zeros_is_undefined() -> None:
+    assert math.isnan(rcv(torch.zeros(3, 4)))
+
+
+def test_rcv_of_many_rows_is_that_of_the_whole() -> None:
+    lengths = [1 + i % 7 for i in range(9001)]
+    assert rcv(directed(lengths)) == pytest.approx(pstdev(lengths) / fmean(lengths), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_planted_weights_give_the_closed_form(name: str, tmp_path: Path) -> None:
+    layout = LAYOUTS[name]
+    folder = planted.write(tmp_path, layout.config, layout.tensors())
+    found = read_invariant(folder, theta=Theta())
+    assert found.value == pytest.approx(layout.invariant, **EXACT)
+    assert found.phi_N == pytest.approx(1.25, **EXACT)
+    assert found.phi_K == pytest.approx(planted.planted_rcv("k", 1, layout.k_rows), **EXACT)
+    assert found.phi_O == pytest.approx(planted.planted_rcv("o", 2, planted.WIDTH), **EXACT)
+    assert found.rcv_V_early == pytest.approx(planted.planted_rcv("v", 1, layout.v_rows), **EXACT)
+    assert found.rcv_V_middle == pytest.approx(planted.planted_rcv("v", 2, layout.v_rows), **EXACT)
+    assert (found.depth, found.blocks) == (planted.DEPTH, (1, 2))
+    assert len(found.tensors) <= 5 and layout.norm in found.tensors
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_every_stored_dtype_is_read(dtype: torch.dtype, tmp_path: Path) -> None:
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors(dtype))
+    found = read_invariant(folder, theta=Theta())
+    assert found.value == pytest.approx(LLAMA.invariant, **EXACT)
+
+
+def test_output_rows_may_be_those_of_the_equation(tmp_path: Path) -> None:
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
+    columns = planted.transposed(planted.rows_of("o", 2, planted.WIDTH))
+    lengths = [math.hypot(*column) for column in columns]
+    found = read_invariant(folder, theta=with_switch(output_rows="input"))
+    assert found.phi_O == pytest.approx(pstdev(lengths) / fmean(lengths), **EXACT)
+    assert found.phi_O != pytest.approx(planted.planted_rcv("o", 2, planted.WIDTH))
+
+
+def test_block_may_be_counted_as_a_depth(tmp_path: Path) -> None:
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
+    found = read_invariant(folder, theta=with_switch(block="depth"))
+    assert found.blocks == (0, 1)
+    assert found.value == pytest.approx(planted.planted_invariant(4, 4, 0, 1), **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "norm", "phi_N"),
+    [("gemma2", "effective", 1.9375), ("gemma2", "stored", 1.25), ("llama", "effective", 1.25)],
+)
+def test_effective_norm_adds_one_where_the_family_does(
+    model_type: str, norm: str, phi_N: float, tmp_path: Path
+) -> None:
+    config = LLAMA.config | {"model_type": model_type}
+    folder = planted.write(tmp_path, config, LLAMA.tensors())
+    assert read_invariant(folder, theta=with_switch(norm=norm)).phi_N == pytest.approx(phi_N)
+
+
+def test_absent_final_norm_is_one(tmp_path: Path) -> None:
+    tensors = LLAMA.tensors()
+    del tensors[LLAMA.norm]
+    found = read_invariant(planted.write(tmp_path, LLAMA.config, tensors), theta=Theta())
+    assert found.phi_N == 1.0
+    assert found.value == pytest.approx(LLAMA.invariant / 1.25, **EXACT)
+
+
+def test_a_norm_of_another_name_is_not_taken_for_none(tmp_path: Path) -> None:
+    tensors = LLAMA.tensors()
+    tensors["model.last_norm.weight"] = tensors.pop(LLAMA.norm)
+    folder = planted.write(tmp_path, LLAMA.config, tensors)
+    with pytest.raises(InvariantError, match=r"model\.last_norm is the final norm"):
+        read_invariant(folder, theta=Theta())
+
+
+def test_branch_and_json_form(tmp_path: Path) -> None:
+    found = read_invariant(planted.write(tmp_path, LLAMA.config, LLAMA.tensors()), theta=Theta())
+    assert found.branch(found.value) == "early" and found.branch(found.value - 1e-9) == "mix"
+    record = json.loads(json.dumps(found.to_dict()))
+    assert record["invariant"] == found.value
+    assert Factors.from_dict(record) == found
+
+
+def test_real_checkpoint_by_an_independent_formula() -> None:
+    folder = SHARED / "models" / "stories260K"
+    if not folder.is_dir():
+        pytest.skip("the shared folder is not here")
+    from safetensors.numpy import load_file
+
+    weights = load_file(folder / "model.safetensors")
+
+    def spread(name: str) -> float:
+        lengths = [math.sqrt(sum(float(x) ** 2 for x in row)) for row in weights[name]]
+        return pstdev(lengths) / fmean(lengths)
+
+    block = "model.layers.{}.self_attn.{}_proj.weight"
+    expected = fmean(abs(float(w)) for w in weights["model.norm.weight"])
+    expected *= spread(block.format(2, "o")) / spread(block.format(1, "k"))
+    expected *= spread(block.format(2, "v")) / spread(block.format(1, "v"))
+    assert read_invariant(folder, theta=Theta()).value == pytest.approx(expected, **EXACT)
+
+
+def test_reading_loads_no_transformers(tmp_path: Path) -> None:
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
+    code = (
+        "import sys; from tracelm.theta import Theta;"
+        "from tracelm.weights.invariant import read_invariant;"
+        f"print(read_invariant({str(folder)!r}, theta=Theta()).value);"
+        "sys.exit('transformers' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(LLAMA.invariant, **EXACT)
+
+
+def refusal(folder: Path, config: dict, tensors: dict[str, torch.Tensor]) -> str:
+    planted.write(folder, config, tensors)
+    with pytest.raises(InvariantError) as caught:
+        read_invariant(folder, theta=Theta())
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_state_space_blocks_need_a_value(tmp_path: Path) -> None:
+    tensors = {f"backbone.layers.{i}.mixer.in_proj.weight": torch.ones(2, 2) for i in range(5)}
+    message = refusal(tmp_path, {"model_type": "mamba", "num_hidden_layers": 5}, tensors)
+    assert "model type mamba has no K, V and O" in message and "--invariant VALUE" in message
+
+
+def test_hybrid_with_a_linear_block_there_needs_a_value(tmp_path: Path) -> None:
+    types = ["linear_attention" if i == 1 else "full_attention" for i in range(5)]
+    config = LLAMA.config | {"model_type": "hybrid", "layer_types": types}
+    message = refusal(tmp_path, config, LLAMA.tensors())
+    assert "block 1" in message and "--invariant VALUE" in message
+
+
+def test_unknown_fused_layout_is_not_guessed(tmp_path: Path) -> None:
+    layout = LAYOUTS["phi3"]
+    message = refusal(tmp_path, layout.config | {"model_type": "newcomer"}, layout.tensors())
+    assert "newcomer" in message and "self_attn.qkv_proj" in message
+    assert "--invariant VALUE" in message
+
+
+def test_fused_rows_that_the_config_does_not_give(tmp_path: Path) -> None:
+    layout = LAYOUTS["phi3"]
+    message = refusal(tmp_path, layout.config | {"num_key_value_heads": 1}, layout.tensors())
+    assert "has 16 rows where its layout has 1 x 12" in message
+
+
+def test_fused_layout_without_heads_in_its_config(tmp_path: Path) -> None:
+    config = dict(LAYOUTS["gpt_neox"].config)
+    del config["num_attention_heads"]
+    assert "num_attention_heads" in refusal(tmp_path, config, LAYOUTS["gpt_neox"].tensors())
+
+
+@pytest.mark.parametrize(("block", "role"), [(1, "k"), (1, "v"), (2, "v")])
+def test_zero_denominator_names_its_tensor(block: int, role: str, tmp_path: Path) -> None:
+    tensors = LLAMA.tensors()
+    name = f"model.layers.{block}.self_attn.{role}_proj.weight"
+    tensors[name] = torch.eye(4, 8)[:, torch.randperm(8)] * 0.3
+    message = refusal(tmp_path, LLAMA.config, tensors)
+    assert name in message and "divides by zero" in message
+
+
+def test_equal_norms_up_to_rounding_are_a_zero_denominator(tmp_path: Path) -> None:
+    tensors = LLAMA.tensors()
+    name = "model.layers.1.self_attn.k_proj.weight"
+    row = torch.rand(8)
+    tensors[name] = torch.stack([row[torch.randperm(8)] for _ in range(4)])
+    assert "divides by zero" in refusal(tmp_path, LLAMA.config, tensors)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 0.0])
+def test_weights_that_are_not_finite_or_all_zero(value: float, tmp_path: Path) -> None:
+    tensors = LLAMA.tensors()
+    name = "model.layers.2.self_attn.o_proj.weight"
+    tensors[name] = torch.full_like(tensors[name], value)
+    assert name in refusal(tmp_path, LLAMA.config, tensors)
+
+
+def test_too_few_blocks_for_the_config(tmp_path: Path) -> None:
+    message = refusal(tmp_path, LLAMA.config | {"num_hidden_layers": 9}, LLAMA.tensors())
+    assert "9 text blocks" in message
+
+
+def test_two_text_stacks_are_not_guessed_between(tmp_path: Path) -> None:
+    other = {n.replace("model.layers", "second.layers"): t for n, t in LLAMA.tensors().items()}
+    message = refusal(tmp_path, LLAMA.config, LLAMA.tensors() | other)
+    assert "model.layers., second.layers." in message
+
+
+def test_a_name_that_is_nothing() -> None:
+    with pytest.raises(InvariantError, match="no checkpoint"):
+        read_invariant("/nowhere/at/all", theta=Theta())
