@@ -30,7 +30,7 @@ from tracelm import Item, Tracer, demo
 
 RESULTS = Path(__file__).parent / "results" / "load.json"
 TOLERANCE = 1e-3  # nats: company may move a score by float noise
-BAND = 1e-4  # a comparison this close to its threshold may fall either way (SPEC 9)
+BAND = 1e-4  # a comparison this close to its threshold may fall either way (method, section 9)
 
 
 @dataclass(frozen=True)

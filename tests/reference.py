@@ -1,8 +1,9 @@
 """TRACE once more, slowly: what the fast road must agree with.
 
-Written from SPEC alone, shares no code with tracelm, and takes the long way everywhere: float64,
-every candidate a whole sequence of its own, every depth read by the model's own last steps, loops
-over positions and tokens, eigenvalues instead of traces. `theta` is any object with SPEC 8's names.
+Written from the method page alone, shares no code with tracelm, and takes the long way everywhere:
+float64, every candidate a whole sequence of its own, every depth read by the model's own last
+steps, loops over positions and tokens, eigenvalues instead of traces. `theta` is any
+object with the names of method, section 8.
 """
 
 import copy
@@ -95,7 +96,7 @@ def depth_logits(model: Any, blocks: str, fed: Sequence[int]) -> np.ndarray:
 
     The model itself reads them: one more whole pass over L + 1 copies of the sequence, in which the
     last block returns h_0 .. h_L, so that all that stands between it and the logits is the model's
-    own (SPEC 1).
+    own (method, section 1).
 
     Args:
         model: Any model; a float64 copy is made, so nothing is left over from earlier passes.
@@ -127,7 +128,7 @@ def read_candidate(
 
 
 def candidate_scores(z: np.ndarray, tokens: Sequence[int]) -> list[float]:
-    """s_l for every depth: the mean log-probability of the tokens (SPEC 2)."""
+    """s_l for every depth: the mean log-probability of the tokens (method, section 2)."""
     scores = []
     for at_depth in z:
         total = 0.0
@@ -137,7 +138,7 @@ def candidate_scores(z: np.ndarray, tokens: Sequence[int]) -> list[float]:
     return scores
 
 
-# --- SPEC 3 and 4: geometry -------------------------------------------------------------------
+# --- method, sections 3 and 4: geometry -------------------------------------------------------
 
 
 def window(theta: Any, L: int) -> list[int]:
@@ -188,7 +189,7 @@ def first_argmax(v: Sequence[float]) -> int:
     return best
 
 
-# --- SPEC 5: the trajectory scorer ------------------------------------------------------------
+# --- method, section 5: the trajectory scorer ---------------------------------------------------
 
 
 def depths_of(fractions: Sequence[float], L: int) -> list[int]:
@@ -285,7 +286,7 @@ def trajectory_score(z: np.ndarray, tokens: Sequence[int], scorer: Any) -> float
     return total / len(tokens)
 
 
-# --- SPEC 7: the invariant --------------------------------------------------------------------
+# --- method, section 7: the invariant -----------------------------------------------------------
 
 
 def rcv(rows: np.ndarray) -> float:
@@ -317,7 +318,7 @@ def invariant(weights: dict[str, np.ndarray], L: int, theta: Any, *, offset: flo
     return phi_N * rcv(output) / (phi_K * rcv(early) / rcv(middle))
 
 
-# --- SPEC 9: Algorithm 1 ----------------------------------------------------------------------
+# --- method, section 9: Algorithm 1 -------------------------------------------------------------
 
 
 @dataclass
@@ -346,7 +347,7 @@ class Answer:
     quorum_gap: float = math.inf
 
     def near(self, band: float = 1e-4) -> bool:
-        """Whether any comparison lies in the rounding band (SPEC 9)."""
+        """Whether any comparison lies in the rounding band (method, section 9)."""
         return any(distance < band for distance in self.slack.values())
 
 
@@ -433,7 +434,7 @@ def read_item(
     return [read_candidate(model, blocks, sequence, boundary) for sequence, boundary in pairs]
 
 
-# --- SPEC 2: text to tokens -------------------------------------------------------------------
+# --- method, section 2: text to tokens ----------------------------------------------------------
 
 
 def tokenise(

@@ -51,6 +51,19 @@ def test_the_method_page_has_every_equation():
     assert numbers >= set(range(1, 20))
 
 
+def test_the_method_page_has_every_section_that_is_cited():
+    sections = re.findall(r'^<a id="section-(\d+)"></a>\n## (\d+)\. ', METHOD, flags=re.MULTILINE)
+    assert [int(n) for pair in sections for n in pair] == [
+        n for n in range(1, len(sections) + 1) for _ in range(2)
+    ]
+    cited = re.compile(r"[Mm]ethod, sections? (\d+)(?:(?: and|, | to) (\d+))?")
+    for folder in ("src", "tests", "benchmarks", "docs"):
+        for path in [*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.md")]:
+            for found in cited.finditer(path.read_text(encoding="utf-8")):
+                numbers = {int(n) for n in found.groups() if n}
+                assert numbers <= set(range(1, len(sections) + 1)), f"{path}: {found[0]}"
+
+
 @pytest.mark.parametrize(
     "page",
     sorted(p.relative_to(ROOT).as_posix() for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]),

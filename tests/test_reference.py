@@ -168,7 +168,7 @@ COMPARED = (
     "bloom",
     "cohere",
 )
-BAND = 1e-4  # SPEC 9, fp32
+BAND = 1e-4  # method, section 9, fp32
 # Gates of the default Theta seldom all hold on random models; these often do.
 OPEN = {"tau_logr": -2.0, "tau_H": 0.1, "gamma": -5.0}
 

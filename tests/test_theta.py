@@ -1,4 +1,4 @@
-"""Theta: the paper's numbers, the depths that follow from them, and what it refuses (SPEC 3, 8)."""
+"""Theta: the paper's numbers, depths that follow, what is refused (method, sections 3 and 8)."""
 
 import json
 

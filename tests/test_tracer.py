@@ -38,7 +38,7 @@ def read_all(tracer: Tracer, items: list[Item]) -> list[Decision]:
 
 
 def near(decision: Decision, theta: Theta, invariant: float) -> bool:
-    """Whether rounding alone may tip the decision (SPEC 9)."""
+    """Whether rounding alone may tip the decision (method, section 9)."""
     S, t = decision.trajectory, decision.t_scores
     return reference.decide(S, t, theta, invariant).near(BAND)
 

@@ -36,7 +36,7 @@ class ScorerTheta:
 
 @dataclass(frozen=True)
 class InvariantTheta:
-    """Switches of the model invariant I(M) (SPEC section 7)."""
+    """Switches of the model invariant I(M) (method, section 7)."""
 
     output_rows: Literal["stored", "input"] = "stored"
     block: Literal["zero", "depth"] = "zero"
@@ -45,7 +45,7 @@ class InvariantTheta:
 
 @dataclass(frozen=True)
 class TokensTheta:
-    """How prompt and candidate are joined (SPEC section 2)."""
+    """How prompt and candidate are joined (method, section 2)."""
 
     join: Literal["text", "ids"] = "text"
 
@@ -93,7 +93,7 @@ class Theta:
         return not 0 < self.eta <= 1
 
     def window(self, depth: int) -> range:
-        """Interior window l_minus <= l < l_plus of a model of `depth` blocks (Eq. 3, SPEC 3).
+        """Interior window l_minus <= l < l_plus of `depth` blocks (Eq. 3; method, section 3).
 
         Raises:
             UnsupportedModelError: The window is empty: the model is too shallow.
@@ -108,15 +108,15 @@ class Theta:
         return window
 
     def anchor_depths(self, depth: int) -> tuple[int, ...]:
-        """A: the anchor depths of the scorer, ascending, without repeats (SPEC 5)."""
+        """A: the anchor depths of the scorer, ascending, without repeats (method, section 5)."""
         return tuple(sorted({depth_of(f, depth) for f in self.scorer.anchors}))
 
     def feature_depths(self, depth: int) -> tuple[int, ...]:
-        """G: the feature depths of the scorer, ascending, without repeats (SPEC 5)."""
+        """G: the feature depths of the scorer, ascending, without repeats (method, section 5)."""
         return tuple(sorted({depth_of(f, depth) for f in self.scorer.features}))
 
     def invariant_blocks(self, depth: int) -> tuple[int, int]:
-        """Blocks e and m, counted from 0, whose projections I(M) reads (SPEC 7)."""
+        """Blocks e and m, counted from 0, whose projections I(M) reads (method, section 7)."""
         e, m = _floor(self.rho_e, depth), _floor(self.rho_m, depth)
         if self.invariant.block == "depth":
             e, m = max(e - 1, 0), max(m - 1, 0)
@@ -154,7 +154,7 @@ def _floor(fraction: float, depth: int) -> int:
 
 
 def depth_of(fraction: float, depth: int) -> int:
-    """Depth of a fraction: min(L, ceil(f L)) in a model of `depth` blocks (SPEC 5)."""
+    """Depth of a fraction: min(L, ceil(f L)) in a model of `depth` blocks (method, section 5)."""
     return min(depth, math.ceil(fraction * depth - _ROUNDING))
 
 

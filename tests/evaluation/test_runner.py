@@ -22,8 +22,8 @@ from tracelm.theta import Theta
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 real = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared here")
 
-# DESIGN 5, verbatim.
-DESIGNED = (
+# The columns that whoever reads records may count on (method, section 10).
+PROMISED = (
     "id, benchmark, prompt, question, prompt_tokens, candidates, candidate_tokens, truthful, "
     "trajectory, t_scores, blind_scores, d_eff, invariant, regime, operator, decisive_layer, "
     "lambda, gates, scores, probabilities, base_scores, index, base_index, tied, mc1_base, mc1, "
@@ -57,8 +57,8 @@ def truthfulqa_like(data: Dataset) -> Dataset:
 
 
 def test_a_record_has_the_columns_of_the_design(tmp_path: Path) -> None:
-    assert set(DESIGNED) <= set(COLUMNS.names)
-    assert set(DESIGNED) <= set(records(tmp_path, dataset(tmp_path, 4)).columns)
+    assert set(PROMISED) <= set(COLUMNS.names)
+    assert set(PROMISED) <= set(records(tmp_path, dataset(tmp_path, 4)).columns)
 
 
 @pytest.mark.parametrize("invariant", [0.5, 2.0])

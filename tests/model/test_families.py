@@ -204,7 +204,7 @@ def test_company_in_the_batch_changes_nothing(name):
         assert (decision.index, decision.operator) == (alone.index, alone.operator)
 
 
-# --- rope that looks at the batch (SPEC 2 of the design: lengths on either side never meet) ---
+# --- rope that looks at the batch (method, section 2): lengths on either side never meet ---
 
 
 def item_of(fed: int, candidates: int = 2, longer: int = 0) -> Item:

@@ -14,7 +14,7 @@ from tracelm.errors import ModelError
 from tracelm.model import ranks
 
 ITEMS = random_items(3, 8)
-# Only a comparison this near its threshold may fall either way (SPEC 9).
+# Only a comparison this near its threshold may fall either way (method, section 9).
 BAND = 1e-4
 
 

@@ -228,7 +228,7 @@ def test_a_last_depth_of_ties_is_held_by_the_floor():
     assert ratio == pytest.approx(math.log(1e12))
 
 
-# --- the window and the scorer's depths (SPEC 3, 5) ---
+# --- the window and the scorer's depths (method, sections 3 and 5) ---
 
 
 def test_the_window_of_26_blocks_is_13_to_24():

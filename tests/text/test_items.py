@@ -1,4 +1,4 @@
-"""Every input error is one line that names its place (SPEC 2, DESIGN 5)."""
+"""Every input error is one line that names its place (method, section 2)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""SPEC 2, rule by rule, on tokenizers trained here and on a real one."""
+"""Method, section 2, rule by rule, on tokenizers trained here and on a real one."""
 
 import logging
 from dataclasses import replace

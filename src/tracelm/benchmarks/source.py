@@ -107,7 +107,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def text_field(row: Row, name: str, place: int) -> str:
-    """A text of a row, stripped at both ends: a stray newline would give a label away (SPEC 10).
+    """A text of a row, stripped at both ends: whitespace may tell labels (method, section 10).
 
     Raises:
         InputError: The field is missing or no text.

@@ -1,4 +1,4 @@
-"""TruthfulQA, multiple choice: each question is two items, one for MC1 and one for MC2 (SPEC 10).
+"""TruthfulQA, multiple choice: each question is two items (method, section 10).
 
 `42/mc1` chooses among `mc1_targets` (one truth) and counts for MC1; `42/mc2` among `mc2_targets`
 (several truths) and counts for MC2 and MC3. Each is routed as an item of its own; both share the

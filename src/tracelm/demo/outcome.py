@@ -104,7 +104,7 @@ def of_form(outcomes: Sequence[Outcome], form: Form) -> list[Outcome]:
 
 
 def early(outcomes: Sequence[Outcome]) -> Early:
-    """What `early` did, beside the baselines that SPEC 6 wants to see with it."""
+    """What `early` did, beside the baselines that belong with it (method, section 6)."""
     fired = [o for o in outcomes if o.decision.operator == "early"]
     return Early(
         items=len(fired),

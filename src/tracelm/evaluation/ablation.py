@@ -1,4 +1,4 @@
-"""Every variant of the rule, decided again from records alone (SPEC 11, the paper's ablations).
+"""Every variant of the rule, decided again from records alone (method, section 11).
 
 An item's geometry is derived once (`read`): its gates do not depend on their thresholds. A variant
 is then a `Rule`, and deciding a cell under it is a few array operations over all of its items.
@@ -43,7 +43,7 @@ class Rule:
 
     Attributes:
         theta: Thresholds and eta.
-        candidate_space: Which items take section 4 of SPEC: those that d_eff sends there, all
+        candidate_space: Which items take method, section 4: those that d_eff sends there, all
             (n = 2 too, with the three gates), or none.
         dropped: Operators whose items fall to the base.
         invariant: Read instead of every model's I(M); None reads I(M).
@@ -244,10 +244,10 @@ def necessity(cells: Sequence[Readings], theta: Theta) -> list[Row]:
 def sweep(
     cells: Sequence[Readings], theta: Theta, parameter: str, values: Sequence[float] | None = None
 ) -> Sweep:
-    """One constant moved over `values` (ours of SPEC 11 by default), the rest as in `theta`.
+    """One constant moved over `values`, the rest as in `theta` (method, section 11).
 
     At tau_dim = 1 binary items are decided as at 1.0005: their d_eff is 1 exactly. The paper's
-    regressions at that point are rounding noise and are not reproduced (SPEC 3).
+    regressions at that point are rounding noise and are not reproduced (method, section 12).
 
     Raises:
         InputError: `parameter` is not one of the five.
@@ -280,7 +280,7 @@ def _operators(r: Readings, rule: Rule) -> Int[np.ndarray, " items"]:
     spatial = r.d_eff > by_d_eff[rule.candidate_space]
     gates = r.changes & (r.log_ratio > theta.tau_logr) & (r.entropy > theta.tau_H)
     mixes = invariant > theta.tau_I
-    # A mix with eta = 0 is the base: lambda = 0 (SPEC 6).
+    # A mix with eta = 0 is the base: lambda = 0 (method, section 6).
     sharper = (r.sharper > 0) & (theta.eta > 0)
     fires = [spatial & gates, ~spatial & mixes & sharper]
     fires += [~spatial & ~mixes & (r.confidence < theta.gamma)]

@@ -1,4 +1,4 @@
-"""A cell: one model on one benchmark, and what its records say (SPEC 10).
+"""A cell: one model on one benchmark, and what its records say (method, section 10).
 
 Shares (MC1, MC2, ...) lie in [0, 1] here and in every other module of the package; only tables and
 figures multiply by 100. A failed item leaves both the base and the corrected mean and is counted.

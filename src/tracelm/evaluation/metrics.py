@@ -1,4 +1,4 @@
-"""Metrics of one item and of many: MC1, MC2-style, MC3, expected calibration error (SPEC 10).
+"""Metrics of one item and of many: MC1, MC2-style, MC3, calibration error (method, section 10).
 
 Everything here is numpy in float64 and knows scores and truth labels only. Scores are what decides
 (u, b or any other reading): mean log-probability a token in nats. A metric of an item with no
@@ -21,7 +21,7 @@ Truths = Bool[np.ndarray, "items candidates"]
 
 
 def mc1(scores: Numbers, truthful: Numbers) -> float:
-    """MC1: 1 where the top-scoring candidate is truthful, 0 where it is not (SPEC 10).
+    """MC1: 1 where the top-scoring candidate is truthful, 0 where it is not (method, section 10).
 
     A tie for first counts as the share of the tied candidates that are truthful, so the order of
     the candidates never decides.
@@ -41,7 +41,7 @@ def mc1(scores: Numbers, truthful: Numbers) -> float:
 
 
 def mc2(scores: Numbers, truthful: Numbers) -> float:
-    """MC2-style: softmax mass of the scores on the truthful set (SPEC 10), safe from underflow.
+    """MC2-style: softmax mass on the truthful set, safe from underflow (method, section 10).
 
     The scores are means over tokens, so this is not comparable with an MC2 of summed
     log-probabilities.
@@ -61,7 +61,7 @@ def mc2(scores: Numbers, truthful: Numbers) -> float:
 
 
 def mc3(scores: Numbers, truthful: Numbers) -> float:
-    """MC3: share of the truthful candidates that score above every false one (SPEC 10).
+    """MC3: share of the truthful candidates that score above every false one (method, section 10).
 
     Args:
         scores: One score a candidate [candidates].
@@ -166,7 +166,7 @@ def reliability(
 
 
 def ece(confidences: Numbers, corrects: Numbers, bins: int = CALIBRATION_BINS) -> float:
-    """Expected calibration error over equal bins of the top candidate's probability (SPEC 10).
+    """Expected calibration error over bins of the top candidate's probability (method, section 10).
 
     Args:
         confidences: Probability of the top candidate, in [0, 1] [items].

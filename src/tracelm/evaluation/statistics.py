@@ -1,4 +1,4 @@
-"""Whether a difference is more than chance: intervals, exact tests, a verdict in words (SPEC 10).
+"""Whether a difference is more than chance: intervals, exact tests, words (method, section 10).
 
 Cells that share items or models are not independent: intervals and tests over cells say how stable
 a mean is over this grid, not how it would move on another.

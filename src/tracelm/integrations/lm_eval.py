@@ -187,7 +187,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         """Whole sequences and where the candidates begin, cut at the left to fit the context.
 
         `base-sum` drops what each choice alone exceeds, as the harness does; every other method
-        keeps BOS and drops the same tokens for all choices of a document (SPEC 2).
+        keeps BOS and drops the same tokens for all choices of a document (method, section 2).
         """
         limit = self.harness.max_length + 1  # the last token is never fed
         excess = [max(0, len(head) + len(own) - limit) for head, own in pairs]

@@ -2,7 +2,7 @@
 
 A batch runs on the packed road (one row that holds the whole prefix forest, each node attending to
 its ancestors) or on the plain road (a right-padded batch of whole sequences). Both give the same
-states; the check at load decides which one a model takes (DESIGN 2).
+states; the check at load decides which one a model takes (method, section 2).
 """
 
 import contextlib
@@ -362,7 +362,7 @@ def _implementation(module: nn.Module, name: str) -> Callable[..., tuple[Tensor,
 
 @contextlib.contextmanager
 def shrunk_windows(backbone: Backbone, length: int) -> Iterator[bool]:
-    """Shorten every sliding window to `length`; tells whether there is one (DESIGN 2)."""
+    """Shorten every sliding window to `length`; tells whether there is one (method, section 2)."""
     owners = [backbone.config, *backbone.parts.trunk.modules()]
     before = [
         (owner, name, getattr(owner, name))

@@ -2,8 +2,9 @@
 
 A few short random texts run as the model itself would run them, then packed. Where the packed
 scores differ by more than the plain ones differ among themselves, the model takes the plain road;
-where the readout at depth L is not the model's own logits, it is refused (DESIGN 2). On a CUDA
-device flex attention is tried on packed forests, and taken where it is as right and faster.
+where the readout at depth L is not the model's own logits, it is refused (method, section 2).
+On a CUDA device flex attention is tried on packed forests, and taken where it is as right and
+faster.
 """
 
 import time

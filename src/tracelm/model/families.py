@@ -93,7 +93,7 @@ def context_length(config: PretrainedConfig) -> int | None:
 
 
 def rope_class(config: PretrainedConfig, length: int) -> int:
-    """Which lengths may share a batch: equal numbers may, different ones never (DESIGN 2).
+    """Which lengths may share a batch: equal numbers may, different ones never (method, section 2).
 
     Longrope and dynamic scaling choose their frequencies by the longest position in the batch.
 

@@ -26,7 +26,7 @@ PACKAGES: dict[str, dict[str, str]] = {
     "compressed-tensors": {"compressed_tensors": "compressed-tensors"},
 }
 # LLM.int8 picks its outlier columns over the whole batch; at 0 it picks none, and no item's answer
-# depends on its company (SPEC 9).
+# depends on its company (method, section 2).
 THRESHOLD = 0.0
 
 

@@ -229,7 +229,7 @@ class _Output(tuple[Tensor]):
 
 
 class _Float32Head(nn.Module):
-    """A head whose logits accumulate and come out in float32, whatever its weights are in (SPEC 2).
+    """A head whose logits accumulate and come out in float32 (method, section 2).
 
     On the CPU the weights are widened and laid out for oneDNN's kernels once, and kept so: a
     product of few rows takes two thirds of the time that it takes with weights as they are stored.

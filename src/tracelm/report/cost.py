@@ -1,4 +1,4 @@
-"""What TRACE costs beside plain scoring: from what `tracelm bench --out` leaves (SPEC 10).
+"""What TRACE costs beside plain scoring: from `tracelm bench --out` (method, section 10).
 
 A file holds one object a cell, with `model`, `benchmark`, `depth` (L), `items`, `same_decisions`
 and `seconds`, the median seconds of each contender over all items, end to end and warm.

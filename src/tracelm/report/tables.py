@@ -1,4 +1,4 @@
-"""The tables of a run, from summaries of its records (SPEC 10-12); shares and deltas in points.
+"""The tables of a run, from summaries of records (method, sections 10 to 12); shares in points.
 
 master, grid, per_model         the paper's main and per-model tables, and the means over cells
 verdict_table                   one verdict in words a cell
@@ -81,7 +81,7 @@ def grid(summaries: Sequence[Summary], *, seed: int = 0) -> Table:
 
 
 def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
-    """What the rule does in each model: unweighted means over its benchmarks (SPEC 10)."""
+    """What the rule does in each model: means over its benchmarks (method, section 10)."""
     columns = (
         Column("Model"),
         Column("I(M)", 2),

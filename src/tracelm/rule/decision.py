@@ -18,7 +18,7 @@ Regime = Literal["scalar", "candidate-space"]
 
 @dataclass(frozen=True)
 class Gate:
-    """One comparison of the rule; `None` where the decision did not need it (SPEC 9)."""
+    """One comparison of the rule; `None` where the decision did not need it (method, section 9)."""
 
     value: float | bool | None
     threshold: float | bool
@@ -37,7 +37,7 @@ class Decision:
         candidates: The candidates, as given.
         index: Place of the corrected answer.
         base_index: Place of the model's own answer, `argmax b`.
-        regime: `scalar` or `candidate-space` (SPEC 3).
+        regime: `scalar` or `candidate-space` (method, section 3).
         operator: `base`, `decisive`, `mix` or `early`; a method's name for its peers.
         scores: u, the scores that decide [candidates].
         base_scores: b = S[:, L], mean log-probability a token in nats [candidates].

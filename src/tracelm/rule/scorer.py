@@ -1,7 +1,7 @@
 """T, the trajectory scorer: a second reading of the candidates, token by token across depths.
 
 A token's logit at the last depth is mixed with its mean over anchor depths, the more the better its
-support grew across the feature depths (Appendix, Exact Definition; SPEC 5).
+support grew across the feature depths (method, section 5).
 """
 
 import math

@@ -14,7 +14,7 @@ class Item:
     """One candidate-restricted question, validated when it is made.
 
     Attributes:
-        prompt: Text before the answer; may be empty (SPEC 2).
+        prompt: Text before the answer; may be empty (method, section 2).
         candidates: The answers to choose from, at least one, none blank.
         id: The caller's name for the item.
         truthful: Which candidates are true, for metrics.

@@ -1,4 +1,4 @@
-"""Item -> Encoded: the one module that knows tokenizer habits (SPEC 2).
+"""Item -> Encoded: the one module that knows tokenizer habits (method, section 2).
 
 Prompt and candidate are joined as text, tokenised, and split where the prompt's tokens end. The
 split is a fact about the tokens, not about the text: where joining merges across it, it moves.

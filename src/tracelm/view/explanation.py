@@ -1,6 +1,7 @@
 """A decision told in words: plain sentences from a decision's dictionary or a record.
 
-Reads only names of DESIGN 5, so that the command line, the service and the report say the same.
+Reads only a decision's JSON keys (method, section 9), so that the command line, the service and
+the report say the same.
 """
 
 import json

@@ -162,7 +162,7 @@ class Reading:
 def read_readings(
     source: str | Path, *, theta: Theta, revision: str | None = None, token: str | None = None
 ) -> tuple[Reading, ...]:
-    """I(M) in all eight readings of the paper: output rows x block x norm (SPEC 7).
+    """I(M) in all eight readings of the paper: output rows x block x norm (method, section 7).
 
     Every tensor is read once. Beside a published value (`presets.find_preset`) this tells which
     reading it was taken in. The first reading is the default one.

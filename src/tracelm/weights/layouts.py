@@ -237,7 +237,7 @@ def find_attention(stack: Stack, block: int, config: Config) -> Attention:
 
 
 def _latent(prefix: str, output: Projection, config: Config) -> Attention:
-    """MLA's low-rank factors: the latent rows for K, the heads' value rows for V (SPEC 7).
+    """MLA's low-rank factors: the latent rows for K, the value rows for V (method, section 7).
 
     `kv_a_proj_with_mqa` stacks the latent's `kv_lora_rank` rows on the `qk_rope_head_dim` rows of
     the one rotary key that all heads share. K here is the latent's rows alone: the rotary rows are

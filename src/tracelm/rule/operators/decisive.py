@@ -2,7 +2,7 @@
 
 Applies in the candidate-space regime, d_eff > tau_dim: several directions compete across depth.
 Overrides the base only where that changes the answer, some interior layer is sharper than the last,
-and the last is uncertain (Eqs. 6-9, SPEC 4).
+and the last is uncertain (Eqs. 6-9; method, section 4).
 """
 
 from tracelm.rule.decision import Gate

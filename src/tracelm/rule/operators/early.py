@@ -2,7 +2,7 @@
 
 Applies in the scalar regime of a model with I(M) <= tau_I, where the base is not confident. With
 rotary positions S[:, 0] depends on no token of the prompt but its last: it scores the candidate's
-own wording and is no evidence about the question (Eq. 19, SPEC 6).
+own wording and is no evidence about the question (Eq. 19; method, section 6).
 """
 
 from tracelm.rule.decision import Gate

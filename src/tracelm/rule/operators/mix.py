@@ -1,7 +1,7 @@
 """Signed mixing of the base with T's second reading.
 
 Applies in the scalar regime of a model with I(M) > tau_I. Trusts T where it is sharper than the
-base and backs the base's choice, reverses it where T pulls away (Eqs. 17-18, SPEC 6).
+base and backs the base's choice, reverses it where T pulls away (Eqs. 17-18; method, section 6).
 """
 
 from tracelm.rule.decision import Gate
