@@ -18,7 +18,6 @@ from tracelm.evaluation.frame import to_frame
 from tracelm.evaluation.metrics import mc1, mc2, mc3
 from tracelm.evaluation.record import COLUMNS, to_table
 from tracelm.rule import geometry, router
-from tracelm.rule.decision import plain
 from tracelm.theta import Theta
 
 WORDS = (
@@ -183,7 +182,7 @@ def _decide(row: dict[str, Any], invariant: float, theta: Theta) -> dict[str, An
         "operator": correction.operator,
         "decisive_layer": correction.decisive_layer,
         "lambda": correction.mixing,
-        "gates": json.dumps(plain({n: gate.to_dict() for n, gate in correction.gates.items()})),
+        "gates": json.dumps({n: gate.to_dict() for n, gate in correction.gates.items()}),
         "scores": correction.scores.tolist(),
         "probabilities": geometry.softmax(correction.scores).tolist(),
         "base_scores": b.tolist(),

@@ -22,6 +22,7 @@ from tracelm.errors import RecordError, RunLockedError
 from tracelm.evaluation import runner, store
 from tracelm.evaluation.runner import Job
 from tracelm.evaluation.store import Run, Shard
+from tracelm.files import writing
 
 DOUBLE = Path(__file__).parents[1] / "tracer_double.py"
 
@@ -354,7 +355,7 @@ def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(
 
     with monkeypatch.context() as patch:
         if step == "write":
-            patch.setattr(store, "open", full, raising=False)
+            patch.setattr(writing, "open", full, raising=False)
         else:
             patch.setattr(os, step, full)
         with pytest.raises(RecordError, match="No space left on device.*start again") as caught:

@@ -11,7 +11,7 @@ from served import Held, running, tracer
 
 from tracelm import Item, Sampling, Tracer, ask
 from tracelm.errors import InputError, NonFiniteError
-from tracelm.service.schema import strict
+from tracelm.files.strict_json import strict
 from tracelm.service.settings import Settings
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}

@@ -16,7 +16,6 @@ from planted import LAYOUTS
 from tracelm.errors import InvariantError
 from tracelm.theta import Theta
 from tracelm.weights import hub as hub_module
-from tracelm.weights import invariant_cache
 from tracelm.weights.hub import HubFiles
 from tracelm.weights.invariant import Factors, read_invariant
 
@@ -279,7 +278,7 @@ def test_a_write_that_fails_leaves_no_half_file(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(invariant_cache.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
     assert kept(tmp_path) == []
 

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tracelm.cli.model import ModelOptions, takes_model
-from tracelm.cli.output import printable, to_json
+from tracelm.cli.output import printable
 from tracelm.cli.progress import waiting
+from tracelm.files.strict_json import to_json
 
 if TYPE_CHECKING:
     from tracelm.generation.ask import Asked

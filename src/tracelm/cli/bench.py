@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracelm.cli.model import ModelOptions, takes_model
-from tracelm.cli.output import check_writable, to_json, write_lines
+from tracelm.cli.output import check_writable, write_lines
 from tracelm.cli.progress import waiting
 from tracelm.errors import InputError, ItemError
+from tracelm.files.strict_json import to_json
 
 if TYPE_CHECKING:
     from rich.table import Table

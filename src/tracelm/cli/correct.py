@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tracelm.cli.model import ModelOptions, takes_model
-from tracelm.cli.output import check_writable, printable, to_json, write_lines
+from tracelm.cli.output import check_writable, printable, write_lines
 from tracelm.cli.progress import tracked, waiting
 from tracelm.errors import InputError, ItemError
+from tracelm.files.strict_json import to_json
 
 if TYPE_CHECKING:
     from tracelm.rule.decision import Decision, Gate

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelm.cli.output import printable, to_json
+from tracelm.cli.output import printable
 from tracelm.cli.progress import waiting
 from tracelm.errors import InputError
+from tracelm.files.strict_json import to_json
 from tracelm.model.embedded import EMBEDDED
 
 if TYPE_CHECKING:

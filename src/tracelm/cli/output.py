@@ -1,17 +1,10 @@
-"""What a command leaves behind: JSON, files that appear whole or not at all, printable text."""
+"""What a command leaves behind: files that appear whole or not at all, printable text."""
 
-import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from tracelm.errors import InputError
-
-
-def to_json(value: Any) -> str:
-    """One line of strict JSON; text stays readable."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+from tracelm.files.writing import open_whole
 
 
 def printable(text: str) -> str:
@@ -38,14 +31,8 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         InputError: The file cannot be written.
     """
     check_writable(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with open_whole(path) as file:
+            file.writelines(f"{line}\n".encode() for line in lines)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)

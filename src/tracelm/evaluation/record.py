@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tracelm.evaluation.metrics import mc1, mc2, mc3
-from tracelm.rule.decision import Decision, plain
+from tracelm.rule.decision import Decision
 from tracelm.text.items import Item
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _decided(decision: Decision) -> Row:
         "operator": decision.operator,
         "decisive_layer": decision.decisive_layer,
         "lambda": decision.mixing,
-        "gates": json.dumps(plain(gates)),
+        "gates": json.dumps(gates),
         "scores": decision.scores.tolist(),
         "probabilities": decision.probabilities.tolist(),
         "base_scores": decision.base_scores.tolist(),

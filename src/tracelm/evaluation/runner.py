@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracelm.benchmarks import Dataset, Template
 from tracelm.errors import ItemError, NonFiniteError, RecordError
 from tracelm.evaluation import store
 from tracelm.evaluation.record import Place, Row, failure, record
 from tracelm.evaluation.store import Run, RunInfo, Shard
-from tracelm.rule.decision import Decision, plain
+from tracelm.files.strict_json import strict
+from tracelm.rule.decision import Decision
 from tracelm.text.items import Item
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def prepare(
     }
     kinds = tuple(example.kind for example in dataset.examples)
     encoded_items = tuple(encoded)
-    return Job(benchmark, tuple(items), kinds, encoded_items, _jsonable(info), methods or {})
+    return Job(benchmark, tuple(items), kinds, encoded_items, strict(info), methods or {})
 
 
 def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> list[Row]:
@@ -327,10 +328,3 @@ def _stop_above(most: int | None, failed: int, folder: Path) -> None:
 
 def _machine() -> dict[str, str]:
     return {"system": platform.platform(), "python": platform.python_version()}
-
-
-def _jsonable(value: Any) -> Any:
-    """Strict JSON all the way down: nan as null, tuples as lists."""
-    if isinstance(value, dict):
-        return {str(k): _jsonable(v) for k, v in value.items()}
-    return [_jsonable(v) for v in value] if isinstance(value, list | tuple) else plain(value)

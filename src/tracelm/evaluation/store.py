@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 
 from tracelm.errors import RecordError, RunLockedError
 from tracelm.evaluation.record import COLUMNS, Row, to_table
+from tracelm.files.writing import open_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -383,18 +384,8 @@ def write_durably(path: Path, content: bytes) -> None:
     Raises:
         RecordError: The disk is full or refuses.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
-    with _reported(path):
-        try:
-            with open(temporary, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
+    with _reported(path), open_whole(path) as file:
+        file.write(content)
 
 
 def lock(folder: Path) -> FileLock:
@@ -411,16 +402,6 @@ def lock(folder: Path) -> FileLock:
             f"another process writes to {folder}; wait for it, or share the work by --shard i/n"
         ) from error
     return held
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":  # a folder cannot be opened there; the rename is journalled
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _set_aside(path: Path) -> Path:

@@ -19,8 +19,9 @@ from plotly.offline import get_plotlyjs
 from tracelm import __version__
 from tracelm.evaluation.cells import Summary
 from tracelm.evaluation.statistics import GridStatistics, Verdict
+from tracelm.files.strict_json import strict
 from tracelm.report.figure_parts import Diagram, Figure
-from tracelm.report.page_data import compress, compress_text, strict
+from tracelm.report.page_data import compress, compress_text
 from tracelm.report.table import EN_DASH, Column, Marked, Table, Value, number
 from tracelm.view.palette import LOOKS
 

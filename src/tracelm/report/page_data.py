@@ -27,7 +27,6 @@ from tracelm.report.figures import (
     trajectory_of,
 )
 from tracelm.rule import geometry
-from tracelm.rule.decision import plain
 from tracelm.theta import Theta
 from tracelm.view.explanation import GATE_NAMES, gates_of, in_words
 
@@ -45,15 +44,6 @@ def compress(value: Any) -> str:
     return compress_text(
         json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     )
-
-
-def strict(value: Any) -> Any:
-    """Nested lists and dictionaries with nan as null, as strict JSON has it."""
-    if isinstance(value, dict):
-        return {key: strict(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict(entry) for entry in value]
-    return plain(value)
 
 
 def compress_text(text: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tracelm.errors import ItemError
+from tracelm.files.strict_json import strict
 from tracelm.rule.geometry import softmax, tied_first
 
 SCHEMA = 1
@@ -26,7 +27,7 @@ class Gate:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form; a value that is not finite is a string."""
-        return {"value": plain(self.value), "threshold": self.threshold, "holds": self.holds}
+        return {"value": strict(self.value), "threshold": self.threshold, "holds": self.holds}
 
 
 @dataclass(frozen=True)
@@ -153,28 +154,16 @@ class Decision:
             "regime": self.regime,
             "method": self.method,
             "operator": self.operator,
-            "d_eff": plain(self.d_eff),
-            "invariant": plain(self.invariant),
-            "scores": plain(self.scores),
-            "probabilities": plain(self.probabilities),
-            "base_scores": plain(self.base_scores),
+            "d_eff": self.d_eff,
+            "invariant": self.invariant,
+            "scores": self.scores,
+            "probabilities": self.probabilities,
+            "base_scores": self.base_scores,
             "gates": {name: gate.to_dict() for name, gate in self.gates.items()},
             "decisive_layer": self.decisive_layer,
             "lambda": self.mixing,
             "truncated": self.truncated,
         }
         if full:
-            record["trajectory"] = plain(self.trajectory)
-            record["t_scores"] = plain(self.t_scores)
-        return record
-
-
-def plain(value: Any) -> Any:
-    """A value as strict JSON has it: arrays as lists, nan as null, infinities as strings."""
-    if isinstance(value, np.ndarray):
-        return [plain(v) for v in value.tolist()]
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else f"{value:+}"
-    return value
+            record |= {"trajectory": self.trajectory, "t_scores": self.t_scores}
+        return {key: strict(value) for key, value in record.items()}

@@ -31,8 +31,7 @@ from tracelm.service.schema import (
     invalid,
     parse_item,
     problem,
-    strict,
-    to_json,
+    to_bytes,
 )
 from tracelm.service.settings import Settings
 from tracelm.text.items import Item
@@ -140,13 +139,13 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         asked = await corrector.result(
             corrector.start_asking(body.question, **sampling), _left(request)
         )
-        return _json(strict(corrector.told_answer(asked, request=_id(request))))
+        return _json(corrector.told_answer(asked, request=_id(request)))
 
     @app.get("/v1/model", responses=_answers(None), operation_id="model")
     async def model() -> Response:
         """What is served: the model, its invariant, the constants, the versions, `--shadow`."""
         told = {"version": tracelm.__version__, "shadow": corrector.settings.shadow}
-        return _json({**strict(corrector.tracer.describe()), **told})
+        return _json({**corrector.tracer.describe(), **told})
 
     _add_probes(app, service)
 
@@ -207,7 +206,7 @@ def _answers(model: type | None, *codes: Code) -> dict[int | str, dict[str, Any]
 def _add_refusals(app: FastAPI) -> None:
     async def refuse(_: Request, error: Exception) -> Response:
         refusal = Refusal.of(error)
-        answer = Response(to_json(problem(refusal)), refusal.status)
+        answer = Response(to_bytes(problem(refusal)), refusal.status)
         for name, value in refusal.headers:
             answer.headers.append(name, value)
         return answer
@@ -242,7 +241,7 @@ def _secure(app: FastAPI, settings: Settings) -> None:
 
 
 def _json(value: dict[str, Any]) -> Response:
-    return Response(to_json(value), media_type=_JSON)
+    return Response(to_bytes(value), media_type=_JSON)
 
 
 def _id(request: Request) -> str:
@@ -340,7 +339,7 @@ async def _line(
         assert not isinstance(entry, ItemError)
         item, full = entry
         decision = await corrector.result(started)
-        return to_json(corrector.told(decision, item, full=full, request=request)) + b"\n"
+        return to_bytes(corrector.told(decision, item, full=full, request=request)) + b"\n"
     except Exception as error:
         name = entry.item if isinstance(entry, ItemError) else entry[0].id or str(place + 1)
-        return to_json({"id": name} | problem(error)) + b"\n"
+        return to_bytes({"id": name} | problem(error)) + b"\n"

@@ -19,7 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from tracelm.service.log import Log
 from tracelm.service.metrics import Metrics
 from tracelm.service.refusal import Refusal
-from tracelm.service.schema import problem, to_json
+from tracelm.service.schema import problem, to_bytes
 from tracelm.service.settings import Settings
 
 Scope = MutableMapping[str, Any]
@@ -285,7 +285,7 @@ class _Answer:
             return
         headers = [(k.encode(), v.encode()) for k, v in refusal.headers]
         await self({"type": "http.response.start", "status": refusal.status, "headers": headers})
-        await self({"type": "http.response.body", "body": to_json(problem(refusal))})
+        await self({"type": "http.response.body", "body": to_bytes(problem(refusal))})
 
     async def end(self) -> None:
         """End what has begun."""

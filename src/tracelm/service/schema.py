@@ -1,13 +1,13 @@
 """What goes over the wire: bodies that come in, answers that go out, and strict JSON."""
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from tracelm.errors import ItemError
-from tracelm.rule.decision import SCHEMA, plain
+from tracelm.files.strict_json import to_json
+from tracelm.rule.decision import SCHEMA
 from tracelm.service.refusal import Code, Refusal
 from tracelm.text.items import Item
 
@@ -126,17 +126,9 @@ class ErrorAnswer(BaseModel):
     error: Problem
 
 
-def strict(value: Any) -> Any:
-    """A value as strict JSON has it, dictionaries too."""
-    if isinstance(value, Mapping):
-        return {str(key): strict(entry) for key, entry in value.items()}
-    return plain(value)
-
-
-def to_json(value: Mapping[str, Any]) -> bytes:
+def to_bytes(value: Mapping[str, Any]) -> bytes:
     """One line of strict JSON in UTF-8, with the schema version first."""
-    text = json.dumps({"schema": SCHEMA} | dict(value), ensure_ascii=False, allow_nan=False)
-    return text.encode()
+    return to_json({"schema": SCHEMA} | dict(value)).encode()
 
 
 def problem(error: BaseException) -> dict[str, Any]:

@@ -8,10 +8,10 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from tracelm.files.writing import open_whole
 from tracelm.theta import Theta
 
 # Part of every key: raise it whenever the same checkpoint may read differently.
@@ -43,16 +43,8 @@ def save(commit: str, theta: Theta, values: dict[str, Any]) -> None:
     path = _path(commit, theta)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(values, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        with open_whole(path) as file:
+            file.write(json.dumps(values, indent=1).encode())
 
 
 def _path(commit: str, theta: Theta) -> Path:

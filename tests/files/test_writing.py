@@ -1,0 +1,52 @@
+"""Files that stand whole or not at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tracelm.files.writing import open_whole
+
+
+def test_a_file_stands_only_once_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    with open_whole(path) as file:
+        file.write(b"one")
+        assert not path.exists()
+    with open_whole(path) as file:
+        file.write(b"two")
+        assert path.read_bytes() == b"one"
+    assert path.read_bytes() == b"two" and os.listdir(tmp_path) == ["records"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_disk_that_refuses_leaves_what_was_there(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "records"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, step, refuse)
+    with pytest.raises(OSError, match="No space"), open_whole(path) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["records"]
+
+
+def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    with open_whole(path) as first, open_whole(path) as second:
+        first.write(b"first")
+        second.write(b"the second")
+    assert path.read_bytes() == b"first" and os.listdir(tmp_path) == ["records"]
+
+
+def test_others_may_read_what_the_users_mask_allows(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with open_whole(tmp_path / "records"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "records").stat().st_mode & 0o777 == 0o644
