@@ -15,7 +15,10 @@ from tracelm.theta import Theta
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
-NAMED = sorted(set(re.findall(r"`(tracelm\.[\w.]+)`", METHOD)))
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+# The changelog names what was, too.
+PRESENT = "\n".join(p.read_text(encoding="utf-8") for p in PAGES if p.name != "CHANGELOG.md")
+NAMED = sorted(set(re.findall(r"`(tracelm(?:\.\w+)+)`", PRESENT)))
 LINKS = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -34,8 +37,15 @@ def look_up(name: str) -> object:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_code_that_the_method_page_names_exists(name):
+def test_code_that_the_pages_name_exists(name):
     look_up(name)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(re.findall(r"`((?:src|tests|docs)/[\w./]+)`", PRESENT)))
+)
+def test_paths_that_the_pages_name_exist(name):
+    assert (ROOT / name).exists()
 
 
 def test_the_method_page_names_every_constant_and_switch_of_theta():
@@ -66,7 +76,7 @@ def test_the_method_page_has_every_section_that_is_cited():
 
 @pytest.mark.parametrize(
     "page",
-    sorted(p.relative_to(ROOT).as_posix() for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]),
+    sorted(p.relative_to(ROOT).as_posix() for p in PAGES),
 )
 def test_links_lead_somewhere(page):
     path = ROOT / page

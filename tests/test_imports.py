@@ -1,6 +1,8 @@
 """Imports point one way, and the command line answers without the libraries that compute."""
 
 import ast
+import doctest
+import re
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -13,7 +15,8 @@ import tracelm
 ROOT = Path(tracelm.__file__).parent
 PACKAGE = ROOT.parent
 
-CONTRIBUTING = ROOT.parents[1] / "CONTRIBUTING.md"
+REPOSITORY = ROOT.parents[1]
+CONTRIBUTING = REPOSITORY / "CONTRIBUTING.md"
 
 # Deferred imports that point up, each with its reason; two are the most that the house bears.
 UPWARD: dict[tuple[str, str], str] = {}
@@ -122,8 +125,23 @@ def test_every_public_name_is_found():
     for name in tracelm.__all__:
         assert getattr(tracelm, name).__name__ == name
         assert name in dir(tracelm)
+        assert name in tracelm.__doc__
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         tracelm.Nothing  # noqa: B018
+
+
+def test_the_example_of_the_package_runs():
+    done = doctest.testmod(tracelm)
+    assert done.attempted >= 5 and done.failed == 0
+
+
+def test_the_documentation_imports_what_the_package_calls_public():
+    pages = [p for g in ("*.md", "docs/*.md", "examples/**/*.py") for p in REPOSITORY.glob(g)]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    modules = set(re.findall(r"^(?:from|import) (tracelm\.[\w.]+)", text, flags=re.MULTILINE))
+    named = re.findall(r"`(tracelm\.[\w.]+)`", tracelm.__doc__)
+    assert modules
+    assert [m for m in modules if not any(f"{m}.".startswith(f"{n}.") for n in named)] == []
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ def test_the_wheel_runs_the_demo_outside_the_tree(installed, tmp_path):
 
 def test_the_embedded_models_are_small(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        sizes = [i.file_size for i in archive.infolist() if i.filename.startswith("tracelm/demo/")]
+        files = archive.infolist()
+    sizes = [f.file_size for f in files if f.filename.startswith("tracelm/model/embedded/")]
     assert 2**20 < sum(sizes) <= 12 * 2**20
 
 

@@ -1,6 +1,33 @@
-"""tracelm: corrects hallucinations in candidate answers at inference time, by TRACE.
+"""Corrects hallucinations in candidate answers at inference time, by TRACE.
 
-Names are imported when they are first used, so that `import tracelm` loads no torch.
+A tracer reads how a model's preference among candidate answers moves through its depths, and
+decides whether the model's own choice should stand:
+
+    >>> from tracelm import Tracer
+    >>> tracer = Tracer.demo()  # an embedded model; Tracer.from_pretrained(name) loads yours
+    >>> question = "Question: Which goods come from Baevwick? Answer:"
+    >>> decision = tracer.correct(question, ["green wool combs", "pale cedar boats", "clay lamps"])
+    >>> decision.base_answer, decision.answer
+    ('clay lamps', 'pale cedar boats')
+    >>> decision.operator, decision.decisive_layer
+    ('decisive', 9)
+
+Public:
+
+    Tracer, Chat, Theta     a model made ready, its chat template, the constants of the method
+    Item                    a prompt with its candidates, for many at once
+    Decision, Gate          the answer, and every comparison that led to it
+    ask, Sampling           a question without candidates: sampled answers, corrected among them
+    load_records            what `tracelm eval` has written, as a pandas DataFrame
+    TraceError              the root of every error; the tree stands in `tracelm.errors`
+
+These keep their names and meaning until the changelog says otherwise. So do, less firmly, the
+modules that the documentation imports from: `tracelm.methods` (a method of your own),
+`tracelm.benchmarks`, `tracelm.demo`, `tracelm.engines`, `tracelm.generation.decoding`,
+`tracelm.integrations`. Every other module is private and may move.
+
+"Method, section 5" in a docstring is that section of the method page, docs/method.md.
+Names are imported when they are first used: `import tracelm` loads no torch.
 """
 
 from importlib import import_module
