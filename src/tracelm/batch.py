@@ -37,7 +37,6 @@ class Batch:
         depth: int,
         peers: Mapping[str, TokenScorer] | None = None,
     ) -> None:
-        """Nothing is read yet: every score is nan."""
         self.states, self.readout, self.scorer, self.depth = states, readout, scorer, depth
         self.peers = dict(peers or {})
         self._encoded = encoded

@@ -47,7 +47,6 @@ class Readout:
     def __init__(
         self, model: PreTrainedModel, parts: Parts, head_dtype: HeadDtype = "float32"
     ) -> None:
-        """Make the shell; the model itself is left as it is."""
         self.parts = parts
         self._trunk = _Returned(parts.trunk)
         self._shell = _shell(model, parts.trunk, self._trunk)

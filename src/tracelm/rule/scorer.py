@@ -30,7 +30,6 @@ class Scorer:
     """
 
     def __init__(self, theta: Theta, depth: int, vocabulary: int) -> None:
-        """Resolve fractions of depth and vocabulary."""
         self.theta = theta.scorer
         self.last = depth
         self.anchors = theta.anchor_depths(depth)
