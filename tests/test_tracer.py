@@ -269,6 +269,11 @@ def test_depth_zero_runs_no_block(name):
             hook.remove()
 
 
+def test_a_decision_equals_itself_alone():
+    one, other = (next(tracer_of("llama").correct_many(random_items(3, 1))) for _ in range(2))
+    assert one == one and one != other and len({one, one, other}) == 2
+
+
 # --- precision ---
 
 

@@ -30,9 +30,9 @@ class Gate:
         return {"value": strict(self.value), "threshold": self.threshold, "holds": self.holds}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Decision:
-    """The corrected choice among the candidates of one item.
+    """The corrected choice among the candidates of one item; equal to itself alone.
 
     Attributes:
         candidates: The candidates, as given.
