@@ -21,7 +21,7 @@ from tracelm.model.readout import HeadDtype, Readout
 from tracelm.rule.decision import Decision
 from tracelm.rule.geometry import Scores, Trajectory, tied_first
 from tracelm.rule.operators import OPERATORS, Step
-from tracelm.rule.router import Verdict, next_step
+from tracelm.rule.router import Verdict, next_step, settle
 from tracelm.rule.scorer import Scorer
 from tracelm.text.forest import plan
 from tracelm.text.items import Item
@@ -70,7 +70,6 @@ class Tracer:
         chat: Chat | None = None,
         source: dict[str, Any] | None = None,
     ) -> None:
-        """Find the model's parts, check them, and read I(M)."""
         self.theta = theta or Theta()
         self.tokenizer = tokenizer
         self.overflow, self.chat = overflow, chat
@@ -295,28 +294,16 @@ class Tracer:
         Raises:
             NonFiniteError: Logits that are not finite.
         """
-        methods, every = methods or {}, range(len(encoded))
-        step, depth = _step_of(methods.values(), self.scorer), self.backbone.depth
+        methods, depth = methods or {}, self.backbone.depth
+        step = _step_of(methods.values(), self.scorer)
         if read == "all":
             step = replace(step, depths=frozenset(range(depth + 1)), scorer=True)
         captured = step.depths | {depth} if read == "base" else frozenset(range(depth + 1))
         batch = self._batch(encoded, methods, captured)
         batch.read_blind()
         if methods:
-            batch.read(every, step)
-        verdicts: dict[int, Verdict] = {}
-        while len(verdicts) < len(encoded):
-            steps: dict[Step, list[int]] = {}
-            for i in range(len(encoded)):
-                if i in verdicts:
-                    continue
-                answer = self._next(batch.trajectory(i), read)
-                if isinstance(answer, Verdict):
-                    verdicts[i] = answer
-                else:
-                    steps.setdefault(answer, []).append(i)
-            for step, items in steps.items():
-                batch.read(items, step)
+            batch.read(range(len(encoded)), step)
+        verdicts = settle(len(encoded), lambda i: self._next(batch.trajectory(i), read), batch.read)
         return [
             replace(_decision(self, e, batch, i, verdicts[i]), methods=_scores(batch, i, methods))
             for i, e in enumerate(encoded)

@@ -30,9 +30,10 @@ from transformers import (
     XLNetLMHeadModel,
 )
 
-from tracelm import Item, Tracer, check
+from tracelm import Item, Tracer
 from tracelm.batch import branches_of
 from tracelm.errors import InvariantError, UnsupportedModelError
+from tracelm.model import check
 from tracelm.model.backbone import Backbone, FlexAttention, tiles
 from tracelm.model.readout import Readout
 from tracelm.text.forest import Branch

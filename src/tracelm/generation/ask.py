@@ -165,8 +165,8 @@ class GumbelNoise(LogitsProcessor):
     """
 
     def __init__(self, rows: int, temperature: float, seed: int) -> None:
-        """A generator a row: how many others there are changes nothing."""
         self.temperature = temperature
+        # One a row: how many others there are changes nothing.
         self.generators = [np.random.default_rng([seed, row]) for row in range(rows)]
 
     def __call__(
@@ -186,7 +186,6 @@ class LineEnded(StoppingCriteria):
     """
 
     def __init__(self, tokenizer: Any, start: int) -> None:
-        """Remember where the answer starts."""
         self.tokenizer, self.start = tokenizer, start
 
     def __call__(

@@ -11,26 +11,25 @@ or, as a whole, `model.generate(**inputs, custom_generate=decoder(tracer, "trace
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from tracelm.errors import InputError
 from tracelm.methods.dola import Contrast, Plausible
 from tracelm.methods.method import premature_depths
 from tracelm.methods.sled import Evolution
-from tracelm.model.backbone import States
-from tracelm.model.families import Parts
+from tracelm.model.backbone import States, watching
 from tracelm.model.readout import Readout, read
 from tracelm.rule.geometry import Trajectory
 from tracelm.rule.operators import Step
-from tracelm.rule.router import Verdict, next_step
+from tracelm.rule.router import Verdict, next_step, settle
 from tracelm.rule.tile import Logits, Tile
 from tracelm.text.forest import Reads
 from tracelm.tracer import Tracer
@@ -93,24 +92,16 @@ class Reranked:
         states = States(hidden, reads)
         S = np.full((batch, top, self.tracer.backbone.depth + 1), np.nan)
         t = np.full((batch, top), np.nan)
-        u = np.full((batch, top), np.nan)
-        pending = set(range(batch))
-        while pending:
-            steps: dict[Step, list[int]] = {}
-            for row in sorted(pending):
-                seen = Trajectory(S[row], None if np.isnan(t[row]).any() else t[row])
-                answer = next_step(seen, self.tracer.invariant, self.tracer.theta)
-                if isinstance(answer, Verdict):
-                    u[row] = answer.correction.scores
-                    pending.discard(row)
-                else:
-                    steps.setdefault(answer, []).append(row)
-            for step, those in steps.items():
-                self._read(states, step, those, S, t)
-        return u
+
+        def ask(row: int) -> Step | Verdict:
+            seen = Trajectory(S[row], None if np.isnan(t[row]).any() else t[row])
+            return next_step(seen, self.tracer.invariant, self.tracer.theta)
+
+        verdicts = settle(batch, ask, lambda those, step: self._read(states, those, step, S, t))
+        return np.stack([verdict.correction.scores for verdict in verdicts])
 
     def _read(
-        self, states: States, step: Step, rows: Sequence[int], S: np.ndarray, t: np.ndarray
+        self, states: States, rows: Sequence[int], step: Step, S: np.ndarray, t: np.ndarray
     ) -> None:
         """Fill what a step asks for into S [batch, top, depths] and t [batch, top]."""
         top = t.shape[1]
@@ -176,9 +167,12 @@ class Processor(LogitsProcessor):
     """
 
     def __init__(self, rewriter: Rewriter) -> None:
-        """Nothing is captured before the first forward pass."""
         self.rewriter = rewriter
         self.hidden: dict[int, Tensor] = {}
+
+    def see(self, depth: int, state: Float[Tensor, "batch length width"]) -> None:
+        """Keep the states of each sequence's last position."""
+        self.hidden[depth] = state[:, -1]
 
     @torch.inference_mode()
     def __call__(
@@ -240,9 +234,12 @@ def decoding(tracer: Tracer, decode: str, *, top: int = TOP) -> Iterator[LogitsP
         yield LogitsProcessorList()
         return
     processor = Processor(chosen)
-    parts = tracer.backbone.parts
-    with tracer.backbone.lock, _watched(parts, chosen.depths, processor.hidden):
-        yield LogitsProcessorList([processor])
+    backbone = tracer.backbone
+    with backbone.lock, watching(backbone.parts, chosen.depths, processor.see):
+        try:
+            yield LogitsProcessorList([processor])
+        finally:
+            processor.hidden.clear()
 
 
 def decoder(tracer: Tracer, decode: str, *, top: int = TOP) -> Callable[..., Any]:
@@ -309,31 +306,3 @@ def generate(
     new = output[0, inputs["input_ids"].shape[1] :]
     text: str = tokenizer.decode(new, skip_special_tokens=True)
     return text
-
-
-@contextmanager
-def _watched(parts: Parts, depths: Sequence[int], hidden: dict[int, Tensor]) -> Iterator[None]:
-    """Keep the states of each sequence's last position in `hidden` while the model runs."""
-    last = len(parts.blocks)
-
-    def keep(depth: int, state: Tensor) -> None:
-        hidden[depth] = state[:, -1]
-
-    def before(depth: int) -> Callable[..., None]:
-        return lambda _, args, kwargs: keep(depth, args[0] if args else kwargs["hidden_states"])
-
-    def after(_: nn.Module, __: Any, output: Any) -> None:
-        keep(last, output[0] if isinstance(output, tuple) else output)
-
-    with ExitStack() as stack:
-        for depth in depths:
-            if depth < last:
-                block = parts.blocks[depth]
-                handle = block.register_forward_pre_hook(before(depth), with_kwargs=True)
-            else:
-                handle = parts.blocks[last - 1].register_forward_hook(after)
-            stack.callback(handle.remove)
-        try:
-            yield
-        finally:
-            hidden.clear()

@@ -168,9 +168,16 @@ class Backbone:
         inputs: dict[str, Tensor],
     ) -> States:
         hidden: dict[int, Tensor] = {}
-        with _hooks(self.parts, depths, self._tensor(reads.rows), hidden):
-            with contextlib.suppress(_DeepEnough):
-                self.parts.trunk(input_ids=self._tensor(ids), use_cache=False, **inputs)
+        rows, deepest = self._tensor(reads.rows), depths[-1]
+
+        def keep(depth: int, state: Tensor) -> None:
+            # index_select copies: only the read rows outlive the block.
+            hidden[depth] = state.flatten(0, 1).index_select(0, rows.to(state.device))
+            if depth == deepest < self.depth:
+                raise _DeepEnough
+
+        with watching(self.parts, depths, keep), contextlib.suppress(_DeepEnough):
+            self.parts.trunk(input_ids=self._tensor(ids), use_cache=False, **inputs)
         return States(hidden, reads)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
@@ -188,23 +195,23 @@ class _DeepEnough(Exception):  # noqa: N818 - not an error: ends a forward whose
 
 
 @contextlib.contextmanager
-def _hooks(
-    parts: Parts, depths: Sequence[int], rows: Tensor, hidden: dict[int, Tensor]
+def watching(
+    parts: Parts, depths: Sequence[int], see: Callable[[int, Tensor], None]
 ) -> Iterator[None]:
-    """Capture states at `rows` of the flattened batch while the trunk runs, depth by depth."""
+    """Show the states at some depths to `see` whenever the trunk runs, before the next block does.
+
+    Args:
+        parts: The model's.
+        depths: In 0..L.
+        see: Called with the depth and its states [sequences, length, width].
+    """
     last = len(parts.blocks)
 
-    def capture(depth: int, state: Tensor) -> None:
-        # index_select copies: only the read rows outlive the block.
-        hidden[depth] = state.flatten(0, 1).index_select(0, rows.to(state.device))
-        if depth == depths[-1] < last:
-            raise _DeepEnough
-
     def before(depth: int) -> Callable[..., None]:
-        return lambda _, args, kwargs: capture(depth, args[0] if args else kwargs["hidden_states"])
+        return lambda _, args, kwargs: see(depth, args[0] if args else kwargs["hidden_states"])
 
     def after(_: nn.Module, __: Any, output: Any) -> None:
-        capture(last, output[0] if isinstance(output, tuple) else output)
+        see(last, output[0] if isinstance(output, tuple) else output)
 
     with contextlib.ExitStack() as stack:
         for depth in depths:
@@ -227,7 +234,6 @@ class ForestAttention(ABC):
     """
 
     def __init__(self, forest: Forest, attention: str) -> None:
-        """Nothing is laid out before it is known which windows and devices the blocks have."""
         self.forest = forest
         self.inner = attention
         self._layouts: dict[tuple[int | None, torch.device], Any] = {}

@@ -5,6 +5,7 @@ the step that is still needed; asked again with that it decides. Reading everyth
 same decision.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tracelm.rule.decision import Gate, Regime
@@ -61,3 +62,31 @@ def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | 
         return Verdict("candidate-space", d_eff, correction)
     gate = {"invariant": Gate(invariant, theta.tau_I, invariant > theta.tau_I)}
     return Verdict("scalar", d_eff, replace(correction, gates=gate | correction.gates))
+
+
+def settle(
+    count: int,
+    ask: Callable[[int], Step | Verdict],
+    read: Callable[[Sequence[int], Step], None],
+) -> list[Verdict]:
+    """The verdict of every item: ask what it needs, read that with whoever needs the same, repeat.
+
+    Args:
+        count: Number of items.
+        ask: What must still be read of an item, or its verdict (`next_step`).
+        read: Reads a step for some items, for the next asking to see.
+    """
+    verdicts: dict[int, Verdict] = {}
+    pending = list(range(count))
+    while pending:
+        steps: dict[Step, list[int]] = {}
+        for item in pending:
+            answer = ask(item)
+            if isinstance(answer, Verdict):
+                verdicts[item] = answer
+            else:
+                steps.setdefault(answer, []).append(item)
+        for step, those in steps.items():
+            read(those, step)
+        pending = [item for item in pending if item not in verdicts]
+    return [verdicts[item] for item in range(count)]
