@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import softmax
 
 from tracelm.evaluation import store
 from tracelm.evaluation.frame import to_frame
@@ -184,7 +185,7 @@ def _decide(row: dict[str, Any], invariant: float, theta: Theta) -> dict[str, An
         "lambda": correction.mixing,
         "gates": json.dumps({n: gate.to_dict() for n, gate in correction.gates.items()}),
         "scores": correction.scores.tolist(),
-        "probabilities": geometry.softmax(correction.scores).tolist(),
+        "probabilities": softmax(correction.scores).tolist(),
         "base_scores": b.tolist(),
         "index": int(np.argmax(correction.scores)),
         "base_index": int(np.argmax(b)),

@@ -22,7 +22,6 @@ from tracelm import Item, Tracer
 from tracelm.demo import items as demo_items
 from tracelm.errors import InputError, ItemError
 from tracelm.integrations.lm_eval import CorrectedLM
-from tracelm.rule.geometry import softmax
 
 CHOICES = ["made_choice", "made_mass"]
 TASKS = [*CHOICES, "made_blank", "made_alone", "made_rolling", "made_text"]
@@ -188,7 +187,7 @@ def test_accuracy_and_mass_of_a_task_are_those_of_the_decisions(tasks):
     known = list(tracer().correct_many(items))
     labels = [i % len(item.candidates) for i, item in enumerate(items)]
     right = [d.index == label for d, label in zip(known, labels, strict=True)]
-    mass = [softmax(d.scores)[label] for d, label in zip(known, labels, strict=True)]
+    mass = [d.probabilities[label] for d, label in zip(known, labels, strict=True)]
     assert numbers(results)["made_choice", "acc,none"] == np.mean(right)
     assert numbers(results)["made_mass", "acc,none"] == pytest.approx(np.mean(mass), abs=1e-5)
     json.dumps(results["config"]["tracelm"], allow_nan=False)

@@ -48,7 +48,6 @@ EXTRAS = {
     "psutil": "bench",
     "pyarrow": "eval",
     "ray": "ray",
-    "scipy": "eval",
     "uvicorn": "serve",
     "yaml": "eval",
 }

@@ -5,11 +5,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
+from scipy.special import softmax
 
 from tracelm.demo.outcome import Outcome
 from tracelm.errors import InputError
-from tracelm.rule.geometry import log_softmax
 from tracelm.theta import Theta
 from tracelm.view.explanation import in_words
 from tracelm.view.palette import LOOKS, Role
@@ -57,7 +56,7 @@ def figure(outcome: Outcome, theta: Theta) -> "Figure":
     from plotly.graph_objects import Figure, Scatter
 
     decision = outcome.decision
-    pi = np.exp(log_softmax(decision.trajectory))
+    pi = softmax(decision.trajectory, axis=0)
     depth = pi.shape[1] - 1
     drawn = Figure()
     for i, probabilities in enumerate(pi):

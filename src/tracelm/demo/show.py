@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+from scipy.special import softmax
 
 from tracelm.benchmarks.world import Form, Kind, Split
 from tracelm.demo.outcome import Early, Outcome, Score, Watch, early, of_form, outcomes, score
@@ -20,7 +21,6 @@ from tracelm.demo.outcome import worked as choose_worked
 from tracelm.demo.page import write_page
 from tracelm.model.embedded import Name
 from tracelm.rule.decision import Decision
-from tracelm.rule.geometry import log_softmax
 from tracelm.theta import Theta
 from tracelm.tracer import Tracer
 from tracelm.view.explanation import in_words
@@ -75,7 +75,7 @@ def show(
 
 def trajectory_lines(decision: Decision) -> list[str]:
     """One line a candidate: its probability among the candidates at depths 0..L, as shades."""
-    pi = log_softmax(decision.trajectory)
+    pi = softmax(decision.trajectory, axis=0)
     return ["".join(_shade(float(p)) for p in row) for row in pi]
 
 
@@ -197,8 +197,7 @@ def _ruler(decision: Decision, theta: Theta) -> str:
     return "".join(marks) + ("" if layer is None else f"  · window  ^ l* = {layer}")
 
 
-def _shade(log_probability: float) -> str:
-    share = min(1.0, math.exp(log_probability))
+def _shade(share: float) -> str:
     return _SHADES[round(share * (len(_SHADES) - 1))]
 
 

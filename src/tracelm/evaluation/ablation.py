@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.special import log_softmax
 
 from tracelm.errors import InputError, RecordError
 from tracelm.evaluation.cells import Cell, column, mean
@@ -302,7 +303,7 @@ def _derive(trajectory: Any, t_scores: Any, theta: Theta, cell: Cell) -> dict[st
     b, window = S[:, -1], S[:, theta.window(S.shape[1] - 1)]
     top = int(np.argmax(b))
     layer = geometry.decisive_layer(S, theta.eps_H)
-    q = geometry.log_softmax(S[:, [layer]])[:, 0]
+    q = log_softmax(S[:, layer])
     single = len(b) == 1
     return {
         "d_eff": geometry.effective_dimension(window),

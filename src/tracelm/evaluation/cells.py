@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import softmax
 
 from tracelm.errors import RecordError
 from tracelm.evaluation.metrics import Reliability, mc1, mc3, reliability
-from tracelm.rule.geometry import softmax
 from tracelm.rule.operators import OPERATORS
 
 if TYPE_CHECKING:

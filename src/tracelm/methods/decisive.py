@@ -6,8 +6,10 @@ Fails where an early layer is sharp about the candidates' wording and wrong (Eqs
 
 from dataclasses import dataclass
 
+from scipy.special import log_softmax
+
 from tracelm.methods.contract import Aggregation, Evidence, Facts, Needs
-from tracelm.rule.geometry import Scores, decisive_layer, log_softmax
+from tracelm.rule.geometry import Scores, decisive_layer
 
 
 @dataclass(frozen=True)
@@ -30,5 +32,5 @@ class DecisiveOnly:
         """q: candidate-restricted log-probabilities at the decisive layer."""
         S = evidence.trajectory.scores
         layer = decisive_layer(S, self.facts.theta.eps_H)
-        q: Scores = log_softmax(S[:, [layer]])[:, 0]
+        q: Scores = log_softmax(S[:, layer])
         return q

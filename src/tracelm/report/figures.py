@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import softmax
 
 from tracelm.evaluation.ablation import Row, Sweep
 from tracelm.evaluation.cells import mean
@@ -60,7 +61,7 @@ def trajectory_of(record: Record) -> geometry.Columns:
 
 def preference(record: Record) -> geometry.Columns:
     """pi_l at every depth [candidates, L + 1], Eq. 6."""
-    pi: geometry.Columns = np.exp(geometry.log_softmax(trajectory_of(record)))
+    pi: geometry.Columns = softmax(trajectory_of(record), axis=0)
     return pi
 
 
@@ -189,8 +190,8 @@ def _before_after(record: Record) -> Panel:
     scores = np.asarray(record["scores"], dtype=float)
     before, after = geometry.margin(base), geometry.margin(scores)
     marks = (
-        Bars(names, _numbers(geometry.softmax(base)), "base", "before", group=0, groups=2),
-        Bars(names, _numbers(geometry.softmax(scores)), "corrected", "after", group=1, groups=2),
+        Bars(names, _numbers(softmax(base)), "base", "before", group=0, groups=2),
+        Bars(names, _numbers(softmax(scores)), "corrected", "after", group=1, groups=2),
     )
     return Panel(
         f"(d) Margin {before:.2f} → {after:.2f} nats",
@@ -245,8 +246,8 @@ def _hardest(records: pd.DataFrame) -> pd.DataFrame | None:
 
 def _truthful_gain(record: Record) -> float:
     truth = np.asarray(list(record["truthful"]), dtype=bool)
-    before = geometry.softmax(np.asarray(record["base_scores"], dtype=float))[truth].sum()
-    after = geometry.softmax(np.asarray(record["scores"], dtype=float))[truth].sum()
+    before = softmax(np.asarray(record["base_scores"], dtype=float))[truth].sum()
+    after = softmax(np.asarray(record["scores"], dtype=float))[truth].sum()
     return float(after - before)
 
 

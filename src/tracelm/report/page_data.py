@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import softmax
 
 from tracelm.report.figure_parts import Band, Rule
 from tracelm.report.figures import (
@@ -157,7 +158,7 @@ def item(record: Record, theta: Theta) -> Block:
         "roles": roles(record),
         "index": int(record["index"]),
         "base_index": int(record["base_index"]),
-        "base_probabilities": _rounded(geometry.softmax(base)),
+        "base_probabilities": _rounded(softmax(base)),
         "probabilities": _rounded(np.asarray(record["probabilities"], dtype=float)),
         "gates": [_gate(name, gate) for name, gate in gates_of(record).items()],
         **_depths(record, theta),

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import softmax
 
 from tracelm.errors import ItemError
 from tracelm.files.strict_json import strict
-from tracelm.rule.geometry import softmax, tied_first
+from tracelm.rule.geometry import Scores, tied_first
 
 SCHEMA = 1
 
@@ -118,12 +119,14 @@ class Decision:
     @property
     def probabilities(self) -> Float[np.ndarray, " candidates"]:
         """softmax(u): candidate-restricted probabilities of the corrected scores."""
-        return softmax(self.scores)
+        probabilities: Scores = softmax(self.scores)
+        return probabilities
 
     @property
     def base_probabilities(self) -> Float[np.ndarray, " candidates"]:
         """softmax(b): candidate-restricted probabilities of the base scores."""
-        return softmax(self.base_scores)
+        probabilities: Scores = softmax(self.base_scores)
+        return probabilities
 
     def plot(self) -> Any:
         """Candidates over depth, before and after, as a `plotly.graph_objects.Figure`.
@@ -132,13 +135,17 @@ class Decision:
         """
         from tracelm.view.portrait import plot
 
-        return plot(self)
+        return plot(self._seen())
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         from tracelm.view.portrait import html
 
-        return html(self)
+        return html(self._seen())
+
+    def _seen(self) -> dict[str, Any]:
+        """What the eye is shown: everything that was read, and the candidates."""
+        return {**self.to_dict(full=True), "candidates": self.candidates}
 
     def to_dict(self, *, full: bool = False) -> dict[str, Any]:
         """The JSON of a decision; `full` adds the trajectory and t. What was not needed is null."""

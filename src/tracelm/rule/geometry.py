@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import log_softmax
 
 Scores = Float[np.ndarray, " candidates"]
 Columns = Float[np.ndarray, "candidates depths"]
@@ -39,19 +40,6 @@ class Trajectory:
     def has(self, depths: Iterable[int]) -> bool:
         """Whether all of these depths have been read."""
         return not np.isnan(self.scores[:, list(depths)]).any()
-
-
-def softmax(scores: Scores) -> Scores:
-    """Candidate-restricted probabilities: exp(u_i) / sum_j exp(u_j)."""
-    probabilities: Scores = np.exp(log_softmax(scores[:, None])[:, 0])
-    return probabilities
-
-
-def log_softmax(trajectory: Columns) -> Columns:
-    """log pi_l, Eq. 6: log-softmax over candidates at every depth."""
-    shifted = trajectory - trajectory.max(axis=0)
-    result: Columns = shifted - np.log(np.exp(shifted).sum(axis=0))
-    return result
 
 
 def effective_dimension(window: Columns) -> float:
@@ -90,7 +78,7 @@ def margin(scores: Scores) -> float:
 
 def entropies(trajectory: Columns) -> PerDepth:
     """H_l, Eq. 6: entropy of pi_l in nats, with 0 log 0 = 0."""
-    log_pi = log_softmax(trajectory)
+    log_pi = log_softmax(trajectory, axis=0)  # of pi_l, over the candidates
     pi = np.exp(log_pi)
     terms: Columns = pi * np.where(pi > 0, log_pi, 0.0)
     entropy: PerDepth = -terms.sum(axis=0)

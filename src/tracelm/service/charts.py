@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 from plotly.graph_objects import Bar, Figure, Scatter
+from scipy.special import softmax
 
 from tracelm.report.figures import chosen_depths, letter, preference, short
-from tracelm.rule.geometry import Scores, softmax
+from tracelm.rule.geometry import Scores
 from tracelm.theta import Theta
 from tracelm.view.palette import LOOKS, Role
 

@@ -14,11 +14,11 @@ from fastapi import FastAPI
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
 import gradio as gr
 from plotly.graph_objects import Figure
+from scipy.special import softmax
 
 from tracelm import demo
 from tracelm.errors import TraceError
 from tracelm.report.figures import letter, rows_of, subject
-from tracelm.rule.geometry import softmax
 from tracelm.service import charts
 from tracelm.service.charts import Record
 from tracelm.service.correction import Corrector

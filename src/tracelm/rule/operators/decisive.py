@@ -5,12 +5,13 @@ Overrides the base only where that changes the answer, some interior layer is sh
 and the last is uncertain (Eqs. 6-9; method, section 4).
 """
 
+from scipy.special import log_softmax
+
 from tracelm.rule.decision import Gate
 from tracelm.rule.geometry import (
     Trajectory,
     decisive_layer,
     log_margin_ratio,
-    log_softmax,
     normalised_entropy,
 )
 from tracelm.rule.operators.correction import Correction, Step, unread
@@ -33,7 +34,7 @@ def correct(trajectory: Trajectory, theta: Theta) -> Correction:
     if not trajectory.has(range(1, depth + 1)):  # a numeric gate failed: l* was never needed
         return Correction("base", base, {"changes": Gate(None, True, None), **numeric})
     layer = decisive_layer(trajectory.scores, theta.eps_H)
-    q = log_softmax(trajectory.scores[:, [layer]])[:, 0]
+    q = log_softmax(trajectory.scores[:, layer])
     changes = bool(q.argmax() != base.argmax())
     gates = {"changes": Gate(changes, True, changes), **numeric}
     if all(gate.holds for gate in gates.values()):
