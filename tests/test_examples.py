@@ -12,7 +12,7 @@ from tracelm.demo import items
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
-EMBEDDED = ROOT / "src" / "tracelm" / "demo" / "organism"
+EMBEDDED = ROOT / "src" / "tracelm" / "model" / "embedded" / "organism"
 
 
 def shown(page: str) -> list[str]:

@@ -77,18 +77,18 @@ def test_threads_that_ask_correct_and_stream_at_once_get_what_each_gets_alone():
     def stream() -> object:
         return [told(d) for d in tracer().correct_many(iter(items), ahead=2)]
 
-    def ask() -> object:
+    def asked() -> object:
         return ask(demo, "Which goods come from Baevwick?", Sampling(k=3)).to_dict()["candidates"]
 
     def correct() -> object:
         return [told(demo.correct(prompt, candidates)) for _ in range(4)]
 
-    alone = [stream(), ask(), correct()]
+    alone = [stream(), asked(), correct()]
 
     def together(work) -> object:
         start.wait()
         return work()
 
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(together, (stream, ask, correct) * 2))
+        found = list(pool.map(together, (stream, asked, correct) * 2))
     assert found == alone * 2
