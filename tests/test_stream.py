@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from families import build, random_items, tokenizer
 
-from tracelm import Decision, Item, Sampling, Tracer
+from tracelm import Decision, Item, Sampling, Tracer, ask
 from tracelm.errors import ItemError
 
 
