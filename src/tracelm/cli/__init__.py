@@ -38,6 +38,7 @@ EXTRAS = {
     "bitsandbytes": "quant",
     "datasets": "eval",
     "fastapi": "serve",
+    "gguf": "gguf",
     "gradio": "serve",
     "jinja2": "eval",
     "lm_eval": "eval",

@@ -13,7 +13,13 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants, hf_hub_download, hf_hub_url, snapshot_download
+from huggingface_hub import (
+    constants,
+    hf_hub_download,
+    hf_hub_url,
+    snapshot_download,
+    try_to_load_from_cache,
+)
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
@@ -35,6 +41,7 @@ from tracelm.weights.checkpoint import (
     open_safetensors,
     read_json,
 )
+from tracelm.weights.gguf import GgufCheckpoint, open_file
 
 try:  # what huggingface_hub 2 is built on, and what 1 is
     import httpx2 as httpx
@@ -245,12 +252,7 @@ def connect(name: str, revision: str | None = None, token: str | None = None) ->
         InvariantError: The name is none, the model or its revision is not there, or not open to
             this user.
     """
-    try:
-        validate_repo_id(name)
-    except HFValidationError as error:
-        raise InvariantError(
-            f"{name} is no checkpoint folder or file here, nor a name on a hub"
-        ) from error
+    _refuse_no_name(name)
     files = HubFiles(name, revision, token)
     try:
         config = read_json(files, "config.json")
@@ -263,6 +265,41 @@ def connect(name: str, revision: str | None = None, token: str | None = None) ->
             f"{files.label} is neither a folder here nor a model with a config.json at the hub"
         )
     return HubModel(files, config)
+
+
+def _refuse_no_name(name: str) -> None:
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise InvariantError(
+            f"{name} is no checkpoint folder or file here, nor a name on a hub"
+        ) from error
+
+
+def open_gguf(
+    name: str, file: str, revision: str | None = None, token: str | None = None
+) -> GgufCheckpoint:
+    """A GGUF file among a model's: what was downloaded of the same commit, else the hub's.
+
+    Raises:
+        ModelError: As `connect`, or the file is not there or cannot be used.
+    """
+    _refuse_no_name(name)
+    files = HubFiles(name, revision, token)
+    try:
+        files.read(file, 0, 4)  # an answer tells the commit
+    except UnreachableError:
+        if (found := find_downloaded(name, file, revision)) is None:
+            raise
+        return open_file(found)
+    found = find_downloaded(name, file, files.commit) if files.commit else None
+    return GgufCheckpoint(files, file) if found is None else open_file(found)
+
+
+def find_downloaded(name: str, file: str, revision: str | None) -> Path | None:
+    """Where huggingface_hub's own cache keeps a file; None where it was not downloaded."""
+    found = try_to_load_from_cache(name, file, revision=revision)
+    return Path(found) if isinstance(found, str) else None
 
 
 def find_commit(name: str, revision: str | None) -> str | None:

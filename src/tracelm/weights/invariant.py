@@ -25,6 +25,7 @@ from tracelm.weights import invariant_cache
 from tracelm.weights.adapter import is_adapter, open_adapter
 from tracelm.weights.checkpoint import Checkpoint, KeptCheckpoint, ModelCheckpoint, open_local
 from tracelm.weights.dequantise import STORED, read_dense
+from tracelm.weights.gguf import is_gguf, open_file
 from tracelm.weights.layouts import (
     OFFSET_NORMS,
     Projection,
@@ -124,7 +125,12 @@ def rcv(matrix: Matrix) -> float:
 
 
 def read_invariant(
-    source: str | Path, *, theta: Theta, revision: str | None = None, token: str | None = None
+    source: str | Path,
+    *,
+    theta: Theta,
+    revision: str | None = None,
+    token: str | None = None,
+    gguf: str | None = None,
 ) -> Factors:
     """I(M) of a checkpoint, from its five tensors and its config alone.
 
@@ -133,14 +139,18 @@ def read_invariant(
 
     Args:
         source: A checkpoint folder, a LoRA adapter's folder (its base merged with it), a weights
-            file with `config.json` beside it, or a hub name.
+            file with `config.json` beside it, a GGUF file, or a hub name.
         theta: Fractions rho_e and rho_m and the switches of `Theta.invariant`.
         revision: Branch, tag or commit on the hub; None is its main branch.
         token: Access token for the hub; None is the one of the login or of HF_TOKEN.
+        gguf: Name of a GGUF file in the folder, or among the model's files on the hub.
 
     Raises:
+        ModelError: The checkpoint cannot be read.
         InvariantError: I(M) is undefined for the model, or its tensors cannot be read.
     """
+    if gguf is not None:
+        return factors(_open(source, revision, token, gguf), theta=theta)
     if (found := _open_here(source, token)) is not None:
         return factors(found, theta=theta)
     return _read_hub(str(source), theta, revision, token)
@@ -160,7 +170,12 @@ class Reading:
 
 
 def read_readings(
-    source: str | Path, *, theta: Theta, revision: str | None = None, token: str | None = None
+    source: str | Path,
+    *,
+    theta: Theta,
+    revision: str | None = None,
+    token: str | None = None,
+    gguf: str | None = None,
 ) -> tuple[Reading, ...]:
     """I(M) in all eight readings of the paper: output rows x block x norm (method, section 7).
 
@@ -172,11 +187,12 @@ def read_readings(
         theta: Fractions rho_e and rho_m; its switches are replaced by each of theirs.
         revision: As in `read_invariant`.
         token: As in `read_invariant`.
+        gguf: As in `read_invariant`.
 
     Raises:
         InvariantError: As `read_invariant`.
     """
-    checkpoint = KeptCheckpoint(_open(source, revision, token))
+    checkpoint = KeptCheckpoint(_open(source, revision, token, gguf))
     choices = [get_args(hint) for hint in get_type_hints(InvariantTheta).values()]
     found = (InvariantTheta(*choice) for choice in itertools.product(*choices))
     return tuple(
@@ -185,17 +201,26 @@ def read_readings(
     )
 
 
-def _open(source: str | Path, revision: str | None, token: str | None) -> Checkpoint:
+def _open(
+    source: str | Path, revision: str | None, token: str | None, gguf: str | None = None
+) -> Checkpoint:
     from tracelm.weights import hub  # not needed, nor its client, for what is on disk
 
+    if gguf is not None:
+        folder = Path(source).expanduser()
+        if folder.is_dir():
+            return open_file(folder / gguf)
+        return hub.open_gguf(str(source), gguf, revision, token)
     if (found := _open_here(source, token)) is not None:
         return found
     return hub.connect(str(source), revision, token).open()
 
 
 def _open_here(source: str | Path, token: str | None) -> Checkpoint | None:
-    """The checkpoint of a path; None where there is no such path."""
+    """The checkpoint of a path; None where there is no such path and it names no file."""
     path = Path(source).expanduser()
+    if is_gguf(path) and not path.is_dir():
+        return open_file(path)
     if path.is_dir() and is_adapter(path):
         return open_adapter(path, lambda base, revision: _open(base, revision, token))
     return open_local(path) if path.exists() else None
