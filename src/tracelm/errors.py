@@ -7,7 +7,8 @@
     ├── ModelError            the model or checkpoint
     │   ├── UnsupportedModelError   the check at load failed, or nothing to read was found
     │   ├── TooLargeError     it takes more memory than its device has
-    │   ├── InvariantError    I(M) is undefined or its tensors cannot be read
+    │   ├── CheckpointError   its files are missing, damaged, out of reach or in no known form
+    │   ├── InvariantError    I(M) is undefined for it, or cannot be read from its form of weights
     │   └── NonFiniteError    logits that are NaN or infinite: names the depth
     └── RecordError           a run folder, shard or record
         └── RunLockedError    another process writes to the same run
@@ -55,8 +56,12 @@ class TooLargeError(ModelError):
     """A model that takes more memory than its device has free."""
 
 
+class CheckpointError(ModelError):
+    """Files of a checkpoint that are missing, damaged, out of reach or in no known form."""
+
+
 class InvariantError(ModelError):
-    """I(M) is undefined for this model, or its tensors cannot be read."""
+    """I(M) is undefined for this model, or cannot be read from the form of its weights."""
 
 
 class NonFiniteError(ModelError):

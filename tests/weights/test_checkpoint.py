@@ -12,7 +12,8 @@ import torch
 from planted import LAYOUTS
 from safetensors.torch import save_file
 
-from tracelm.errors import InvariantError
+from tracelm import Tracer
+from tracelm.errors import CheckpointError, InvariantError
 from tracelm.theta import Theta
 from tracelm.weights.checkpoint import LocalFiles, SafetensorsCheckpoint, open_local
 from tracelm.weights.dequantise import read_dense
@@ -28,7 +29,7 @@ def value(source: Path) -> float:
 
 
 def refusal(source: Path) -> str:
-    with pytest.raises(InvariantError) as caught:
+    with pytest.raises(CheckpointError) as caught:
         read_invariant(source, theta=Theta())
     message = str(caught.value)
     assert "\n" not in message
@@ -140,10 +141,12 @@ def test_an_index_points_nowhere_else(shard: object, tmp_path: Path) -> None:
     assert "no file beside itself" in refusal(folder)
 
 
-def test_an_index_without_a_map(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "words"), [("{", "is not JSON"), ("{}", "has no weight_map")])
+def test_a_broken_index_stops_a_model_from_loading(text: str, words: str, tmp_path: Path) -> None:
     folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors(), shards=2)
-    (folder / "model.safetensors.index.json").write_text("{}")
-    assert "has no weight_map" in refusal(folder)
+    (folder / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(CheckpointError, match=rf"model\.safetensors\.index\.json {words}"):
+        Tracer.from_pretrained(folder)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,7 @@ def test_a_tensor_that_is_not_what_its_header_says(entry: dict, words: str, tmp_
     text = json.dumps({"__metadata__": {"format": "pt"}, "a": entry}).encode()
     (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
     checkpoint = SafetensorsCheckpoint(LocalFiles(tmp_path), {}, "x.safetensors")
-    with pytest.raises(InvariantError, match=words):
+    with pytest.raises(CheckpointError, match=words):
         checkpoint.read("a")
 
 
@@ -302,7 +305,9 @@ def test_packed_forms_name_the_checkpoint_to_use(method: str, stored: str, tmp_p
         "quantization_config": {"quant_method": method, "bits": 4},
         "_name_or_path": "someone/plain",
     }
-    message = refusal(planted.write(tmp_path, config, tensors))
+    with pytest.raises(InvariantError) as caught:
+        read_invariant(planted.write(tmp_path, config, tensors), theta=Theta())
+    message = str(caught.value)
     assert method in message and "someone/plain" in message and "--invariant VALUE" in message
 
 

@@ -10,7 +10,7 @@ import torch
 from planted import LAYOUTS
 from safetensors.torch import save_file
 
-from tracelm.errors import InvariantError
+from tracelm.errors import CheckpointError
 from tracelm.theta import Theta
 from tracelm.weights.invariant import read_invariant
 
@@ -69,7 +69,7 @@ def value(folder: Path) -> float:
 
 
 def refusal(folder: Path) -> str:
-    with pytest.raises(InvariantError) as caught:
+    with pytest.raises(CheckpointError) as caught:
         read_invariant(folder, theta=Theta())
     assert "\n" not in str(caught.value)
     return str(caught.value)

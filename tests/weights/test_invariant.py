@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted import LAYOUTS
 
-from tracelm.errors import InvariantError
+from tracelm.errors import CheckpointError, InvariantError
 from tracelm.theta import Theta
 from tracelm.weights.invariant import Factors, rcv, read_invariant
 
@@ -251,5 +251,5 @@ def test_two_text_stacks_are_not_guessed_between(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_nothing() -> None:
-    with pytest.raises(InvariantError, match="no checkpoint"):
+    with pytest.raises(CheckpointError, match="no checkpoint"):
         read_invariant("/nowhere/at/all", theta=Theta())

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from tracelm.errors import InvariantError
+from tracelm.errors import CheckpointError, InvariantError
 from tracelm.theta import Theta
 from tracelm.weights.checkpoint import ModelCheckpoint
 from tracelm.weights.invariant import model_invariant, read_invariant
@@ -138,7 +138,7 @@ def test_offloaded_weights_are_fetched(tmp_path: Path) -> None:
 def test_weights_that_were_never_loaded_are_refused() -> None:
     with torch.device("meta"):
         model = families.build("llama")
-    with pytest.raises(InvariantError, match="has no data"):
+    with pytest.raises(CheckpointError, match="has no data"):
         model_invariant(model, theta=Theta())
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from planted import LAYOUTS
 
-from tracelm.errors import InvariantError
+from tracelm.errors import CheckpointError
 from tracelm.theta import Theta
 from tracelm.weights import hub as hub_module
 from tracelm.weights.hub import HubFiles
@@ -52,7 +52,7 @@ def read(name: str = "org/model", **options: Any) -> Factors:
 
 
 def refusal(name: str = "org/model", **options: Any) -> str:
-    with pytest.raises(InvariantError) as caught:
+    with pytest.raises(CheckpointError) as caught:
         read(name, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)

@@ -15,7 +15,7 @@ from typing import Any
 from jaxtyping import Shaped
 from torch import Tensor
 
-from tracelm.errors import InvariantError
+from tracelm.errors import CheckpointError
 from tracelm.weights.checkpoint import (
     Checkpoint,
     Config,
@@ -43,7 +43,7 @@ class AdaptedCheckpoint(Checkpoint):
             options: Its `adapter_config.json`.
 
         Raises:
-            InvariantError: It is no plain LoRA, or adapts what the base does not have.
+            CheckpointError: It is no plain LoRA, or adapts what the base does not have.
         """
         super().__init__(adapter.label, base.config)
         self._base, self._adapter, self._options = base, adapter, options
@@ -52,9 +52,9 @@ class AdaptedCheckpoint(Checkpoint):
         self._whole = {n for n in stored if ".lora_" not in n and n in base.names}
         kind = "DoRA" if options.get("use_dora") else str(options.get("peft_type"))
         if kind != "LORA":
-            raise InvariantError(f"{self.label} is a {kind} adapter: merge it and save the model")
+            raise CheckpointError(f"{self.label} is a {kind} adapter: merge it and save the model")
         if strange := {m for m in self._modules if f"{m}.weight" not in base.names}:
-            raise InvariantError(
+            raise CheckpointError(
                 f"{self.label} adapts {min(strange)}, which {base.label} does not name so: merge "
                 "it and save the model"
             )
@@ -104,13 +104,13 @@ def open_adapter(folder: Path, open_base: Callable[[str, str | None], Checkpoint
         open_base: Opens the base from its name or folder and its revision.
 
     Raises:
-        InvariantError: The adapter is not whole, or as `AdaptedCheckpoint`.
+        CheckpointError: The adapter is not whole, or as `AdaptedCheckpoint`.
     """
     files = LocalFiles(folder)
     options: dict[str, Any] = read_json(files, CONFIG) or {}
     base = options.get("base_model_name_or_path")
     if not isinstance(base, str) or files.read(WEIGHTS, 0, 8) is None:
-        raise InvariantError(
+        raise CheckpointError(
             f"{folder} needs {WEIGHTS} and, in {CONFIG}, base_model_name_or_path: get it whole, "
             "or merge it and save the model"
         )

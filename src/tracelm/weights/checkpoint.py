@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
-from tracelm.errors import InvariantError
+from tracelm.errors import CheckpointError
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -105,7 +105,7 @@ class Checkpoint(ABC):
         """The tensor of that name, on the CPU and in the dtype that is stored.
 
         Raises:
-            InvariantError: It cannot be read, or is cut short.
+            CheckpointError: It cannot be read, or is cut short.
         """
 
 
@@ -145,11 +145,11 @@ class SafetensorsCheckpoint(Checkpoint):
     def header(self, file: str) -> dict[str, TensorInfo]:
         """Every tensor of one file: dtype, shape and byte range, by name."""
         if file not in self._headers:
+            label = f"{self.label}/{file}"
             length = int.from_bytes(self._bytes(file, 0, 8), "little")
             if length > _HEADER_LIMIT:
-                raise InvariantError(f"{self.label}/{file} is no safetensors file: its header lies")
-            text = self._bytes(file, 8, 8 + length)
-            self._headers[file] = _parse_header(text, f"{self.label}/{file}")
+                raise CheckpointError(f"{label} is no safetensors file: its header lies")
+            self._headers[file] = _parse_header(self._bytes(file, 8, 8 + length), label)
         return self._headers[file]
 
     def tensors(self) -> Iterator[tuple[str, TensorInfo]]:
@@ -162,22 +162,22 @@ class SafetensorsCheckpoint(Checkpoint):
         """The tensor's bytes, as its dtype and shape."""
         file = self._shards[name]
         if name not in self.header(file):
-            raise InvariantError(f"{self.label}/{file} lacks {name}, which the index promises")
+            raise CheckpointError(f"{self.label}/{file} lacks {name}, which the index promises")
         info = self.header(file)[name]
         if info.dtype not in _DTYPES:
-            raise InvariantError(f"{name} of {self.label} has dtype {info.dtype}, not known here")
+            raise CheckpointError(f"{name} of {self.label} has dtype {info.dtype}, not known here")
         dtype = _DTYPES[info.dtype]
         if info.stop - info.start != math.prod(info.shape) * dtype.itemsize:
-            raise InvariantError(f"{self.label}/{file} gives {name} a range that is not its shape")
+            raise CheckpointError(f"{self.label}/{file} gives {name} a range that is not its shape")
         data = self._bytes(file, info.start, info.stop)
         return torch.frombuffer(data, dtype=dtype).reshape(info.shape)
 
     def _bytes(self, file: str, start: int, stop: int) -> bytearray:
         data = self._files.read(file, start, stop)
         if data is None:
-            raise InvariantError(f"{self.label} lacks {file}: get the whole checkpoint")
+            raise CheckpointError(f"{self.label} lacks {file}: get the whole checkpoint")
         if len(data) != stop - start:
-            raise InvariantError(
+            raise CheckpointError(
                 f"{self.label}/{file} is cut short: bytes {start} to {stop} were expected, "
                 f"{len(data)} came; get the file again"
             )
@@ -205,7 +205,7 @@ class TorchCheckpoint(Checkpoint):
         """The tensor, mapped from its file where the format allows."""
         loaded = self._load(self._shards[name])
         if name not in loaded:
-            raise InvariantError(f"{self.label} lacks {name}, which the index promises")
+            raise CheckpointError(f"{self.label} lacks {name}, which the index promises")
         return loaded[name]
 
     def _load(self, file: str) -> dict[str, Tensor]:
@@ -217,7 +217,7 @@ class TorchCheckpoint(Checkpoint):
                 )
             except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
                 reason = str(error).strip().partition("\n")[0]
-                raise InvariantError(f"cannot read {path} as weights only: {reason}") from error
+                raise CheckpointError(f"cannot read {path} as weights only: {reason}") from error
             self._loaded[file] = {k: v for k, v in loaded.items() if isinstance(v, Tensor)}
         return self._loaded[file]
 
@@ -276,7 +276,7 @@ def open_local(path: Path) -> Checkpoint:
     """The checkpoint in a folder, or of one file with its `config.json` beside it.
 
     Raises:
-        InvariantError: No config or no weights are there, or they cannot be read.
+        CheckpointError: No config or no weights are there, or they cannot be read.
     """
     folder = path if path.is_dir() else path.parent
     files = LocalFiles(folder)
@@ -286,7 +286,9 @@ def open_local(path: Path) -> Checkpoint:
             return SafetensorsCheckpoint(files, config, path.name)
         if path.suffix in {".bin", ".pt", ".pth"}:
             return TorchCheckpoint(folder, config, path.name)
-        raise InvariantError(f"{path} is neither .safetensors nor .bin: name the checkpoint folder")
+        raise CheckpointError(
+            f"{path} is neither .safetensors nor .bin: name the checkpoint folder"
+        )
     found = open_safetensors(files, config)
     if found is not None:
         return found
@@ -295,7 +297,7 @@ def open_local(path: Path) -> Checkpoint:
         return TorchCheckpoint(folder, config, _weight_map(index, files, TORCH_INDEX))
     if (folder / TORCH_SINGLE).is_file():
         return TorchCheckpoint(folder, config, TORCH_SINGLE)
-    raise InvariantError(
+    raise CheckpointError(
         f"{folder} holds no {SINGLE}, {INDEX} or {TORCH_SINGLE}: name a checkpoint folder"
     )
 
@@ -314,11 +316,11 @@ def read_config(files: Files) -> Config:
     """The `config.json` among the files.
 
     Raises:
-        InvariantError: There is none, or it is no JSON object.
+        CheckpointError: There is none, or it is no JSON object.
     """
     config = read_json(files, "config.json")
     if config is None:
-        raise InvariantError(f"{files.label} holds no config.json: name a checkpoint folder")
+        raise CheckpointError(f"{files.label} holds no config.json: name a checkpoint folder")
     return config
 
 
@@ -326,7 +328,7 @@ def read_json(files: Files, file: str) -> Config | None:
     """A JSON object; None where the file does not exist.
 
     Raises:
-        InvariantError: It is no JSON object.
+        CheckpointError: It is no JSON object.
     """
     data = files.read(file)
     if data is None:
@@ -334,20 +336,20 @@ def read_json(files: Files, file: str) -> Config | None:
     try:
         value = json.loads(data)
     except ValueError as error:
-        raise InvariantError(f"{files.label}/{file} is not JSON: {error}") from error
+        raise CheckpointError(f"{files.label}/{file} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise InvariantError(f"{files.label}/{file} is a JSON {type(value).__name__}, no object")
+        raise CheckpointError(f"{files.label}/{file} is a JSON {type(value).__name__}, no object")
     return value
 
 
 def _weight_map(index: Config, files: Files, file: str) -> dict[str, str]:
     shards = index.get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        raise InvariantError(f"{files.label}/{file} has no weight_map")
+        raise CheckpointError(f"{files.label}/{file} has no weight_map")
     for shard in shards.values():
         # An index is someone else's file: it names files beside itself, nothing above.
         if not isinstance(shard, str) or Path(shard).name != shard:
-            raise InvariantError(f"{files.label}/{file} names {shard!r}, no file beside itself")
+            raise CheckpointError(f"{files.label}/{file} names {shard!r}, no file beside itself")
     return shards
 
 
@@ -366,14 +368,14 @@ def _parse_header(text: bytearray, label: str) -> dict[str, TensorInfo]:
             if name != "__metadata__"
         }
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise InvariantError(f"{label} has no readable safetensors header: {error!r}") from error
+        raise CheckpointError(f"{label} has no readable safetensors header: {error!r}") from error
 
 
 def _fetch_offloaded(model: nn.Module, name: str) -> Tensor:
     path, _, leaf = name.rpartition(".")
     module = model.get_submodule(path)
     if not hasattr(module, "_hf_hook"):  # accelerate's, which knows where the data is
-        raise InvariantError(f"{name} of {type(model).__name__} has no data: load the weights")
+        raise CheckpointError(f"{name} of {type(model).__name__} has no data: load the weights")
     from accelerate.utils import align_module_device
 
     with align_module_device(module, execution_device="cpu"):

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from tracelm.errors import InvariantError
+from tracelm.errors import CheckpointError, InvariantError
 from tracelm.weights.checkpoint import Checkpoint
 
 # What a projection's tensor may be called under its module: the stored forms in the table above.
@@ -39,6 +39,7 @@ def read_dense(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, 
 
     Raises:
         InvariantError: The form cannot be dequantised here: what to use in its place.
+        CheckpointError: The tensor or what belongs to it is missing, damaged or of another shape.
     """
     name = f"{module}.weight"
     if name not in checkpoint.names:
@@ -63,7 +64,7 @@ def _read_float8(
     name = f"{module}.weight"
     scales = [s for s in (f"{name}_scale_inv", f"{name}_scale") if s in checkpoint.names]
     if not scales:
-        raise InvariantError(f"{name} of {checkpoint.label} is float8 and has no scale beside it")
+        raise CheckpointError(f"{name} of {checkpoint.label} is float8 and has no scale beside it")
     # Both spellings multiply: `inv` is DeepSeek's name for the inverse of the quantising scale.
     scale = checkpoint.read(scales[0]).double()
     rows, columns = weight.shape
@@ -72,7 +73,7 @@ def _read_float8(
     else:
         high, wide = _block_size(checkpoint)
         if tuple(scale.shape) != (-(-rows // high), -(-columns // wide)):
-            raise InvariantError(
+            raise CheckpointError(
                 f"{scales[0]} of {checkpoint.label} has shape {tuple(scale.shape)}, which blocks "
                 f"of {high} x {wide} do not give for {rows} x {columns}"
             )
@@ -83,7 +84,7 @@ def _read_float8(
 def _block_size(checkpoint: Checkpoint) -> tuple[int, int]:
     size = _quantisation(checkpoint).get("weight_block_size")
     if not isinstance(size, list | tuple) or len(size) != 2:
-        raise InvariantError(
+        raise CheckpointError(
             f"{checkpoint.label} has block scales and no weight_block_size in its "
             "quantization_config"
         )
@@ -119,7 +120,7 @@ def _size(shape: list[int]) -> int:
 
 def _matrix(weight: Tensor, name: str) -> Matrix:
     if weight.ndim != 2:
-        raise InvariantError(f"{name} has shape {tuple(weight.shape)}: a matrix was expected")
+        raise CheckpointError(f"{name} has shape {tuple(weight.shape)}: a matrix was expected")
     return weight
 
 

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from tracelm.errors import InvariantError, ModelError
+from tracelm.errors import CheckpointError, InvariantError, ModelError
 from tracelm.weights.checkpoint import Checkpoint, Config, Files, LocalFiles
 
 SUFFIX = ".gguf"
@@ -116,7 +116,7 @@ def read_header(files: Files, file: str) -> Header:
     """The header of a file, and nothing behind it.
 
     Raises:
-        ModelError: The file is missing, no GGUF, one part of several, or cut short.
+        CheckpointError: The file is missing, no GGUF, one part of several, or cut short.
     """
     label = f"{files.label}/{file}"
     require(label)
@@ -125,19 +125,19 @@ def read_header(files: Files, file: str) -> Header:
     try:
         header = _parse(_Cursor(files, file, label), label)
     except _NONSENSE as error:
-        raise ModelError(f"{label} has no readable GGUF header: {error!r}") from error
+        raise CheckpointError(f"{label} has no readable GGUF header: {error!r}") from error
     parts = header.values.get("split.count", 1)
     if isinstance(parts, int) and parts > 1:
         raise _split(label, parts)
     if header.tensors and not files.read(file, header.stop - 1, header.stop):
-        raise ModelError(
+        raise CheckpointError(
             f"{label} is cut short: its header tells of {header.stop} bytes; get the file again"
         )
     return header
 
 
-def _split(label: str, parts: int) -> ModelError:
-    return ModelError(
+def _split(label: str, parts: int) -> CheckpointError:
+    return CheckpointError(
         f"{label} is one of {parts} parts, and transformers reads whole files: join them with "
         "llama.cpp's `llama-gguf-split --merge`"
     )
@@ -178,18 +178,18 @@ class _Cursor:
             stop = max(self.place, 2 * have, _FIRST_PIECE)
             piece = self._files.read(self._file, have, stop)
         if piece is None and have == 0:
-            raise ModelError(f"there is no file {self._label}: check its name")
+            raise CheckpointError(f"there is no file {self._label}: check its name")
         if not piece:
-            raise ModelError(f"{self._label} is cut short within its header; get the file again")
+            raise CheckpointError(f"{self._label} is cut short in its header; get the file again")
         self._data += piece
 
 
 def _parse(cursor: _Cursor, label: str) -> Header:
     if cursor.take(4) != _MAGIC:
-        raise ModelError(f"{label} is no GGUF file: its first bytes are another format's")
+        raise CheckpointError(f"{label} is no GGUF file: its first bytes are another format's")
     (version,) = cursor.unpack("I")
     if version not in _VERSIONS:
-        raise ModelError(f"{label} is GGUF of version {version}; versions 2 and 3 are read")
+        raise CheckpointError(f"{label} is GGUF of version {version}; versions 2 and 3 are read")
     tensors, keys = cursor.unpack("QQ")
     values = {cursor.string(): _value(cursor, cursor.unpack("I")[0]) for _ in range(keys)}
     table = [_entry(cursor) for _ in range(tensors)]
@@ -205,7 +205,7 @@ def _value(cursor: _Cursor, kind: int) -> Any:
     if kind in _NUMBERS:
         return cursor.unpack(_NUMBERS[kind])[0]
     if kind != _ARRAY:
-        raise ModelError(f"a GGUF header has a value of type {kind}, which is not known")
+        raise CheckpointError(f"a GGUF header has a value of type {kind}, which is not known")
     inner, count = cursor.unpack("IQ")
     if inner in _NUMBERS:
         return cursor.unpack(f"{count}{_NUMBERS[inner]}")
@@ -231,7 +231,7 @@ def _stored(entry: list[Any], origin: int, label: str) -> StoredTensor:
     try:
         kind = GGMLQuantizationType(number)
     except ValueError as error:
-        raise ModelError(f"{label} has tensors of type {number}, which is not known") from error
+        raise CheckpointError(f"{label} has tensors of type {number}, not known here") from error
     values, size = GGML_QUANT_SIZES[kind]
     start = origin + offset
     return StoredTensor(kind.name, shape, start, start + math.prod(shape) // values * size)
@@ -344,7 +344,7 @@ class GgufCheckpoint(Checkpoint):
         """Read the header.
 
         Raises:
-            ModelError: As `read_header`.
+            CheckpointError: As `read_header`.
             InvariantError: It is not known how the architecture keeps its projections.
         """
         self.header = read_header(files, file)
@@ -387,7 +387,7 @@ class GgufCheckpoint(Checkpoint):
         info = self.header.tensors[stored]
         data = self._files.read(self._file, info.start, info.stop)
         if data is None or len(data) != info.stop - info.start:
-            raise InvariantError(f"{self.label} is cut short at {stored}; get the file again")
+            raise CheckpointError(f"{self.label} is cut short at {stored}; get the file again")
         rows = torch.frombuffer(data, dtype=torch.uint8).reshape(*info.shape[:-1], -1).numpy()
         try:
             dense = dequantize(rows, GGMLQuantizationType[info.kind])
@@ -405,6 +405,6 @@ def open_file(path: Path) -> GgufCheckpoint:
     """The checkpoint of a file on disk.
 
     Raises:
-        ModelError: As `GgufCheckpoint`.
+        CheckpointError: As `GgufCheckpoint`.
     """
     return GgufCheckpoint(LocalFiles(path.parent), path.name)

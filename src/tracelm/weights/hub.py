@@ -32,7 +32,7 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     validate_repo_id,
 )
 
-from tracelm.errors import InvariantError
+from tracelm.errors import CheckpointError
 from tracelm.weights.checkpoint import (
     Checkpoint,
     Config,
@@ -55,7 +55,7 @@ _LONGEST_WAIT = 300.0  # seconds: the hub's own window for rate limits
 _TIMEOUT = 30.0  # seconds without a byte
 
 
-class UnreachableError(InvariantError):
+class UnreachableError(CheckpointError):
     """No answer came from the hub: it may still be in the local cache."""
 
 
@@ -101,7 +101,7 @@ class HubFiles(Files):
 
         Raises:
             UnreachableError: No answer, or only refusals for being busy.
-            InvariantError: Login or permission is missing, or the server does not do ranges.
+            CheckpointError: Login or permission is missing, or the server does not do ranges.
         """
         data = bytearray()
         failures = 0
@@ -142,7 +142,7 @@ class HubFiles(Files):
             for chunk in response.iter_bytes():
                 data += chunk
                 if stop is not None and len(data) > stop - start:
-                    raise InvariantError(f"{self._endpoint} sends more of {file} than asked for")
+                    raise CheckpointError(f"{self._endpoint} sends more of {file} than asked for")
         if stop is not None and len(data) < stop - start <= _length(response) - start:
             raise _AgainError("the connection dropped")
 
@@ -152,12 +152,12 @@ class HubFiles(Files):
         if status == HTTPStatus.NOT_FOUND and code not in ("RepoNotFound", "RevisionNotFound"):
             raise FileNotFoundError(file)
         if status >= HTTPStatus.BAD_REQUEST:
-            raise InvariantError(self._refusal(status, code, file))
+            raise CheckpointError(self._refusal(status, code, file))
         if first is not None and (
             status != HTTPStatus.PARTIAL_CONTENT
             or not response.headers.get("Content-Range", "").startswith(f"bytes {first}-")
         ):
-            raise InvariantError(
+            raise CheckpointError(
                 f"{self._endpoint} does not serve byte ranges, so {file} would come whole: "
                 f"download {self.label} and name the folder"
             )
@@ -229,14 +229,14 @@ class HubModel:
         """Its checkpoint: what was downloaded of the same commit, else the hub's safetensors.
 
         Raises:
-            InvariantError: It has no safetensors.
+            CheckpointError: It has no safetensors.
         """
         found = self.offline
         if found is None and self.commit:
             found = _downloaded(self.files.name, self.commit)
         found = found or open_safetensors(self.files, self.config)
         if found is None:
-            raise InvariantError(
+            raise CheckpointError(
                 f"{self.files.label} has no safetensors on the hub: download it and name the "
                 "folder (pytorch_model.bin is read from disk alone)"
             )
@@ -249,7 +249,7 @@ def connect(name: str, revision: str | None = None, token: str | None = None) ->
     Where no hub answers, or `HF_HUB_OFFLINE` is set, a former download of that revision stands in.
 
     Raises:
-        InvariantError: The name is none, the model or its revision is not there, or not open to
+        CheckpointError: The name is none, the model or its revision is not there, or not open to
             this user.
     """
     _refuse_no_name(name)
@@ -261,7 +261,7 @@ def connect(name: str, revision: str | None = None, token: str | None = None) ->
             raise
         return HubModel(files, found.config, found)
     if config is None:
-        raise InvariantError(
+        raise CheckpointError(
             f"{files.label} is neither a folder here nor a model with a config.json at the hub"
         )
     return HubModel(files, config)
@@ -271,7 +271,7 @@ def _refuse_no_name(name: str) -> None:
     try:
         validate_repo_id(name)
     except HFValidationError as error:
-        raise InvariantError(
+        raise CheckpointError(
             f"{name} is no checkpoint folder or file here, nor a name on a hub"
         ) from error
 
@@ -282,7 +282,7 @@ def open_gguf(
     """A GGUF file among a model's: what was downloaded of the same commit, else the hub's.
 
     Raises:
-        ModelError: As `connect`, or the file is not there or cannot be used.
+        CheckpointError: As `connect`, or the file is not there or cannot be used.
     """
     _refuse_no_name(name)
     files = HubFiles(name, revision, token)
@@ -323,7 +323,7 @@ def open_commit(name: str, commit: str) -> Checkpoint:
     """The checkpoint of a commit: what was downloaded of it, else the hub's safetensors.
 
     Raises:
-        InvariantError: As `connect`, and as `HubModel.open`.
+        CheckpointError: As `connect`, and as `HubModel.open`.
     """
     return _downloaded(name, commit) or connect(name, commit).open()
 
@@ -333,5 +333,5 @@ def _downloaded(name: str, revision: str | None) -> Checkpoint | None:
     try:
         folder = snapshot_download(name, revision=revision, local_files_only=True)
         return open_local(Path(folder))
-    except (LocalEntryNotFoundError, InvariantError):
+    except (LocalEntryNotFoundError, CheckpointError):
         return None

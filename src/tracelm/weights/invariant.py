@@ -146,8 +146,8 @@ def read_invariant(
         gguf: Name of a GGUF file in the folder, or among the model's files on the hub.
 
     Raises:
-        ModelError: The checkpoint cannot be read.
-        InvariantError: I(M) is undefined for the model, or its tensors cannot be read.
+        InvariantError: I(M) is undefined for the model, or its weights' form is not read here.
+        CheckpointError: The checkpoint is missing, damaged or out of reach.
     """
     if gguf is not None:
         return factors(_open(source, revision, token, gguf), theta=theta)
