@@ -14,7 +14,7 @@ from tracelm.errors import InvariantError, ItemError
 from tracelm.methods.contract import Facts, Method
 from tracelm.model import embedded, loading
 from tracelm.model.backbone import Backbone, evaluating
-from tracelm.model.check import Attention, check
+from tracelm.model.check import check
 from tracelm.model.memory import default_batch_tokens
 from tracelm.model.quantisation import Quantize
 from tracelm.model.readout import HeadDtype, Readout
@@ -46,7 +46,9 @@ class Tracer:
         theta: Constants and switches.
         batch_tokens: Most distinct tokens of one batch; by width, depth and memory if not given.
         head_dtype: `float32` logits, or the `model`'s dtype for speed.
-        attention: `auto` may take flex attention on a CUDA device; `model` keeps the model's own.
+        attention: What attends: an implementation by its name, which the model must have been
+            given; `model` for whichever it has; or `auto`, which on a CUDA device takes flex
+            attention on packed forests where that is as right and faster.
         overflow: What to do with an item that does not fit the context.
         chat: Put prompts into the tokenizer's chat template.
         source: What `describe` records of where the model came from.
@@ -65,7 +67,7 @@ class Tracer:
         theta: Theta | None = None,
         batch_tokens: int | None = None,
         head_dtype: HeadDtype = "float32",
-        attention: Attention = "auto",
+        attention: str = "auto",
         overflow: Overflow = "error",
         chat: Chat | None = None,
         source: dict[str, Any] | None = None,
@@ -73,12 +75,13 @@ class Tracer:
         self.theta = theta or Theta()
         self.tokenizer = tokenizer
         self.overflow, self.chat = overflow, chat
-        self.backbone = Backbone(model)
-        self.theta.window(self.backbone.depth)  # a model that is too shallow is refused here
-        self.readout = Readout(model, self.backbone.parts, head_dtype)
+        backbone = Backbone(model)
+        self.theta.window(backbone.depth)  # a model that is too shallow is refused here
+        self.readout = Readout(model, backbone.parts, head_dtype)
         # The check runs the model itself, and shrinks its windows.
-        with self.backbone.lock, evaluating(model):
-            self.checked = check(self.backbone, self.readout, attention)
+        with backbone.lock, evaluating(model):
+            self.checked = check(backbone, self.readout, attention)
+        self.backbone = backbone.on(self.checked.road, self.checked.attention)
         if invariant is None:
             invariant = model_invariant(model, theta=self.theta)
         self.factors = invariant if isinstance(invariant, Factors) else None
@@ -119,8 +122,8 @@ class Tracer:
             revision: Branch, tag or commit on the hub.
             device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
             dtype: `auto`, `float32`, `bfloat16` or `float16`.
-            attention: `sdpa`, `eager` or another of transformers' implementations; `auto` takes
-                transformers' choice, and on a CUDA device flex attention where that is faster.
+            attention: As the constructor's: a name (`sdpa`, `eager`, `flex_attention`) is what the
+                model is given; with `model` and `auto` transformers chooses.
             quantize: `int8` or `nf4`, by bitsandbytes while loading.
             device_map: `auto`, or a mapping from modules to devices, the CPU and the disk.
             allow_bin: Read `pytorch_model.bin`, weights only, where there are no safetensors.

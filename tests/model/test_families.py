@@ -32,7 +32,7 @@ from transformers import (
 
 from tracelm import Item, Tracer
 from tracelm.batch import branches_of
-from tracelm.errors import InvariantError, UnsupportedModelError
+from tracelm.errors import InputError, InvariantError, UnsupportedModelError
 from tracelm.model import check
 from tracelm.model.backbone import Backbone, FlexAttention, tiles
 from tracelm.model.readout import Readout
@@ -137,7 +137,7 @@ def test_flex_attention_is_taken_where_it_is_right_and_faster(name, monkeypatch)
         longest = max(len(b.tokens) for b in branches)
         assert longest <= backbone.context and len(grow(branches)) > 5 * longest
         scores = real(backbone, readout, branches)[1]
-        timed.append(backbone.flex)
+        timed.append(backbone.packed_attention)
         return next(clock), scores
 
     def taken(own: float, flex: float, moved: float = 0.0) -> bool:
@@ -145,8 +145,7 @@ def test_flex_attention_is_taken_where_it_is_right_and_faster(name, monkeypatch)
         clock = iter((own, flex))
         timed.clear()
         faster = check.flex_is_faster(tracer.backbone, tracer.readout, plain + moved, 1e-4)
-        assert timed == [False, True], "nothing raised on the way"
-        assert (tracer.backbone.road, tracer.backbone.flex) == ("packed", False)
+        assert timed == ["sdpa", "flex_attention"], "nothing raised on the way"
         return faster
 
     tracer = Tracer(build(name), tokenizer(), invariant=INVARIANT)
@@ -174,25 +173,30 @@ def test_the_check_takes_flex_attention_on_a_gpu_alone(monkeypatch):
     tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT)
     assert tracer.checked.attention == "sdpa"
     monkeypatch.setattr("tracelm.model.check.FLEX_DEVICES", ("cpu",))
-    for asked, found in (("auto", "flex_attention"), ("model", "sdpa")):
-        checked = check.check(tracer.backbone, tracer.readout, asked)
-        assert (checked.attention, tracer.backbone.flex) == (found, asked == "auto")
+    for asked, found in (("auto", "flex_attention"), ("model", "sdpa"), ("sdpa", "sdpa")):
+        tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT, attention=asked)
+        assert tracer.checked.attention == tracer.backbone.packed_attention == found
+        assert tracer.describe()["attention"] == "sdpa"
+
+
+def test_an_attention_that_the_model_was_not_given_is_refused():
+    message = refusal(InputError, build("llama"), invariant=INVARIANT, attention="eager")
+    assert "by sdpa" in message and "set_attn_implementation('eager')" in message
+    model = build("llama")
+    model.set_attn_implementation("eager")
+    tracer = Tracer(model, tokenizer(), invariant=INVARIANT, attention="eager")
+    assert tracer.checked.attention == "eager"
 
 
 def plain_scores(tracer: Tracer):
     """The scores of the check's texts on the plain road."""
-    tracer.backbone.road = "plain"
-    scores = check._scores(tracer.backbone, tracer.readout, check._texts(VOCAB))
-    tracer.backbone.road = "packed"
-    return scores
+    return check._scores(tracer.backbone.on("plain"), tracer.readout, check._texts(VOCAB))
 
 
 def read_plain(tracer: Tracer, items: list[Item]):
-    road, tracer.backbone.road = tracer.backbone.road, "plain"
-    try:
-        return read_all(tracer, items)
-    finally:
-        tracer.backbone.road = road
+    plain = copy.copy(tracer)
+    plain.backbone = tracer.backbone.on("plain")
+    return read_all(plain, items)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "falcon", "bloom", "mamba"])

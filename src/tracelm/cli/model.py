@@ -25,7 +25,7 @@ _EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
     "revision": (None,),
     "device": ("auto", "cpu"),
     "dtype": ("auto", "float32"),
-    "attn": ("auto", "sdpa"),
+    "attn": ("auto", "model", "sdpa"),
     "quantize": (None,),
     "device_map": (None,),
 }
@@ -48,7 +48,7 @@ class ModelOptions:
         Literal["float32", "model"],
         typer.Option(help="Of the logits; `model` is faster and may tie candidates."),
     ] = "float32"
-    attn: Annotated[str, typer.Option(help="auto, sdpa, eager, flex_attention.")] = "auto"
+    attn: Annotated[str, typer.Option(help="auto, model, sdpa, eager, flex_attention.")] = "auto"
     quantize: Annotated[
         Literal["int8", "nf4"] | None,
         typer.Option(help="Quantise the weights while loading them (bitsandbytes)."),

@@ -67,25 +67,27 @@ class Backbone:
 
     Args:
         model: A decoder-only language model.
-
-    Attributes:
-        road: How batches are run.
-        flex: Whether flex attention takes the place of the model's own on the packed road.
+        road: How batches are run; the check says which roads the model can take.
+        packed_attention: What attends over packed forests; the model's own if not given.
 
     Raises:
         UnsupportedModelError: Its trunk, blocks or head cannot be found.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        """Find the parts; road and attention are plain until a check sets others."""
+    def __init__(
+        self, model: PreTrainedModel, road: Road = "plain", packed_attention: str | None = None
+    ) -> None:
         self.model = model
+        self.road, self._packed_attention = road, packed_attention
         self.config = text_config(model.config)
         self.parts: Parts = locate(model)
         self.depth = len(self.parts.blocks)
         self.context = context_length(model.config)
-        self.road: Road = "plain"
-        self.flex = False
         self.lock = _LOCKS.setdefault(self.parts.trunk, threading.RLock())
+
+    def on(self, road: Road, packed_attention: str | None = None) -> "Backbone":
+        """The same model on another road."""
+        return Backbone(self.model, road, packed_attention)
 
     @property
     def device(self) -> torch.device:
@@ -107,18 +109,17 @@ class Backbone:
         Raises:
             torch.OutOfMemoryError: One branch alone is more than the device holds.
         """
-        pieces = self._companies(branches)
+        pieces = self._by_rope(branches)
         if self.road == "plain":
             pieces = [p for piece in pieces for p in _rows_within(branches, piece, padded_tokens)]
         return _join([s for p in pieces for s in self._fitting(branches, p, sorted(set(depths)))])
 
-    def _companies(self, branches: Sequence[Branch]) -> list[list[int]]:
-        """Branches that may share a batch, as places; most models have one company."""
-        companies: dict[int, list[int]] = {}
+    def _by_rope(self, branches: Sequence[Branch]) -> list[list[int]]:
+        """Places of branches, apart where their lengths change the rope: in most models nowhere."""
+        classes: dict[int, list[int]] = {}
         for i, branch in enumerate(branches):
-            company = rope_class(self.model.config, len(branch.tokens) - 1)
-            companies.setdefault(company, []).append(i)
-        return list(companies.values())
+            classes.setdefault(rope_class(self.model.config, len(branch.fed)), []).append(i)
+        return list(classes.values())
 
     def _fitting(
         self, branches: Sequence[Branch], places: list[int], depths: list[int]
@@ -149,8 +150,8 @@ class Backbone:
             nodes = np.arange(len(forest))
             inputs["attention_mask"] = self._tensor(forest.mask(nodes, nodes)[None, None])
             return self._capture(ids, forest.reads, depths, inputs)
-        flex = self.flex and len(forest) <= FLEX_NODES
-        attention = "flex_attention" if flex else self.attention
+        few = len(forest) <= FLEX_NODES
+        attention = self.packed_attention if few else self.attention
         kind = FlexAttention if attention == "flex_attention" else TiledAttention
         with _forest_attention(self.config, kind(forest, attention)):
             return self._capture(ids, forest.reads, depths, inputs)
@@ -159,6 +160,11 @@ class Backbone:
     def attention(self) -> str:
         """The attention implementation that the model was loaded with."""
         return str(self.config._attn_implementation)
+
+    @property
+    def packed_attention(self) -> str:
+        """The implementation that attends over packed forests of up to `FLEX_NODES` nodes."""
+        return self._packed_attention or self.attention
 
     def _capture(
         self,

@@ -10,14 +10,13 @@ faster.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch.nn import functional as F
 
-from tracelm.errors import TraceError, UnsupportedModelError
+from tracelm.errors import InputError, TraceError, UnsupportedModelError
 from tracelm.model.backbone import Backbone, Road, shrunk_windows
 from tracelm.model.families import OWN_WINDOWS
 from tracelm.model.readout import Readout, read
@@ -30,8 +29,7 @@ FLEX_DEVICES = ("cuda",)  # where torch compiles flex attention well
 TIMED = 512  # tokens that the length of the texts of a timed batch comes from
 FASTER = 0.9  # of the time of the model's own attention: what flex attention must stay below
 
-Attention = Literal["auto", "model"]
-Scores = Float[np.ndarray, " targets"]
+LogProbs = Float[np.ndarray, " targets"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Checked:
 
     Attributes:
         road: The road that the model takes.
-        attention: What attends over packed forests.
+        attention: The implementation that attends over packed forests.
         noise: Largest difference between the plain road batched and one text at a time.
         packed: Largest difference between the packed road and the plain one; nan where it raised.
         readout: Largest difference between the readout at depth L and the model's own logits.
@@ -55,74 +53,73 @@ class Checked:
     windowed: bool
 
 
-def check(backbone: Backbone, readout: Readout, attention: Attention = "auto") -> Checked:
-    """Run the check and set the backbone's road and attention.
+def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
+    """Try the model's roads, and on a CUDA device flex attention, and say which it takes.
 
     Args:
-        backbone: The model.
+        backbone: The model, on any road.
         readout: Its head.
-        attention: `auto` tries flex attention on a CUDA device; `model` keeps the model's own.
+        attention: `auto` may take flex attention; the model's own otherwise (`Tracer`).
 
     Raises:
+        InputError: The attention named is not the model's own.
         UnsupportedModelError: The model cannot be run so, its answers move with what else is in the
             batch or with what comes after, or the readout at depth L is not the model's own logits.
     """
+    _require_own(backbone, attention)
     branches = _texts(readout.vocabulary)
-    backbone.road, backbone.flex = "plain", False
-    plain, allowed = _check_plain(backbone, readout, branches)
+    plain, allowed = _check_plain(backbone.on("plain"), readout, branches)
+    taken: Road = "plain"
     packed, windowed = np.nan, False
     for road in () if backbone.config.model_type in OWN_WINDOWS else ROADS:
         try:
-            packed, windowed = _packed_difference(backbone, readout, branches, plain.alone, road)
+            packed, windowed = _packed_difference(backbone.on(road), readout, plain.alone)
         except Exception:  # noqa: BLE001 - whatever packing raises, the model is not packable so
             continue
         if packed <= allowed:
-            backbone.road = road
+            taken = road
             break
-    else:
-        backbone.road = "plain"
-    compiles = backbone.device.type in FLEX_DEVICES
-    if attention == "auto" and backbone.road == "packed" and compiles:
-        backbone.flex = flex_is_faster(backbone, readout, plain.alone, allowed)
-    return Checked(
-        road=backbone.road,
-        attention="flex_attention" if backbone.flex else backbone.attention,
-        noise=plain.noise,
-        packed=packed,
-        readout=plain.readout,
-        windowed=windowed,
-    )
+    flex = attention == "auto" and taken == "packed" and backbone.device.type in FLEX_DEVICES
+    flex = flex and flex_is_faster(backbone, readout, plain.alone, allowed)
+    used = "flex_attention" if flex else backbone.attention
+    return Checked(taken, used, plain.noise, packed, plain.readout, windowed)
 
 
-def flex_is_faster(backbone: Backbone, readout: Readout, alone: Scores, allowed: float) -> bool:
+def _require_own(backbone: Backbone, attention: str) -> None:
+    """Refuse an attention that a model in memory would have to be given."""
+    if attention not in ("auto", "model", backbone.attention):
+        raise InputError(
+            f"the model attends by {backbone.attention}, not by {attention}: give it that by "
+            f"model.set_attn_implementation({attention!r}) first"
+        )
+
+
+def flex_is_faster(backbone: Backbone, readout: Readout, alone: LogProbs, allowed: float) -> bool:
     """Whether flex attention is right on packed forests, and faster than the model's own.
 
     Args:
-        backbone: On the packed road; it is left as it was.
+        backbone: The model, on any road.
         readout: Its head.
         alone: Scores of the check's texts on the plain road.
         allowed: How far packed scores may be from them.
     """
-    branches = _texts(readout.vocabulary)
+    flex = backbone.on("packed", "flex_attention")
     try:
         batch = _batch(readout.vocabulary, backbone.context)
-        own, expected = _timed(backbone, readout, batch)
-        backbone.flex = True
-        difference, _ = _packed_difference(backbone, readout, branches, alone, "packed")
-        flex, found = _timed(backbone, readout, batch)
-        right = max(difference, _difference(found, expected)) <= allowed
-        return right and flex < FASTER * own
+        own_seconds, expected = _timed(backbone.on("packed"), readout, batch)
+        difference, _ = _packed_difference(flex, readout, alone)
+        seconds, found = _timed(flex, readout, batch)
     except Exception:  # noqa: BLE001 - whatever compiling or running it raises
         return False
-    finally:
-        backbone.road, backbone.flex = "packed", False
+    right = max(difference, _difference(found, expected)) <= allowed
+    return right and seconds < FASTER * own_seconds
 
 
 @dataclass(frozen=True)
 class _Plain:
     """What the plain road gave for the check's texts, and how far it was from what it should be."""
 
-    alone: Scores
+    alone: LogProbs
     noise: float  # batched against one text at a time
     readout: float  # the readout at depth L against the model's own logits
     ahead: float  # a token's score with the tokens after it against without them
@@ -157,7 +154,7 @@ def _check_plain(
     return plain, allowed
 
 
-def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[_Plain, Scores]:
+def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[_Plain, LogProbs]:
     alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
     noise = _difference(_scores(backbone, readout, branches), alone)
     own = np.concatenate([_own_scores(backbone, b) for b in branches])
@@ -166,38 +163,36 @@ def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tupl
     return _Plain(alone, noise, _difference(alone, own), ahead), own
 
 
-def _packed_difference(
-    backbone: Backbone, readout: Readout, branches: list[Branch], alone: Scores, road: Road
-) -> tuple[float, bool]:
-    backbone.road = road
+def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> tuple[float, bool]:
+    """How far a packed road's scores are from the plain road's, past a shrunk window too."""
+    branches = _texts(readout.vocabulary)
     difference = _difference(_scores(backbone, readout, branches), alone)
     with shrunk_windows(backbone, SHRUNK) as windowed:
         if windowed:
-            past = _scores(backbone, readout, branches)
-            backbone.road = "plain"
-            difference = max(difference, _difference(past, _scores(backbone, readout, branches)))
-            backbone.road = road
+            plain = _scores(backbone.on("plain"), readout, branches)
+            past = _difference(_scores(backbone, readout, branches), plain)
+            difference = max(difference, past)
     return difference, windowed
 
 
-def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> Scores:
+def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> LogProbs:
     states = backbone.states(branches, [backbone.depth])
     every = np.arange(len(states.reads.token))
     return read(readout, states, every, [backbone.depth]).log_probs[backbone.depth]
 
 
 @torch.inference_mode()
-def _own_scores(backbone: Backbone, branch: Branch) -> Scores:
+def _own_scores(backbone: Backbone, branch: Branch) -> LogProbs:
     """The model's own log-probabilities of the branch's predicted tokens."""
     ids = torch.tensor([branch.fed], device=backbone.device)
     logits = backbone.model(input_ids=ids, use_cache=False).logits[0, branch.boundary - 1 :]
     tokens = torch.tensor(branch.tokens[branch.boundary :], device=logits.device)
     log_probs = F.log_softmax(logits.float(), dim=-1).gather(1, tokens[:, None])
-    scores: Scores = log_probs[:, 0].cpu().numpy()
+    scores: LogProbs = log_probs[:, 0].cpu().numpy()
     return scores
 
 
-def _first_scores(backbone: Backbone, branches: list[Branch]) -> Scores:
+def _first_scores(backbone: Backbone, branches: list[Branch]) -> LogProbs:
     """The model's own log-probabilities of first predicted tokens, with nothing fed past them."""
     firsts = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in branches]
     return np.concatenate([_own_scores(backbone, b) for b in firsts])
@@ -226,7 +221,7 @@ def _batch(vocabulary: int, context: int | None) -> list[Branch]:
     return _texts(vocabulary, 16 * unit, [4 * unit] * 16, [1 + unit // 2] * 2 + [1 + unit] * 2)
 
 
-def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[float, Scores]:
+def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[float, LogProbs]:
     """Shortest time of the trunk on a batch, and the batch's scores."""
 
     def once() -> float:
@@ -247,12 +242,12 @@ def rounding_dtype(backbone: Backbone) -> torch.dtype:
     return backbone.model.dtype
 
 
-def _rounding(backbone: Backbone, scores: Scores) -> float:
+def _rounding(backbone: Backbone, scores: LogProbs) -> float:
     """What the dtype alone may move a log-probability by."""
     dtype = rounding_dtype(backbone)
     steps = 64 if dtype in (torch.float32, torch.float64) else 4
     return steps * torch.finfo(dtype).eps * max(1.0, float(np.abs(scores).max()))
 
 
-def _difference(a: Scores, b: Scores) -> float:
+def _difference(a: LogProbs, b: LogProbs) -> float:
     return float(np.abs(a - b).max())

@@ -67,7 +67,7 @@ class Request:
         revision: Branch, tag or commit on the hub.
         device: `auto` takes the accelerator where there is one.
         dtype: `auto` takes the checkpoint's; float16 on the CPU becomes float32.
-        attention: `auto` takes transformers' choice.
+        attention: `auto` and `model` take transformers' choice.
         quantize: Quantise linear layers while loading, by bitsandbytes.
         device_map: `auto` spreads the model over all devices, the CPU and the disk (accelerate); a
             mapping says where each module goes.
@@ -255,7 +255,7 @@ def _load_model(
         "use_safetensors": None if base.allow_bin else True,
         **_placement(base, config, device, method is not None),
     }
-    if base.attention != "auto":
+    if base.attention not in ("auto", "model"):
         options["attn_implementation"] = base.attention
     if base.quantize is not None:
         options["quantization_config"] = quantisation.options_for(base.quantize, dtype)
