@@ -14,8 +14,9 @@ from torch import nn
 from transformers import T5Config
 
 import tracelm.cli
-from tracelm import Tracer, loading
+from tracelm import Tracer
 from tracelm.errors import ModelError, TooLargeError
+from tracelm.model import loading
 from tracelm.theta import Theta
 
 ITEMS = random_items(1, 6)
