@@ -9,7 +9,7 @@ from planted import LAYOUTS
 from tracelm.model.presets import find_preset, presets
 from tracelm.report.published import read_published
 from tracelm.theta import InvariantTheta, Theta
-from tracelm.weights.invariant import read_invariant, read_readings
+from tracelm.weights.invariant import read_interpretations, read_invariant
 
 LLAMA = LAYOUTS["llama"]
 
@@ -50,7 +50,7 @@ def test_other_names_mean_no_preset() -> None:
 def test_eight_readings_each_what_its_switches_give(tmp_path: Path) -> None:
     config = LLAMA.config | {"model_type": "gemma2"}
     folder = planted.write(tmp_path, config, LLAMA.tensors())
-    readings = read_readings(folder, theta=Theta())
+    readings = read_interpretations(folder, theta=Theta())
     assert readings[0].switches == InvariantTheta()
     assert len({r.switches for r in readings}) == 8 == len({r.factors.value for r in readings})
     for reading in readings:

@@ -19,7 +19,7 @@ from tracelm.errors import CheckpointError, InvariantError
 from tracelm.theta import Theta
 from tracelm.weights.checkpoint import ModelCheckpoint
 from tracelm.weights.invariant import model_invariant, read_invariant
-from tracelm.weights.layouts import Attention, Projection, find_attention, find_stack, text_config
+from tracelm.weights.layouts import Projection, Projections, find_projections, find_stack, text_part
 
 DEFINED = [f.name for f in families.FAMILIES.values() if f.invariant]
 EXACT = {"rel": 1e-9, "abs": 0.0}
@@ -186,11 +186,11 @@ def model_of(name: str) -> PreTrainedModel:
     return model.eval()
 
 
-def attention_of(model: PreTrainedModel, block: int) -> Attention:
-    config = text_config(model.config.to_dict())
+def attention_of(model: PreTrainedModel, block: int) -> Projections:
+    config = text_part(model.config.to_dict())
     names = ModelCheckpoint(model).names
     modules = frozenset(n.removesuffix(".weight") for n in names if n.endswith(".weight"))
-    return find_attention(find_stack(modules, config), block, config)
+    return find_projections(find_stack(modules, config), block, config)
 
 
 def predicted(model: PreTrainedModel, part: Projection, inputs: dict[str, Tensor]) -> Tensor:

@@ -14,7 +14,7 @@ from tracelm.model.embedded import EMBEDDED
 if TYPE_CHECKING:
     from tracelm.model.presets import Preset
     from tracelm.theta import Theta
-    from tracelm.weights.invariant import Factors, Reading
+    from tracelm.weights.invariant import Factors, Interpretation
 
 
 def invariant(
@@ -48,11 +48,11 @@ def invariant(
         _print_factors(model, _embedded(model, constants), constants, as_json)
         return
     with waiting(f"reading {model}"):
-        from tracelm.weights.invariant import read_invariant, read_readings
+        from tracelm.weights.invariant import read_interpretations, read_invariant
 
         if against_paper:
             paper = _find(paper_model or model, named=paper_model is not None)
-            readings = read_readings(model, theta=constants, revision=revision, token=token)
+            readings = read_interpretations(model, theta=constants, revision=revision, token=token)
         else:
             factors = read_invariant(model, theta=constants, revision=revision, token=token)
     if against_paper:
@@ -101,7 +101,7 @@ def _print_factors(model: str, factors: "Factors", theta: "Theta", as_json: bool
 
 def _print_readings(
     model: str,
-    readings: "tuple[Reading, ...]",
+    readings: "tuple[Interpretation, ...]",
     paper: "Preset | None",
     theta: "Theta",
     as_json: bool,

@@ -12,19 +12,8 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from tracelm.errors import UnsupportedModelError
+from tracelm.weights.layouts import FINAL_NORMS
 
-# Names of the norm between the last block and the head, as transformers' trunks have them.
-FINAL_NORMS = (
-    "norm",
-    "final_layernorm",
-    "final_layer_norm",
-    "ln_f",
-    "norm_f",
-    "final_norm",
-    "ln_out",
-    "embedding_norm",
-    "layer_norm",
-)
 # What some trunks do after the final norm, still before the head (OPT-350m's output projection).
 AFTER_NORM = ("project_out",)
 # Lengths in a config past which a block sees less than everything before it.

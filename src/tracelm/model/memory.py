@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tracelm.errors import TooLargeError
+from tracelm.model.families import text_config
 from tracelm.model.quantisation import Quantize
 from tracelm.model.readout import TILE_LOGITS, TILE_LOGITS_CUDA
 from tracelm.theta import Theta
@@ -85,7 +86,7 @@ def footprint(
     """
     if not isinstance(checkpoint, SafetensorsCheckpoint):
         return None
-    text = config.get_text_config(decoder=True)
+    text = text_config(config)
     weights = sum(_bytes(name, info, kept) for name, info in checkpoint.tensors())
     head = text.vocab_size * text.hidden_size * 4 if device.type == "cpu" else 0
     tokens = batch_tokens or default_batch_tokens(text, kept.dtype, device)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from tracelm.errors import ModelError
+from tracelm.model.families import text_config
 
 Quantize = Literal["int8", "nf4"]
 
@@ -38,7 +39,7 @@ def stored_method(config: Any) -> str | None:
 
 def stored_options(config: Any) -> dict[str, Any] | None:
     """A checkpoint's own `quantization_config`, of a wrapper or of its text model."""
-    for part in (config, config.get_text_config(decoder=True)):
+    for part in (config, text_config(config)):
         found = getattr(part, "quantization_config", None)
         if found is not None:
             return dict(found) if isinstance(found, Mapping) else dict(found.to_dict())
@@ -93,7 +94,7 @@ def took_hold(model: nn.Module) -> bool:
 
 def drop_outliers(config: Any) -> None:
     """Set the outlier threshold of a checkpoint that was stored as LLM.int8 to `THRESHOLD`."""
-    for part in (config, config.get_text_config(decoder=True)):
+    for part in (config, text_config(config)):
         stored = getattr(part, "quantization_config", None)
         if isinstance(stored, dict) and stored.get("load_in_8bit"):
             part.quantization_config = stored | {"llm_int8_threshold": THRESHOLD}

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tracelm.errors import CheckpointError, InvariantError
 from tracelm.weights.checkpoint import Checkpoint
+from tracelm.weights.layouts import text_part
 
 # What a projection's tensor may be called under its module: the stored forms in the table above.
 STORED = (".weight", ".qweight", ".weight_packed")
@@ -125,7 +126,7 @@ def _matrix(weight: Tensor, name: str) -> Matrix:
 
 
 def _quantisation(checkpoint: Checkpoint) -> dict[str, Any]:
-    for config in (checkpoint.config, checkpoint.config.get("text_config") or {}):
+    for config in (checkpoint.config, text_part(checkpoint.config)):
         found = config.get("quantization_config")
         if isinstance(found, dict):
             return found

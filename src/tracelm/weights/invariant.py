@@ -30,9 +30,9 @@ from tracelm.weights.layouts import (
     OFFSET_NORMS,
     Projection,
     Stack,
-    find_attention,
+    find_projections,
     find_stack,
-    text_config,
+    text_part,
 )
 
 # Row norms that are equal up to the rounding of their sums have an rcv of about 1e-16.
@@ -157,7 +157,7 @@ def read_invariant(
 
 
 @dataclass(frozen=True)
-class Reading:
+class Interpretation:
     """I(M) under one choice of `Theta.invariant`'s switches.
 
     Attributes:
@@ -169,14 +169,14 @@ class Reading:
     factors: Factors
 
 
-def read_readings(
+def read_interpretations(
     source: str | Path,
     *,
     theta: Theta,
     revision: str | None = None,
     token: str | None = None,
     gguf: str | None = None,
-) -> tuple[Reading, ...]:
+) -> tuple[Interpretation, ...]:
     """I(M) in all eight readings of the paper: output rows x block x norm (method, section 7).
 
     Every tensor is read once. Beside a published value (`presets.find_preset`) this tells which
@@ -196,7 +196,7 @@ def read_readings(
     choices = [get_args(hint) for hint in get_type_hints(InvariantTheta).values()]
     found = (InvariantTheta(*choice) for choice in itertools.product(*choices))
     return tuple(
-        Reading(switches, factors(checkpoint, theta=replace(theta, invariant=switches)))
+        Interpretation(switches, factors(checkpoint, theta=replace(theta, invariant=switches)))
         for switches in found
     )
 
@@ -272,7 +272,7 @@ def factors(checkpoint: Checkpoint, *, theta: Theta) -> Factors:
     Raises:
         InvariantError: As `read_invariant`.
     """
-    config = text_config(checkpoint.config)
+    config = text_part(checkpoint.config)
     modules = frozenset(
         name.removesuffix(form)
         for name in checkpoint.names
@@ -281,7 +281,7 @@ def factors(checkpoint: Checkpoint, *, theta: Theta) -> Factors:
     )
     stack = find_stack(modules, config)
     e, m = theta.invariant_blocks(stack.depth)
-    early, middle = (find_attention(stack, block, config) for block in (e, m))
+    early, middle = (find_projections(stack, block, config) for block in (e, m))
     reader = _Reader(checkpoint, theta.invariant)
     phi_N = reader.norm(stack, str(config.get("model_type")) in OFFSET_NORMS)
     return Factors(

@@ -22,6 +22,7 @@ Config = Mapping[str, Any]
 TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
 ATTENTIONS = ("self_attn", "self_attention", "attn", "attention", "attn.attention")
 OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj")
+# Names of the norm between the last block and the head.
 FINAL_NORMS = (
     "norm",
     "final_layernorm",
@@ -29,7 +30,9 @@ FINAL_NORMS = (
     "ln_f",
     "norm_f",
     "final_norm",
+    "ln_out",
     "embedding_norm",  # LFM2: the final norm, despite its name
+    "layer_norm",
 )
 # Norms beside the blocks that come before the first of them.
 FIRST_NORMS = ("word_embeddings_layernorm", "embed_norm", "embedding_layernorm")
@@ -114,7 +117,7 @@ class Projection:
 
 
 @dataclass(frozen=True)
-class Attention:
+class Projections:
     """K, V and O of one block, and the layout's name."""
 
     layout: str
@@ -159,12 +162,12 @@ class Fused:
     transposed: bool = False
 
 
-def text_config(config: Config) -> Config:
+def text_part(config: Config) -> Config:
     """The text model's part of a config; the config itself where it is no wrapper's."""
     for key in TEXT_CONFIGS:
         inner = config.get(key)
         if isinstance(inner, Mapping):
-            return text_config({"model_type": config.get("model_type"), **inner})
+            return text_part({"model_type": config.get("model_type"), **inner})
     return config
 
 
@@ -211,7 +214,7 @@ def _final_norm(stack: str, modules: frozenset[str]) -> str | None:
     return None
 
 
-def find_attention(stack: Stack, block: int, config: Config) -> Attention:
+def find_projections(stack: Stack, block: int, config: Config) -> Projections:
     """K, V and O of a block.
 
     Raises:
@@ -227,7 +230,7 @@ def find_attention(stack: Stack, block: int, config: Config) -> Attention:
             output = Projection(f"{prefix}{attention}.{outputs[0]}")
             if {f"{attention}.k_proj", f"{attention}.v_proj"} <= inside:
                 k, v = (Projection(f"{prefix}{attention}.{n}_proj") for n in "kv")
-                return Attention("separate", k, v, output)
+                return Projections("separate", k, v, output)
             if {f"{attention}.kv_a_proj_with_mqa", f"{attention}.kv_b_proj"} <= inside:
                 return _latent(f"{prefix}{attention}.", output, config)
         fused = FUSED.get(str(config.get("model_type")))
@@ -236,7 +239,7 @@ def find_attention(stack: Stack, block: int, config: Config) -> Attention:
     raise _undefined(inside, block, config)
 
 
-def _latent(prefix: str, output: Projection, config: Config) -> Attention:
+def _latent(prefix: str, output: Projection, config: Config) -> Projections:
     """MLA's low-rank factors: the latent rows for K, the value rows for V (method, section 7).
 
     `kv_a_proj_with_mqa` stacks the latent's `kv_lora_rank` rows on the `qk_rope_head_dim` rows of
@@ -249,17 +252,17 @@ def _latent(prefix: str, output: Projection, config: Config) -> Attention:
     sizes = (_need(config, ("qk_nope_head_dim",)), _need(config, ("v_head_dim",)))
     k = Projection(f"{prefix}kv_a_proj_with_mqa", Split(1, (rank, rope), 0))
     v = Projection(f"{prefix}kv_b_proj", Split(_need(config, _HEADS), sizes, 1))
-    return Attention("latent", k, v, output)
+    return Projections("latent", k, v, output)
 
 
-def _fused(prefix: str, fused: Fused, config: Config) -> Attention:
+def _fused(prefix: str, fused: Fused, config: Config) -> Projections:
     groups, sizes = fused.rows(config)
     k, v = (
         Projection(prefix + fused.qkv, Split(groups, sizes, part), fused.transposed)
         for part in fused.order
     )
     name = "fused-rowwise" if groups == 1 else "fused-grouped"
-    return Attention(name, k, v, Projection(prefix + fused.output, None, fused.transposed))
+    return Projections(name, k, v, Projection(prefix + fused.output, None, fused.transposed))
 
 
 def _is_linear(config: Config, block: int) -> bool:
