@@ -2,6 +2,7 @@
 
     TraceError
     ├── InputError            the text, file or option that came in
+    │   ├── CertificateError  a certificate that says nothing, or speaks of something else
     │   ├── ItemError         one item: names it, and the candidate where there is one
     │   └── ThetaError        a constant or switch of Theta
     ├── ModelError            the model or checkpoint
@@ -24,6 +25,10 @@ class TraceError(Exception):
 
 class InputError(TraceError):
     """Bad text, file or option."""
+
+
+class CertificateError(InputError):
+    """A certificate that cannot be read, or that is for another model, Theta or template."""
 
 
 class ItemError(InputError):

@@ -15,7 +15,6 @@ from tracelm.evaluation.metrics import ece, mc1, mc3
 from tracelm.evaluation.statistics import (
     Interval,
     bootstrap_mean,
-    holm,
     mcnemar,
     over_cells,
     sign_test,
@@ -23,6 +22,7 @@ from tracelm.evaluation.statistics import (
 )
 from tracelm.report.published import read_published
 from tracelm.theta import Theta
+from tracelm.trust.testing import holm
 
 
 def published(metric):

@@ -49,6 +49,7 @@ EXTRAS = {
     "psutil": "bench",
     "pyarrow": "eval",
     "ray": "ray",
+    "tomli_w": "eval",
     "uvicorn": "serve",
     "yaml": "eval",
 }

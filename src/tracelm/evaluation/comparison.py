@@ -18,10 +18,11 @@ from jaxtyping import Float
 from tracelm.errors import RecordError
 from tracelm.evaluation.cells import Cell, mean
 from tracelm.evaluation.metrics import mc1, mc2, mc3
-from tracelm.evaluation.statistics import ROUNDING, holm, mcnemar
+from tracelm.evaluation.statistics import ROUNDING, mcnemar
 from tracelm.evaluation.store import find_cells, read_run, write_durably
 from tracelm.methods.contract import Aggregation, Evidence
 from tracelm.rule.geometry import Scores, Trajectory
+from tracelm.trust.testing import holm
 
 if TYPE_CHECKING:
     from tracelm.methods.contract import Method

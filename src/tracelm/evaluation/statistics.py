@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tracelm.evaluation.cells import Cell, mean
+from tracelm.trust.testing import holm
 
 Values = Float[np.ndarray, " values"]
 Finding = Literal["helps", "hurts", "unclear", "unlabelled"]
@@ -156,19 +157,6 @@ def sign_test(deltas: Values) -> float:
     if not signs.size:
         return float("nan")
     return float(binomtest(int(signs.sum()), signs.size, alternative="greater").pvalue)
-
-
-def holm(p_values: Values) -> Values:
-    """Holm's step-down correction; nan stays nan and is not counted.
-
-    p~_(k) = max over j <= k of min(1, (m - j + 1) p_(j)), the p ascending.
-    """
-    adjusted = np.full_like(p_values, np.nan)
-    known = np.flatnonzero(~np.isnan(p_values))
-    order = known[np.argsort(p_values[known], kind="stable")]
-    factors = np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p_values[order]))
-    return adjusted
 
 
 def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES, seed: int = 0) -> GridStatistics:

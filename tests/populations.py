@@ -1,0 +1,98 @@
+"""Populations of labelled items with known true rates: a few types of items, each with a share.
+
+What a policy truly breaks, fixes and answers wrong is then a sum of shares, and a certificate made
+from a draw is right or wrong, not merely plausible.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelm.trust.labelled import Labelled
+from tracelm.trust.policy import Policy
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One type of item: its share, what happens to it, by whom, how surely.
+
+    Attributes:
+        share: Of the population.
+        base: Whether the model's own answer is right.
+        shown: Whether TRACE's answer is right.
+        operator: Whose override it is; `base` where TRACE changes nothing.
+        margin: Of the override, in nats.
+        confidence: In TRACE's answer.
+        base_confidence: In the model's own.
+    """
+
+    share: float
+    base: bool
+    shown: bool
+    operator: str = "base"
+    margin: float = 5.0
+    confidence: float = 0.6
+    base_confidence: float = 0.5
+
+
+@dataclass(frozen=True)
+class Population:
+    """Types of items as one labelled item each, and their shares."""
+
+    types: Labelled
+    shares: np.ndarray
+
+    @classmethod
+    def of(cls, kinds: Iterable[Kind]) -> "Population":
+        """The kinds given, and for the rest right answers that nobody touches."""
+        kinds = list(kinds)
+        rest = 1 - sum(k.share for k in kinds)
+        assert rest > -1e-9
+        kinds.append(Kind(max(rest, 0.0), True, True))
+        shares = np.array([kind.share for kind in kinds])
+        return cls(labelled(kinds), shares / shares.sum())
+
+    def draw(self, items: int, rng: np.random.Generator) -> Labelled:
+        places = rng.choice(len(self.shares), items, p=self.shares)
+        return at(self.types, places)
+
+    def counts(
+        self, family: Sequence[Sequence[Policy]], items: int, redraws: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """F and K of every policy in many samples of `items` [redraws, chains, margins]."""
+        drawn = rng.multinomial(items, self.shares, size=redraws)
+        fixed = np.array([[self.types.fixed(p) for p in chain] for chain in family])
+        broken = np.array([[self.types.broken(p) for p in chain] for chain in family])
+        both = (np.einsum("rt,cmt->rcm", drawn, w.astype(int)) for w in (fixed, broken))
+        return next(both), next(both)
+
+    def broken(self, policy: Policy) -> float:
+        return float(self.shares[self.types.broken(policy)].sum())
+
+    def fixed(self, policy: Policy) -> float:
+        return float(self.shares[self.types.fixed(policy)].sum())
+
+    def error(self, policy: Policy, threshold: float) -> float:
+        """Share of wrong answers among those given."""
+        confidence, right = self.types.shown(policy)
+        given = confidence >= threshold
+        return float(self.shares[given & ~right].sum() / self.shares[given].sum())
+
+
+def labelled(kinds: list[Kind]) -> Labelled:
+    """One item of each kind."""
+    return Labelled(
+        mc1_base=np.array([k.base for k in kinds], dtype=float),
+        mc1=np.array([k.shown for k in kinds], dtype=float),
+        overrides=np.array([k.operator != "base" for k in kinds], dtype=bool),
+        operators=np.array([k.operator for k in kinds], dtype=str),
+        margins=np.array([k.margin for k in kinds], dtype=float),
+        base_confidence=np.array([k.base_confidence for k in kinds], dtype=float),
+        confidence=np.array([k.confidence for k in kinds], dtype=float),
+    )
+
+
+def at(items: Labelled, places: np.ndarray) -> Labelled:
+    """The items at these places."""
+    return Labelled(**{name: values[places] for name, values in vars(items).items()})

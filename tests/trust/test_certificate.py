@@ -1,0 +1,102 @@
+"""A certificate as a file: what is written is read, and what is not one is refused in one line."""
+
+import tomllib
+from dataclasses import replace
+
+import pytest
+import tomli_w
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracelm.errors import CertificateError
+from tracelm.theta import ScorerTheta, Theta
+from tracelm.trust.certificate import Certificate, Counts, Subject
+from tracelm.trust.certify import Terms
+from tracelm.trust.policy import OFF, Policy
+
+GOOD = Certificate(
+    Subject("org/model", "a1b2", Theta(), "demo/prompt 1"),
+    Terms(0.02, 0.05, gain=True, error=0.1),
+    Policy(("decisive", "mix"), 0.5),
+    Counts(items=400, base_right=250, overrides=60, fixed=50, broken=1),
+    threshold=0.35,
+    benchmarks={"demo": "ff00", "truthfulqa@own6": "ee11"},
+    versions={"tracelm": "0.2.0"},
+    date="2026-11-21T12:00:00+00:00",
+    reference={"confidence": (0.25, 1.0), "log_margin_ratio": (float("-inf"), 2.5)},
+)
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    st.floats(0, 50),
+    st.sampled_from([None, 0.05, 1.0]),
+    st.sampled_from([Theta(), Theta(rho_plus=0.9), Theta(scorer=ScorerTheta(outside="clip"))]),
+)
+def test_what_is_written_is_read(model, margin, threshold, theta):
+    made = replace(
+        GOOD,
+        subject=replace(GOOD.subject, model=model, theta=theta),
+        policy=Policy(("early",), margin),
+        threshold=threshold,
+    )
+    assert Certificate.from_dict(tomllib.loads(made.to_toml())) == made
+
+
+def test_off_is_a_policy_too(tmp_path):
+    off = replace(GOOD, policy=OFF, terms=Terms(), threshold=None)
+    (tmp_path / "c.toml").write_text(off.to_toml(), encoding="utf-8")
+    assert Certificate.read(tmp_path / "c.toml") == off
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": 2}, "schema = 1 is missing"),
+        ({"policy": {"operators": ["all"], "margin": 0}}, "decisive, mix, early, not all"),
+        ({"policy": {"operators": []}}, "margin is missing"),
+        ({"terms": {"alpha": 2}}, "alpha is a share"),
+        ({"terms": {"alpha": "low"}}, "alpha cannot be 'low'"),
+        ({"terms": {"gain": 1}}, "gain cannot be 1"),
+        ({"counts": {"items": 3}}, "base_right is missing"),
+        ({"counts": 3}, "3 stands where a table"),
+        ({"counts": GOOD.to_dict()["counts"] | {"fixed": 400}}, "do not fit together"),
+        ({"subject": {"model": "m", "theta": {"tau": 1}}}, "unknown name tau"),
+        ({"threshold": 1.5}, "threshold is a probability"),
+        ({"subject": {"model": 7, "theta": {}}}, "model cannot be 7"),
+        ({"reference": {"confidence": ["x"]}}, "confidence cannot be 'x'"),
+        ({"date": 2026}, "date cannot be 2026"),
+        ({"colour": "red"}, "colour is unknown"),
+    ],
+)
+def test_what_is_no_certificate_is_refused_in_one_line(tmp_path, change, said):
+    path = tmp_path / "c.toml"
+    path.write_text(tomli_w.dumps(GOOD.to_dict() | change), encoding="utf-8")
+    with pytest.raises(CertificateError, match=said) as caught:
+        Certificate.read(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "not toml", "schema = 1"])
+def test_a_file_that_holds_none_is_refused(tmp_path, text):
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    with pytest.raises(CertificateError, match="c.toml"):
+        Certificate.read(path)
+    with pytest.raises(CertificateError, match="cannot read a certificate"):
+        Certificate.read(tmp_path / "none.toml")
+
+
+def test_a_certificate_is_for_what_it_names():
+    GOOD.check(GOOD.subject)
+    others = {
+        "model": ("org/model", "org/other"),
+        "weights": ("a1b2", ""),
+        "template": ("demo/prompt 1", "demo/prompt 2"),
+    }
+    for name, (ours, theirs) in others.items():
+        with pytest.raises(CertificateError) as caught:
+            GOOD.check(replace(GOOD.subject, **{name: theirs}))
+        assert repr(ours) in str(caught.value) and repr(theirs or "none") in str(caught.value)
+    with pytest.raises(CertificateError, match="tau_dim = 1.0015, not 1.01"):
+        GOOD.check(replace(GOOD.subject, theta=Theta(tau_dim=1.01)))

@@ -1,0 +1,88 @@
+"""The drift tests: ranks, bets, memory, and false warnings that are few however long one looks."""
+
+from fractions import Fraction
+from math import exp
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import kstest
+
+from tracelm.trust import drift
+from tracelm.trust.drift import Drift, Martingale
+
+VALUES = st.sampled_from([-1.0, 0.0, 0.5, 2.0, float("inf")])
+
+
+@given(st.lists(VALUES, max_size=6), st.lists(VALUES, min_size=1, max_size=8))
+def test_ranks_and_wealth_are_their_definitions(reference, values):
+    test, seen = Martingale(reference, seed=3), list(reference)
+    wealth = dict.fromkeys((-1.5, -1.0, -0.5, 0.5, 1.0, 1.5), Fraction(1))
+    for value in values:
+        p = test.see(value)
+        seen.append(value)
+        above = sum(s > value for s in seen) / len(seen)
+        assert above <= p <= above + sum(s == value for s in seen) / len(seen)
+        wealth = {
+            e: w * (1 + Fraction(e) * (Fraction(p) - Fraction(1, 2))) for e, w in wealth.items()
+        }
+    assert exp(test.log_wealth) == pytest.approx(float(sum(wealth.values()) / 6))
+    assert test.seen == len(values)
+
+
+@pytest.mark.parametrize("values", ["normal", "ties"])
+def test_ranks_of_what_is_exchangeable_are_uniform(values):
+    rng = np.random.default_rng(2)
+    drawn = rng.normal(size=2100) if values == "normal" else rng.integers(0, 2, 2100) * 1.0
+    test = Martingale(drawn[:100])
+    assert kstest([test.see(v) for v in drawn[100:]], "uniform").pvalue > 0.001
+
+
+def test_a_test_goes_on_where_it_stood():
+    rng = np.random.default_rng(4)
+    reference = {"confidence": rng.random(30), "d_eff": rng.random(30)}
+    stream = [{"confidence": rng.random(), "d_eff": rng.random()} for _ in range(60)]
+    whole, first, second = (Drift(reference, 0.05) for _ in range(3))
+    for values in stream:
+        whole.see(values)
+    for values in stream[:25]:
+        first.see(values)
+    second.resume({n: [v[n] for v in stream[:25]] for n in reference}, first.state())
+    for values in stream[25:]:
+        second.see(values)
+    assert second.state() == whole.state()
+    assert whole.state()["wealth"] != first.state()["wealth"]
+
+
+def test_after_the_window_a_test_starts_again(monkeypatch):
+    monkeypatch.setattr(drift, "WINDOW", 50)
+    test, fresh = Martingale([0.0, 1.0], seed=1), Martingale([0.0, 1.0], seed=1)
+    values = np.random.default_rng(5).random(60)
+    for value in values:
+        test.see(value)
+    for value in values[50:]:
+        fresh.see(value)
+    assert test.seen == 10 and np.array_equal(test.wealth, fresh.wealth)
+
+
+def test_what_moves_warns_once_and_what_does_not_is_silent():
+    rng = np.random.default_rng(6)
+    reference = {"moved": rng.random(200), "same": rng.random(200), "absent": rng.random(200)}
+    watched, told = Drift(reference, 0.05), []
+    for _ in range(400):
+        told += watched.see({"moved": 0.4 + 0.6 * rng.random(), "same": rng.random(), "new": 1.0})
+    assert told == ["moved"] and watched.warned == {"moved"}
+    assert watched.tests["absent"].seen == 0
+
+
+def test_false_warnings_are_few_however_long_one_looks():
+    runs, steps, kept, delta = 150, 150, 30, 0.1
+    rng, warned = np.random.default_rng(7), 0
+    for _ in range(runs):
+        values = rng.normal(size=kept + steps)
+        watched = Drift({"s": values[:kept]}, delta)
+        for value in values[kept:]:
+            watched.see({"s": value})
+        warned += bool(watched.warned)
+    assert warned / runs <= delta + 3.7 * (delta * (1 - delta) / runs) ** 0.5
