@@ -73,7 +73,8 @@ def measure(shape: str) -> dict[str, float]:
     import torch
     from transformers import AutoConfig
 
-    from tracelm import Item, Tracer, memory
+    from tracelm import Item, Tracer
+    from tracelm.model import memory
     from tracelm.weights.checkpoint import open_local
 
     torch.set_num_threads(1)

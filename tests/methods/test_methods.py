@@ -29,8 +29,7 @@ from tracelm.errors import InputError, NonFiniteError
 from tracelm.methods import COMPARED, METHODS, entry, known, resolve
 from tracelm.methods.contract import Evidence, Facts, Method, Needs
 from tracelm.methods.delta import Extrapolation
-from tracelm.methods.dola import Contrast, divergence
-from tracelm.methods.method import premature_depths
+from tracelm.methods.dola import Contrast, divergence, premature_depths
 from tracelm.methods.sled import Evolution
 from tracelm.model.readout import read
 from tracelm.rule.geometry import Trajectory

@@ -22,8 +22,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from tracelm.errors import InputError
-from tracelm.methods.dola import Contrast, Plausible
-from tracelm.methods.method import premature_depths
+from tracelm.methods.dola import Contrast, Plausible, premature_depths
 from tracelm.methods.sled import Evolution
 from tracelm.model.backbone import States, watching
 from tracelm.model.readout import Readout, read

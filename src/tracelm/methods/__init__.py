@@ -16,15 +16,15 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from tracelm.errors import InputError
+from tracelm.methods.aggregated import Aggregated
 from tracelm.methods.base import Base
 from tracelm.methods.blind import QuestionBlind
 from tracelm.methods.contract import AGGREGATIONS, Aggregation, Evidence, Facts, Method, Needs
 from tracelm.methods.decisive import DecisiveOnly
 from tracelm.methods.delta import Extrapolation
-from tracelm.methods.dola import Contrast, Plausible
+from tracelm.methods.dola import Contrast, Plausible, premature_depths
 from tracelm.methods.early_exit import EarlyExit
 from tracelm.methods.length import LengthOnly
-from tracelm.methods.method import Aggregated, premature_depths
 from tracelm.methods.self_consistent import SelfConsistentDepth
 from tracelm.methods.sled import Evolution
 from tracelm.methods.trace import Trace

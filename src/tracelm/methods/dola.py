@@ -150,3 +150,12 @@ def divergence(
     # Where both underflow M is 0 and so is its term.
     term = mean.clamp(min=torch.finfo(mean.dtype).tiny).log_().mul_(2).sub_(late).sub_(early)
     return torch.einsum("rv,rv->r", mean, term) / (2 * late.shape[-1])
+
+
+def premature_depths(depth: int) -> tuple[int, ...]:
+    """Candidate premature layers: every second depth from floor(L/2) (from L - 20 where L > 40).
+
+    L itself is excluded. DoLa's upper bucket; SLED is read at the same layers here.
+    """
+    first = depth - 20 if depth > 40 else depth // 2
+    return tuple(range(first, depth, 2))

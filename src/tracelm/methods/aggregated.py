@@ -1,4 +1,4 @@
-"""What methods share: a token scorer with its aggregation, and the layers that peers contrast."""
+"""A method that is a token scorer and an aggregation: most of TRACE's peers."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from tracelm.rule.tile import TokenScorer
 
 @dataclass(frozen=True)
 class Aggregated:
-    """A method that is its token scorer, aggregated: most of TRACE's peers.
+    """The scores of a token scorer, aggregated.
 
     Attributes:
         scorer: Scores tokens.
@@ -28,12 +28,3 @@ class Aggregated:
         """The scorer's token scores, aggregated."""
         assert evidence.own is not None
         return evidence.aggregate(evidence.own, self.aggregation)
-
-
-def premature_depths(depth: int) -> tuple[int, ...]:
-    """Candidate premature layers: every second depth from floor(L/2) (from L - 20 where L > 40).
-
-    L itself is excluded. DoLa's upper bucket; SLED is read at the same layers here.
-    """
-    first = depth - 20 if depth > 40 else depth // 2
-    return tuple(range(first, depth, 2))
