@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracelm.errors import InputError
-from tracelm.evaluation.metrics import ece, mc1, mc2, mc3, reliability
+from tracelm.evaluation.metrics import ece, mc1, mc2, mc3, pair_accuracy, reliability
 
 # Sixteenths: ties are frequent, sums are exact.
 SCORE = st.integers(-800, 0).map(lambda k: k / 16)
@@ -51,6 +51,13 @@ def test_mc2_survives_scores_whose_exponentials_are_zero():
 
 def test_mc3_needs_a_score_strictly_above_every_false_one():
     assert mc3([-1.0, -2.0, -2.0], [True, True, False]) == 0.5
+
+
+def test_a_pair_counts_only_where_both_of_it_are_right():
+    ids = ["pair/1/a", "pair/2/a", "pair/1/b", "pair/2/b", "pair/3/a", "plain/1", "pair/4/b"]
+    assert pair_accuracy(ids, [1, 1, 1, 0, 1, 0, 1]) == 0.5
+    assert pair_accuracy(ids[:3:2], [1.0, 0.5]) == 0  # a tie is not right
+    assert math.isnan(pair_accuracy(ids[4:], [1, 1, 1]))
 
 
 @pytest.mark.parametrize("truth", [[True, True], [False, False]])

@@ -161,6 +161,17 @@ def test_a_summary_is_what_the_records_say():
     assert said.fixed == ((own["mc1"] - own["mc1_base"]) > 0).sum()
 
 
+def test_pairs_are_counted_from_the_items_own_metric():
+    records = synthetic_cell("org/m", "halueval-qa", 40)
+    assert np.isnan(summarise(*cells(records)).pairs)
+    records["id"] = [f"pair/{i // 2}/{'ab'[i % 2]}" for i in range(len(records))]
+    [cell] = cells(records)
+    said, right = summarise(cell), cell.mc1_items.set_index("id")
+    for share, name in ((said.pairs_base, "mc1_base"), (said.pairs, "mc1")):
+        known = [right.loc[[f"pair/{i}/a", f"pair/{i}/b"], name].min() == 1 for i in range(20)]
+        assert share == pytest.approx(np.mean(known))
+
+
 def test_baselines_and_calibration_are_recomputed_from_the_items():
     [cell] = cells(synthetic_cell("org/m", "halueval-qa", 50))
     said, own = summarise(cell), cell.mc1_items

@@ -48,7 +48,7 @@ def summary(model, benchmark, **values):
     zero = MappingProxyType({"decisive": 0.0, "mix": 0.0, "early": 0.0})
     return replace(
         Summary(model, benchmark, 10, 10, 0, 2.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.1, 0.1, 0, 0,
-                1.0, zero, zero, zero, 0.5, 0.5),
+                1.0, zero, zero, zero, 0.5, 0.5, nan, nan),
         **values,
     )  # fmt: skip
 
@@ -89,6 +89,14 @@ def test_every_table_is_written_in_every_form(run, tmp_path):
         assert tex.count(r" \\") == 1 + len(table.rows)
         assert all(rule in tex for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
         assert tex.isascii(), "symbols of our own need no special engine"
+
+
+def test_pairs_have_columns_where_a_cell_has_pairs():
+    some = [summary("a", "everyday", pairs_base=0.25, pairs=0.5), summary("a", "demo")]
+    assert column(baselines(some), "Pairs TRACE")[0] == 50 and isnan(
+        column(baselines(some), "Pairs base")[1]
+    )
+    assert "Pairs base" not in [c.name for c in baselines(some[1:]).columns]
 
 
 def test_a_folder_that_cannot_be_written_is_one_error(run, tmp_path):

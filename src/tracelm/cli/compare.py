@@ -36,8 +36,8 @@ def compare(
     benchmark: Annotated[
         str,
         typer.Option(
-            help="truthfulqa, halueval-qa, halueval-qa-closed, halueval-sum, fib, demo or "
-            "jsonl:PATH."
+            help="truthfulqa, halueval-qa, halueval-qa-closed, halueval-sum, fib, everyday, "
+            "demo or jsonl:PATH."
         ),
     ],
     method: Annotated[

@@ -42,8 +42,8 @@ def eval_(
     benchmark: Annotated[
         list[str],
         typer.Option(
-            help="truthfulqa, halueval-qa, halueval-qa-closed, halueval-sum, fib, demo or "
-            "jsonl:PATH; repeat it."
+            help="truthfulqa, halueval-qa, halueval-qa-closed, halueval-sum, fib, everyday, "
+            "demo or jsonl:PATH; repeat it."
         ),
     ],
     preset: Annotated[
@@ -251,10 +251,11 @@ def _print_table(cells: "Sequence[Cell]") -> None:
     """One line a cell, as wide as its names: what is piped into a file is not folded."""
     from tracelm.evaluation.cells import summarise
 
+    summaries = [summarise(cell) for cell in cells]
+    paired = any(s.pairs == s.pairs for s in summaries)
     titles = "items failed MC1-base MC1 change MC2-base MC2 change scalar".split()
-    lines = [["model", "benchmark", *titles]]
-    for cell in cells:
-        s = summarise(cell)
+    lines = [["model", "benchmark", *titles, *(("pairs-base", "pairs") if paired else ())]]
+    for cell, s in zip(cells, summaries, strict=True):
         lines.append(
             [
                 printable(s.model),
@@ -265,7 +266,7 @@ def _print_table(cells: "Sequence[Cell]") -> None:
                 _percent(s.delta_mc1, "+"),
                 *(_percent(v) for v in (s.mc2_base, s.mc2)),
                 _percent(s.delta_mc2, "+"),
-                _percent(s.scalar),
+                *(_percent(v) for v in (s.scalar, s.pairs_base, s.pairs)[: 3 if paired else 1]),
             ]
         )
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

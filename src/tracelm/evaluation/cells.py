@@ -15,7 +15,7 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from tracelm.errors import RecordError
-from tracelm.evaluation.metrics import Reliability, mc1, mc3, reliability
+from tracelm.evaluation.metrics import Reliability, mc1, mc3, pair_accuracy, reliability
 from tracelm.rule.operators import OPERATORS
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PerItem = Float[np.ndarray, " items"]
 
-_NEEDED = ("model", "benchmark", "truthful", "scores", "base_scores", "operator", "regime")
+_NEEDED = ("id", "model", "benchmark", "truthful", "scores", "base_scores", "operator", "regime")
 _METRICS = ("mc1_base", "mc1", "mc2_base", "mc2", "error")
 
 
@@ -93,6 +93,8 @@ class Summary:
         gain_mc2: What each operator adds to delta MC2; they sum to it.
         blind: Mean MC1 of the question-blind baseline; nan where no blind scores were read.
         shortest: Mean MC1 of the length-only baseline.
+        pairs_base: Share of pairs with both of the model's own answers right; nan without pairs.
+        pairs: Share of pairs with both corrected answers right; nan without pairs.
     """
 
     model: str
@@ -117,6 +119,8 @@ class Summary:
     gain_mc2: Mapping[str, float]
     blind: float
     shortest: float
+    pairs_base: float
+    pairs: float
 
     @property
     def delta_mc1(self) -> float:
@@ -181,6 +185,8 @@ def summarise(cell: Cell) -> Summary:
         gain_mc2=_by_operator(second, lambda fires: mean(fires * cell.gains_mc2)),
         blind=question_blind(cell),
         shortest=shortest(cell),
+        pairs_base=_pairs(first, "mc1_base"),
+        pairs=_pairs(first, "mc1"),
     )
 
 
@@ -216,6 +222,10 @@ def calibration(cell: Cell, scores: str) -> Reliability:
     return reliability(
         tops, column(cell.mc1_items, "mc1_base" if scores == "base_scores" else "mc1")
     )
+
+
+def _pairs(items: "pd.DataFrame", name: str) -> float:
+    return pair_accuracy(items["id"].astype(str).tolist(), column(items, name))
 
 
 def column(items: "pd.DataFrame", name: str) -> PerItem:

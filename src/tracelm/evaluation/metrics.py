@@ -103,6 +103,24 @@ def mc3_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
     return share
 
 
+def pair_accuracy(ids: Sequence[str], corrects: Numbers) -> float:
+    """Share of pairs with both items right; a tie for first is not right.
+
+    Two items are a pair where their ids are one but for a last part `a` or `b`: `pair/017/a`.
+
+    Args:
+        ids: One an item [items].
+        corrects: Their MC1, in [0, 1] [items].
+
+    Returns:
+        A share in [0, 1]; nan without a pair.
+    """
+    right = dict(zip(ids, np.asarray(corrects, dtype=float) == 1, strict=True))
+    stems = [name.removesuffix("/a") for name in right if name.endswith("/a")]
+    both = [right[f"{s}/a"] and right[f"{s}/b"] for s in stems if f"{s}/b" in right]
+    return float(np.mean(both)) if both else float("nan")
+
+
 @dataclass(frozen=True)
 class Reliability:
     """Reliability curve: confidence against accuracy in equal bins of [0, 1].

@@ -208,6 +208,7 @@ def _facts(s: Summary) -> list[Fact]:
         for name, share in s.fired.items()
         if share > 0
     ]
+    pairs = f"{number(100 * s.pairs_base, _SHARE)}% → {number(100 * s.pairs, _SHARE)}%"
     return [
         Fact("I(M)", number(s.invariant, _PLAIN)),
         Fact("scalar items", f"{number(100 * s.scalar, _SHARE)}%"),
@@ -216,6 +217,7 @@ def _facts(s: Summary) -> list[Fact]:
         Fact("calibration error", f"{number(s.ece_base, _PLAIN)} → {number(s.ece, _PLAIN)}"),
         Fact("MC1 without the question", number(100 * s.blind, _SHARE)),
         Fact("MC1 of the shortest", number(100 * s.shortest, _SHARE)),
+        *([Fact("pairs with both right", pairs)] if s.pairs == s.pairs else []),
     ]
 
 

@@ -28,6 +28,10 @@ WORDING = (
     "early reads depth 0, which knows no token of the prompt but its last: its gain is a gain of "
     "the candidates' own wording, to be read beside the two baselines."
 )
+PAIRS = (
+    "Pairs: of two questions over one candidate set, the share with both right; whoever does not "
+    "read the question gets none."
+)
 PARTED = "The operators' gains add up to the delta; an answer of the base adds nothing."
 
 
@@ -132,6 +136,7 @@ def verdict_table(judged: Sequence[Verdict]) -> Table:
 
 def baselines(summaries: Sequence[Summary]) -> Table:
     """MC1 beside what needs no question, and what each operator adds."""
+    paired = any(s.pairs == s.pairs for s in summaries)
     columns = (
         Column("Model"),
         Column("Benchmark"),
@@ -139,6 +144,7 @@ def baselines(summaries: Sequence[Summary]) -> Table:
         level("MC1 TRACE"),
         level("Question-blind"),
         level("Shortest"),
+        *([level("Pairs base"), level("Pairs TRACE")] if paired else []),
         *(delta(f"ΔMC1 by {o}") for o in _OPERATORS),
         *(delta(f"ΔMC2 by {o}") for o in _OPERATORS),
     )
@@ -146,6 +152,7 @@ def baselines(summaries: Sequence[Summary]) -> Table:
         _line(
             [s.model, s.benchmark],
             [100 * v for v in (s.mc1_base, s.mc1, s.blind, s.shortest)],
+            [100 * v for v in (s.pairs_base, s.pairs)] if paired else [],
             [100 * s.gain_mc1[o] for o in _OPERATORS],
             [100 * s.gain_mc2[o] for o in _OPERATORS],
         )
@@ -154,6 +161,7 @@ def baselines(summaries: Sequence[Summary]) -> Table:
     notes = (
         "Question-blind: the base's choice with the question left out of the template. Shortest: "
         "the candidate with the fewest characters.",
+        *([PAIRS] if paired else []),
         PARTED,
         WORDING,
     )
