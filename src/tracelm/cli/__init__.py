@@ -23,6 +23,7 @@ from tracelm.cli.correct import correct
 from tracelm.cli.demo import demo
 from tracelm.cli.evaluate import eval_
 from tracelm.cli.explore import explore
+from tracelm.cli.get import get
 from tracelm.cli.invariant import invariant
 from tracelm.cli.lm_eval import PASSED_ON, lm_eval
 from tracelm.cli.merge import merge
@@ -63,6 +64,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     merge,
     invariant,
     models,
+    get,
     report,
     ablate,
     compare,
