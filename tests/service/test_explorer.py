@@ -1,4 +1,4 @@
-"""The explorer in a headless Chromium that may reach nothing, and its routes behind the gate."""
+"""The explorer in a headless Chromium that may reach nothing, and its routes behind the guard."""
 
 import gc
 import json

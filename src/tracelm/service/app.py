@@ -1,4 +1,4 @@
-"""The HTTP application: routes around a corrector, behind the gate."""
+"""The HTTP application: routes around a corrector, behind the guard."""
 
 import json
 from collections import deque
@@ -9,18 +9,18 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 import tracelm
 from tracelm.errors import ItemError, TraceError
 from tracelm.rule.decision import Decision
-from tracelm.service import reference
 from tracelm.service.correction import Corrector
-from tracelm.service.gate import Door, Gate
+from tracelm.service.guard import Guard, Traffic
 from tracelm.service.log import Log
 from tracelm.service.metrics import CONTENT_TYPE, Metrics
+from tracelm.service.reference import ICON, SCRIPT, STYLE, add_reference
 from tracelm.service.refusal import Code, Refusal
 from tracelm.service.schema import (
     AskAnswer,
@@ -53,11 +53,10 @@ class Service:
     """
 
     def __init__(self, tracer: Tracer, settings: Settings, log: Log | None = None) -> None:
-        """Start the thread that owns the model."""
         self.settings = settings
         self.metrics = Metrics()
         self.log = log or Log(prompts=settings.log_prompts)
-        self.door = Door()
+        self.traffic = Traffic()
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
 
     def close(self) -> None:
@@ -83,17 +82,20 @@ def create_app(tracer: Tracer, settings: Settings | None = None, log: Log | None
         lifespan=_lifespan,
     )
     app.state.service = service
-    _add_routes(app, service)
+    _add_corrections(app, service.corrector)
+    _add_probes(app, service)
+    add_reference(app)
     _add_refusals(app)
     _secure(app, service.settings)
     routes = {r.path: frozenset(r.methods or ()) for r in app.routes if isinstance(r, APIRoute)}
+    read_only = dict.fromkeys(("/openapi.json", SCRIPT, STYLE, ICON), frozenset({"GET"}))
     app.add_middleware(
-        Gate,
-        routes=routes | {"/openapi.json": frozenset({"GET"})},
+        Guard,
+        routes=routes | read_only,
         settings=service.settings,
         metrics=service.metrics,
         log=service.log,
-        door=service.door,
+        traffic=service.traffic,
     )
     return app
 
@@ -104,9 +106,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.service.close()
 
 
-def _add_routes(app: FastAPI, service: Service) -> None:
-    corrector = service.corrector
-
+def _add_corrections(app: FastAPI, corrector: Corrector) -> None:
     @app.post("/v1/correct", responses=_answers(DecisionAnswer, *_MODEL), operation_id="correct")
     async def correct(body: ItemBody, request: Request) -> Response:
         """Correct the model's choice among the candidates of one prompt."""
@@ -141,16 +141,14 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         )
         return _json(corrector.told_answer(asked, request=_id(request)))
 
+
+def _add_probes(app: FastAPI, service: Service) -> None:
     @app.get("/v1/model", responses=_answers(None), operation_id="model")
     async def model() -> Response:
         """What is served: the model, its invariant, the constants, the versions, `--shadow`."""
-        told = {"version": tracelm.__version__, "shadow": corrector.settings.shadow}
-        return _json({**corrector.tracer.describe(), **told})
+        told = {"version": tracelm.__version__, "shadow": service.settings.shadow}
+        return _json({**service.corrector.tracer.describe(), **told})
 
-    _add_probes(app, service)
-
-
-def _add_probes(app: FastAPI, service: Service) -> None:
     @app.get("/healthz", responses=_answers(None), operation_id="healthz")
     async def healthz() -> Response:
         """Whether the process answers."""
@@ -159,7 +157,7 @@ def _add_probes(app: FastAPI, service: Service) -> None:
     @app.get("/readyz", responses=_answers(None, "draining"), operation_id="readyz")
     async def readyz() -> Response:
         """Whether items are taken: 503 while the service stops."""
-        if service.door.draining or not service.corrector.batcher.alive:
+        if service.traffic.draining or not service.corrector.batcher.alive:
             raise Refusal("draining", "the service takes no more items", retry_after=1)
         return _json({"status": "ready"})
 
@@ -167,10 +165,6 @@ def _add_probes(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         """Counters in Prometheus' text format."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return HTMLResponse(reference.page(app.openapi()))
 
 
 # What a request to the model may meet beside an answer.

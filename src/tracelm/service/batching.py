@@ -27,7 +27,7 @@ _SMOOTHING = 0.1  # weight of the latest batch in the mean seconds an item
 
 
 @dataclass(eq=False)
-class Job:
+class Order:
     """One thing to compute: an item to decide, or a call that has the model to itself.
 
     Attributes:
@@ -43,7 +43,7 @@ class Job:
     future: Future[Any] = field(default_factory=Future)
 
     def start(self) -> bool:
-        """Claim the job; False where it was cancelled or is too late."""
+        """Claim the order; False where it was cancelled or is too late."""
         if not self.future.set_running_or_notify_cancel():
             return False
         if time.monotonic() > self.deadline:
@@ -54,7 +54,7 @@ class Job:
 
 @dataclass(frozen=True)
 class _Ready:
-    job: Job
+    order: Order
     encoded: Encoded
 
 
@@ -69,10 +69,9 @@ class Batcher:
     """
 
     def __init__(self, tracer: Tracer, settings: Settings, metrics: Metrics, log: Log) -> None:
-        """Start the thread."""
         self._tracer, self._settings = tracer, settings
         self._metrics, self._log = metrics, log
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[Order] = deque()
         self._change = threading.Condition()
         self._closing = False
         self._seconds_per_item = 0.0
@@ -81,31 +80,31 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Whether jobs are still taken."""
+        """Whether orders are still taken."""
         return self._thread.is_alive() and not self._closing
 
     def submit(self, work: Item | Callable[[], Any], read: Read, deadline: float) -> Future[Any]:
-        """Queue one job.
+        """Queue one order.
 
         Raises:
             Refusal: The queue is full, or the service is stopping.
         """
-        job = Job(work, read, deadline)
+        order = Order(work, read, deadline)
         with self._change:
             if self._closing:
                 raise Refusal("draining", "the service is stopping; try another", retry_after=1)
             if len(self._waiting) >= self._settings.queue_items:
-                self._waiting = deque(j for j in self._waiting if not j.future.cancelled())
+                self._waiting = deque(o for o in self._waiting if not o.future.cancelled())
             if len(self._waiting) >= self._settings.queue_items:
                 raise Refusal(
                     "queue_full",
                     f"{len(self._waiting)} items wait already; try again later",
                     retry_after=self._retry_after(),
                 )
-            self._waiting.append(job)
+            self._waiting.append(order)
             self._metrics.waiting.set(len(self._waiting))
             self._change.notify()
-        return job.future
+        return order.future
 
     def close(self) -> None:
         """Finish what waits, then end the thread."""
@@ -118,50 +117,50 @@ class Batcher:
         return max(1, math.ceil(len(self._waiting) * self._seconds_per_item))
 
     def _work(self) -> None:
-        while jobs := self._take():
-            self._answer(jobs)
+        while orders := self._take():
+            self._answer(orders)
 
-    def _take(self) -> list[Job]:
+    def _take(self) -> list[Order]:
         """What waits, oldest first, as soon as anything does; nothing where the end has come."""
         with self._change:
             while not self._waiting and not self._closing:
                 self._change.wait()
             count = min(len(self._waiting), self._settings.batch_items)
-            jobs = [self._waiting.popleft() for _ in range(count)]
+            orders = [self._waiting.popleft() for _ in range(count)]
             self._metrics.waiting.set(len(self._waiting))
-        return jobs
+        return orders
 
-    def _answer(self, jobs: Sequence[Job]) -> None:
+    def _answer(self, orders: Sequence[Order]) -> None:
         start = time.perf_counter()
-        live = [job for job in jobs if job.start()]
-        for read in sorted({job.read for job in live}):
-            self._correct([j for j in live if j.read == read and isinstance(j.work, Item)], read)
-        for job in live:
-            if not isinstance(job.work, Item):
-                self._call(job, job.work)
+        live = [order for order in orders if order.start()]
+        for read in sorted({order.read for order in live}):
+            self._correct([o for o in live if o.read == read and isinstance(o.work, Item)], read)
+        for order in live:
+            if not isinstance(order.work, Item):
+                self._call(order, order.work)
         if live:
             latest = (time.perf_counter() - start) / len(live)
             mean = self._seconds_per_item or latest
             self._seconds_per_item = mean + _SMOOTHING * (latest - mean)
 
-    def _correct(self, jobs: Sequence[Job], read: Read) -> None:
+    def _correct(self, orders: Sequence[Order], read: Read) -> None:
         ready = []
-        for job, encoded in zip(jobs, self._encode(jobs), strict=True):
+        for order, encoded in zip(orders, self._encode(orders), strict=True):
             if isinstance(encoded, Exception):
-                self._fail(job, encoded)
+                self._fail(order, encoded)
             else:
-                ready.append(_Ready(job, encoded))
+                ready.append(_Ready(order, encoded))
         for group in self._plan(ready):
             self._decide(group, read)
 
-    def _encode(self, jobs: Sequence[Job]) -> list[Encoded | Exception]:
-        items = [job.work for job in jobs if isinstance(job.work, Item)]
+    def _encode(self, orders: Sequence[Order]) -> list[Encoded | Exception]:
+        items = [order.work for order in orders if isinstance(order.work, Item)]
         try:
             encoded = self._tracer.encode(items)
         except Exception as error:
-            if len(jobs) == 1:
+            if len(orders) == 1:
                 return [error]
-            return [result for job in jobs for result in self._encode([job])]
+            return [result for order in orders for result in self._encode([order])]
         return [e if isinstance(e, Exception) else self._limited(e) for e in encoded]
 
     def _limited(self, encoded: Encoded) -> Encoded | Refusal:
@@ -185,7 +184,7 @@ class Batcher:
             decisions = self._tracer.decide([r.encoded for r in group], read)
         except Exception as error:
             if len(group) == 1:
-                self._fail(group[0].job, error)
+                self._fail(group[0].order, error)
                 return
             self._log.event("apart", items=len(group), error=type(error).__name__)
             for one in group:
@@ -195,18 +194,18 @@ class Batcher:
         self._metrics.batch_seconds.observe(time.perf_counter() - start)
         for ready, decision in zip(group, decisions, strict=True):
             self._metrics.decided(decision)
-            ready.job.future.set_result(decision)
+            ready.order.future.set_result(decision)
 
-    def _call(self, job: Job, call: Callable[[], Any]) -> None:
+    def _call(self, order: Order, call: Callable[[], Any]) -> None:
         try:
             result = call()
         except Exception as error:
-            self._fail(job, error)
+            self._fail(order, error)
         else:
-            job.future.set_result(result)
+            order.future.set_result(result)
 
-    def _fail(self, job: Job, error: Exception) -> None:
+    def _fail(self, order: Order, error: Exception) -> None:
         if not isinstance(error, TraceError):
             self._log.failure(error, at="item")  # in full; the client is told in short
             error = Refusal.of(error)
-        job.future.set_exception(error)
+        order.future.set_exception(error)

@@ -33,7 +33,6 @@ class Corrector:
     """
 
     def __init__(self, tracer: Tracer, settings: Settings, metrics: Metrics, log: Log) -> None:
-        """Start the thread that owns the model."""
         self.tracer, self.settings = tracer, settings
         self._metrics, self._log = metrics, log
         self.batcher = Batcher(tracer, settings, metrics, log)
@@ -78,14 +77,14 @@ class Corrector:
     async def result(
         self, future: Future[Any], left: Callable[[], Awaitable[None]] | None = None
     ) -> Any:
-        """What a queued job gives, while its client is there and its deadline has not passed.
+        """What a queued order gives, while its client is there and its deadline has not passed.
 
         Args:
-            future: The job.
+            future: The order's.
             left: Returns when the client has left.
 
         Raises:
-            Refusal: The deadline passed, or the client left: the job is taken out of the queue.
+            Refusal: The deadline passed, or the client left: the order is taken out of the queue.
             TraceError: What the item or the model raised.
         """
         answer = asyncio.wrap_future(future)

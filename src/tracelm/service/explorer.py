@@ -1,6 +1,6 @@
 """The explorer: one page to ask a model, see why it answers so, and look into a run's records.
 
-Gradio, mounted at `/` behind the service's gate: no upload, no analytics, nothing from outside.
+Gradio, mounted at `/` behind the service's guard: no upload, no analytics, nothing from outside.
 """
 
 import os
@@ -75,7 +75,7 @@ def mount(app: FastAPI, correctors: Mapping[str, Corrector], runs: Path | None =
         theme=gr.themes.Base(font=_FONTS, font_mono=["ui-monospace", "monospace"]),
         css=_STYLE,
     )
-    service.door.explorer = True
+    service.traffic.explorer = True
 
 
 def _page(correctors: Mapping[str, Corrector], runs: Path | None) -> gr.Blocks:

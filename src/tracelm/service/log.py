@@ -30,7 +30,6 @@ class Log:
     TEXTS = frozenset({"prompt", "candidates", "question", "id"})
 
     def __init__(self, stream: Stream | None = None, *, prompts: bool = False) -> None:
-        """Nothing is written yet."""
         self._stream = sys.stderr if stream is None else stream
         self._prompts = prompts
         self._lock = threading.Lock()

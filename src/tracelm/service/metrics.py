@@ -1,5 +1,7 @@
 """What a service counts, in Prometheus' text format."""
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -14,47 +16,36 @@ class Metrics:
     """Counters of one service, in a registry of their own."""
 
     def __init__(self) -> None:
-        """Everything is zero."""
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "tracelm_requests", "Answered requests.", ["route", "status"], registry=registry
-        )
-        self.seconds = Histogram(
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.requests = counter("tracelm_requests", "Answered requests.", ["route", "status"])
+        self.seconds = histogram(
             "tracelm_request_seconds",
             "From a request's arrival to the end of its answer.",
             ["route"],
             buckets=_SECONDS,
-            registry=registry,
         )
-        self.in_flight = Gauge("tracelm_in_flight", "Requests in hand.", registry=registry)
-        self.waiting = Gauge("tracelm_waiting_items", "Items in the queue.", registry=registry)
-        self.batch_items = Histogram(
-            "tracelm_batch_items",
-            "Items computed in one pass of the model.",
-            buckets=_ITEMS,
-            registry=registry,
+        self.in_flight = gauge("tracelm_in_flight", "Requests in hand.")
+        self.waiting = gauge("tracelm_waiting_items", "Items in the queue.")
+        self.batch_items = histogram(
+            "tracelm_batch_items", "Items computed in one pass of the model.", buckets=_ITEMS
         )
-        self.batch_seconds = Histogram(
+        self.batch_seconds = histogram(
             "tracelm_batch_seconds",
             "Seconds of one pass of the model with its readout.",
             buckets=_SECONDS,
-            registry=registry,
         )
-        self.decisions = Counter(
-            "tracelm_decisions",
-            "Decisions of the rule.",
-            ["regime", "operator", "changed"],
-            registry=registry,
+        self.decisions = counter(
+            "tracelm_decisions", "Decisions of the rule.", ["regime", "operator", "changed"]
         )
-        self.shadow = Counter(
+        self.shadow = counter(
             "tracelm_shadow_changes",
             "Answers that correction would have changed, under --shadow.",
             ["operator"],
-            registry=registry,
         )
-        self.refusals = Counter(
-            "tracelm_refusals", "Items and requests turned down.", ["code"], registry=registry
-        )
+        self.refusals = counter("tracelm_refusals", "Items and requests turned down.", ["code"])
 
     def decided(self, decision: Decision) -> None:
         """Count a decision of the rule."""

@@ -55,7 +55,6 @@ class Refusal(TraceError):
     def __init__(
         self, code: Code, message: str, *, retry_after: int | None = None, allow: str | None = None
     ) -> None:
-        """Keep the name, and the status that goes with it."""
         super().__init__(message)
         self.code: Code = code
         self.status = STATUS[code]

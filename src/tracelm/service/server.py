@@ -15,7 +15,6 @@ class Server(uvicorn.Server):
     """A uvicorn server that turns new requests away and answers the accepted ones first."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
-        """Keep the service whose door is drained."""
         super().__init__(config)
         self._service = service
 
@@ -31,10 +30,10 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, then close what is left."""
         settings = self._service.settings
-        self._service.log.event("draining", requests=self._service.door.inside)
-        await self._service.door.drain(settings.drain_seconds, settings.deadline_seconds)
+        self._service.log.event("draining", requests=self._service.traffic.inside)
+        await self._service.traffic.drain(settings.drain_seconds, settings.deadline_seconds)
         await super().shutdown(sockets=sockets)
-        self._service.log.event("stopped", unanswered=self._service.door.inside)
+        self._service.log.event("stopped", unanswered=self._service.traffic.inside)
 
 
 def run(app: FastAPI) -> None:

@@ -1,7 +1,9 @@
-"""The one door of the service: every request passes it, the API's and the explorer's alike.
+"""The guard of the service: every request passes it, the API's and the explorer's alike.
 
 It checks host, origin and token, refuses what is no route, reads the body within its limits,
 counts and logs, turns new requests away while the service drains, and answers a defect with 500.
+Starlette's TrustedHostMiddleware would refuse probes too, which a cluster sends under any name, and
+says 400 in plain text; here a refusal is JSON with its code, and is counted and logged.
 """
 
 import asyncio
@@ -51,15 +53,16 @@ _HEADERS = {
 }
 
 
-class Gate:
+class Guard:
     """ASGI middleware around the whole service.
 
     Args:
-        app: What stands behind the door.
+        app: What stands behind the guard.
         routes: The API's paths with their methods.
         settings: Limits, token and manners.
         metrics: What is counted.
         log: Where requests are told.
+        traffic: What is in hand, and whether more is taken.
     """
 
     def __init__(
@@ -70,11 +73,10 @@ class Gate:
         settings: Settings,
         metrics: Metrics,
         log: Log,
-        door: "Door",
+        traffic: "Traffic",
     ) -> None:
-        """Nothing has come yet."""
         self._app, self._routes, self._settings = app, routes, settings
-        self._metrics, self._log, self._door = metrics, log, door
+        self._metrics, self._log, self._traffic = metrics, log, traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or turn it down."""
@@ -86,18 +88,18 @@ class Gate:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = _Answer(send, scope, self._door)
+        answer = _Answer(send, scope, self._traffic)
         start = time.perf_counter()
         route = self._route(scope)
         # The explorer's streams stay open for as long as a page does: nobody waits for them.
-        with self._door.passing(scope["path"] not in self._routes):
+        with self._traffic.passing(scope["path"] not in self._routes):
             try:
                 self._check(scope, route)
                 await self._app(scope, await self._body(scope, receive), answer)
             except Refusal as refusal:
                 await answer.refuse(refusal)
             except asyncio.CancelledError:
-                if not self._door.closing:
+                if not self._traffic.closing:
                     raise
                 await answer.end()
             except Exception as error:
@@ -110,7 +112,7 @@ class Gate:
         if path in self._routes:
             return str(path)
         pattern = EXPLORER.get("GET" if scope["method"] == "HEAD" else scope["method"])
-        known = self._door.explorer and pattern is not None and pattern.fullmatch(path)
+        known = self._traffic.explorer and pattern is not None and pattern.fullmatch(path)
         return "explorer" if known else "other"
 
     def _check(self, scope: Scope, route: str) -> None:
@@ -125,7 +127,7 @@ class Gate:
             allowed = ", ".join(sorted(methods))
             told = f"{route} takes {allowed}, not {scope['method']}"
             raise Refusal("method_not_allowed", told, allow=allowed)
-        if self._door.draining and route in self._routes:
+        if self._traffic.draining and route in self._routes:
             raise Refusal("draining", "the service is stopping; try another", retry_after=1)
 
     def _check_sender(self, headers: Headers) -> None:
@@ -171,7 +173,7 @@ class Gate:
         status = str(answer.status)
         self._metrics.requests.labels(route, status).inc()
         self._metrics.seconds.labels(route).observe(seconds)
-        self._metrics.in_flight.set(self._door.inside)
+        self._metrics.in_flight.set(self._traffic.inside)
         if answer.code is not None:
             self._metrics.refusals.labels(answer.code).inc()
         self._log.event(
@@ -185,8 +187,8 @@ class Gate:
         )
 
 
-class Door:
-    """Who is inside, and whether the service still lets in.
+class Traffic:
+    """What is in hand, and whether the service still takes more.
 
     Attributes:
         draining: New requests are turned away.
@@ -196,7 +198,6 @@ class Door:
     """
 
     def __init__(self) -> None:
-        """Open, with nobody inside."""
         self.draining = False
         self.closing = False
         self.explorer = False
@@ -229,31 +230,31 @@ class Door:
 
 
 class _Passing:
-    def __init__(self, door: Door, is_stream: bool) -> None:
-        self._door, self._is_stream = door, is_stream
+    def __init__(self, traffic: Traffic, is_stream: bool) -> None:
+        self._traffic, self._is_stream = traffic, is_stream
         self._task = asyncio.current_task()
 
     def __enter__(self) -> None:
         if self._is_stream and self._task is not None:
-            self._door._streams.add(self._task)
+            self._traffic._streams.add(self._task)
         elif not self._is_stream:
-            self._door.inside += 1
-            self._door._empty.clear()
+            self._traffic.inside += 1
+            self._traffic._empty.clear()
 
     def __exit__(self, *_: object) -> None:
         if self._is_stream and self._task is not None:
-            self._door._streams.discard(self._task)
+            self._traffic._streams.discard(self._task)
         elif not self._is_stream:
-            self._door.inside -= 1
-            if self._door.inside == 0:
-                self._door._empty.set()
+            self._traffic.inside -= 1
+            if self._traffic.inside == 0:
+                self._traffic._empty.set()
 
 
 class _Answer:
     """What has been sent, with the headers that every answer carries."""
 
-    def __init__(self, send: Send, scope: Scope, door: Door) -> None:
-        self._send, self._scope, self._door = send, scope, door
+    def __init__(self, send: Send, scope: Scope, traffic: Traffic) -> None:
+        self._send, self._scope, self._traffic = send, scope, traffic
         self.request = uuid.uuid4().hex
         self.status = 0
         self.code: str | None = None
@@ -270,7 +271,7 @@ class _Answer:
                 headers.setdefault(name, value)
             if headers.get("content-type", "").startswith("text/html"):
                 headers.setdefault("content-security-policy", _POLICY)
-            if self._door.draining:
+            if self._traffic.draining:
                 headers["connection"] = "close"
             self.code = headers.get("x-refusal") or self.code
         elif message["type"] == "http.response.body":
