@@ -190,11 +190,11 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr(evaluate.time, "monotonic", lambda: clock[0])
-    with evaluate.Meter("m on b", 100) as meter:
-        meter.advance(20)  # resumed
+    with evaluate.Countdown("m on b", 100) as countdown:
+        countdown.advance(20)  # resumed
         for _ in range(4):
             clock[0] += 20.0
-            meter.advance(10)
+            countdown.advance(10)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
         "m on b: 40 of 100 items, 0.5 items/s, 120 s left",

@@ -85,13 +85,13 @@ def compare(
 
 def _execute(tracer: "Tracer", job: "Job", out: Path, methods: "Mapping[str, Method]") -> None:
     """Do what the cell lacks, then time each method alone where that was not done."""
-    from tracelm.cli.evaluate import Meter, say
+    from tracelm.cli.evaluate import Countdown, say
     from tracelm.errors import ItemError
     from tracelm.evaluation.comparison import measure, read_costs, write_costs
     from tracelm.evaluation.runner import execute
 
-    with Meter(f"{job.info['model']} on {job.benchmark}", len(job.items)) as meter:
-        outcome = execute(tracer, job, out, advance=meter.advance)
+    with Countdown(f"{job.info['model']} on {job.benchmark}", len(job.items)) as countdown:
+        outcome = execute(tracer, job, out, advance=countdown.advance)
     say(outcome)
     known = [e for e in job.encoded if not isinstance(e, ItemError)]
     if known and not read_costs(outcome.cell):

@@ -151,9 +151,9 @@ def _evaluate(
         info = cell.info
         groups = [g for g in enumerate(info["plan"]) if shard is None or shard.holds(g[0])]
         total = sum(len(line.split()) for _, line in groups)
-        with Meter(f"{info['model']} on {info['benchmark']}", total) as meter:
+        with Countdown(f"{info['model']} on {info['benchmark']}", total) as countdown:
             outcome = cell.execute(
-                out, shard=shard, max_failures=max_failures, advance=meter.advance
+                out, shard=shard, max_failures=max_failures, advance=countdown.advance
             )
         say(outcome)
         outcomes.append(outcome)
@@ -174,7 +174,7 @@ def say(outcome: "Outcome") -> None:
         )
 
 
-class Meter:
+class Countdown:
     """Items done, their rate and the time left, on stderr: live, or a line now and then."""
 
     def __init__(self, task: str, total: int) -> None:
@@ -195,7 +195,7 @@ class Meter:
         self._task, self._total, self._done, self._resumed = printable(task), total, 0, -1
         self._start = self._said = time.monotonic()
 
-    def __enter__(self) -> "Meter":
+    def __enter__(self) -> "Countdown":
         """Show the bar."""
         self._bar.start()
         return self

@@ -134,12 +134,7 @@ def ask(
     """
     prompt = _prompt(tracer, question, template)
     ids = encode_prompt(prompt, tracer.tokenizer, tracer.chat)
-    context = tracer.backbone.context
-    if context is not None and len(ids) + sampling.max_new_tokens > context:
-        raise InputError(
-            f"the question has {len(ids)} tokens and an answer up to {sampling.max_new_tokens}: "
-            f"more than the model's context of {context}; shorten it or lower max_new_tokens"
-        )
+    _require_room(tracer, len(ids), sampling.max_new_tokens)
     (greedy,) = _generate(tracer, ids, [], sampling.max_new_tokens)
     noise: list[LogitsProcessor] = []
     if sampling.temperature > 0:
@@ -201,6 +196,16 @@ def normalise(text: str) -> str:
     """What two answers share that differ in case, spacing, width or edge punctuation alone."""
     words = unicodedata.normalize("NFKC", text).casefold().split()
     return " ".join(words).strip(string.punctuation + " ") or " ".join(words)
+
+
+def _require_room(tracer: Tracer, tokens: int, more: int) -> None:
+    """Refuse a question that leaves no room for its answer."""
+    context = tracer.backbone.context
+    if context is not None and tokens + more > context:
+        raise InputError(
+            f"the question has {tokens} tokens and an answer up to {more}: "
+            f"more than the model's context of {context}; shorten it or lower max_new_tokens"
+        )
 
 
 def _prompt(tracer: Tracer, question: str, template: str | None) -> str:

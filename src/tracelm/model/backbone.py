@@ -78,8 +78,8 @@ class Backbone:
         self, model: PreTrainedModel, road: Road = "plain", packed_attention: str | None = None
     ) -> None:
         self.model = model
-        self.road, self._packed_attention = road, packed_attention
         self.config = text_config(model.config)
+        self.road, self.packed_attention = road, packed_attention or self.attention
         self.parts: Parts = locate(model)
         self.depth = len(self.parts.blocks)
         self.context = context_length(model.config)
@@ -160,11 +160,6 @@ class Backbone:
     def attention(self) -> str:
         """The attention implementation that the model was loaded with."""
         return str(self.config._attn_implementation)
-
-    @property
-    def packed_attention(self) -> str:
-        """The implementation that attends over packed forests of up to `FLEX_NODES` nodes."""
-        return self._packed_attention or self.attention
 
     def _capture(
         self,

@@ -157,7 +157,7 @@ def _check_plain(
 def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[_Plain, LogProbs]:
     alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
     noise = _difference(_scores(backbone, readout, branches), alone)
-    own = np.concatenate([_own_scores(backbone, b) for b in branches])
+    own = np.concatenate([own_scores(backbone, b) for b in branches])
     firsts = np.cumsum([0, *(len(b.tokens) - b.boundary for b in branches[:-1])])
     ahead = _difference(_first_scores(backbone, branches), own[firsts])
     return _Plain(alone, noise, _difference(alone, own), ahead), own
@@ -182,8 +182,8 @@ def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> Log
 
 
 @torch.inference_mode()
-def _own_scores(backbone: Backbone, branch: Branch) -> LogProbs:
-    """The model's own log-probabilities of the branch's predicted tokens."""
+def own_scores(backbone: Backbone, branch: Branch) -> LogProbs:
+    """The model's own log-probabilities of a branch's predicted tokens, in one plain call."""
     ids = torch.tensor([branch.fed], device=backbone.device)
     logits = backbone.model(input_ids=ids, use_cache=False).logits[0, branch.boundary - 1 :]
     tokens = torch.tensor(branch.tokens[branch.boundary :], device=logits.device)
@@ -195,7 +195,7 @@ def _own_scores(backbone: Backbone, branch: Branch) -> LogProbs:
 def _first_scores(backbone: Backbone, branches: list[Branch]) -> LogProbs:
     """The model's own log-probabilities of first predicted tokens, with nothing fed past them."""
     firsts = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in branches]
-    return np.concatenate([_own_scores(backbone, b) for b in firsts])
+    return np.concatenate([own_scores(backbone, b) for b in firsts])
 
 
 def _texts(

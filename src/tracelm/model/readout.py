@@ -5,7 +5,7 @@ that it was given, runs the model's forward. Soft-caps, scales and biases are th
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -116,50 +116,71 @@ def read(
         NonFiniteError: Logits that are NaN or infinite; names the depth.
         torch.OutOfMemoryError: One row alone is more than the device holds.
     """
-    device = readout.device
-    log_probs = torch.empty(len(depths), len(targets), device=device)
-    scores = torch.empty(len(scorers), len(targets), device=device)
-    lowest = torch.zeros(
-        len(depths), device=device
-    )  # of any token: not finite where a logit is not
-    kept = {d for s in scorers for d in s.depths}
-    raw_depths = sorted({d for s in scorers for d in s.raw_depths})
-    raw_log_z = torch.zeros(len(raw_depths), device=device)
-
-    def read_tile(indices: _Indices) -> None:
-        rows, row, token, place = (on_device(x, device) for x in indices)
-        tile = Tile({}, {}, {}, row, token)
-        for i, depth in enumerate(depths):
-            logits = readout.logits(_rows(states, depth, rows))
-            normed = F.log_softmax(logits, dim=-1)
-            log_probs[i, place] = normed[row, token]
-            lowest[i] = torch.minimum(lowest[i], normed.amin())
-            if depth in kept:
-                tile.logits[depth], tile.log_z[depth] = logits, _log_z(logits, normed)
-        for i, depth in enumerate(raw_depths):
-            tile.raw[depth] = readout.logits(_rows(states, depth, rows), norm=False)
-            raw_log_z[i] += tile.raw_log_z(depth).sum()
-        for i, scorer in enumerate(scorers):
-            scores[i, place] = scorer.log_probs(tile)
-
-    tiles = list(_tiles(states.reads, targets, readout.tile_rows))
-    while tiles:
-        try:
-            read_tile(tiles[0])
-            del tiles[0]
-            continue
-        except torch.OutOfMemoryError:
-            if len(tiles[0][0]) == 1:
-                raise
-        torch.cuda.empty_cache()  # not above, where the error still holds the tile's logits
-        size = (len(tiles[0][0]) + 1) // 2
-        tiles = [half for tile in tiles for half in _cut(tile, size)]
-    finite_at = torch.cat([lowest, raw_log_z]).isfinite().tolist()
-    for depth, finite in zip([*depths, *raw_depths], finite_at, strict=True):
+    if not depths:
+        return Reading({}, [])
+    tiles = _tiles(states.reads, targets, readout.tile_rows)
+    parts = _halving(lambda tile: _read_tile(readout, states, tile, depths, scorers), tiles)
+    finite_at = torch.stack([part.checked for part in parts]).isfinite().all(dim=0).tolist()
+    for depth, finite in zip([*depths, *_raw_depths(scorers)], finite_at, strict=True):
         if not finite:
             raise NonFiniteError(depth)
-    by_depth = dict(zip(depths, log_probs.cpu().numpy(), strict=True))
-    return Reading(by_depth, list(scores.cpu().numpy()))
+    order = np.concatenate([part.place for part in parts]).argsort()
+    values = torch.cat([part.values for part in parts], dim=1).cpu().numpy()[:, order]
+    return Reading(dict(zip(depths, values, strict=False)), list(values[len(depths) :]))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What was read of one tile; on its device, which nothing has waited for."""
+
+    place: Int[np.ndarray, " some"]  # of each target among all
+    values: Float[Tensor, "readings some"]  # log-probabilities by depth, then the scorers' scores
+    checked: Float[Tensor, " depths"]  # by depth and raw depth; not finite where a logit is not
+
+
+def _read_tile(
+    readout: Readout,
+    states: States,
+    indices: _Indices,
+    depths: Sequence[int],
+    scorers: Sequence[TokenScorer],
+) -> _Part:
+    rows, row, token = (on_device(x, readout.device) for x in indices[:3])
+    tile, kept = Tile({}, {}, {}, row, token), {d for s in scorers for d in s.depths}
+    values, checked = [], []
+    for depth in depths:
+        logits = readout.logits(_rows(states, depth, rows))
+        normed = F.log_softmax(logits, dim=-1)
+        values.append(normed[row, token])
+        checked.append(normed.amin())
+        if depth in kept:
+            tile.logits[depth], tile.log_z[depth] = logits, _log_z(logits, normed)
+    for depth in _raw_depths(scorers):
+        tile.raw[depth] = readout.logits(_rows(states, depth, rows), norm=False)
+        checked.append(tile.raw_log_z(depth).sum())
+    values += [scorer.log_probs(tile) for scorer in scorers]
+    return _Part(indices[3], torch.stack(values), torch.stack(checked))
+
+
+def _halving(read: Callable[[_Indices], _Part], tiles: Iterable[_Indices]) -> list[_Part]:
+    """Every tile read; in halves from where the device runs out of memory."""
+    parts, left = [], list(tiles)
+    while left:
+        try:
+            parts.append(read(left[0]))
+            del left[0]
+            continue
+        except torch.OutOfMemoryError:
+            if len(left[0][0]) == 1:
+                raise
+        torch.cuda.empty_cache()  # not above, where the error still holds the tile's logits
+        size = (len(left[0][0]) + 1) // 2
+        left = [half for tile in left for half in _cut(tile, size)]
+    return parts
+
+
+def _raw_depths(scorers: Sequence[TokenScorer]) -> list[int]:
+    return sorted({d for s in scorers for d in s.raw_depths})
 
 
 def _rows(states: States, depth: int, rows: Int[Tensor, " some"]) -> Float[Tensor, "some width"]:

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from tracelm.batch import branches_of
 from tracelm.errors import InputError
+from tracelm.model.check import own_scores
 from tracelm.model.readout import Readout
 from tracelm.rule.decision import Decision
 from tracelm.rule.tile import Tile
@@ -23,10 +25,7 @@ LM_EVAL_BATCHES = (1, 4, 16, 64)
 
 def ours(tracer: Tracer, encoded: Sequence[Encoded], read: Read) -> list[Decision]:
     """Plan and decide everything, as `correct_many` does once texts are tokens."""
-    decisions: dict[int, Decision] = {}
-    for group in tracer.plan(encoded):
-        decisions.update(zip(group, tracer.decide([encoded[i] for i in group], read), strict=True))
-    return [decisions[i] for i in range(len(encoded))]
+    return list(tracer.correct_encoded(encoded, read))
 
 
 def sums_of(encoded: Sequence[Encoded], decisions: Sequence[Decision]) -> Sums:
@@ -37,18 +36,10 @@ def sums_of(encoded: Sequence[Encoded], decisions: Sequence[Decision]) -> Sums:
     ]
 
 
-@torch.inference_mode()
 def plain_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
     """One pass a candidate: the model's own logits, float32 log-softmax, gather, sum."""
-    model, device = tracer.backbone.model, tracer.backbone.device
-
-    def one(sequence: tuple[int, ...], boundary: int) -> float:
-        ids = torch.tensor([sequence], device=device)
-        logits = model(input_ids=ids[:, :-1], use_cache=False).logits[0, boundary - 1 :]
-        log_probs = F.log_softmax(logits.float(), dim=-1)
-        return float(log_probs.gather(1, ids[0, boundary:, None]).sum())
-
-    return [[one(s, b) for s, b in zip(e.sequences, e.boundaries, strict=True)] for e in encoded]
+    own = [branches_of(e)[: len(e.sequences)] for e in encoded]
+    return [[float(own_scores(tracer.backbone, b).sum()) for b in branches] for branches in own]
 
 
 @torch.inference_mode()

@@ -2,14 +2,13 @@
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from tracelm.model.check import rounding_dtype
-from tracelm.rule.decision import Decision
 from tracelm.text.tokens import Encoded
 from tracelm.timing import contenders
 from tracelm.timing.contenders import Sums
@@ -89,36 +88,52 @@ def bench(
     """
     peak = peak_bytes(lambda: contenders.ours(tracer, encoded, "all"), tracer.backbone.device)
     others = {name: _other(tracer, name, encoded) for name in against}
-    times: dict[str, list[float]] = {name: [] for name in (*NAMES.values(), *others)}
-    mine: dict[Read, list[Decision]] = {}
-    meters: dict[Read, Meter] = {}
-    sums: dict[str, Sums] = {}
-    for _ in range(rounds):
-        for read, name in NAMES.items():
-            progress(name)
-            with metered(tracer) as meters[read]:
-                mine[read] = contenders.ours(tracer, encoded, read)
-            times[name].append(meters[read].total)
-            sums[name] = contenders.sums_of(encoded, mine[read])
-        for name, run in others.items():
-            progress(name)
-            start = time.perf_counter()
-            sums[name] = run(encoded)
-            synchronise()
-            times[name].append(time.perf_counter() - start)
+    timed = [_round(tracer, encoded, others, progress) for _ in range(rounds)]
+    last = timed[-1]
+    base = last.sums[NAMES["base"]]
     return Bench(
         items=len(encoded),
-        seconds={name: statistics.median(t) for name, t in times.items()},
-        agreement={name: _difference(s, sums[NAMES["base"]]) for name, s in sums.items()},
+        seconds={name: statistics.median(r.seconds[name] for r in timed) for name in last.seconds},
+        agreement={name: _difference(sums, base) for name, sums in last.sums.items()},
         tolerance=TOLERANCE.get(rounding_dtype(tracer.backbone), 1e-4),
-        same_decisions=all(
-            a.index == b.index and a.operator == b.operator
-            for a, b in zip(mine["decide"], mine["all"], strict=True)
-        ),
-        meters={NAMES[r]: m for r, m in meters.items()},
-        floors=floors(tracer, encoded, {NAMES[r]: m.reads for r, m in meters.items()}),
+        same_decisions=last.chosen["decide"] == last.chosen["all"],
+        meters=last.meters,
+        floors=floors(tracer, encoded, {name: m.reads for name, m in last.meters.items()}),
         peak_bytes=peak,
     )
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Every contender once: how long it took, its sums, and of ours the meter and what it chose."""
+
+    seconds: dict[str, float]
+    sums: dict[str, Sums]
+    meters: dict[str, Meter]
+    chosen: dict[Read, list[tuple[int, str]]]
+
+
+def _round(
+    tracer: Tracer,
+    encoded: Sequence[Encoded],
+    others: Mapping[str, Callable[[Sequence[Encoded]], Sums]],
+    progress: Callable[[str], None],
+) -> _Round:
+    done = _Round({}, {}, {}, {})
+    for read, name in NAMES.items():
+        progress(name)
+        with metered(tracer) as done.meters[name]:
+            decisions = contenders.ours(tracer, encoded, read)
+        done.seconds[name] = done.meters[name].total
+        done.sums[name] = contenders.sums_of(encoded, decisions)
+        done.chosen[read] = [(d.index, d.operator) for d in decisions]
+    for name, run in others.items():
+        progress(name)
+        start = time.perf_counter()
+        done.sums[name] = run(encoded)
+        synchronise()
+        done.seconds[name] = time.perf_counter() - start
+    return done
 
 
 def _other(
