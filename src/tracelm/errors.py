@@ -77,7 +77,6 @@ class NonFiniteError(ModelError):
     """
 
     def __init__(self, depth: int) -> None:
-        """Name the depth."""
         super().__init__(
             f"logits at depth {depth} are not finite: the model's weights or its dtype overflow; "
             "check the checkpoint or load it with dtype float32"

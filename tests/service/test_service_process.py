@@ -106,16 +106,14 @@ def test_told_to_stop_under_load_it_answers_all_that_it_accepted():
         batch: list[str] = []
         sender = threading.Thread(target=lambda: batch.extend(_batch(service.url, bodies(150))))
         sender.start()
-        while not any(e["event"] == "decision" for e in service.events):
+        while len(load.answered) < 8:  # however long a busy machine takes for them
             time.sleep(0.01)
-        time.sleep(0.2)
         code = service.stop()
         load.join()
         sender.join(PATIENCE_SECONDS)
     assert code == 0
     assert load.lost == 0 and load.turned_away > 0
     assert len(batch) in (0, 150)  # turned away whole, or answered whole
-    assert len(load.answered) >= 8
     accepted = [e for e in service.events if e["event"] == "request" and e["status"] == 200]
     assert len(accepted) == len(load.answered) + bool(batch)
     assert service.events[-1] == service.events[-1] | {"event": "stopped", "unanswered": 0}

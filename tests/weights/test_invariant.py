@@ -17,6 +17,7 @@ from planted import LAYOUTS
 from tracelm.errors import CheckpointError, InvariantError
 from tracelm.theta import Theta
 from tracelm.weights.invariant import Factors, rcv, read_invariant
+from tracelm.weights.layouts import FINAL_NORMS
 
 EXACT = {"rel": 1e-9, "abs": 0.0}
 LLAMA = LAYOUTS["llama"]
@@ -123,6 +124,14 @@ def test_absent_final_norm_is_one(tmp_path: Path) -> None:
     found = read_invariant(planted.write(tmp_path, LLAMA.config, tensors), theta=Theta())
     assert found.phi_N == 1.0
     assert found.value == pytest.approx(LLAMA.invariant / 1.25, **EXACT)
+
+
+@pytest.mark.parametrize("name", FINAL_NORMS)
+def test_the_final_norm_is_found_by_each_of_its_names(name: str, tmp_path: Path) -> None:
+    tensors = LLAMA.tensors()
+    tensors[f"model.{name}.weight"] = tensors.pop(LLAMA.norm)
+    found = read_invariant(planted.write(tmp_path, LLAMA.config, tensors), theta=Theta())
+    assert found.value == pytest.approx(LLAMA.invariant, **EXACT)
 
 
 def test_a_norm_of_another_name_is_not_taken_for_none(tmp_path: Path) -> None:

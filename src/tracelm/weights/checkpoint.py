@@ -91,7 +91,6 @@ class Checkpoint(ABC):
     """
 
     def __init__(self, label: str, config: Config) -> None:
-        """Keep the label and the config."""
         self.label = label
         self.config = config
 
@@ -226,7 +225,6 @@ class ModelCheckpoint(Checkpoint):
     """The state dict of a transformers model in memory."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Take the model's names; no tensor is copied yet."""
         config: Any = model.config
         super().__init__(type(model).__name__, config.to_dict())
         self._model = model
@@ -255,7 +253,6 @@ class KeptCheckpoint(Checkpoint):
     """Another checkpoint whose tensors are kept once read, to read them in many ways."""
 
     def __init__(self, origin: Checkpoint) -> None:
-        """Keep what `origin` reads."""
         super().__init__(origin.label, origin.config)
         self._origin = origin
         self._kept: dict[str, Tensor] = {}

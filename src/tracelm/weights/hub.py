@@ -3,6 +3,10 @@
 Speaks what the hub speaks: `resolve` addresses, redirects to a store of large files (the token
 stays behind there), `Range`, `X-Repo-Commit`, `Retry-After`. `HF_ENDPOINT`, `HF_TOKEN`, a login,
 proxies and `HF_HUB_OFFLINE` are honoured through huggingface_hub's own client and headers.
+
+What is tried again is tried here. huggingface_hub's `http_stream_backoff` sleeps for as long as
+`Retry-After` says, be it hours, and a body that breaks off within it ends in a RuntimeError; its
+`http_backoff` and its file system read an answer whole, also one that ignores the range.
 """
 
 import os
