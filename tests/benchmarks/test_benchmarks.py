@@ -1,5 +1,6 @@
 """Benchmarks: what each holds, under which template, from where, and what is refused."""
 
+import csv
 import json
 import sys
 from collections.abc import Callable
@@ -61,8 +62,31 @@ def sum_rows(count: int = 500) -> Rows:
     ]
 
 
+def binary_rows(count: int = 12) -> Rows:
+    return [
+        {"Type": "x", "Question": f"Question {i}? ", "Best Answer": f" right, {i}"}
+        | {"Best Incorrect Answer": f'wrong "{i}"\n', "Correct Answers": "a; b"}
+        for i in range(count)
+    ]
+
+
+def factor_rows(count: int = 1036) -> Rows:
+    return [
+        {"": i, "full_prefix": f"Before.\nText {i}.\n", "completion": f"So it is {i}."}
+        | {f"contradiction_{j}": f" So it is not {i}, {j}." for j in range(3)}
+        | {"turncated_prefixes": f"Text {i}." + ("\n" if i % 2 else " ")}
+        for i in range(count)
+    ]
+
+
 def write(path: Path, rows: Rows, lines: bool = False) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".csv":
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+        return path
     text = "\n".join(map(json.dumps, rows)) if lines else json.dumps(rows)
     path.write_text(text, encoding="utf-8")
     return path
@@ -74,6 +98,8 @@ PUBLISHED: dict[str, tuple[str, Callable[[], Rows]]] = {
     "halueval-qa-closed": ("halueval/qa_data.json", qa_rows),
     "halueval-sum": ("halueval/summarization_data.json", sum_rows),
     "fib": ("fib/summarization_data.json", sum_rows),
+    "truthfulqa-binary": ("truthfulqa/TruthfulQA.csv", binary_rows),
+    "factor": ("factor/news_factor.csv", factor_rows),
 }
 
 
@@ -88,7 +114,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plain_template(name: str) -> Template:
     """A template of the benchmark that needs no other package."""
-    return find(name).template("own6" if name == "truthfulqa" else None)
+    return find(name).template("own6" if name.startswith("truthfulqa") else None)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -201,6 +227,41 @@ def test_fib_needs_a_file_and_keeps_its_own_name(data: Path) -> None:
     assert find("fib").load(only).version == "300 items"
 
 
+def test_factor_goes_on_where_the_prefix_ends(data: Path) -> None:
+    loaded = find("factor").load(data)
+    assert (loaded.version, loaded.source) == ("news", "news_factor.csv")
+    even, odd = loaded.items(find("factor").template())[:2]
+    assert (even.prompt, odd.prompt) == ("Text 0. ", "Text 1.\n")
+    assert (even.blind_prompt, odd.blind_prompt) == (" ", "\n")
+    assert odd.candidates == ("So it is 1.", *(f"So it is not 1, {j}." for j in range(3)))
+    assert odd.truthful == (True, False, False, False)
+    full = loaded.items(find("factor").template("full"))[1]
+    assert (full.prompt, full.blind_prompt) == ("Before.\nText 1.\n", "\n")
+
+
+def test_truthfulqa_binary_reads_the_csv_and_the_hubs_names(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = find("truthfulqa-binary").load(data)
+    item = loaded.items(plain_template("truthfulqa-binary"))[3]
+    assert loaded.version == "12 questions" and item.prompt.endswith("Q: Question 3?\nA:")
+    assert item.candidates == ("right, 3", 'wrong "3"') and item.truthful == (True, False)
+    rows = [{k.lower().replace(" ", "_"): v for k, v in row.items()} for row in binary_rows()]
+    hub = SimpleNamespace(load_dataset=lambda *_: {"validation": rows})
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    assert find("truthfulqa-binary").load().fingerprint == loaded.fingerprint
+
+
+@pytest.mark.parametrize(
+    "text", ['Question\n"open', "Question,Best Answer\na,b,c,d\n", "Question\n"]
+)
+def test_a_csv_that_is_cut_or_ragged_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"x\.csv"):
+        find("truthfulqa-binary").load(path)
+
+
 def _spoil(field: str, value: Any) -> Callable[[Rows], None]:
     def spoil(rows: Rows) -> None:
         rows[5][field] = value
@@ -222,6 +283,11 @@ def _spoil(field: str, value: Any) -> Callable[[Rows], None]:
         ("halueval-qa", lambda rows: rows[5].pop("knowledge"), 'row 5: .* "knowledge", the row h'),
         ("halueval-qa", _spoil("right_answer", " \n"), "row 5: .* need text"),
         ("fib", _spoil("document", None), 'row 5: .* "document"'),
+        ("truthfulqa-binary", _spoil("Best Answer", " "), "row 5: .* need text"),
+        ("truthfulqa-binary", lambda rows: rows[5].pop("Question"), 'row 5: .* "question"'),
+        ("factor", lambda rows: rows.pop(), "expected 1036 rows, got 1035"),
+        ("factor", _spoil("turncated_prefixes", "\n"), "row 5: .* need text"),
+        ("factor", _spoil("contradiction_1", None), 'row 5: .* "contradiction_1"'),
     ],
 )
 def test_rows_that_are_not_the_benchmark_are_refused(
@@ -406,6 +472,9 @@ def test_the_published_files_are_what_they_should_be() -> None:
     assert len(qa.examples) == 500
     assert all(v == v.strip() for e in qa.examples for v in e.fields.values())
     assert len(find("fib").load(SHARED).examples) == 300
+    news = find("factor").load(SHARED)
+    assert news.version == "news" and len(news.examples) == 1036
+    assert {i.prompt[-1] for i in news.items(find("factor").template())} == {" ", "\n"}
 
 
 @shared
@@ -420,5 +489,5 @@ def test_the_table_lists_every_benchmark_under_its_name() -> None:
     assert all(name == b.name for name, b in benchmarks.BENCHMARKS.items())
     for b in benchmarks.BENCHMARKS.values():
         for variant in b.templates:
-            if (b.name, variant) != ("truthfulqa", "qa6"):
+            if variant != "qa6":
                 assert b.template(variant).name == f"{b.name}/{variant}"

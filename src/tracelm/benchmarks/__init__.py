@@ -5,17 +5,28 @@ from pathlib import Path
 from tracelm.benchmarks.benchmark import Benchmark, Dataset, Example
 from tracelm.benchmarks.demo import DEMO
 from tracelm.benchmarks.everyday import EVERYDAY
+from tracelm.benchmarks.factor import FACTOR
 from tracelm.benchmarks.halueval import FIB, HALUEVAL_QA, HALUEVAL_QA_CLOSED, HALUEVAL_SUM
 from tracelm.benchmarks.jsonl import jsonl
 from tracelm.benchmarks.template import Template
-from tracelm.benchmarks.truthfulqa import TRUTHFULQA
+from tracelm.benchmarks.truthfulqa import TRUTHFULQA, TRUTHFULQA_BINARY
 from tracelm.errors import InputError
 
 __all__ = ["BENCHMARKS", "Benchmark", "Dataset", "Example", "Template", "find", "templates_for"]
 
 BENCHMARKS: dict[str, Benchmark] = {
     b.name: b
-    for b in (TRUTHFULQA, HALUEVAL_QA, HALUEVAL_QA_CLOSED, HALUEVAL_SUM, FIB, EVERYDAY, DEMO)
+    for b in (
+        TRUTHFULQA,
+        TRUTHFULQA_BINARY,
+        HALUEVAL_QA,
+        HALUEVAL_QA_CLOSED,
+        HALUEVAL_SUM,
+        FIB,
+        FACTOR,
+        EVERYDAY,
+        DEMO,
+    )
 }
 
 

@@ -1,5 +1,6 @@
 """Where a benchmark's rows come from: a file, a folder of files, or the hub."""
 
+import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +85,7 @@ class Source:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Rows of a JSON list, of JSON lines, or of a Parquet file.
+    """Rows of a JSON list, of JSON lines, of a CSV file with a header, or of a Parquet file.
 
     Raises:
         InputError: Unreadable, or something in it is not an object.
@@ -94,9 +95,12 @@ def read_rows(path: Path) -> list[Row]:
             import pyarrow.parquet as pq
 
             rows: Any = pq.read_table(path).to_pylist()
+        elif path.suffix == ".csv":
+            with path.open(encoding="utf-8-sig", newline="") as lines:
+                rows = list(csv.DictReader(lines, restkey="more fields than names", strict=True))
         else:
             rows = _parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
         raise InputError(f"cannot read {path}: {error}") from error
     if not isinstance(rows, list) or not rows:
         raise InputError(f"{path} has no rows; expected a JSON list or one JSON object a line")

@@ -1,12 +1,16 @@
-"""TruthfulQA, multiple choice: each question is two items (method, section 10).
+"""TruthfulQA, multiple choice: each question is two items (method, section 10); and binary.
 
 `42/mc1` chooses among `mc1_targets` (one truth) and counts for MC1; `42/mc2` among `mc2_targets`
 (several truths) and counts for MC2 and MC3. Each is routed as an item of its own; both share the
 prompt. The default template is the benchmark's six-question preamble, read at run time from
 lm-evaluation-harness's installed task file: its text is not carried here.
+
+`truthfulqa-binary` is the form that the authors have recommended since 2025: the best answer
+against the best incorrect one, an item a question.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +55,23 @@ _TASK_FILE = "tasks/truthfulqa/truthfulqa_mc1.yaml"
 def _parse(place: int, row: Row) -> tuple[Example, ...]:
     question = text_field(row, "question", place)
     return tuple(_example(place, question, row, kind) for kind in ("mc1", "mc2"))
+
+
+def _parse_binary(place: int, row: Row) -> tuple[Example, ...]:
+    # The names of the published CSV, or of the hub's copy.
+    names = {name.lower().replace(" ", "_"): name for name in row}
+    question, right, wrong = (
+        text_field(row, names.get(name, name), place)
+        for name in ("question", "best_answer", "best_incorrect_answer")
+    )
+    if not right or not wrong:
+        raise InputError(f"row {place}: best answer and best incorrect answer need text")
+    fields, blind = {"question": question}, {"question": ""}
+    return (Example(str(place), fields, blind, (right, wrong), (True, False)),)
+
+
+def _verify_binary(questions: Sequence[tuple[Example, ...]]) -> str:
+    return f"{len(questions)} questions"
 
 
 def _example(place: int, question: str, row: Row, kind: Kind) -> Example:
@@ -121,6 +142,19 @@ def _qa6() -> Template:
     return Template(name="truthfulqa/qa6", version=f"lm_eval {version}", text=str(text))
 
 
+def _templates(benchmark: str) -> Mapping[str, Callable[[], Template]]:
+    return {
+        "qa6": lambda: replace(_qa6(), name=f"{benchmark}/qa6"),
+        "own6": partial(Template, f"{benchmark}/own6", "1", _OWN6),
+        "zero-shot": partial(Template, f"{benchmark}/zero-shot", "1", "Q: {{ question }}\nA:"),
+    }
+
+
+_LICENCE = "Apache-2.0"
+_CITATION = (
+    "Lin, Hilton and Evans, TruthfulQA: Measuring How Models Mimic Human Falsehoods, ACL 2022"
+)
+
 TRUTHFULQA = Benchmark(
     name="truthfulqa",
     read=Source(
@@ -136,12 +170,20 @@ TRUTHFULQA = Benchmark(
     ).read,
     parse=_parse,
     verify=_verify,
-    templates={
-        "qa6": _qa6,
-        "own6": partial(Template, "truthfulqa/own6", "1", _OWN6),
-        "zero-shot": partial(Template, "truthfulqa/zero-shot", "1", "Q: {{ question }}\nA:"),
-    },
-    licence="Apache-2.0",
-    citation="Lin, Hilton and Evans, TruthfulQA: Measuring How Models Mimic Human Falsehoods, "
-    "ACL 2022",
+    templates=_templates("truthfulqa"),
+    licence=_LICENCE,
+    citation=_CITATION,
+)
+
+TRUTHFULQA_BINARY = Benchmark(
+    name="truthfulqa-binary",
+    read=Source(
+        files=("truthfulqa/TruthfulQA.csv", "TruthfulQA.csv"),
+        hub=("rahmanidashti/TruthfulQA", "generation"),
+    ).read,
+    parse=_parse_binary,
+    verify=_verify_binary,
+    templates=_templates("truthfulqa-binary"),
+    licence=_LICENCE,
+    citation=_CITATION,
 )
