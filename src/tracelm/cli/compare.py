@@ -35,10 +35,7 @@ def compare(
     model: ModelOptions,
     benchmark: Annotated[
         str,
-        typer.Option(
-            help="truthfulqa, halueval-qa, halueval-qa-closed, halueval-sum, fib, everyday, "
-            "demo or jsonl:PATH."
-        ),
+        typer.Option(help="As in eval."),
     ],
     method: Annotated[
         list[str] | None,

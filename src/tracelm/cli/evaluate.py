@@ -42,8 +42,8 @@ def eval_(
     benchmark: Annotated[
         list[str],
         typer.Option(
-            help="truthfulqa, halueval-qa, halueval-qa-closed, halueval-sum, fib, everyday, "
-            "demo or jsonl:PATH; repeat it."
+            help="truthfulqa, truthfulqa-binary, halueval-qa, halueval-qa-closed, halueval-sum, "
+            "fib, factor, everyday, demo or jsonl:PATH; repeat it."
         ),
     ],
     preset: Annotated[
