@@ -1,0 +1,222 @@
+"""Are certificates right as often as they say? 2,000 samples from populations with known rates.
+
+    python benchmarks/trust.py validity [--redraws 2000]
+    python benchmarks/trust.py organism
+    python benchmarks/trust.py halves RUNS [--splits 200]
+
+`validity` draws labelled items from populations whose true rates are just below, at, just above and
+far above what is asked, and counts the samples whose certificate is wrong: the broken rate, the
+gain, the threshold of deferral, the monitor and the drift test under 10,000 looks. Beside each
+stands the control that most people would write, which fails.
+
+`organism` certifies the embedded models on parts of their own benchmark, and `halves` splits the
+records of one cell into halves: certify on one, count on the other, beside the alternatives.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from populations import Kind, Population
+
+from tracelm.trust.certify import Terms, certified, certify, choose
+from tracelm.trust.deferral import THRESHOLDS, above, defer
+from tracelm.trust.drift import Drift
+from tracelm.trust.monitor import log_wealth
+from tracelm.trust.policy import MARGINS, OFF, chains
+from tracelm.trust.testing import holm
+
+RESULTS = Path(__file__).parent / "results"
+ALPHA, DELTA = 0.05, 0.05
+STEPS = 10_000
+POLICIES = [*(policy for chain in chains("mix") for policy in chain), OFF]  # -1 is the last
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Run one stage, print its rows and keep them."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    stages = parser.add_subparsers(dest="stage", required=True)
+    validity_options = stages.add_parser("validity")
+    validity_options.add_argument("--redraws", type=int, default=2000)
+    options = parser.parse_args()
+    rows = []
+    for row in validity(options.redraws):
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+    (RESULTS / f"trust-{options.stage}.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def validity(redraws: int) -> Iterator[Row]:
+    """Share of samples whose statement is wrong, beside the control's."""
+    for judge in (broken_rates, gains, thresholds, monitors, drifts):
+        for row in judge(redraws):
+            most = DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / row["redraws"])
+            yield row | {"delta": DELTA, "valid": row["wrong"] <= most}
+
+
+# --- populations --------------------------------------------------------------------------------
+
+
+def flat(rate: float, fixed: float) -> Population:
+    """Each operator breaks and fixes these shares, at margins that no threshold parts."""
+    shares = ((rate, True), (fixed, False))
+    return Population.of(
+        [Kind(s, base, not base, o) for o in ("decisive", "mix") for s, base in shares]
+    )
+
+
+def sloped(rate: float) -> Population:
+    """Breaks at every margin alike, so that the smallest margin of a chain breaks this share."""
+    at = [margin + 0.1 for margin in MARGINS]
+    return Population.of(
+        Kind(share / len(at), base, not base, operator, margin)
+        for operator in ("decisive", "mix")
+        for margin in at
+        for share, base in ((rate, True), (2 * rate, False))
+    )
+
+
+def flattering(overridden: float = 0.9) -> Population:
+    """Coin-flip overrides in twenty bands of confidence: the luckiest policy looks right."""
+    bands = 0.7 ** np.arange(20)
+    kinds = []
+    for confidence, share in zip(THRESHOLDS, bands / bands.sum(), strict=True):
+        rest, coin = share * (1 - overridden) / 2, share * overridden / 32
+        sure = {"confidence": confidence, "base_confidence": confidence}
+        kinds += [Kind(rest, right, right, **sure) for right in (True, False)]
+        kinds += [
+            Kind(coin, right, not right, operator, margin + 0.1, **sure)
+            for operator in ("decisive", "mix")
+            for margin in MARGINS
+            for right in (True, False)
+        ]
+    return Population.of(kinds)
+
+
+# --- what is claimed, and how often it is wrong -------------------------------------------------
+
+
+def broken_rates(redraws: int) -> Iterator[Row]:
+    """A certificate is wrong where its policy truly breaks more than alpha."""
+    rates = {"just below": 0.98, "at": 1.0, "just above": 1.02, "far above": 3.0}
+    populations = {f"{name} alpha": flat(f * ALPHA, 2 * f * ALPHA) for name, f in rates.items()}
+    populations["crossing alpha inside a chain"] = sloped(1.6 * ALPHA)
+    for name, population in populations.items():
+        fixed, broken = population.counts(chains("mix"), 400, redraws, np.random.default_rng(1))
+        terms = Terms(ALPHA, DELTA)
+        plain = broken / 400 <= ALPHA
+        rates_of = np.array([population.broken(policy) for policy in POLICIES])
+
+        def wrong(passed: np.ndarray, fixed=fixed, broken=broken, rates_of=rates_of) -> float:
+            return float((rates_of[choose(passed, fixed, broken)] > ALPHA + 1e-12).mean())
+
+        passed = certified(fixed, broken, 400, terms)
+        yield {
+            "claim": "broken rate",
+            "population": name,
+            "redraws": redraws,
+            "wrong": wrong(passed),
+            "certified": float((choose(passed, fixed, broken) >= 0).mean()),
+            "control": "at most alpha of the sample is broken",
+            "control wrong": wrong(plain),
+        }
+
+
+def gains(redraws: int) -> Iterator[Row]:
+    """A certified gain is wrong where no more is fixed than broken."""
+    for name, fixes in (("none", 1.0), ("a small loss", 0.98), ("a large loss", 0.5)):
+        population = flat(0.1, 0.1 * fixes)
+        fixed, broken = population.counts(chains("mix"), 400, redraws, np.random.default_rng(2))
+        passed = certified(fixed, broken, 400, Terms(0.5, DELTA, gain=True))
+        yield {
+            "claim": "gain",
+            "population": name,
+            "redraws": redraws,
+            "wrong": float((choose(passed, fixed, broken) >= 0).mean()),
+            "control": "the sample gains",
+            "control wrong": float(((fixed > broken).any(axis=(1, 2))).mean()),
+        }
+
+
+def thresholds(redraws: int) -> Iterator[Row]:
+    """A threshold is wrong where more of the answers given are wrong than was asked."""
+    population = flattering()
+    error = population.error(OFF, 0.05) * 0.9999
+    rng, terms, counts = np.random.default_rng(3), Terms(0.6, DELTA), np.zeros(4)
+    for _ in range(redraws):
+        data = population.draw(4000, rng)
+        chosen = certify(data, "mix", terms).policy
+        answered, wrong = above(*data.shown(chosen))
+        as_given = np.flatnonzero(holm(binom.cdf(wrong, answered, error)) <= DELTA)
+        seen = np.flatnonzero(wrong <= error * answered)
+        found = [
+            defer(data, chosen, error, DELTA).threshold,
+            THRESHOLDS[as_given[0]] if as_given.size else None,
+            THRESHOLDS[seen[0]] if seen.size else None,
+        ]
+        counts[:3] += [t is not None and population.error(chosen, t) > error for t in found]
+        given = defer(data, OFF, error, DELTA).threshold
+        counts[3] += given is not None and population.error(OFF, given) > error
+    shares = (counts / redraws).tolist()
+    row = {"claim": "defer", "redraws": redraws}
+    policy = row | {"population": "coin flips, the policy chosen by the same labels"}
+    yield policy | {
+        "wrong": shares[0],
+        "control": "Holm over the thresholds alone",
+        "control wrong": shares[1],
+    }
+    yield row | {
+        "population": "coin flips, no policy",
+        "wrong": shares[3],
+        "control": "few enough of the sample are wrong",
+        "control wrong": shares[2],
+    }
+
+
+def monitors(redraws: int) -> Iterator[Row]:
+    """An alarm is wrong where no more than alpha is broken; somebody looks after every label."""
+    labelled = np.arange(1, STEPS + 1)
+    for name, rate in (("at alpha", ALPHA), ("just below alpha", 0.98 * ALPHA)):
+        rng, alarms, peeks = np.random.default_rng(4), 0, 0
+        for _ in range(redraws):
+            broken = (rng.random(STEPS) < rate).cumsum()
+            alarms += bool((log_wealth(broken, labelled, ALPHA) >= -math.log(DELTA)).any())
+            peeks += bool((binom.sf(broken - 1, labelled, ALPHA) <= DELTA).any())
+        yield {
+            "claim": "monitor",
+            "population": f"{name}, {STEPS} looks",
+            "redraws": redraws,
+            "wrong": alarms / redraws,
+            "control": "an exact test of fixed size at every look",
+            "control wrong": peeks / redraws,
+        }
+
+
+def drifts(redraws: int) -> Iterator[Row]:
+    """A warning is wrong where what comes is what was certified."""
+    streams, kept = max(redraws // 10, 1), 200
+    rng, warned = np.random.default_rng(5), 0
+    for _ in range(streams):
+        values = rng.normal(size=kept + STEPS)
+        tests = Drift({"statistic": values[:kept].tolist()}, DELTA)
+        warned += any(tests.see({"statistic": v}) for v in values[kept:].tolist())
+    yield {
+        "claim": "drift",
+        "population": f"no drift, {STEPS} looks",
+        "redraws": streams,
+        "wrong": warned / streams,
+    }
+
+
+if __name__ == "__main__":
+    main()
