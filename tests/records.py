@@ -100,7 +100,10 @@ def write_cells(records: pd.DataFrame, out: Path, theta: Theta | None = None) ->
             "schema": store.SCHEMA,
             "model": model,
             "benchmark": benchmark,
-            "template": {"name": "synthetic"},
+            "template": {"name": "synthetic", "version": "1", "sha256": "0" * 64},
+            "invariant": float(cell["invariant"].dropna().iloc[0]),
+            "dataset": {"fingerprint": f"of {benchmark}"},
+            "packages": {"tracelm": "test"},
             "theta": json.loads(json.dumps((theta or Theta()).to_dict())),
             "plan": store.plan_lines([row["place"] for row in g] for g in groups.values()),
         }

@@ -18,6 +18,7 @@ from tracelm.evaluation import runner
 from tracelm.evaluation.record import COLUMNS
 from tracelm.rule.geometry import effective_dimension
 from tracelm.theta import Theta
+from tracelm.weights.identity import folder_digest, model_name
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 real = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared here")
@@ -203,8 +204,8 @@ def test_a_template_has_a_cell_of_its_own(tmp_path: Path) -> None:
 def test_a_local_model_goes_by_its_folders_name(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint-7"
     folder.mkdir()
-    assert runner.model_name(str(folder)) == "checkpoint-7"
-    assert runner.model_name("org/model") == "org/model"
+    assert model_name(str(folder)) == "checkpoint-7"
+    assert model_name("org/model") == "org/model"
 
 
 def test_a_local_model_trained_further_is_another(tmp_path: Path) -> None:
@@ -219,7 +220,7 @@ def test_a_local_model_trained_further_is_another(tmp_path: Path) -> None:
     (folder / "model.safetensors").write_bytes(bytes(b ^ 1 for b in weights))
     with pytest.raises(RecordError, match='holds another run: weights was "'):
         records(tmp_path / "runs", data, model=str(folder))
-    assert runner.folder_digest(tmp_path / "none") is None
+    assert folder_digest(tmp_path / "none") is None
 
 
 @pytest.fixture(scope="module")

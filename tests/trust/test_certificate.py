@@ -15,12 +15,13 @@ from tracelm.trust.certify import Terms
 from tracelm.trust.policy import OFF, Policy
 
 GOOD = Certificate(
-    Subject("org/model", "a1b2", Theta(), "demo/prompt 1"),
+    Subject("org/model", "digest a1b2"),
     Terms(0.02, 0.05, gain=True, error=0.1),
     Policy(("decisive", "mix"), 0.5),
     Counts(items=400, base_right=250, overrides=60, fixed=50, broken=1),
     threshold=0.35,
     benchmarks={"demo": "ff00", "truthfulqa@own6": "ee11"},
+    templates=("demo/prompt 1",),
     versions={"tracelm": "0.2.0"},
     date="2026-11-21T12:00:00+00:00",
     reference={"confidence": (0.25, 1.0), "log_margin_ratio": (float("-inf"), 2.5)},
@@ -89,14 +90,34 @@ def test_a_file_that_holds_none_is_refused(tmp_path, text):
 
 def test_a_certificate_is_for_what_it_names():
     GOOD.check(GOOD.subject)
-    others = {
-        "model": ("org/model", "org/other"),
-        "weights": ("a1b2", ""),
-        "template": ("demo/prompt 1", "demo/prompt 2"),
-    }
-    for name, (ours, theirs) in others.items():
+    GOOD.check_template("demo/prompt 1")
+    others = {"model": "org/other", "weights": "", "chat": '{"system": null}'}
+    for name, theirs in others.items():
         with pytest.raises(CertificateError) as caught:
             GOOD.check(replace(GOOD.subject, **{name: theirs}))
-        assert repr(ours) in str(caught.value) and repr(theirs or "none") in str(caught.value)
+        ours = getattr(GOOD.subject, name)
+        assert repr(ours or "none") in str(caught.value)
+        assert repr(theirs or "none") in str(caught.value)
     with pytest.raises(CertificateError, match="tau_dim = 1.0015, not 1.01"):
         GOOD.check(replace(GOOD.subject, theta=Theta(tau_dim=1.01)))
+    with pytest.raises(CertificateError, match="'demo/prompt 1', and this is 'demo/prompt 2'"):
+        GOOD.check_template("demo/prompt 2")
+
+
+def test_a_subject_is_what_a_run_records_of_its_model(tmp_path):
+    described = {"model": "org/model", "theta": {}, "chat": None}
+    assert Subject.of(described) == Subject("org/model")
+    known = {"revision": "abc", "quantisation": "nf4 (bitsandbytes)", "weights": None}
+    assert Subject.of(described | known).weights == "revision abc, quantisation nf4 (bitsandbytes)"
+    chat = {"system": None, "template": "0a", "thinking": None}
+    assert "0a" in Subject.of(described | {"chat": chat}).chat
+    # A folder is known by its own name and by what is in it, recorded or looked at.
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    live = Subject.of(described | {"model": str(folder)})
+    digest = live.weights.removeprefix("digest ")
+    recorded = described | {"model": "checkpoint", "weights": digest}
+    assert live.model == "checkpoint" and len(digest) == 64 and Subject.of(recorded) == live
+    (folder / "config.json").write_text("[]")
+    assert Subject.of(described | {"model": str(folder)}) != live

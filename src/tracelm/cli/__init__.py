@@ -18,6 +18,7 @@ import typer
 from tracelm.cli.ablate import ablate
 from tracelm.cli.ask import ask
 from tracelm.cli.bench import bench
+from tracelm.cli.certify import certify
 from tracelm.cli.compare import compare
 from tracelm.cli.correct import correct
 from tracelm.cli.demo import demo
@@ -68,6 +69,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     report,
     ablate,
     compare,
+    certify,
     serve,
     explore,
 )

@@ -5,7 +5,6 @@ parts that are missing as they come. `execute` is all three in one process; an e
 the work calls `prepare` and `part` in its workers and `collect` where the records are kept.
 """
 
-import hashlib
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from tracelm.evaluation.store import Run, RunInfo, Shard
 from tracelm.files.strict_json import strict
 from tracelm.rule.decision import Decision
 from tracelm.text.items import Item
+from tracelm.weights.identity import folder_digest, model_name
 
 if TYPE_CHECKING:
     from tracelm.methods.contract import Method
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 # Versions on which numbers depend: records of different ones do not stand in one cell.
 _PACKAGES = ("tracelm", "torch", "transformers", "tokenizers")
-
-# What makes a local model what it is.
-_MODEL_FILES = ("*.safetensors", "*.bin", "config.json", "tokenizer*", "chat_template*")
-_SLICES = 64
 
 
 @dataclass(frozen=True)
@@ -256,31 +252,6 @@ def label(dataset: Dataset, template: Template) -> str:
     if template.variant == benchmark.default_variant:
         return benchmark.name
     return f"{benchmark.name}@{template.variant}"
-
-
-def model_name(source: str) -> str:
-    """The hub's name of a model; of a local folder, its own name."""
-    path = Path(source).expanduser()
-    return path.resolve().name if path.is_dir() else source
-
-
-def folder_digest(folder: Path) -> str | None:
-    """Digest of a local model: weights trained further under the same name are another model.
-
-    Of every file of weights, configuration and tokenizer: name, size, and 4 KiB at 64 even places,
-    so that a large model costs no full read. None for what is no folder: the hub has revisions.
-    """
-    if not folder.is_dir():
-        return None
-    digest = hashlib.sha256()
-    for path in sorted({p for pattern in _MODEL_FILES for p in folder.glob(pattern)}):
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size}\n".encode())
-        with path.open("rb") as file:
-            for place in sorted({size * i // _SLICES for i in range(_SLICES)}):
-                file.seek(place)
-                digest.update(file.read(4096))
-    return digest.hexdigest()
 
 
 def _plan(tracer: "Tracer", encoded: "Sequence[Encoded | ItemError]") -> list[list[int]]:

@@ -4,6 +4,7 @@ It decides which overrides are let through and nothing else: Theta is part of wh
 model that it was not made for is refused.
 """
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
@@ -14,6 +15,7 @@ from tracelm.errors import CertificateError, InputError
 from tracelm.theta import Theta
 from tracelm.trust.certify import Terms
 from tracelm.trust.policy import Policy
+from tracelm.weights.identity import folder_digest, model_name
 
 SCHEMA = 1
 
@@ -26,15 +28,33 @@ class Subject:
 
     Attributes:
         model: The model's name.
-        weights: Its digest or commit; empty where it has none.
+        weights: Digest, commit and quantisation, as far as it has them.
+        chat: The chat template and system message around every prompt; empty where there is none.
         theta: Constants and switches.
-        template: How prompts are made; empty where they are taken as they come.
     """
 
     model: str
     weights: str = ""
+    chat: str = ""
     theta: Theta = field(default_factory=Theta)
-    template: str = ""
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> "Subject":
+        """What a run records of its model, or a tracer describes.
+
+        Args:
+            described: `run.json`, or `Tracer.describe()`.
+        """
+        source = described["model"]
+        digest = described.get("weights") or folder_digest(Path(source).expanduser())
+        marks = {"digest": digest, **{n: described.get(n) for n in ("revision", "quantisation")}}
+        chat = described.get("chat")
+        return cls(
+            model=model_name(source),
+            weights=", ".join(f"{name} {mark}" for name, mark in marks.items() if mark),
+            chat="" if chat is None else json.dumps(chat, ensure_ascii=False, sort_keys=True),
+            theta=Theta.from_dict(described["theta"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -67,12 +87,13 @@ class Certificate:
     """A policy with what was promised of it and how that is known.
 
     Attributes:
-        subject: The model, Theta and template that it is for.
+        subject: The model, with its Theta, that it is for.
         terms: What was promised.
         policy: What is let through; nothing at all where correction is to be kept off.
         counts: Of the labelled items.
         threshold: Least probability of an answer that is given; None where all are.
         benchmarks: Fingerprint of the labelled items by benchmark.
+        templates: How their prompts were made.
         versions: Of the packages that made the records.
         date: When it was made, as ISO has it.
         reference: Values of each statistic on the labelled items, for `drift`.
@@ -84,6 +105,7 @@ class Certificate:
     counts: Counts
     threshold: float | None = None
     benchmarks: Mapping[str, str] = field(default_factory=dict)
+    templates: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     date: str = ""
     reference: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -94,7 +116,7 @@ class Certificate:
             raise InputError(f"threshold is a probability, not {self.threshold:g}")
 
     def check(self, used: Subject) -> None:
-        """Refuse another model, Theta or template than the certificate was made for.
+        """Refuse another model, Theta or chat template than the certificate was made for.
 
         Args:
             used: What it is used with.
@@ -102,19 +124,26 @@ class Certificate:
         Raises:
             CertificateError: They differ; the message names both.
         """
-        ours, theirs = self.subject, used
-        for what in ("model", "weights", "template"):
-            mine, given = getattr(ours, what), getattr(theirs, what)
+        ours = self.subject
+        for what in ("model", "weights", "chat"):
+            mine, given = getattr(ours, what), getattr(used, what)
             if mine != given:
-                raise CertificateError(
-                    f"the certificate is for the {what} {mine or 'none'!r}, and this is "
-                    f"{given or 'none'!r}; certify again from its own records"
-                )
-        if ours.theta != theirs.theta:
+                name = {"model": "model", "weights": f"weights of {ours.model}"}.get(what)
+                raise _refusal(name or "chat template", mine, given)
+        if ours.theta != used.theta:
             raise CertificateError(
-                f"the certificate is for a Theta with {_difference(ours.theta, theirs.theta)}; "
+                f"the certificate is for a Theta with {_difference(ours.theta, used.theta)}; "
                 "use that one, or certify again from records made with this one"
             )
+
+    def check_template(self, template: str) -> None:
+        """Refuse prompts that are made otherwise than those of the labelled items.
+
+        Raises:
+            CertificateError: The message names both.
+        """
+        if template not in self.templates:
+            raise _refusal("prompt template", " or ".join(self.templates), template)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values without what is undefined, as TOML holds them."""
@@ -163,6 +192,13 @@ def _known(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {str(name): _known(inner) for name, inner in value.items() if inner is not None}
+
+
+def _refusal(what: str, mine: str, given: str) -> CertificateError:
+    return CertificateError(
+        f"the certificate is for the {what} {mine or 'none'!r}, and this is {given or 'none'!r}; "
+        "certify from its own records"
+    )
 
 
 def _difference(mine: Theta, given: Theta) -> str:

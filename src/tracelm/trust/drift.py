@@ -13,10 +13,16 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import softmax
+
+from tracelm.trust.policy import OVERRIDING
 
 BETS = np.array([-1.5, -1.0, -0.5, 0.5, 1.0, 1.5])  # e: on large ranks, and on small ones
 WINDOW = 100_000  # values after which a test starts again
 DIGITS = 6  # significant ones: a reference on paper and a live value are rounded alike
+
+
+_UNWATCHED = ("invariant", "changes")
 
 
 class Martingale:
@@ -118,6 +124,27 @@ class Drift:
         for name, test in self.tests.items():
             test.resume(values.get(name, ()), state["wealth"][name])
         self.warned = set(state["warned"])
+
+
+def statistics(decision: Mapping[str, Any]) -> dict[str, float]:
+    """What is watched of a decision: the model's confidence, d_eff, regime, operator, gates.
+
+    Gates are watched by their values; `invariant` belongs to the model, and `changes` is read or
+    not by choice.
+
+    Args:
+        decision: `Decision.to_dict()` or a record; of a withheld override, what TRACE wanted.
+    """
+    withheld = decision.get("withheld") or {}
+    operator = withheld.get("operator", decision["operator"])
+    gates = {name: gate["value"] for name, gate in decision["gates"].items()}
+    return {
+        "confidence": float(softmax(np.asarray(decision["base_scores"], dtype=float)).max()),
+        "d_eff": float(decision["d_eff"]),
+        "scalar": float(decision["regime"] == "scalar"),
+        **{name: float(operator == name) for name in OVERRIDING},
+        **{f"gate_{n}": float(v) for n, v in gates.items() if n not in _UNWATCHED},
+    }
 
 
 def rounded(value: float) -> float:

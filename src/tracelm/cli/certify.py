@@ -1,0 +1,83 @@
+"""`tracelm certify`: labelled records become a certificate, or the advice to keep it off."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from tracelm.trust.certify import Finding
+
+
+def certify(
+    runs: Annotated[Path, typer.Argument(help="Folder of `tracelm eval`, of one model.")],
+    alpha: Annotated[
+        float, typer.Option(help="Largest share of answers that may be broken.")
+    ] = 0.02,
+    delta: Annotated[
+        float, typer.Option(help="Largest chance that the labelled items mislead.")
+    ] = 0.05,
+    gain: Annotated[
+        bool, typer.Option("--gain", help="Promise too that more is fixed than broken.")
+    ] = False,
+    error: Annotated[
+        float | None,
+        typer.Option(help="Find from which probability on at most this share is wrong."),
+    ] = None,
+    benchmark: Annotated[
+        list[str] | None, typer.Option(help="Whose items count together; repeat it.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="TOML file for the certificate.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    """Find which overrides may be let through, with a guarantee, from labelled items alone."""
+    from tracelm.cli.output import check_writable, printable, write_lines
+    from tracelm.cli.progress import waiting
+    from tracelm.trust.certify import Terms
+
+    terms = Terms(alpha, delta, gain, error)
+    if out is not None:
+        check_writable(out)
+    with waiting("reading records"):
+        from tracelm.evaluation.certification import issue, read_sample
+        from tracelm.files.strict_json import to_json
+        from tracelm.trust.certify import certify as test
+        from tracelm.trust.summary import summary
+
+        sample = read_sample(runs, benchmark or ())
+        finding = test(sample.items, sample.scalar, terms)
+        certificate = issue(sample, finding)
+    if out is not None:
+        write_lines(out, certificate.to_toml().splitlines())
+    if as_json:
+        typer.echo(to_json(_told(finding) | {"model": sample.subject.model}))
+        return
+    lines = summary(finding, sample.subject.model, list(sample.benchmarks), sample.failed)
+    for line in lines:
+        typer.echo(printable(line))
+    if out is not None:
+        typer.echo(printable(str(out)))
+
+
+def _told(finding: "Finding") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    deferral = finding.deferral
+    curves = {} if deferral is None else {"before": deferral.before, "after": deferral.after}
+    return {
+        "terms": asdict(finding.terms),
+        "items": finding.items,
+        "base_right": finding.base_right,
+        "policy": asdict(finding.policy),
+        "needed": finding.needed,
+        "deferral": None
+        if deferral is None
+        else {
+            "error": deferral.error,
+            "threshold": deferral.threshold,
+            "answered": deferral.answered,
+            "wrong": deferral.wrong,
+            "area": {name: drawn.area for name, drawn in curves.items()},
+        },
+        "trials": [asdict(trial) for trial in finding.trials],
+    }

@@ -1,0 +1,33 @@
+"""Which model it is: the name that records and certificates give it, and a digest of its files."""
+
+import hashlib
+from pathlib import Path
+
+# What makes a local model what it is.
+_MODEL_FILES = ("*.safetensors", "*.bin", "config.json", "tokenizer*", "chat_template*")
+_SLICES = 64
+
+
+def model_name(source: str) -> str:
+    """The hub's name of a model; of a local folder, its own name."""
+    path = Path(source).expanduser()
+    return path.resolve().name if path.is_dir() else source
+
+
+def folder_digest(folder: Path) -> str | None:
+    """Digest of a local model: weights trained further under the same name are another model.
+
+    Of every file of weights, configuration and tokenizer: name, size, and 4 KiB at 64 even places,
+    so that a large model costs no full read. None for what is no folder: the hub has revisions.
+    """
+    if not folder.is_dir():
+        return None
+    digest = hashlib.sha256()
+    for path in sorted({p for pattern in _MODEL_FILES for p in folder.glob(pattern)}):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            for place in sorted({size * i // _SLICES for i in range(_SLICES)}):
+                file.seek(place)
+                digest.update(file.read(4096))
+    return digest.hexdigest()

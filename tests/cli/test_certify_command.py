@@ -1,0 +1,90 @@
+"""`tracelm certify`: five lines, a file, JSON, and refusals in one line."""
+
+import json
+
+import pytest
+from populations import Kind, labelled
+from records import synthetic_cell, write_cells
+from typer.testing import CliRunner
+
+from tracelm.cli import app
+from tracelm.errors import TraceError
+from tracelm.trust.certificate import Certificate
+from tracelm.trust.certify import Terms, certify
+from tracelm.trust.summary import summary
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    write_cells(synthetic_cell(benchmark="halueval-qa", items=300), folder)
+    return folder
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, ["certify", *map(str, arguments)])
+    if isinstance(result.exception, TraceError):
+        raise result.exception
+    return result
+
+
+def test_five_lines_and_a_file(runs, tmp_path):
+    out = tmp_path / "certificate.toml"
+    result = run(runs, "--alpha", 0.4, "--gain", "--error", 0.6, "--out", out)
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0 and len(lines) == 6 and lines[5] == str(out)
+    assert lines[0].startswith("tried: 24 policies, decisive or mix or both")
+    assert "300 labelled items of halueval-qa by org/model-a" in lines[0]
+    made = Certificate.read(out)
+    assert made.terms == Terms(0.4, 0.05, True, 0.6)
+    told = json.loads(run(runs, "--alpha", 0.4, "--gain", "--error", 0.6, "--json").stdout)
+    assert told["policy"]["operators"] == list(made.policy.operators)
+    assert told["policy"]["margin"] == made.policy.margin and len(told["trials"]) == 24
+    assert told["deferral"]["threshold"] == made.threshold
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--alpha", 0.01], "300 labelled items cannot certify a broken rate of 0.01 at 0.95"),
+        (["--alpha", 2], "alpha is a share between 0 and 1, not 2.0"),
+        (["--benchmark", "demo"], "no records of demo"),
+        (["--out", "nowhere/c.toml"], "there is no folder"),
+    ],
+)
+def test_what_cannot_be_certified_is_refused(runs, arguments, said):
+    with pytest.raises(TraceError, match=said):
+        run(runs, *arguments)
+
+
+def told(kinds, terms, failed=0):
+    finding = certify(labelled(kinds), "early", terms)
+    return summary(finding, "org/m", ["a", "b"], failed)
+
+
+def test_a_certificate_in_words():
+    kinds = [Kind(1, False, True, "decisive")] * 30 + [Kind(1, True, False, "early", 0.3)] * 20
+    lines = told(kinds + [Kind(1, True, True)] * 250, Terms(0.05, gain=True, error=0.3), failed=2)
+    assert "a and b by org/m (2 failed)" in lines[0]
+    assert lines[1] == (
+        "let through: overrides by decisive with a margin of at least 4 nats, 30 of 50"
+    )
+    assert "at most 5% of all answers broken and more fixed than broken" in lines[2]
+    assert "with 95% confidence (counted: 0 of 300 broken, 30 fixed)" in lines[2]
+    assert "at a probability from 0.05 on are wrong in at most 30%" in lines[2]
+    assert lines[4] == "cost: none of 30 repairs is given up"
+
+
+def test_keep_it_off_in_words():
+    kinds = [Kind(1, False, True, "decisive")] * 12 + [Kind(1, True, False, "decisive")] * 3
+    lines = told(kinds + [Kind(1, True, True)] * 285, Terms(0.02, error=0.01))
+    assert lines[1] == "let through: nothing: keep correction off"
+    assert "3 of 300 broken, 12 fixed" in lines[2] and "would do if the rates stay" in lines[2]
+    assert "no threshold keeps the errors among answers given at 1%" in lines[2]
+    assert lines[4].startswith("cost: 12 of 12 repairs given up, and 3 of 3 breaks spared")
+    hopeless = told([Kind(1, True, False, "decisive")] * 300, Terms(0.02))
+    assert hopeless[2] == "why: no policy fixed more than it broke"
+    assert hopeless[4] == "cost: nothing, there was no gain to lose"
+    breaks = [Kind(1, False, True, "decisive")] * 90 + [Kind(1, True, False, "decisive")] * 60
+    never = told(breaks + [Kind(1, True, True)] * 150, Terms(0.02))
+    assert "no number of items would do if the rates stay" in never[2]

@@ -1,0 +1,116 @@
+"""Labelled items from records: which count, what they say, and which records are refused."""
+
+import json
+
+import numpy as np
+import pytest
+from records import synthetic_cell, write_cells
+
+from tracelm.errors import RecordError
+from tracelm.evaluation import store
+from tracelm.evaluation.certification import issue, labelled, read_sample
+from tracelm.theta import Theta
+from tracelm.trust.certify import Terms, certify
+from tracelm.trust.drift import statistics
+
+
+def written(folder, *benchmarks, items=120, theta=None, **options):
+    for benchmark in benchmarks:
+        write_cells(synthetic_cell(benchmark=benchmark, items=items, **options), folder, theta)
+    return folder
+
+
+def rewrite(folder, **changes):
+    """Change what the one run of a folder says."""
+    (path,) = folder.rglob(store.RUN_FILE)
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_items_are_what_the_records_say(tmp_path):
+    records = synthetic_cell(items=80, failed=3)
+    write_cells(records, tmp_path)
+    sample = read_sample(tmp_path)
+    counted = records[records["mc1_base"].notna()]
+    assert sample.failed == 3 and len(sample.items) == len(counted) < len(records) - 3
+    for place, (_, row) in enumerate(counted.iterrows()):
+        scores, base = np.array(row["scores"]), np.array(row["base_scores"])
+        first, second = sorted(scores)[-2:][::-1]
+        assert sample.items.mc1[place] == row["mc1"]
+        assert sample.items.mc1_base[place] == row["mc1_base"]
+        assert sample.items.overrides[place] == (np.argmax(scores) != np.argmax(base))
+        assert sample.items.operators[place] == row["operator"]
+        assert sample.items.margins[place] == pytest.approx(first - second)
+        top = 1 / np.exp(scores - scores.max()).sum()
+        assert sample.items.confidence[place] == pytest.approx(top)
+        top = 1 / np.exp(base - base.max()).sum()
+        assert sample.items.base_confidence[place] == pytest.approx(top)
+
+
+def test_a_certificate_says_what_it_is_for_and_carries_what_is_watched(tmp_path):
+    written(tmp_path, "halueval-qa", items=400)
+    sample = read_sample(tmp_path)
+    finding = certify(sample.items, sample.scalar, Terms(0.3, 0.1))
+    made = issue(sample, finding)
+    assert made.subject.model == "org/model-a" and made.subject.theta == Theta()
+    assert made.benchmarks == {"halueval-qa": "of halueval-qa"}
+    assert made.templates == ("synthetic 1 (000000000000)",)
+    assert made.policy == finding.policy and made.counts.items == 400
+    records = store.load_records(tmp_path)
+    assert set(made.reference) == set(statistics(records.iloc[0].to_dict())) - {"early"}  # I(M) = 2: mix
+    assert {len(values) for values in made.reference.values()} == {400}
+    confident = [max(np.exp(b) / np.exp(b).sum()) for b in records["base_scores"]]
+    assert made.reference["confidence"] == pytest.approx(confident, rel=1e-5)
+
+
+def test_a_large_sample_is_drawn_from(tmp_path):
+    written(tmp_path, "halueval-qa", items=1100)
+    assert {len(v) for v in read_sample(tmp_path).reference.values()} == {1000}
+
+
+def test_several_benchmarks_count_together_only_where_they_are_named(tmp_path):
+    written(tmp_path, "halueval-qa", "halueval-sum")
+    with pytest.raises(RecordError, match="halueval-qa, halueval-sum; name those"):
+        read_sample(tmp_path)
+    both = read_sample(tmp_path, ["halueval-qa", "halueval-sum"])
+    assert len(both.items) == 240 and list(both.benchmarks) == ["halueval-qa", "halueval-sum"]
+    assert len(read_sample(tmp_path, ["halueval-sum"]).items) == 120
+    with pytest.raises(RecordError, match="no records of demo; it has"):
+        read_sample(tmp_path, ["demo"])
+
+
+def test_a_certificate_is_for_one_model_and_one_theta(tmp_path):
+    written(tmp_path, "halueval-qa")
+    written(tmp_path, "halueval-sum", theta=Theta(tau_dim=1.01))
+    with pytest.raises(RecordError, match="another Theta"):
+        read_sample(tmp_path, ["halueval-qa", "halueval-sum"])
+    written(tmp_path, "halueval-qa", model="org/other")
+    with pytest.raises(RecordError, match="org/model-a and org/other"):
+        read_sample(tmp_path)
+
+
+def test_what_is_not_whole_or_was_certified_is_refused(tmp_path):
+    written(tmp_path, "halueval-qa")
+    rewrite(tmp_path, certificate={"policy": "x"})
+    with pytest.raises(RecordError, match="under a certificate"):
+        read_sample(tmp_path)
+    rewrite(tmp_path, certificate=None)
+    next(tmp_path.rglob("part-00000.parquet")).unlink()
+    with pytest.raises(RecordError, match="is not finished: 1 of"):
+        read_sample(tmp_path)
+    with pytest.raises(RecordError, match="no records"):
+        read_sample(tmp_path / "nowhere")
+
+
+def test_statistics_are_of_what_trace_wanted(tmp_path):
+    record = synthetic_cell(items=20).iloc[5].to_dict()
+    plain = statistics(record)
+    assert plain["scalar"] == (record["regime"] == "scalar")
+    assert plain[record["operator"]] == 1 if record["operator"] != "base" else True
+    withheld = record | {"operator": "base", "withheld": {"operator": "decisive"}}
+    assert statistics(withheld)["decisive"] == 1
+    assert {"gate_changes", "gate_invariant"} & set(plain) == set()
+
+
+def test_nothing_is_a_sample_too():
+    records = synthetic_cell("org/m", "halueval-qa", 4)
+    assert len(labelled([records[:0]])) == 0
