@@ -56,7 +56,8 @@ def test_a_certificate_says_what_it_is_for_and_carries_what_is_watched(tmp_path)
     assert made.templates == ("synthetic 1 (000000000000)",)
     assert made.policy == finding.policy and made.counts.items == 400
     records = store.load_records(tmp_path)
-    assert set(made.reference) == set(statistics(records.iloc[0].to_dict())) - {"early"}  # I(M) = 2: mix
+    watched = set(statistics(records.iloc[0].to_dict()))
+    assert set(made.reference) == watched - {"early"}  # I(M) = 2: mix
     assert {len(values) for values in made.reference.values()} == {400}
     confident = [max(np.exp(b) / np.exp(b).sum()) for b in records["base_scores"]]
     assert made.reference["confidence"] == pytest.approx(confident, rel=1e-5)
