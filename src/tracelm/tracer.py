@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,8 +15,8 @@ from tracelm.model import embedded, loading
 from tracelm.model.backbone import Backbone, evaluating
 from tracelm.model.check import check
 from tracelm.model.memory import default_batch_tokens
-from tracelm.model.quantisation import Quantize
-from tracelm.model.readout import HeadDtype, Readout
+from tracelm.model.options import HeadDtype, LoadOptions, refuse_unknown, takes_keywords
+from tracelm.model.readout import Readout
 from tracelm.rule.decision import Decision
 from tracelm.rule.geometry import Scores, Trajectory, tied_first
 from tracelm.rule.operators import OPERATORS, Step
@@ -96,84 +95,56 @@ class Tracer:
         self.source = source or {"model": model.config.name_or_path or type(model).__name__}
 
     @classmethod
-    def from_pretrained(
-        cls,
-        model: str | Path,
-        *,
-        revision: str | None = None,
-        device: str = "auto",
-        dtype: str = "auto",
-        attention: str = "auto",
-        quantize: Quantize | None = None,
-        device_map: str | Mapping[str, Any] | None = None,
-        allow_bin: bool = False,
-        trust_remote_code: bool = False,
-        invariant: float | None = None,
-        theta: Theta | None = None,
-        batch_tokens: int | None = None,
-        **options: Any,
-    ) -> "Tracer":
+    @takes_keywords(LoadOptions)
+    def from_pretrained(cls, options: LoadOptions) -> "Tracer":
         """A tracer for a checkpoint: a hub name, a local folder, or the folder of a LoRA adapter.
 
         Under torchrun the ranks share the model; each must make the same calls.
 
+        Raises:
+            InputError: A keyword that is none of these; nothing has been loaded yet.
+            ModelError: The checkpoint is missing, unreadable or cannot be used.
+        """
+        return cls.open(options)
+
+    @classmethod
+    def demo(cls, name: str = "organism", **options: Any) -> "Tracer":
+        """A tracer for an embedded model.
+
         Args:
-            model: Name or folder.
-            revision: Branch, tag or commit on the hub.
-            device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
-            dtype: `auto`, `float32`, `bfloat16` or `float16`.
-            attention: As the constructor's: a name (`sdpa`, `eager`, `flex_attention`) is what the
-                model is given; with `model` and `auto` transformers chooses.
-            quantize: `int8` or `nf4`, by bitsandbytes while loading.
-            device_map: `auto`, or a mapping from modules to devices, the CPU and the disk.
-            allow_bin: Read `pytorch_model.bin`, weights only, where there are no safetensors.
-            trust_remote_code: Run code that the checkpoint brings along.
-            invariant: I(M), where it is known or the model has none.
-            theta: Constants and switches.
-            batch_tokens: Most distinct tokens of one batch.
-            options: As the constructor's.
+            name: `organism`, `mix`, or the control of either: `control`, `mix-control`.
+            options: As `from_pretrained`, of those that change something here.
+
+        Raises:
+            InputError: A name or a keyword that is none.
+        """
+        refuse_unknown("Tracer.demo", options)
+        return cls.open(LoadOptions(embedded.EMBEDDED + name, **options))
+
+    @classmethod
+    def open(cls, options: LoadOptions) -> "Tracer":
+        """A tracer from what `from_pretrained` takes, as the one object that programs hand on.
 
         Raises:
             ModelError: The checkpoint is missing, unreadable or cannot be used.
         """
-        theta = theta or Theta()
-        request = loading.Request(
-            str(model),
-            revision=revision,
-            device=device,
-            dtype=dtype,
-            attention=attention,
-            quantize=quantize,
-            device_map=device_map,
-            allow_bin=allow_bin,
-            trust_remote_code=trust_remote_code,
-            batch_tokens=batch_tokens,
-        )
-        loaded = loading.load(request, theta=theta)
-        factors: Factors | float | None = invariant
-        if factors is None and not loaded.merged:
-            factors = read_invariant(str(model), theta=theta, revision=loaded.revision)
+        theta = options.theta or Theta()
+        loaded = loading.load(options)
+        invariant: Factors | float | None = options.invariant
+        if invariant is None and loaded.as_stored:
+            invariant = read_invariant(options.name, theta=theta, revision=loaded.revision)
         return cls(
             loaded.model,
             loaded.tokenizer,
-            invariant=factors,
+            invariant=invariant,
             theta=theta,
-            batch_tokens=batch_tokens,
-            attention="auto" if attention == "auto" else "model",
+            batch_tokens=options.batch_tokens,
+            head_dtype=options.head_dtype,
+            attention=options.attention,
+            overflow=options.overflow,
+            chat=options.chat,
             source=loaded.source,
-            **options,
         )
-
-    @classmethod
-    def demo(cls, name: str = "organism", **options: Any) -> "Tracer":
-        """A tracer for an embedded model: `organism` or `control`.
-
-        Args:
-            name: Which of the embedded models.
-            options: As the constructor's.
-        """
-        model, tokenizer = embedded.load(name)
-        return cls(model, tokenizer, source={"model": embedded.EMBEDDED + name}, **options)
 
     def correct(
         self,

@@ -237,7 +237,8 @@ def test_help_of_every_command(run):
 
 def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    monkeypatch.setattr("tracelm.cli.model.ModelOptions.load", lambda _: __import__("accelerate"))
+    command = sys.modules["tracelm.cli.correct"]
+    monkeypatch.setattr(command, "load_tracer", lambda _: __import__("accelerate"))
     assert "pip install 'tracelm[large]'" in one_line(*single(model))
 
 

@@ -9,7 +9,8 @@ import pytest
 from families import build, tokenizer
 
 import tracelm.cli
-from tracelm.cli.model import PresetOptions, takes_models
+from tracelm.cli.groups import flattened
+from tracelm.cli.model import PresetModels, PresetOptions
 from tracelm.model import presets
 from tracelm.model.presets import Preset
 
@@ -42,12 +43,11 @@ def options_of(*arguments: str) -> list[PresetOptions]:
 
     seen = []
 
-    @takes_models
-    def command(models, preset: str | None = None) -> None:
+    def command(models: PresetModels) -> None:
         seen.extend(models)
 
     app = typer.Typer()
-    app.command()(command)
+    app.command()(flattened(command))
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     return seen
@@ -71,7 +71,7 @@ def test_what_is_asked_for_wins_over_the_papers_precision():
 
 def test_models_and_a_preset_go_together():
     chosen = options_of("--model", "a/b", "--preset", "paper")
-    assert [type(o).__name__ for o in chosen[:2]] == ["ModelOptions", "PresetOptions"]
+    assert [type(o).__name__ for o in chosen[:2]] == ["LoadOptions", "PresetOptions"]
 
 
 def test_what_cannot_be_loaded_is_skipped_with_one_line(run, items, tmp_path, monkeypatch):

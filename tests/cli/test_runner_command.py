@@ -10,7 +10,7 @@ from families import build, tokenizer
 
 import tracelm
 import tracelm.cli
-from tracelm.cli import evaluate
+from tracelm.cli import progress
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -189,8 +189,8 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr(evaluate.time, "monotonic", lambda: clock[0])
-    with evaluate.Countdown("m on b", 100) as countdown:
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    with progress.Countdown("m on b", 100) as countdown:
         countdown.advance(20)  # resumed
         for _ in range(4):
             clock[0] += 20.0

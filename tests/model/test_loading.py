@@ -17,7 +17,7 @@ import tracelm.cli
 from tracelm import Tracer
 from tracelm.errors import ModelError, TooLargeError
 from tracelm.model import loading
-from tracelm.theta import Theta
+from tracelm.model.options import LoadOptions
 
 ITEMS = random_items(1, 6)
 # Multiples of 64: blocks of NF4 and the tiles of bitsandbytes' kernels for the CPU.
@@ -327,10 +327,10 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(copy, monkeypa
 
 def test_an_unknown_device_and_one_that_is_not_here():
     with pytest.raises(ModelError, match="unknown device abacus"):
-        loading.load(loading.Request("x", device="abacus"), theta=Theta())
+        loading.load(LoadOptions("x", device="abacus"))
     absent = "mps" if not torch.backends.mps.is_available() else "cuda"
     with pytest.raises(ModelError, match=f"there is no {absent} device here"):
-        loading.load(loading.Request("x", device=absent), theta=Theta())
+        loading.load(LoadOptions("x", device=absent))
 
 
 def test_float16_becomes_float32_on_the_cpu_and_says_so(copy, correct, tmp_path):

@@ -15,9 +15,9 @@ from transformers import AutoConfig
 
 from tracelm.errors import TooLargeError
 from tracelm.model import memory
-from tracelm.model.loading import Request, load
+from tracelm.model.loading import load
 from tracelm.model.memory import Footprint, Kept
-from tracelm.theta import Theta
+from tracelm.model.options import LoadOptions
 from tracelm.weights.checkpoint import open_local
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "memory.py"
@@ -83,7 +83,7 @@ def test_the_header_tells_what_the_weights_will_take(family, form, dtype, quanti
         getattr(formats, f"write_{form}")(folder, tmp_path / "stored", tmp_path / "twin")
         folder = tmp_path / "stored"
     kept = Kept(getattr(torch, dtype), quantize, dequantised=form in ("fp8", "mxfp4"))
-    loaded = load(Request(str(folder), dtype=dtype, quantize=quantize), theta=Theta())
+    loaded = load(LoadOptions(str(folder), dtype=dtype, quantize=quantize))
     assert said(folder, kept).weights == pytest.approx(held(loaded.model), rel=0.03)
 
 

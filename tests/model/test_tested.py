@@ -15,9 +15,9 @@ from wide import wide
 from tracelm import Tracer
 from tracelm.errors import ModelError
 from tracelm.model.families import locate, text_config
-from tracelm.model.loading import Request, load
+from tracelm.model.loading import load
+from tracelm.model.options import LoadOptions
 from tracelm.model.tested import FAMILIES, LOADING, Family
-from tracelm.theta import Theta
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 INVARIANT = 1.5  # given: nothing here depends on it
@@ -94,7 +94,7 @@ def saved(tmp_path_factory):
 
 
 def trajectories(folder: Path, **options) -> np.ndarray:
-    loaded = load(Request(str(folder), dtype="float32", **options), theta=Theta())
+    loaded = load(LoadOptions(str(folder), dtype="float32", **options))
     # The double itself: some families have transformers read its file as another tokenizer's.
     tracer = Tracer(loaded.model, tokenizer(), invariant=INVARIANT)
     return np.concatenate([d.trajectory.ravel() for d in tracer.correct_many(ITEMS, read="all")])

@@ -4,9 +4,9 @@ Results go to stdout, progress to stderr; a known error is one line and exit 1, 
 
 A command is a module of this folder with one function, named in `COMMANDS`. Its module imports
 nothing but typer and light modules (`model`, `output`, `progress`, `tracelm.errors`) at the top and
-the library inside the function, so that `tracelm --help` answers at once. A command that runs a
-model takes `model: ModelOptions` as its first argument, decorated with `takes_model`, one
-that runs several takes a list of them, decorated with `takes_models`.
+the library inside the function, so that `tracelm --help` answers at once. Options that go together
+are one argument (`groups`): a command that runs a model takes `model: Model`, one that runs several
+takes `models: Models`.
 """
 
 import os
@@ -25,6 +25,7 @@ from tracelm.cli.demo import demo
 from tracelm.cli.evaluate import eval_
 from tracelm.cli.explore import explore
 from tracelm.cli.get import get
+from tracelm.cli.groups import flattened
 from tracelm.cli.invariant import invariant
 from tracelm.cli.lm_eval import PASSED_ON, lm_eval
 from tracelm.cli.merge import merge
@@ -82,7 +83,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in COMMANDS:
-    app.command(command.__name__.strip("_").replace("_", "-"))(command)
+    app.command(command.__name__.strip("_").replace("_", "-"))(flattened(command))
 app.command("lm-eval", context_settings=PASSED_ON)(lm_eval)
 
 

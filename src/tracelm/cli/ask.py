@@ -1,29 +1,37 @@
 """`tracelm ask`: a question without candidates; the model's own answers are corrected among."""
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tracelm.cli.model import ModelOptions, takes_model
+from tracelm.cli.model import Model, load_tracer
 from tracelm.cli.output import printable
 from tracelm.cli.progress import waiting
+from tracelm.errors import InputError
 from tracelm.files.strict_json import to_json
 
 if TYPE_CHECKING:
     from tracelm.generation.ask import Asked
 
 
-@takes_model
-def ask(
-    model: ModelOptions,
-    question: Annotated[str, typer.Argument(help="The question.", show_default=False)],
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How answers are drawn."""
+
     k: Annotated[
         int,
         typer.Option("-k", "--samples", min=1, help="Answers to sample, beside the greedy one."),
-    ] = 8,
-    temperature: Annotated[float, typer.Option(min=0, help="Of the samples.")] = 0.7,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same answers.")] = 0,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 32,
+    ] = 8
+    temperature: Annotated[float, typer.Option(min=0, help="Of the samples.")] = 0.7
+    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same answers.")] = 0
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 32
+
+
+def ask(
+    model: Model,
+    question: Annotated[str, typer.Argument(help="The question.", show_default=False)],
+    sampling: SamplingOptions,
     template: Annotated[
         str | None,
         typer.Option(help="Text around {question}. [default: Question: {question} Answer:]"),
@@ -35,25 +43,19 @@ def ask(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Sample answers to a question, and correct among them (our extension)."""
-    from tracelm.errors import InputError
     from tracelm.model import ranks
 
     if ranks.count() > 1:
         raise InputError("a model that several processes share draws no answers: run it in one")
-    tracer = model.load()
+    tracer = load_tracer(model)
     with waiting("asking"):
         from tracelm.generation.ask import Sampling
         from tracelm.generation.ask import ask as ask_model
         from tracelm.generation.decoding import decoding
 
+        how = Sampling(**asdict(sampling))
         with decoding(tracer, decode) as processors:
-            asked = ask_model(
-                tracer,
-                question,
-                Sampling(k=k, temperature=temperature, seed=seed, max_new_tokens=max_new_tokens),
-                template=template,
-                processors=processors,
-            )
+            asked = ask_model(tracer, question, how, template=template, processors=processors)
     if as_json:
         typer.echo(to_json(asked.to_dict()))
     else:

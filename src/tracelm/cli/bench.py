@@ -1,33 +1,51 @@
 """`tracelm bench`: what an answer costs with and without correction, beside others."""
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelm.cli.model import ModelOptions, takes_model
+from tracelm.cli.model import Model, load_tracer
 from tracelm.cli.output import check_writable, write_lines
 from tracelm.cli.progress import waiting
+from tracelm.cli.questions import Questions
 from tracelm.errors import InputError, ItemError
 from tracelm.files.strict_json import to_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from tracelm.text.items import Item
+    from tracelm.text.tokens import Encoded
     from tracelm.timing.run import Bench
+    from tracelm.tracer import Tracer
 
 
-@takes_model
+@dataclass(frozen=True)
+class TimedItems:
+    """Whose items are timed, and how often."""
+
+    benchmark: Annotated[str, typer.Option(help="Whose items to time; as in eval.")] = "demo"
+    data: Annotated[Path | None, typer.Option(help="File or folder of the benchmark's data.")] = (
+        None
+    )
+    template: Annotated[str | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file.")] = None
+    limit: Annotated[int, typer.Option(min=1, help="How many questions.")] = 40
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; medians count.")] = 3
+
+    def read(self) -> "tuple[str, list[Item]]":
+        """The benchmark's name, and the items under the first of its templates."""
+        asked = [] if self.template is None else [self.template]
+        dataset, template = Questions(self.data, self.limit).read([self.benchmark], asked)[0]
+        return dataset.benchmark.name, dataset.items(template)
+
+
 def bench(
-    model: ModelOptions,
-    benchmark: Annotated[str, typer.Option(help="Whose items to time; as in eval.")] = "demo",
-    data: Annotated[
-        Path | None, typer.Option(help="File or folder of the benchmark's data.")
-    ] = None,
-    template: Annotated[str | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many questions.")] = 40,
-    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; medians count.")] = 3,
+    model: Model,
+    timed: TimedItems,
     against: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,35 +58,32 @@ def bench(
     if out is not None:
         check_writable(out)
     with waiting("reading the data"):
-        from tracelm.benchmarks import find, templates_for
         from tracelm.timing.run import AGAINST, bench
 
-        chosen = find(benchmark)
-        [used] = templates_for([chosen], [template] if template else [])[chosen.name][:1]
-        items = chosen.load(data, limit=limit, seed=None).items(used)
+        name, items = timed.read()
     names = tuple(against or AGAINST)
     if unknown := [n for n in names if n not in (*AGAINST, "padded base")]:
         raise typer.BadParameter(
             f"--against knows {', '.join(AGAINST)}, padded base; not {unknown}"
         )
-    tracer = model.load()
-    encoded = tracer.encode(items)
-    if failed := [e for e in encoded if isinstance(e, ItemError)]:
-        raise InputError(f"{len(failed)} items cannot be timed; the first: {failed[0]}")
-    ready = [e for e in encoded if not isinstance(e, ItemError)]
+    tracer = load_tracer(model)
+    ready = _encode(tracer, items)
     # It warns of every model that is in memory already.
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     with waiting("timing"):
-        result = bench(tracer, ready, rounds=rounds, against=names)
-    record = {
-        "model": model.model,
-        "benchmark": chosen.name,
-        "dtype": tracer.describe()["dtype"],
-        "depth": tracer.backbone.depth,
-    }
+        result = bench(tracer, ready, rounds=timed.rounds, against=names)
+    dtype, depth = tracer.describe()["dtype"], tracer.backbone.depth
+    record = {"model": model.name, "benchmark": name, "dtype": dtype, "depth": depth}
     if out is not None:
         write_lines(out, [to_json(record | result.to_dict())])
     _show(result)
+
+
+def _encode(tracer: "Tracer", items: "Sequence[Item]") -> "list[Encoded]":
+    encoded = tracer.encode(items)
+    if failed := [e for e in encoded if isinstance(e, ItemError)]:
+        raise InputError(f"{len(failed)} items cannot be timed; the first: {failed[0]}")
+    return [e for e in encoded if not isinstance(e, ItemError)]
 
 
 def _show(result: "Bench") -> None:

@@ -1,19 +1,18 @@
 """`tracelm compare`: TRACE, its peers and the baselines on the same items, in one pass."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tracelm.cli.model import ModelOptions, takes_model
+from tracelm.cli.model import Model, load_tracer
 from tracelm.cli.output import printable
-from tracelm.cli.progress import waiting
+from tracelm.cli.progress import Countdown, waiting
+from tracelm.cli.questions import Questions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tracelm.evaluation.runner import Job
-    from tracelm.methods.contract import Method
+    from tracelm.benchmarks import Dataset, Template
     from tracelm.tracer import Tracer
 
 
@@ -30,9 +29,9 @@ def _list(wanted: bool) -> bool:
     raise typer.Exit
 
 
-@takes_model
 def compare(
-    model: ModelOptions,
+    model: Model,
+    *,
     benchmark: Annotated[
         str,
         typer.Option(help="As in eval."),
@@ -46,47 +45,37 @@ def compare(
         typer.Option("--list", callback=_list, is_eager=True, help="List the methods, and stop."),
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("compared"),
-    data: Annotated[
-        Path | None,
-        typer.Option(help="File or folder of the benchmark's data; left out, it is the hub."),
-    ] = None,
     template: Annotated[str | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="How many questions.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Draw the questions of --limit at random.")
-    ] = None,
+    questions: Questions,
     format: Annotated[
         Literal["md", "csv", "tex"], typer.Option(help="How the comparison is printed.")
     ] = "md",
 ) -> None:
     """Compare every correction on one model and one benchmark; records keep each one's scores."""
-    if seed is not None and limit is None:
-        raise typer.BadParameter("--seed draws a random subset: give its size with --limit")
     with waiting("reading the data"):
-        from tracelm.cli.evaluate import read_work
-        from tracelm.evaluation.runner import prepare
-        from tracelm.methods import COMPARED, entry, resolve
+        from tracelm.methods import COMPARED, entry
 
         names = method or COMPARED
         for name in names:
             entry(name)  # an unknown one fails before the model is loaded
-        asked = [] if template is None else [template]
-        ((dataset, chosen),) = read_work([benchmark], data, asked, limit, seed)
-    tracer = model.load()
-    methods = resolve(names, tracer.facts)
-    with waiting("reading tokens"):
-        job = prepare(tracer, dataset, chosen, methods=methods)
-    _execute(tracer, job, out, methods)
-    _print(job.cell(out), format)
+        (work,) = questions.read([benchmark], [] if template is None else [template])
+    cell = _execute(load_tracer(model), work, names, out)
+    _print(cell, format)
 
 
-def _execute(tracer: "Tracer", job: "Job", out: Path, methods: "Mapping[str, Method]") -> None:
+def _execute(
+    tracer: "Tracer", work: "tuple[Dataset, Template]", names: Sequence[str], out: Path
+) -> Path:
     """Do what the cell lacks, then time each method alone where that was not done."""
-    from tracelm.cli.evaluate import Countdown, say
+    from tracelm.cli.evaluate import say
     from tracelm.errors import ItemError
     from tracelm.evaluation.comparison import measure, read_costs, write_costs
-    from tracelm.evaluation.runner import execute
+    from tracelm.evaluation.runner import execute, prepare
+    from tracelm.methods import resolve
 
+    methods = resolve(names, tracer.facts)
+    with waiting("reading tokens"):
+        job = prepare(tracer, *work, methods=methods)
     with Countdown(f"{job.info['model']} on {job.benchmark}", len(job.items)) as countdown:
         outcome = execute(tracer, job, out, advance=countdown.advance)
     say(outcome)
@@ -94,6 +83,7 @@ def _execute(tracer: "Tracer", job: "Job", out: Path, methods: "Mapping[str, Met
     if known and not read_costs(outcome.cell):
         with waiting("timing each method alone"):
             write_costs(outcome.cell, measure(tracer, known, methods))
+    return outcome.cell
 
 
 def _print(cell: Path, format: str) -> None:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tracelm.cli.model import ModelOptions, takes_model
+from tracelm.cli.model import Model, load_tracer
 from tracelm.cli.output import check_writable, printable, write_lines
 from tracelm.cli.progress import tracked, waiting
 from tracelm.errors import InputError, ItemError
 from tracelm.files.strict_json import to_json
+from tracelm.model.options import LoadOptions
 
 if TYPE_CHECKING:
     from tracelm.rule.decision import Decision, Gate
@@ -21,44 +22,27 @@ if TYPE_CHECKING:
     from tracelm.tracer import Tracer
 
 
-@takes_model
-def correct(
-    model: ModelOptions,
-    prompt: Annotated[str | None, typer.Option(help="Text before the answer.")] = None,
-    candidate: Annotated[list[str] | None, typer.Option(help="An answer; repeat it.")] = None,
-    input: Annotated[Path | None, typer.Option(help="JSONL file of items.")] = None,
-    output: Annotated[Path | None, typer.Option(help="JSONL file of decisions.")] = None,
-    separator: Annotated[str, typer.Option(help="Between prompt and candidate.")] = " ",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
-    method: Annotated[
-        str, typer.Option(help="trace, or one that `tracelm compare --list` names.")
-    ] = "trace",
-    full: Annotated[
-        bool, typer.Option("--full", help="Read every depth and T; JSON has them.")
-    ] = False,
+@dataclass(frozen=True)
+class FileOptions:
+    """Items by the file."""
+
+    input: Annotated[Path | None, typer.Option(help="JSONL file of items.")] = None
+    output: Annotated[Path | None, typer.Option(help="JSONL file of decisions.")] = None
     skip_invalid: Annotated[
         bool, typer.Option("--skip-invalid", help="Write bad items as errors and go on.")
-    ] = False,
-) -> None:
-    """Correct a model's choice among candidate answers."""
-    if input is not None:
-        if prompt is not None or candidate:
-            raise typer.BadParameter("give --input, or --prompt with --candidate, not both")
-        _many(model, input, output, separator, _Asked(method, full), skip_invalid)
-        return
-    if prompt is None or not candidate:
-        raise typer.BadParameter("give --prompt and at least one --candidate, or --input")
-    if output is not None or skip_invalid:
-        raise typer.BadParameter("--output and --skip-invalid go with --input")
-    _one(model, prompt, candidate, separator, as_json or full, _Asked(method, full))
+    ] = False
 
 
 @dataclass(frozen=True)
-class _Asked:
+class AnswerOptions:
     """Which method answers, and whether everything is read and told."""
 
-    method: str
-    full: bool
+    method: Annotated[
+        str, typer.Option(help="trace, or one that `tracelm compare --list` names.")
+    ] = "trace"
+    full: Annotated[bool, typer.Option("--full", help="Read every depth and T; JSON has them.")] = (
+        False
+    )
 
     def check(self) -> None:
         """Refuse an unknown method before the model is loaded."""
@@ -80,58 +64,69 @@ class _Asked:
             yield decision.by(self.method)
 
 
-def _one(
-    model: ModelOptions,
-    prompt: str,
-    candidates: list[str],
-    separator: str,
-    as_json: bool,
-    asked: _Asked,
+def correct(
+    model: Model,
+    *,
+    prompt: Annotated[str | None, typer.Option(help="Text before the answer.")] = None,
+    candidate: Annotated[list[str] | None, typer.Option(help="An answer; repeat it.")] = None,
+    file: FileOptions,
+    separator: Annotated[str, typer.Option(help="Between prompt and candidate.")] = " ",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
+    answer: AnswerOptions,
 ) -> None:
+    """Correct a model's choice among candidate answers."""
+    if file.input is not None:
+        if prompt is not None or candidate:
+            raise typer.BadParameter("give --input, or --prompt with --candidate, not both")
+        _many(model, file.input, separator, file, answer)
+        return
+    if prompt is None or not candidate:
+        raise typer.BadParameter("give --prompt and at least one --candidate, or --input")
+    if file.output is not None or file.skip_invalid:
+        raise typer.BadParameter("--output and --skip-invalid go with --input")
     from tracelm.text.items import Item
 
-    asked.check()
-    item = Item(prompt, tuple(candidates), separator=separator)  # bad text fails before the model
-    tracer = model.load()
+    answer.check()
+    # Bad text fails before the model is loaded.
+    _one(model, Item(prompt, tuple(candidate), separator=separator), answer, as_json)
+
+
+def _one(model: LoadOptions, item: "Item", answer: AnswerOptions, as_json: bool) -> None:
+    tracer = load_tracer(model)
     with waiting("correcting"):
         (encoded,) = tracer.encode([item])
         if isinstance(encoded, ItemError):
             raise encoded
-        (decision,) = asked.decide(tracer, [encoded])
+        (decision,) = answer.decide(tracer, [encoded])
     _say_moved([encoded])
     overrides = _overrides(tracer.theta)
-    if as_json:
-        typer.echo(_line(decision, asked.full, overrides))
+    if as_json or answer.full:
+        typer.echo(_line(decision, answer.full, overrides))
     else:
         _show(decision, overrides)
 
 
 def _many(
-    model: ModelOptions,
-    path: Path,
-    output: Path | None,
-    separator: str,
-    asked: _Asked,
-    skip_invalid: bool,
+    model: LoadOptions, path: Path, separator: str, file: FileOptions, answer: AnswerOptions
 ) -> None:
     from tracelm.text.items import read_jsonl, require_items
 
-    asked.check()
+    answer.check()
     parsed = read_jsonl(path, separator=separator)
-    if not skip_invalid:
+    if not file.skip_invalid:
         require_items(parsed, path)
     elif not parsed:
         raise InputError(f"{path} has no items; expected one JSON object a line")
-    if output is not None:
-        check_writable(output)
-    tracer = model.load()
+    if file.output is not None:
+        check_writable(file.output)
+    tracer = load_tracer(model)
     encoded = _encode(tracer, parsed)
-    if not skip_invalid:
+    if not file.skip_invalid:
         require_items([e if isinstance(e, ItemError) else e.item for e in encoded], path)
     _say_moved(encoded)
-    lines = tracked(_lines(tracer, encoded, asked), "correcting", len(encoded))
-    if output is not None:
-        write_lines(output, lines)
+    lines = tracked(_lines(tracer, encoded, answer), "correcting", len(encoded))
+    if file.output is not None:
+        write_lines(file.output, lines)
     else:
         for line in lines:
             typer.echo(line)
@@ -155,16 +150,16 @@ def _say_moved(encoded: Sequence["Encoded | ItemError"]) -> None:
 
 
 def _lines(
-    tracer: "Tracer", encoded: Sequence["Encoded | ItemError"], asked: _Asked
+    tracer: "Tracer", encoded: Sequence["Encoded | ItemError"], answer: AnswerOptions
 ) -> Iterator[str]:
     overrides = _overrides(tracer.theta)
     good = [e for e in encoded if not isinstance(e, ItemError)]
-    decisions = asked.decide(tracer, good)
+    decisions = answer.decide(tracer, good)
     for entry in encoded:
         if isinstance(entry, ItemError):
             yield to_json({"id": entry.item, "error": str(entry)})
         else:
-            yield _line(next(decisions), asked.full, overrides)
+            yield _line(next(decisions), answer.full, overrides)
 
 
 def _line(decision: "Decision", full: bool, overrides: dict[str, Any]) -> str:

@@ -1,27 +1,23 @@
 """`tracelm eval`: models over benchmarks, and the records that everything else is made from."""
 
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracelm.cli.engine import (
-    AddressOption,
-    CpusOption,
-    EngineOption,
-    GpusOption,
-    WorkersOption,
-    read_cluster,
-)
-from tracelm.cli.model import ModelOptions, PresetOptions, takes_models
+from tracelm.cli.engine import EngineOptions
+from tracelm.cli.model import PresetModels, PresetOptions, load_tokenizer, load_tracer
 from tracelm.cli.output import printable
-from tracelm.cli.progress import waiting
+from tracelm.cli.progress import Countdown, waiting
+from tracelm.cli.questions import Questions
 from tracelm.errors import ItemError, ModelError
+from tracelm.model.options import LoadOptions
+from tracelm.theta import Theta
 
 if TYPE_CHECKING:
     from tracelm.benchmarks import Dataset, Template
@@ -32,13 +28,35 @@ if TYPE_CHECKING:
     from tracelm.evaluation.store import Shard
     from tracelm.text.tokens import Encoded
 
-LINE_SECONDS = 30.0  # between two lines of progress where stderr is no terminal
+    Work = Sequence[tuple[Dataset, Template]]
+
 _EDGE = 4  # tokens shown on each side of where a candidate begins
 
 
-@takes_models
+@dataclass(frozen=True)
+class CellOptions:
+    """How much of each cell is done."""
+
+    shard: Annotated[
+        str | None, typer.Option(help="i/n, i from 0: do one part of the work of n processes.")
+    ] = None
+    max_failures: Annotated[
+        int | None, typer.Option(min=0, help="Stop a cell where more items fail.")
+    ] = None
+    no_blind: Annotated[
+        bool, typer.Option("--no-blind", help="Skip the question-blind baseline.")
+    ] = False
+
+    def part(self) -> "Shard | None":
+        """The part of each cell that is done here; None for all."""
+        from tracelm.evaluation.store import Shard
+
+        return None if self.shard is None else Shard.parse(self.shard)
+
+
 def eval_(
-    models: list[ModelOptions],
+    models: PresetModels,
+    *,
     benchmark: Annotated[
         list[str],
         typer.Option(
@@ -46,118 +64,74 @@ def eval_(
             "fib, factor, everyday, demo or jsonl:PATH; repeat it."
         ),
     ],
-    preset: Annotated[
-        Literal["paper"] | None,
-        typer.Option(help="The paper's models, smallest first; what does not fit is skipped."),
-    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
-    data: Annotated[
-        Path | None,
-        typer.Option(help="File or folder of the benchmarks' data; left out, it is the hub."),
-    ] = None,
     template: Annotated[
         list[str] | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file; repeat it.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="How many questions.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Draw the questions of --limit at random.")
-    ] = None,
-    shard: Annotated[
-        str | None, typer.Option(help="i/n, i from 0: do one part of the work of n processes.")
-    ] = None,
-    max_failures: Annotated[
-        int | None, typer.Option(min=0, help="Stop a cell where more items fail.")
-    ] = None,
-    no_blind: Annotated[
-        bool, typer.Option("--no-blind", help="Skip the question-blind baseline.")
-    ] = False,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    workers: WorkersOption = None,
-    gpus_per_worker: GpusOption = None,
-    cpus_per_worker: CpusOption = None,
+    questions: Questions,
+    cells: CellOptions,
+    engine: EngineOptions,
     show_prompt: Annotated[
         bool, typer.Option("--show-prompt", help="Print the first item as it is read, and stop.")
     ] = False,
 ) -> None:
     """Run models over benchmarks and keep a record of every item; started again, it goes on."""
-    if seed is not None and limit is None:
-        raise typer.BadParameter("--seed draws a random subset: give its size with --limit")
-    cluster = read_cluster(engine, address, workers, gpus_per_worker, cpus_per_worker)
+    cluster = engine.cluster()
     with waiting("reading the data"):
-        from tracelm.evaluation.store import Shard
-
-        part = None if shard is None else Shard.parse(shard)
-        work = read_work(benchmark, data, template or [], limit, seed)
+        cells.part()  # a shard that is none fails before a model is loaded
+        work = questions.read(benchmark, template or [])
     if show_prompt:
         for dataset, chosen in work:
             _show_prompt(models[0], dataset, chosen)
         return
-    outcomes = []
-    for options in models:
-        try:
-            # Ray tells of lost workers on stdout, which is for results.
-            with redirect_stdout(sys.stderr), _engine(options, cluster) as running:
-                outcomes += _evaluate(running, work, out, part, max_failures, blind=not no_blind)
-        except ModelError as error:
-            if not isinstance(options, PresetOptions):
-                raise
-            typer.echo(printable(f"tracelm: skipped {options.named}: {error}"), err=True)
+    outcomes = [o for m in models for o in _evaluate(m, cluster, work, out, cells)]
     if not outcomes:
-        raise ModelError(f"none of the models of the preset {preset} can be run here")
+        raise ModelError("none of the models of the preset can be run here")
     _summary([outcome.cell for outcome in outcomes])
 
 
-def read_work(
-    names: Sequence[str], data: Path | None, asked: list[str], limit: int | None, seed: int | None
-) -> "list[tuple[Dataset, Template]]":
-    """Every data set with every template of its own, all of it read and rendered once."""
-    from tracelm.benchmarks import find, templates_for
+def _evaluate(
+    model: LoadOptions, cluster: "Cluster | None", work: "Work", out: Path, options: CellOptions
+) -> "list[Outcome]":
+    """One model over all the work; nothing where it is a preset's and cannot be loaded here."""
+    try:
+        # Ray tells of lost workers on stdout, which is for results.
+        with redirect_stdout(sys.stderr), _engine(model, cluster) as engine:
+            return [_execute(engine, *pair, out, options) for pair in work]
+    except ModelError as error:
+        if not isinstance(model, PresetOptions):
+            raise
+        typer.echo(printable(f"tracelm: skipped {model.named}: {error}"), err=True)
+        return []
 
-    benchmarks = [find(name) for name in dict.fromkeys(names)]
-    templates = templates_for(benchmarks, asked)
-    datasets = [b.load(data, limit=limit, seed=seed) for b in benchmarks]
-    work = [(d, t) for d in datasets for t in templates[d.benchmark.name]]
-    for dataset, template in work:
-        dataset.items(template)  # what does not render fails before a model is loaded
-    return work
 
-
-def _engine(options: ModelOptions, cluster: "Cluster | None") -> "Engine":
+def _engine(model: LoadOptions, cluster: "Cluster | None") -> "Engine":
     """Where the model will be; it is loaded when the engine is opened, or by its workers."""
+    load = partial(load_tracer, model)
     if cluster is not None:
         from tracelm.engines.ray import Pool
 
-        return Pool(options.load, cluster)
+        return Pool(load, cluster)
     from tracelm.engines.local import Local
 
-    return Local(options.load)
+    return Local(load)
 
 
-def _evaluate(
-    engine: "Engine",
-    work: "Sequence[tuple[Dataset, Template]]",
-    out: Path,
-    shard: "Shard | None",
-    max_failures: int | None,
-    *,
-    blind: bool,
-) -> "list[Outcome]":
-    """One model over all the work."""
-    outcomes = []
-    for dataset, template in work:
-        with waiting("reading tokens"):
-            cell = engine.cell(dataset, template, blind=blind)
-        info = cell.info
-        groups = [g for g in enumerate(info["plan"]) if shard is None or shard.holds(g[0])]
-        total = sum(len(line.split()) for _, line in groups)
-        with Countdown(f"{info['model']} on {info['benchmark']}", total) as countdown:
-            outcome = cell.execute(
-                out, shard=shard, max_failures=max_failures, advance=countdown.advance
-            )
-        say(outcome)
-        outcomes.append(outcome)
-    return outcomes
+def _execute(
+    engine: "Engine", dataset: "Dataset", template: "Template", out: Path, options: CellOptions
+) -> "Outcome":
+    """One cell, its progress on stderr."""
+    with waiting("reading tokens"):
+        cell = engine.cell(dataset, template, blind=not options.no_blind)
+    info, shard = cell.info, options.part()
+    groups = [g for g in enumerate(info["plan"]) if shard is None or shard.holds(g[0])]
+    total = sum(len(line.split()) for _, line in groups)
+    with Countdown(f"{info['model']} on {info['benchmark']}", total) as countdown:
+        outcome = cell.execute(
+            out, shard=shard, max_failures=options.max_failures, advance=countdown.advance
+        )
+    say(outcome)
+    return outcome
 
 
 def say(outcome: "Outcome") -> None:
@@ -171,63 +145,6 @@ def say(outcome: "Outcome") -> None:
                 f"{outcome.cell}; their records say why"
             ),
             err=True,
-        )
-
-
-class Countdown:
-    """Items done, their rate and the time left, on stderr: live, or a line now and then."""
-
-    def __init__(self, task: str, total: int) -> None:
-        """Name what is counted, out of how many."""
-        from rich.console import Console
-        from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._console = Console(stderr=True)
-        self._bar = Progress(
-            *Progress.get_default_columns()[:2],
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        self._line = self._bar.add_task(printable(task), total=total, rate="")
-        self._task, self._total, self._done, self._resumed = printable(task), total, 0, -1
-        self._start = self._said = time.monotonic()
-
-    def __enter__(self) -> "Countdown":
-        """Show the bar."""
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Take it away."""
-        self._bar.stop()
-
-    def advance(self, items: int) -> None:
-        """Count items; the first call counts those of an earlier start, which took no time."""
-        self._done += items
-        if self._resumed < 0:
-            self._resumed, self._start = self._done, time.monotonic()
-        self._bar.update(self._line, completed=self._done, rate=f"{self._rate():.3g} items/s")
-        if not self._console.is_terminal and time.monotonic() - self._said > LINE_SECONDS:
-            self._said = time.monotonic()
-            typer.echo(self._words(), err=True)
-
-    def _rate(self) -> float:
-        return (self._done - self._resumed) / max(time.monotonic() - self._start, 1e-6)
-
-    def _words(self) -> str:
-        rate = self._rate()
-        left = (self._total - self._done) / rate if rate else float("nan")
-        return (
-            f"{self._task}: {self._done} of {self._total} items, {rate:.3g} items/s, "
-            f"{left:.0f} s left"
         )
 
 
@@ -280,14 +197,13 @@ def _percent(share: float, sign: str = "") -> str:
     return "–" if share != share else f"{100 * share:{sign}.2f}"
 
 
-def _show_prompt(options: ModelOptions, dataset: "Dataset", template: "Template") -> None:
+def _show_prompt(model: LoadOptions, dataset: "Dataset", template: "Template") -> None:
     """The first item: its prompt, its candidates, and the tokens on both sides of the boundary."""
-    from tracelm.text.tokens import Chat, chat_prompt, describe_chat, encode
+    from tracelm.text.tokens import chat_prompt, describe_chat, encode
 
-    tokenizer = options.load_tokenizer()
-    chat = Chat(options.system) if options.chat_template else None
+    tokenizer, chat, theta = load_tokenizer(model), model.chat, model.theta or Theta()
     item = dataset.items(template)[0]
-    (encoded,) = encode([item], tokenizer, theta=options.read_theta(), context=None, chat=chat)
+    (encoded,) = encode([item], tokenizer, theta=theta, context=None, chat=chat)
     if isinstance(encoded, ItemError):
         raise encoded
     name = f"{dataset.benchmark.name} {dataset.version}, item {item.id}"

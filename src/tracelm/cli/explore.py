@@ -5,13 +5,12 @@ from typing import Annotated
 
 import typer
 
-from tracelm.cli.model import ModelOptions, takes_models
+from tracelm.cli.model import Models, load_tracer
 from tracelm.cli.progress import waiting
 
 
-@takes_models
 def explore(
-    models: list[ModelOptions],
+    models: Models,
     runs: Annotated[
         Path | None, typer.Option(help="Folder of `tracelm eval`, for the second tab.")
     ] = None,
@@ -32,11 +31,11 @@ def explore(
         from tracelm.service.settings import Settings
     settings = Settings(port=port)
     first, *others = models
-    app = create_app(first.load(), settings)
+    app = create_app(load_tracer(first), settings)
     service = app.state.service
-    correctors = {first.model: service.corrector}
+    correctors = {first.name: service.corrector}
     for other in others:
-        tracer = other.load()
-        correctors[other.model] = Corrector(tracer, settings, service.metrics, service.log)
+        tracer = load_tracer(other)
+        correctors[other.name] = Corrector(tracer, settings, service.metrics, service.log)
     mount(app, correctors, runs)
     run(app)

@@ -1,5 +1,6 @@
 """`tracelm invariant`: I(M), its factors, and the branch that it chooses."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,17 +11,42 @@ from tracelm.cli.progress import waiting
 from tracelm.errors import InputError
 from tracelm.files.strict_json import to_json
 from tracelm.model.embedded import EMBEDDED
+from tracelm.theta import Theta
 
 if TYPE_CHECKING:
     from tracelm.model.presets import Preset
-    from tracelm.theta import Theta
     from tracelm.weights.invariant import Factors, Interpretation
+
+
+@dataclass(frozen=True)
+class PaperOptions:
+    """Whether the published values stand beside ours, and which model's."""
+
+    against_paper: Annotated[
+        bool,
+        typer.Option("--against-paper", help="Show every reading beside the published values."),
+    ] = False
+    paper_model: Annotated[
+        str | None,
+        typer.Option(help="The paper's model that this is; left out, it is told by the name."),
+    ] = None
+
+    def find(self, model: str) -> "Preset | None":
+        """The paper's model that is meant; None where only a name was to tell, and did not."""
+        from tracelm.model.presets import find_preset, presets
+
+        found = find_preset(self.paper_model or model)
+        if found is None and self.paper_model is not None:
+            known = ", ".join(preset.model for preset in presets())
+            raise InputError(f"the paper has no {self.paper_model}: expected one of {known}")
+        return found
 
 
 def invariant(
     model: Annotated[
         str, typer.Argument(help="Hub name, folder or weights file; tracelm/demo-organism too.")
     ],
+    *,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
     token: Annotated[
         str | None, typer.Option(help="Access token; left out, the login's or HF_TOKEN.")
@@ -28,40 +54,31 @@ def invariant(
     theta: Annotated[
         Path | None, typer.Option(help="TOML file that overrides constants of the method.")
     ] = None,
-    against_paper: Annotated[
-        bool,
-        typer.Option("--against-paper", help="Show every reading beside the published values."),
-    ] = False,
-    paper_model: Annotated[
-        str | None,
-        typer.Option(help="The paper's model that this is; left out, it is told by the name."),
-    ] = None,
+    paper: PaperOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
 ) -> None:
     """Read I(M) from five tensors of a checkpoint, without loading the model."""
-    from tracelm.theta import Theta
-
     constants = Theta() if theta is None else Theta.from_toml(theta)
     if model.startswith(EMBEDDED):
-        if against_paper:
+        if paper.against_paper:
             raise typer.BadParameter("the paper has no embedded model: leave --against-paper out")
         _print_factors(model, _embedded(model, constants), constants, as_json)
         return
     with waiting(f"reading {model}"):
         from tracelm.weights.invariant import read_interpretations, read_invariant
 
-        if against_paper:
-            paper = _find(paper_model or model, named=paper_model is not None)
-            readings = read_interpretations(model, theta=constants, revision=revision, token=token)
-        else:
+        if not paper.against_paper:
             factors = read_invariant(model, theta=constants, revision=revision, token=token)
-    if against_paper:
-        _print_readings(model, readings, paper, constants, as_json)
+        else:
+            preset = paper.find(model)
+            readings = read_interpretations(model, theta=constants, revision=revision, token=token)
+    if paper.against_paper:
+        _print_readings(model, readings, preset, constants, as_json)
     else:
         _print_factors(model, factors, constants, as_json)
 
 
-def _embedded(model: str, theta: "Theta") -> "Factors":
+def _embedded(model: str, theta: Theta) -> "Factors":
     """Of a model that the package carries; a control's weights lie in two files."""
     with waiting(f"reading {model}"):
         from tracelm.demo import load
@@ -70,17 +87,7 @@ def _embedded(model: str, theta: "Theta") -> "Factors":
         return model_invariant(load(model.removeprefix(EMBEDDED))[0], theta=theta)
 
 
-def _find(name: str, named: bool) -> "Preset | None":
-    from tracelm.model.presets import find_preset, presets
-
-    found = find_preset(name)
-    if found is None and named:
-        known = ", ".join(preset.model for preset in presets())
-        raise InputError(f"the paper has no {name}: expected one of {known}")
-    return found
-
-
-def _print_factors(model: str, factors: "Factors", theta: "Theta", as_json: bool) -> None:
+def _print_factors(model: str, factors: "Factors", theta: Theta, as_json: bool) -> None:
     branch = factors.branch(theta.tau_I)
     if as_json:
         typer.echo(to_json(factors.to_dict() | {"branch": branch}))
@@ -103,7 +110,7 @@ def _print_readings(
     model: str,
     readings: "tuple[Interpretation, ...]",
     paper: "Preset | None",
-    theta: "Theta",
+    theta: Theta,
     as_json: bool,
 ) -> None:
     """All eight readings; where the paper has this model, how far each is from what it prints."""

@@ -16,6 +16,7 @@ from torch import distributed
 
 from tracelm.errors import TraceError
 from tracelm.methods.contract import Method
+from tracelm.model.options import LoadOptions
 from tracelm.rule.decision import Decision
 from tracelm.rule.geometry import Scores
 from tracelm.text.tokens import Encoded
@@ -46,19 +47,15 @@ class LeadingTracer(Tracer):
         return super().compare(encoded, methods)
 
 
-def lead(model: str, **options: Any) -> Tracer:
+def lead(options: LoadOptions) -> Tracer:
     """Load a model on all ranks, and lead them from here.
 
-    Args:
-        model: As `Tracer.from_pretrained`.
-        options: As `Tracer.from_pretrained`.
-
     Raises:
-        ModelError: As `Tracer.from_pretrained`, on every rank alike.
+        TraceError: As `Tracer.open`, on every rank alike.
     """
     _join()
-    _tell("load", model, options)
-    return LeadingTracer.from_pretrained(model, **options)
+    _tell("load", options)
+    return LeadingTracer.open(options)
 
 
 def follow() -> None:
@@ -74,7 +71,7 @@ def follow() -> None:
         with contextlib.suppress(TraceError):
             if name == "load":
                 tracer = None  # the last model's memory is free before the next one's is needed
-                tracer = Tracer.from_pretrained(arguments[0], **arguments[1])
+                tracer = Tracer.open(*arguments)
             elif tracer is not None:
                 getattr(tracer, name)(*arguments)
     distributed.destroy_process_group()

@@ -27,9 +27,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from tracelm.errors import InputError, ItemError
-from tracelm.integrations import open_tracer
 from tracelm.methods import entry, resolve
 from tracelm.methods.contract import Aggregation, Evidence, Method, Needs
+from tracelm.model.options import LoadOptions, refuse_unknown
 from tracelm.rule.geometry import Scores
 from tracelm.rule.tile import Tile
 from tracelm.text.items import Item
@@ -341,8 +341,9 @@ class FirstChoice:
 
 def _tracer(pretrained: str | Tracer, theta: str | None, options: dict[str, Any]) -> Tracer:
     if isinstance(pretrained, str):
-        given = Theta() if theta is None else Theta.from_toml(theta)
-        return open_tracer(pretrained, theta=given, **options)
+        refuse_unknown(CorrectedLM.__name__, options)
+        constants = None if theta is None else Theta.from_toml(theta)
+        return Tracer.open(LoadOptions(pretrained, theta=constants, **options))
     unused = {name for name, value in options.items() if value is not None}
     if unused or theta is not None:
         raise InputError(f"a tracer has its options already: leave out {sorted(unused) or 'theta'}")

@@ -7,7 +7,7 @@ few blocks, a package that its quantisation needs, more memory than there is.
 import contextlib
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,20 +29,14 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from tracelm.errors import ModelError, UnsupportedModelError
-from tracelm.model import memory, quantisation, ranks
+from tracelm.model import embedded, memory, quantisation, ranks
 from tracelm.model.families import text_config
-from tracelm.model.quantisation import Quantize
+from tracelm.model.options import LoadOptions
 from tracelm.text.tokens import Tokenizer
 from tracelm.theta import Theta
 from tracelm.weights import hub
-from tracelm.weights.adapter import CONFIG, is_adapter
-from tracelm.weights.checkpoint import (
-    Checkpoint,
-    LocalFiles,
-    TorchCheckpoint,
-    open_local,
-    read_json,
-)
+from tracelm.weights.adapter import BASE, is_adapter, read_config
+from tracelm.weights.checkpoint import Checkpoint, TorchCheckpoint, open_local
 
 _log = logging.getLogger("tracelm")
 
@@ -59,36 +53,6 @@ _TROUBLE = (
 
 
 @dataclass(frozen=True)
-class Request:
-    """Which checkpoint, and how to load it.
-
-    Attributes:
-        name: Hub name, folder, or folder of a LoRA adapter (merged into its base).
-        revision: Branch, tag or commit on the hub.
-        device: `auto` takes the accelerator where there is one.
-        dtype: `auto` takes the checkpoint's; float16 on the CPU becomes float32.
-        attention: `auto` and `model` take transformers' choice.
-        quantize: Quantise linear layers while loading, by bitsandbytes.
-        device_map: `auto` spreads the model over all devices, the CPU and the disk (accelerate); a
-            mapping says where each module goes.
-        allow_bin: Read `pytorch_model.bin`, weights only, where there are no safetensors.
-        trust_remote_code: Run code that the checkpoint brings along.
-        batch_tokens: Most distinct tokens of one batch, for the estimate of memory.
-    """
-
-    name: str
-    revision: str | None = None
-    device: str = "auto"
-    dtype: str = "auto"
-    attention: str = "auto"
-    quantize: Quantize | None = None
-    device_map: str | Mapping[str, Any] | None = None
-    allow_bin: bool = False
-    trust_remote_code: bool = False
-    batch_tokens: int | None = None
-
-
-@dataclass(frozen=True)
 class Loaded:
     """A model in memory, and what a run records of where it came from.
 
@@ -96,13 +60,13 @@ class Loaded:
         model: The model, in eval mode.
         tokenizer: Its tokenizer.
         source: Name, revision, dtype, device, quantisation and the like, as plain JSON values.
-        merged: Whether an adapter was merged into the weights.
+        as_stored: Whether a checkpoint of the name that was asked for stores these very weights.
     """
 
     model: PreTrainedModel
     tokenizer: Tokenizer
     source: dict[str, Any]
-    merged: bool = False
+    as_stored: bool = True
 
     @property
     def revision(self) -> str | None:
@@ -110,8 +74,29 @@ class Loaded:
         return cast(str | None, self.source["revision"])
 
 
-def load(request: Request, *, theta: Theta) -> Loaded:
-    """Load a checkpoint from the hub or a local folder.
+@dataclass(frozen=True)
+class _Found:
+    """A checkpoint that was looked into, before its weights are read.
+
+    Attributes:
+        options: What was asked for, the name a full path or the revision a commit.
+        config: transformers' config of it.
+        stored: What it is quantised as; asked once, since loading writes into the config.
+        dtype: What the weights become.
+        device: Where they go.
+        checkpoint: Its header; None where nothing tells which commit it is.
+    """
+
+    options: LoadOptions
+    config: Any
+    stored: str | None
+    dtype: torch.dtype
+    device: torch.device
+    checkpoint: Checkpoint | None
+
+
+def load(options: LoadOptions) -> Loaded:
+    """Load a checkpoint from the hub or a local folder, or a model that the package carries.
 
     Under torchrun every rank loads its share (transformers' tensor parallelism).
 
@@ -120,81 +105,82 @@ def load(request: Request, *, theta: Theta) -> Loaded:
         UnsupportedModelError: No decoder-only language model, or too shallow.
         TooLargeError: It does not fit the memory of its device.
     """
-    base, adapter = _parts_of(request)
-    device = _device(request.device)
+    if options.embedded is not None:
+        return Loaded(*embedded.load(options.embedded), {"model": options.name}, as_stored=False)
+    base, adapter = _parts_of(options)
+    device = _device(options.device)
     base = _pinned(base)
-    with _told(base):
-        config = _config(base)
-        _refuse_others(base.name, config, theta)
-        stored, dtype = quantisation.stored_method(config), _dtype(base, config, device)
-        checkpoint = _open(base)
-        model = _load_model(base, config, checkpoint, dtype, device)
+    with _in_one_line(base):
+        found = _look_into(base, device)
+        model = _load_model(found)
         if adapter is not None:
             model = _merge(model, adapter)
         tokenizer = _tokenizer(base, adapter)
     source = {
-        "model": request.name if adapter is None else str(adapter),
+        "model": options.name if adapter is None else str(adapter),
         "revision": base.revision,
-        "dtype": _word(dtype),
+        "dtype": _word(found.dtype),
         "device": _where(model, device),
-        "quantisation": quantisation.describe(model, stored),
+        "quantisation": quantisation.describe(model, found.stored),
         **({} if adapter is None else {"base": base.name}),
         **({} if ranks.count() == 1 else {"tensor_parallel": ranks.count()}),
     }
-    return Loaded(model, tokenizer, source, merged=adapter is not None)
+    return Loaded(model, tokenizer, source, as_stored=adapter is None)
 
 
-def load_tokenizer(
-    name: str, *, revision: str | None = None, trust_remote_code: bool = False
-) -> Tokenizer:
+def load_tokenizer(options: LoadOptions) -> Tokenizer:
     """The tokenizer of a checkpoint, without its weights.
-
-    Args:
-        name: Hub name or folder.
-        revision: Branch, tag or commit on the hub.
-        trust_remote_code: Run code that the checkpoint brings along.
 
     Raises:
         ModelError: Missing or unreadable.
     """
-    request = Request(name, revision=revision, trust_remote_code=trust_remote_code)
-    base, adapter = _parts_of(request)
-    with _told(base, "the tokenizer of "):
+    if options.embedded is not None:
+        return embedded.load(options.embedded)[1]
+    base, adapter = _parts_of(options)
+    with _in_one_line(base, "the tokenizer of "):
         return _tokenizer(base, adapter)
 
 
-def _parts_of(request: Request) -> tuple[Request, Path | None]:
+def _parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
     """The model that is named, its path in full; and the adapter's folder, where one is named."""
-    if not request.name.startswith((".", "/", "~")):
-        return request, None
-    folder = Path(request.name).expanduser()
+    if not options.name.startswith((".", "/", "~")):
+        return options, None
+    folder = Path(options.name).expanduser()
     if is_adapter(folder):
-        if request.quantize is not None:
+        if options.quantize is not None:
             raise ModelError(
                 f"{folder} is an adapter, which cannot be merged into quantised weights: merge it "
                 "and save the model, then quantise that"
             )
-        options = read_json(LocalFiles(folder), CONFIG) or {}
-        base, revision = options.get("base_model_name_or_path"), options.get("revision")
-        if not isinstance(base, str):
-            raise ModelError(f"{folder}/{CONFIG} has no base_model_name_or_path")
-        return replace(request, name=base, revision=revision), folder
+        config = read_config(folder)
+        return replace(options, model=config[BASE], revision=config.get("revision")), folder
     if not (folder / "config.json").is_file():
         raise ModelError(f"no model at {folder}: expected a folder with config.json")
-    return replace(request, name=str(folder)), None
+    return replace(options, model=str(folder)), None
 
 
-def _pinned(base: Request) -> Request:
-    """The request with its branch or tag resolved once: all files come from one commit."""
+def _pinned(base: LoadOptions) -> LoadOptions:
+    """The options with a branch or tag resolved once: all files come from one commit."""
     if Path(base.name).is_dir():
         return base
     return replace(base, revision=hub.find_commit(base.name, base.revision) or base.revision)
 
 
-def _config(base: Request) -> Any:
-    return AutoConfig.from_pretrained(
+def _look_into(base: LoadOptions, device: torch.device) -> _Found:
+    """What is known before the weights are read; what cannot be used is refused here."""
+    config = AutoConfig.from_pretrained(
         base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
     )
+    _refuse_others(base.name, config, base.theta or Theta())
+    dtype, stored = _dtype(base, config, device), quantisation.stored_method(config)
+    found = _Found(base, config, stored, dtype, device, _open(base))
+    if stored and base.quantize:
+        raise ModelError(f"{base.name} is quantised already ({stored}): leave --quantize out")
+    if (method := "bitsandbytes" if base.quantize else stored) is not None:
+        quantisation.require(base.name, method)
+        quantisation.quieten()
+    _refuse_too_large(found)
+    return found
 
 
 def _refuse_others(name: str, config: Any, theta: Theta) -> None:
@@ -215,7 +201,7 @@ def _refuse_others(name: str, config: Any, theta: Theta) -> None:
         theta.window(depth)
 
 
-def _open(base: Request) -> Checkpoint | None:
+def _open(base: LoadOptions) -> Checkpoint | None:
     """The checkpoint's header, local or remote; None where nothing tells which commit it is."""
     if Path(base.name).is_dir():
         checkpoint = open_local(Path(base.name))
@@ -230,40 +216,24 @@ def _open(base: Request) -> Checkpoint | None:
     return hub.open_commit(base.name, base.revision)
 
 
-def _load_model(
-    base: Request,
-    config: Any,
-    checkpoint: Checkpoint | None,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> PreTrainedModel:
+def _load_model(found: _Found) -> PreTrainedModel:
     """The model on its devices, from the very commit that its config came from."""
-    stored = quantisation.stored_method(config)
-    if stored and base.quantize:
-        raise ModelError(f"{base.name} is quantised already ({stored}): leave --quantize out")
-    method = "bitsandbytes" if base.quantize else stored
-    if method is not None:
-        quantisation.require(base.name, method)
-        quantisation.quieten()
-    _refuse_too_large(base, config, checkpoint, dtype, device)
+    base, config, placement = found.options, found.config, _placement(found)
     quantisation.drop_outliers(config)
-    options: dict[str, Any] = {
-        "config": config,
-        "dtype": dtype,
-        "revision": base.revision,
-        "trust_remote_code": base.trust_remote_code,
-        "use_safetensors": None if base.allow_bin else True,
-        **_placement(base, config, device, method is not None),
-    }
-    if base.attention not in ("auto", "model"):
-        options["attn_implementation"] = base.attention
-    if base.quantize is not None:
-        options["quantization_config"] = quantisation.options_for(base.quantize, dtype)
-    if quantisation.is_dequantised(stored, device):
-        _log.warning(
-            "%s is stored as %s, which becomes %s on %s", base.name, stored, _word(dtype), device
-        )
-    model, info = _auto(config).from_pretrained(base.name, output_loading_info=True, **options)
+    if quantisation.is_dequantised(found.stored, found.device):
+        words = (base.name, found.stored, _word(found.dtype), found.device)
+        _log.warning("%s is stored as %s, which becomes %s on %s", *words)
+    model, info = _auto(config).from_pretrained(
+        base.name,
+        config=config,
+        dtype=found.dtype,
+        revision=base.revision,
+        trust_remote_code=base.trust_remote_code,
+        use_safetensors=None if base.allow_bin else True,
+        output_loading_info=True,
+        **placement,
+        **_choices(found),
+    )
     if lacking := sorted(info["missing_keys"]):
         raise ModelError(
             f"{base.name} lacks {len(lacking)} tensors of {type(model).__name__} "
@@ -274,10 +244,19 @@ def _load_model(
             f"{base.name} ({config.model_type}) has no linear layers that bitsandbytes quantises: "
             "leave --quantize out"
         )
-    if stored is not None:
-        _cast_rest(model, dtype)
-    spread = base.device_map is not None or ranks.count() > 1 or "device_map" in options
-    return cast(PreTrainedModel, model if spread else model.to(device))
+    if found.stored is not None:
+        _cast_rest(model, found.dtype)
+    return cast(PreTrainedModel, model if placement else model.to(found.device))
+
+
+def _choices(found: _Found) -> dict[str, Any]:
+    """What transformers is told only where it was asked for."""
+    base, chosen = found.options, {}
+    if base.attention not in ("auto", "model"):
+        chosen["attn_implementation"] = base.attention
+    if base.quantize is not None:
+        chosen["quantization_config"] = quantisation.options_for(base.quantize, found.dtype)
+    return chosen
 
 
 def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
@@ -292,35 +271,30 @@ def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
             parameter.data = parameter.data.to(dtype)
 
 
-def _refuse_too_large(
-    base: Request,
-    config: Any,
-    checkpoint: Checkpoint | None,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> None:
+def _refuse_too_large(found: _Found) -> None:
     """Estimate what the model takes; one that accelerate spreads is not held to one device."""
-    if checkpoint is None or base.device_map is not None:
+    base, device = found.options, found.device
+    if found.checkpoint is None or base.device_map is not None:
         return
-    dense = quantisation.is_dequantised(quantisation.stored_method(config), device)
-    kept = memory.Kept(dtype, base.quantize, dense)
-    needed = memory.footprint(checkpoint, config, kept, device, base.batch_tokens)
+    dense = quantisation.is_dequantised(found.stored, device)
+    kept = memory.Kept(found.dtype, base.quantize, dense)
+    needed = memory.footprint(found.checkpoint, found.config, kept, device, base.batch_tokens)
     if needed is not None:
         memory.refuse_too_large(base.name, needed, device, ranks.count())
 
 
-def _placement(base: Request, config: Any, device: torch.device, quantised: bool) -> dict[str, Any]:
+def _placement(found: _Found) -> dict[str, Any]:
     """Where the weights go: shares of ranks, a device map, or straight to the one device."""
+    base, device = found.options, found.device
     if ranks.count() > 1:
         if base.device_map is not None:
             raise ModelError("--device-map and torchrun exclude each other: leave one out")
-        return {"distributed_config": ranks.shares(base.name, config)}
+        return {"distributed_config": ranks.shares(base.name, found.config)}
     if base.device_map is not None:
         _require_accelerate("--device-map")
-        folder = {"offload_folder": str(_offload_folder())}
-        if isinstance(base.device_map, str):
-            return {"device_map": base.device_map, **folder}
-        return {"device_map": dict(base.device_map), **folder}
+        where = base.device_map if isinstance(base.device_map, str) else dict(base.device_map)
+        return {"device_map": where, "offload_folder": str(_offload_folder())}
+    quantised = base.quantize is not None or found.stored is not None
     if quantised or (device.type != "cpu" and find_spec("accelerate") is not None):
         return {"device_map": {"": device}}  # no detour by the CPU's memory
     return {}
@@ -343,7 +317,11 @@ def _offload_folder() -> Path:
 
 
 def _merge(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
-    """The model with an adapter's weights merged into its own (PEFT)."""
+    """The model with an adapter's weights merged into its own, by PEFT.
+
+    It knows every kind of adapter, and needs the whole model: `weights.adapter` merges plain LoRA
+    into the five tensors of I(M) without one, and reads the config for both.
+    """
     if find_spec("peft") is None:
         raise ModelError(f"{adapter} is an adapter, and merging it needs peft: pip install peft")
     from peft import PeftModel
@@ -352,7 +330,7 @@ def _merge(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     return cast(PreTrainedModel, merged)
 
 
-def _tokenizer(base: Request, adapter: Path | None) -> Tokenizer:
+def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
     """The adapter's tokenizer where it brings one, else the model's, of the commit loaded."""
     if adapter is not None and (adapter / "tokenizer_config.json").is_file():
         own: Tokenizer = AutoTokenizer.from_pretrained(str(adapter))
@@ -366,7 +344,7 @@ def _tokenizer(base: Request, adapter: Path | None) -> Tokenizer:
 
 
 @contextlib.contextmanager
-def _told(base: Request, what: str = "") -> Iterator[None]:
+def _in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
     """Tell a library's error in one line; what the hub refuses, in the hub module's words."""
     try:
         yield
@@ -400,7 +378,7 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _dtype(base: Request, config: Any, device: torch.device) -> torch.dtype:
+def _dtype(base: LoadOptions, config: Any, device: torch.device) -> torch.dtype:
     if base.dtype != "auto":
         kind = getattr(torch, base.dtype, None)
         if kind not in (torch.float32, torch.bfloat16, torch.float16):

@@ -7,15 +7,14 @@ packages are installed, and what a run records of it.
 import logging
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
 from tracelm.errors import ModelError
 from tracelm.model.families import text_config
-
-Quantize = Literal["int8", "nf4"]
+from tracelm.model.options import Quantize
 
 # What transformers needs to load each method: module names, and what pip calls them.
 PACKAGES: dict[str, dict[str, str]] = {

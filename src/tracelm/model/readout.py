@@ -7,7 +7,7 @@ that it was given, runs the model's forward. Soft-caps, scales and biases are th
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +19,10 @@ from transformers import PreTrainedModel
 from tracelm.errors import NonFiniteError
 from tracelm.model.backbone import States, on_device
 from tracelm.model.families import Parts, device_of
+from tracelm.model.options import HeadDtype
 from tracelm.rule.tile import Logits, Tile, TokenScorer
 from tracelm.text.forest import Reads
 
-HeadDtype = Literal["float32", "model"]
 # A tile's rows, and for each of its targets the row within it, the token, and its place.
 _Indices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 

@@ -11,16 +11,16 @@ class Settings:
     """Limits and manners of a service.
 
     Attributes:
-        host: Address to listen on; anything but loopback needs a token.
-        port: Port to listen on; 0 takes a free one.
-        token: What clients must send as `Authorization: Bearer`; None on loopback only.
-        shadow: Answer with the base's choice; log and count what correction would have changed.
-        batch_items: Most waiting items that are computed together; 1 computes each alone.
+        host: Address to listen on; beyond loopback needs a token.
+        port: Port; 0 takes a free one, named in the log.
+        token: What clients send as a Bearer token.
+        shadow: Answer with the base; log what correction would change.
+        batch_items: Most waiting items computed together; 1 is none.
         queue_items: Most items that wait; one more is refused with 429.
-        deadline_seconds: Longest time from a request to its answer.
-        body_bytes: Largest request body.
-        candidates: Most candidates of an item.
-        tokens: Most tokens of an item, prompt and candidates together.
+        deadline_seconds: Seconds from a request to its answer.
+        body_bytes: Largest body in bytes.
+        candidates: Most of one item.
+        tokens: Most of one item, prompt and candidates together.
         drain_seconds: How long new requests are turned away politely before sockets close.
         log_prompts: Write prompts and candidates into the log.
     """

@@ -3,6 +3,10 @@
 PEFT's layout: `adapter_config.json` beside `adapter_model.safetensors`, whose names are
 `base_model.model.` and the module's path, then `lora_A.weight` [rank, in] and `lora_B.weight`
 [out, rank]. Modules that were trained whole stand there as they are.
+
+A model in memory is merged by PEFT (`model.loading`), which knows every kind of adapter and needs
+the whole model; here the five tensors of I(M) are, without one. Both read the config by
+`read_config`.
 """
 
 import math
@@ -10,7 +14,6 @@ import re
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from jaxtyping import Shaped
 from torch import Tensor
@@ -26,6 +29,7 @@ from tracelm.weights.checkpoint import (
 from tracelm.weights.dequantise import read_dense
 
 CONFIG = "adapter_config.json"
+BASE = "base_model_name_or_path"  # in the config, beside `revision`
 WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
@@ -96,6 +100,18 @@ def is_adapter(folder: Path) -> bool:
     return (folder / CONFIG).is_file() and not any(folder.glob("model*.safetensors*"))
 
 
+def read_config(folder: Path) -> Config:
+    """The config of the adapter in a folder, which names its base.
+
+    Raises:
+        CheckpointError: It names none.
+    """
+    options: Config = read_json(LocalFiles(folder), CONFIG) or {}
+    if not isinstance(options.get(BASE), str):
+        raise _not_whole(folder)
+    return options
+
+
 def open_adapter(folder: Path, open_base: Callable[[str, str | None], Checkpoint]) -> Checkpoint:
     """The adapter in a folder, merged into its base.
 
@@ -107,12 +123,15 @@ def open_adapter(folder: Path, open_base: Callable[[str, str | None], Checkpoint
         CheckpointError: The adapter is not whole, or as `AdaptedCheckpoint`.
     """
     files = LocalFiles(folder)
-    options: dict[str, Any] = read_json(files, CONFIG) or {}
-    base = options.get("base_model_name_or_path")
-    if not isinstance(base, str) or files.read(WEIGHTS, 0, 8) is None:
-        raise CheckpointError(
-            f"{folder} needs {WEIGHTS} and, in {CONFIG}, base_model_name_or_path: get it whole, "
-            "or merge it and save the model"
-        )
+    options = read_config(folder)
+    if files.read(WEIGHTS, 0, 8) is None:
+        raise _not_whole(folder)
     adapter = SafetensorsCheckpoint(files, {}, WEIGHTS)
-    return AdaptedCheckpoint(open_base(base, options.get("revision")), adapter, options)
+    return AdaptedCheckpoint(open_base(options[BASE], options.get("revision")), adapter, options)
+
+
+def _not_whole(folder: Path) -> CheckpointError:
+    return CheckpointError(
+        f"{folder} needs {WEIGHTS} and, in {CONFIG}, {BASE}: get it whole, or merge it and save "
+        "the model"
+    )

@@ -1,0 +1,103 @@
+"""Groups of options: a frozen dataclass that a command takes, each of its fields an option.
+
+A parameter of a command is a group where its annotation is a dataclass, whose fields are annotated
+as options, or `Annotated[..., Group(...)]` for a dataclass of the library, whose docstring says
+what its fields are for.
+"""
+
+import copy
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+
+
+@dataclass(frozen=True)
+class Group:
+    """Options that a command gets as one object.
+
+    Attributes:
+        read: Makes the object of the options' values.
+        parameters: The options, as parameters that typer reads.
+        leading: How many of them stand in the command's own order; the others stand last.
+    """
+
+    read: Callable[..., Any]
+    parameters: tuple[Parameter, ...]
+    leading: int | None = None
+
+
+def options_of(kind: type, written: Mapping[str, Any]) -> list[Parameter]:
+    """A library's dataclass as options, in its order: its names, types, defaults and docstring.
+
+    Args:
+        kind: The dataclass.
+        written: Fields that the command line writes otherwise, as annotations; None leaves one out.
+    """
+    said = dict(re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", inspect.getdoc(kind) or "", re.M))
+    made = []
+    for f in fields(kind):
+        annotation = written.get(f.name, f.type)
+        if annotation is None:
+            continue
+        flag = (f"--{f.name.replace('_', '-')}",) if annotation is bool else ()
+        given, option = (
+            get_args(annotation) if _is_option(annotation) else (annotation, typer.Option(*flag))
+        )
+        option = copy.copy(option)
+        option.help = option.help or " ".join(said[f.name].split())
+        default = Parameter.empty if f.default is MISSING else f.default
+        made.append(parameter(f.name, Annotated[given, option], default))
+    return made
+
+
+def flattened(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer takes it: without groups, and with their options."""
+    groups: dict[str, Group] = {}
+    own: list[Parameter] = []
+    last: list[Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        group = _group_of(parameter.annotation)
+        if group is None:
+            own.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+        else:
+            groups[parameter.name] = group
+            own += group.parameters[: group.leading]
+            last += [] if group.leading is None else group.parameters[group.leading :]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        made = {
+            name: group.read(**{p.name: values.pop(p.name) for p in group.parameters})
+            for name, group in groups.items()
+        }
+        command(**values, **made)
+
+    run.__signature__ = inspect.Signature([*own, *last])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in (*own, *last)}
+    return run
+
+
+def _group_of(annotation: Any) -> Group | None:
+    for mark in get_args(annotation)[1:]:
+        if isinstance(mark, Group):
+            return mark
+    if not is_dataclass(annotation):
+        return None
+    assert isinstance(annotation, type)
+    given = inspect.signature(annotation, eval_str=True).parameters.values()
+    return Group(annotation, tuple(parameter(p.name, p.annotation, p.default) for p in given))
+
+
+def parameter(name: str, annotation: Any, default: Any = None) -> Parameter:
+    """An option as a parameter that typer reads."""
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _is_option(annotation: Any) -> bool:
+    return get_origin(annotation) is Annotated
