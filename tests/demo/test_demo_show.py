@@ -2,21 +2,25 @@
 
 import io
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from browser import opened
 from rich.console import Console
 
 from tracelm.benchmarks.world import Label, benchmark
 from tracelm.demo import outcome as outcome_module
 from tracelm.demo.outcome import Outcome, early, outcomes, score, worked
-from tracelm.demo.page import figure, write_page
-from tracelm.demo.show import show, trajectory_lines
+from tracelm.demo.page import write_page
+from tracelm.demo.show import shades, show
 from tracelm.errors import InputError
 from tracelm.rule.decision import Decision, Gate
 from tracelm.text.items import Item
 from tracelm.theta import Theta
+from tracelm.view.portrait import portrait
 
 
 def judged(base, scores, operator="base", changes=False, truth=0, blind=(0.0, -1.0)):
@@ -75,7 +79,7 @@ def test_worked_items_are_the_first_by_rule_and_absent_where_there_is_none():
 
 
 def test_a_trajectory_is_drawn_as_one_shade_a_depth():
-    lines = trajectory_lines(FIXED.decision)
+    lines = [shades(candidate) for candidate in portrait(FIXED.record).candidates]
     assert [len(line) for line in lines] == [5, 5]
     assert lines[0][2] == "█" and lines[1][2] == " " and lines[0][0] == lines[1][0] == "▄"
 
@@ -84,18 +88,25 @@ def test_the_page_needs_no_network_and_escapes_candidates(tmp_path):
     path = tmp_path / "demo.html"
     write_page(path, "a <note>", {"first": FIXED, "second": BROKEN}, Theta())
     html = path.read_text(encoding="utf-8")
-    assert not re.search(r"<(script|link|img)[^>]*\b(src|href)=", html)
-    assert html.count("plotly.js v") == 1 and html.count('class="plotly-graph-div"') == 2
-    assert "a &lt;note&gt;" in html
-    assert figure(FIXED, Theta()).data[0].name == "&lt;b&gt;long true&lt;/b&gt;"
+    assert not re.search(r"<(script|link|img)[^>]*\b(src|href)=[^>]*(//|\.)", html)
+    assert "a &lt;note&gt;" in html and len(html) < 2_000_000
+    with opened(path, tmp_path / "browser") as watched:
+        view = watched.page
+        view.wait_for_function("document.querySelectorAll('.item .js-plotly-plot').length == 2")
+        assert view.locator(".item b").count() == 0
+        assert view.locator(".item .candidates .text").first.inner_text().startswith("<b>long true")
+        assert view.locator(".item .bar.after .share").first.inner_text() == "100.0%"
+        assert view.locator(".item").nth(1).locator(".shapelayer path").count() == 2
+        watched.assert_quiet()
     with pytest.raises(InputError, match="cannot write"):
         write_page(tmp_path / "absent" / "demo.html", "", {}, Theta())
 
 
-def test_a_figure_shows_the_probabilities_and_the_depth_that_decides():
-    drawn = figure(FIXED, Theta())
-    np.testing.assert_allclose(np.sum([t.y for t in drawn.data], axis=0), 1)
-    assert [s.x0 for s in drawn.layout.shapes if s.type == "line"] == [2]
+def test_the_demo_needs_nothing_of_the_eval_extra():
+    program = "import sys, tracelm.demo.show; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert not {"pandas", "pyarrow", "matplotlib", "datasets"} & set(done.stdout.split())
+    assert "tracelm.report.document" in done.stdout
 
 
 @pytest.fixture

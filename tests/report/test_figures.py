@@ -15,7 +15,7 @@ from tracelm.report.cost import Cost
 from tracelm.report.figure_parts import Band, Bars, Figure, Line, Note, Panel, Points, Rule
 from tracelm.rule import geometry
 from tracelm.theta import ScorerTheta, Theta
-from tracelm.view.palette import LOOKS
+from tracelm.view.portrait import short
 
 THETA = Theta()
 
@@ -38,25 +38,11 @@ def test_a_trajectory_shows_the_probability_of_every_candidate(records):
         place = min(range(len(S)), key=lambda i: np.abs(expected[i] - line.y).max())
         np.testing.assert_allclose(line.y, expected[place], atol=1e-12)
         assert line.x == tuple(range(S.shape[1]))
-        assert line.role == figures.roles(record)[place]
+        assert (line.role == "truthful") == record["truthful"][place]
+        assert (line.role == "winner") == (
+            place == record["base_index"] and not record["truthful"][place]
+        )
     assert len(marks(panel, Line)) == len(S)
-
-
-def test_truth_is_green_the_false_winner_red_and_the_rest_grey():
-    record = {"candidates": "abcd", "truthful": [False, True, True, False], "base_index": 3}
-    assert figures.roles(record) == ["other", "truthful", "truthful", "winner"]
-    assert figures.roles(record | {"base_index": 1}) == ["other", "truthful", "truthful", "other"]
-    assert figures.roles(record | {"truthful": None})[3] == "winner"
-    assert LOOKS["other"].dash == "dash" and LOOKS["truthful"].dash == "solid"
-
-
-@pytest.mark.parametrize(
-    ("operator", "expected"),
-    [("decisive", (5,)), ("early", (0,)), ("mix", (4, 7, 11, 12)), ("base", ())],
-)
-def test_the_chosen_depths_are_those_whose_scores_decide(operator, expected):
-    record = {"operator": operator, "decisive_layer": 5, "trajectory": np.zeros((2, 13))}
-    assert figures.chosen_depths(record, THETA) == expected
 
 
 def test_the_representative_item_is_the_median_of_the_repaired(records):
@@ -206,10 +192,6 @@ def test_empty_bins_are_no_points_of_the_reliability_curve():
     assert before.x == (0.2, 0.9) and before.y == (0.5, 1.0)
 
 
-def test_letters_go_on_after_z():
-    assert [figures.letter(i) for i in (0, 25, 26, 53)] == ["A", "Z", "A1", "B2"]
-
-
 HOSTILE = '</script><b>$x_1^{2}$ & \x0b\x1b[31m "q" ‮ 漢字 _x'
 
 
@@ -224,14 +206,14 @@ def hostile():
         Band(0.0, 1.0),
         Note(0.5, 0.5, HOSTILE),
     )
-    title = figures.short(HOSTILE)
+    title = short(HOSTILE)
     panels = (Panel(title, lines, title), Panel(title, every))
     return Figure("hostile", title, title, panels)
 
 
 def test_text_is_drawn_as_text_and_nothing_else(hostile, tmp_path):
     clean = replace(hostile, panels=hostile.panels[:1])
-    label = figures.short(HOSTILE)
+    label = short(HOSTILE)
     lines = (replace(clean.panels[0].marks[0], label=label),)
     paths = draw.save(replace(clean, panels=(replace(clean.panels[0], marks=lines),)), tmp_path)
     assert [path.suffix for path in paths] == [".pdf", ".svg", ".png"]
@@ -253,13 +235,13 @@ def test_every_kind_of_mark_is_drawn_and_twice_the_same(hostile, tmp_path):
 
 def printable(panel):
     """The panel with its hostile text as the figures give it: in one printable line."""
-    short = figures.short(HOSTILE)
+    clean = short(HOSTILE)
     changed = []
     for mark in panel.marks:
-        names = {"names": (short, "b")[: len(mark.names)]} if hasattr(mark, "names") else {}
-        label = {"label": short} if hasattr(mark, "label") else {}
-        texts = {"texts": ("", short)} if hasattr(mark, "texts") else {}
-        text = {"text": short} if hasattr(mark, "text") else {}
+        names = {"names": (clean, "b")[: len(mark.names)]} if hasattr(mark, "names") else {}
+        label = {"label": clean} if hasattr(mark, "label") else {}
+        texts = {"texts": ("", clean)} if hasattr(mark, "texts") else {}
+        text = {"text": clean} if hasattr(mark, "text") else {}
         changed.append(replace(mark, **names, **label, **texts, **text))
     return replace(panel, marks=tuple(changed))
 

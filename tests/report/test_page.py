@@ -22,10 +22,11 @@ from tracelm.cli import app
 from tracelm.errors import RecordError
 from tracelm.evaluation import cells as parted
 from tracelm.evaluation.statistics import over_cells, verdicts
-from tracelm.report import build, figure_parts, figures, page, page_data
+from tracelm.report import build, figure_parts, page, page_data
 from tracelm.report.build import Material, report
 from tracelm.report.cost import Cost
 from tracelm.theta import Theta
+from tracelm.view.portrait import short
 
 THETA = Theta()
 OPENING_SECONDS = 3.0
@@ -69,7 +70,7 @@ def test_every_item_is_packed_with_what_its_record_says(records):
             identity, benchmark, question = items["texts"][cell["text"][i]]
             text = unpack(blocks[f"texts-{benchmark}"])[str(cell["text"][i])]
             assert (identity, text["prompt"]) == (record["id"], record["prompt"])
-            assert question == figures.short(record["question"], 300)
+            assert question == short(record["question"], 300)
             assert text["candidates"] == list(record["candidates"])
             assert_same_item(shown[i], record)
 

@@ -4,6 +4,7 @@ import gc
 import json
 
 import httpx
+import pandas as pd
 import pytest
 from browser import PATIENCE_MS, chromium
 from records import synthetic_grid, write_cells
@@ -30,7 +31,9 @@ def model():
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    write_cells(synthetic_grid(1, 12), folder)
+    grid = synthetic_grid(1, 12)
+    other = grid[grid["benchmark"] == "halueval-qa"].assign(benchmark="halueval-qa@own6")
+    write_cells(pd.concat([grid, other]), folder)
     return folder
 
 
@@ -126,6 +129,18 @@ def test_the_records_of_a_run_open_in_the_second_tab(page):
     )
     told = screen.inner_text("#record-answer")
     assert "The answer" in told and "(true)" in told or "(false)" in told
+
+
+def test_every_cell_of_a_run_is_shown_whatever_its_template(runs):
+    from tracelm.service.explorer import _Records
+
+    records = _Records(runs)
+    assert any("@own6" in name for name in records.cells)
+    for name, cell in records.cells.items():
+        told, curves, bars = records.view(name, 3)
+        record = cell.iloc[3]
+        assert record["candidates"][record["index"]] in told.replace("&#x27;", "'")
+        assert len(curves.data) == len(record["candidates"]) and len(bars.data) == 2
 
 
 def test_routes_of_gradio_that_the_page_does_not_need_are_none(served):

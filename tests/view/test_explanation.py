@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tracelm.rule.decision import Decision, Gate
-from tracelm.view.explanation import in_words
+from tracelm.view.explanation import explain
 
 
 def decision(**changes):
@@ -56,7 +56,7 @@ def spatial(operator, layer, **gates):
 
 
 def told(value, **more):
-    return in_words({**value.to_dict(), "candidates": list(value.candidates), **more})
+    return explain({**value.to_dict(), "candidates": list(value.candidates), **more})
 
 
 def test_a_mixed_answer_says_why_and_what_changed():
@@ -115,7 +115,7 @@ def test_one_candidate_failure_peer_tie_and_truncation():
     alone = np.array([-1.0])
     one = decision(candidates=("x",), scores=alone, base_scores=alone, base_index=0, index=0)
     assert told(one) == "There is one candidate, so there is nothing to choose."
-    assert "it does not fit" in in_words({"error": "it does not fit", "index": None})
+    assert "it does not fit" in explain({"error": "it does not fit", "index": None})
     assert told(decision(method="dola")).startswith("The scores of dola decide.")
     assert "shared by several" in told(decision(tied=True))
     assert "12 prompt tokens were dropped" in told(decision(truncated=12))
@@ -126,4 +126,4 @@ def test_a_long_candidate_is_cut_and_a_record_reads_the_same():
     assert "y" * 79 + "…" in told(long) and "y" * 80 not in told(long)
     record = long.to_dict() | {"candidates": list(long.candidates)}
     stored = record | {"gates": json.dumps(record["gates"]), "decisive_layer": float("nan")}
-    assert in_words(stored) == in_words(record)
+    assert explain(stored) == explain(record)

@@ -1,13 +1,19 @@
-"""A decision for the eye: what is drawn, what a notebook shows, and hostile text in both."""
+"""A decision for the eye: what is drawn, what tables show of it, and hostile text in each."""
 
+import io
+import re
 from functools import cache
 
 import families
 import numpy as np
 import pytest
+from rich.console import Console
 from test_explanation import decision, spatial
 
-from tracelm import Tracer
+from tracelm import Theta, Tracer
+from tracelm.view.palette import LOOKS
+from tracelm.view.portrait import letter, portrait
+from tracelm.view.table import terminal_table
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -33,6 +39,46 @@ def test_depths_that_were_read_are_drawn_with_the_bases_own_probabilities_last(r
     assert list(bars["corrected"].x) == pytest.approx(list(found.probabilities))
 
 
+def test_truth_is_green_the_false_winner_red_and_the_rest_grey():
+    record = spatial("base", 2).to_record() | {"base_index": 2}
+
+    def roles(**changes):
+        return [candidate.role for candidate in portrait(record | changes).candidates]
+
+    assert roles(truthful=[False, True, False]) == ["corrected", "truthful", "winner"]
+    assert roles(truthful=[False, True, False], index=2) == ["other", "truthful", "winner"]
+    assert roles(truthful=[False, False, True], index=2) == ["other", "other", "truthful"]
+    assert roles() == ["corrected", "other", "mix"]
+    assert LOOKS["other"].dash == "dash" and LOOKS["truthful"].dash == "solid"
+
+
+@pytest.mark.parametrize(
+    ("operator", "chosen", "name"),
+    [("decisive", (5,), "ℓ* = 5"), ("early", (0,), "depth 0"), ("mix", (4, 7, 11, 12), "")],
+)
+def test_the_chosen_depths_are_those_whose_scores_decide(operator, chosen, name):
+    read = {"trajectory": np.zeros((3, 13)), "operator": operator}
+    seen = portrait(spatial("decisive", 5).to_record() | read, Theta())
+    assert (seen.chosen, seen.chosen_name) == (chosen, name)
+    assert (seen.window, seen.depth, seen.sharpest) == ((6, 10), 12, 5)
+    unread = read | {"operator": "base", "decisive_layer": float("nan")}
+    stands = portrait(spatial("base", 2).to_record() | unread)
+    assert (stands.chosen, stands.window, stands.sharpest) == ((), None, None)
+
+
+def test_letters_go_on_after_z():
+    assert [letter(i) for i in (0, 25, 26, 53)] == ["A", "Z", "A1", "B2"]
+
+
+def test_a_terminal_shows_texts_as_text_and_counts_at_the_right():
+    seen = portrait(decision().to_record())
+    table = terminal_table(seen, {"answer": ["[red]x", "it is blue"], "sampled": (10, 2)})
+    said = io.StringIO()
+    Console(file=said, width=60).print(table)
+    first = next(line for line in said.getvalue().splitlines() if "[red]x" in line)
+    assert re.search(r"10 +0\.550 +0\.269$", first.rstrip())
+
+
 def test_the_depth_that_decided_is_marked():
     marked = {
         operator: [shape.x0 for shape in made.plot().layout.shapes]
@@ -48,7 +94,7 @@ def test_the_depth_that_decided_is_marked():
 
 def test_a_notebook_shows_answers_numbers_and_reasons():
     shown = decision()._repr_html_()
-    assert "<s>it is red</s>" in shown and "<b>it is blue</b>" in shown
+    assert "<s>it is red</s>" in shown and "<strong>it is blue</strong>" in shown
     assert f"{decision().probabilities[1]:.3f}" in shown
     assert "The answer changes from" in shown
     assert "<s>" not in decision(index=0)._repr_html_()

@@ -43,7 +43,6 @@ EXTRAS = {
     "fastapi": "serve",
     "gguf": "gguf",
     "gradio": "serve",
-    "jinja2": "eval",
     "lm_eval": "eval",
     "matplotlib": "eval",
     "pandas": "eval",

@@ -63,27 +63,16 @@ def ask(
 
 
 def _show(asked: "Asked") -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    from tracelm.view.explanation import in_words
+    from tracelm.view.explanation import explain
+    from tracelm.view.portrait import portrait
+    from tracelm.view.table import terminal_table
 
-    decision = asked.decision
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("answer", overflow="fold")
-    for title in ("sampled", "base", "corrected"):
-        table.add_column(title, justify="right")
-    columns = (
-        decision.candidates,
-        asked.counts,
-        decision.base_probabilities,
-        decision.probabilities,
-    )
-    for place, (text, count, before, after) in enumerate(zip(*columns, strict=True)):
-        name = printable(text) + (" (greedy)" if asked.greedy and place == 0 else "")
-        table.add_row(Text(name), str(count), f"{before:.3f}", f"{after:.3f}")
-    typer.echo(printable(decision.answer))
-    Console().print(table)
-    typer.echo(in_words({**decision.to_dict(), "candidates": decision.candidates}))
+    record = asked.decision.to_record()
+    names = [printable(text) for text in asked.decision.candidates]
+    names[0] += " (greedy)" if asked.greedy else ""
+    columns = {"answer": names, "sampled": asked.counts}
+    typer.echo(printable(asked.answer))
+    Console().print(terminal_table(portrait(record), columns))
+    typer.echo(explain(record))

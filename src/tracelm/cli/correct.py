@@ -184,22 +184,16 @@ def _differences(
 
 
 def _show(decision: "Decision", overrides: dict[str, Any]) -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("candidate", overflow="fold")
-    for title in ("base", "corrected"):
-        table.add_column(title, justify="right")
-    columns = (decision.candidates, decision.base_probabilities, decision.probabilities)
-    for candidate, before, after in zip(*columns, strict=True):
-        table.add_row(Text(printable(candidate)), f"{before:.3f}", f"{after:.3f}")
+    from tracelm.view.portrait import portrait
+    from tracelm.view.table import terminal_table
+
+    names = [printable(text) for text in decision.candidates]
     changed = "" if decision.corrected else "  (unchanged)"
     typer.echo(f"base       {printable(decision.base_answer)}")
     typer.echo(f"corrected  {printable(decision.answer)}{changed}")
-    Console().print(table)
+    Console().print(terminal_table(portrait(decision.to_record()), {"candidate": names}))
     typer.echo(_why(decision))
     if overrides:
         typer.echo("theta: " + ", ".join(f"{k} = {v}" for k, v in overrides.items()))

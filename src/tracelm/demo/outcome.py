@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,11 @@ class Outcome:
     mc1: float
     mc2_base: float
     mc2: float
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is shown of the item and its decision."""
+        return self.decision.to_record(self.item.truthful) | {"prompt": self.item.prompt}
 
     @property
     def held(self) -> bool:

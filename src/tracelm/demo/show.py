@@ -13,17 +13,17 @@ from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
-from scipy.special import softmax
 
 from tracelm.benchmarks.world import Form, Kind, Split
 from tracelm.demo.outcome import Early, Outcome, Score, Watch, early, of_form, outcomes, score
 from tracelm.demo.outcome import worked as choose_worked
 from tracelm.demo.page import write_page
 from tracelm.model.embedded import Name
-from tracelm.rule.decision import Decision
 from tracelm.theta import Theta
 from tracelm.tracer import Tracer
-from tracelm.view.explanation import in_words
+from tracelm.view.explanation import explain
+from tracelm.view.portrait import Candidate, Portrait, portrait
+from tracelm.view.table import terminal_table
 
 _OPERATORS = ("base", "decisive", "mix", "early")
 _SHADES = " ▁▂▃▄▅▆▇█"
@@ -71,12 +71,6 @@ def show(
     if page is not None:
         write_page(page, NOTE, examples, theta)
         console.print(Text(f"The worked items as a page: {page}"))
-
-
-def trajectory_lines(decision: Decision) -> list[str]:
-    """One line a candidate: its probability among the candidates at depths 0..L, as shades."""
-    pi = softmax(decision.trajectory, axis=0)
-    return ["".join(_shade(float(p)) for p in row) for row in pi]
 
 
 def _answer(name: Name, watch: Watch) -> Shown:
@@ -162,43 +156,40 @@ def _early(shown: Sequence[Shown]) -> Table:
 
 
 def _worked(title: str, outcome: Outcome, theta: Theta) -> Group:
-    item, decision = outcome.item, outcome.decision
-    told = decision.to_dict() | {"candidates": item.candidates, "truthful": item.truthful}
+    item = outcome.item
     return Group(
         Text(f"Organism: the {title} ({item.id})", style="bold"),
         Text(item.question or item.prompt),
-        Padding(_trajectories(outcome, theta), (0, 0, 0, 2)),
-        Text(in_words(told)),
+        Padding(_trajectories(portrait(outcome.record, theta)), (0, 0, 0, 2)),
+        Text(explain(outcome.record)),
     )
 
 
-def _trajectories(outcome: Outcome, theta: Theta) -> Table:
-    decision, truth = outcome.decision, outcome.item.truthful or ()
-    table = Table(box=None, pad_edge=False)
-    depth = decision.trajectory.shape[1] - 1
-    for name in ("", "candidate", f"depth 0..{depth}", "base", "TRACE"):
-        table.add_column(name, justify="right" if name in ("base", "TRACE") else "left")
-    base, corrected = decision.base_probabilities, decision.probabilities
-    for i, line in enumerate(trajectory_lines(decision)):
-        shares = (_percent(float(base[i])), _percent(float(corrected[i])))
-        table.add_row("true" if truth[i] else "", Text(decision.candidates[i]), Text(line), *shares)
-    table.add_row("", "", Text(_ruler(decision, theta)), "", "")
+def _trajectories(seen: Portrait) -> Table:
+    columns = {
+        "": ["true" if candidate.true else "" for candidate in seen.candidates],
+        "candidate": [candidate.text for candidate in seen.candidates],
+        f"depth 0..{seen.depth}": [shades(candidate) for candidate in seen.candidates],
+    }
+    table = terminal_table(seen, columns, after="TRACE", number=_percent, box=None, pad_edge=False)
+    table.add_row("", "", Text(_ruler(seen)), "", "")
     return table
 
 
-def _ruler(decision: Decision, theta: Theta) -> str:
-    """The interior window as dots, and under them the depth whose scores decide."""
-    depth = decision.trajectory.shape[1] - 1
-    window = theta.window(depth)
-    marks = ["·" if d in window else " " for d in range(depth + 1)]
-    layer = decision.decisive_layer
-    if layer is not None:
-        marks[layer] = "^"
-    return "".join(marks) + ("" if layer is None else f"  · window  ^ l* = {layer}")
+def shades(candidate: Candidate) -> str:
+    """A candidate's probability at depths 0..L, a shade a depth."""
+    return "".join(_SHADES[round(share * (len(_SHADES) - 1))] for share in candidate.shares)
 
 
-def _shade(share: float) -> str:
-    return _SHADES[round(share * (len(_SHADES) - 1))]
+def _ruler(seen: Portrait) -> str:
+    """The interior window as dots, and under them the sharpest depth."""
+    assert seen.window is not None
+    first, last = seen.window
+    marks = ["·" if first <= depth <= last else " " for depth in seen.depths]
+    if seen.sharpest is None:
+        return "".join(marks)
+    marks[seen.sharpest] = "^"
+    return "".join(marks) + f"  · window  ^ l* = {seen.sharpest}"
 
 
 def _percent(share: float) -> str:

@@ -4,11 +4,9 @@ Everything is computed here; those who draw the marks, `draw` and the page, comp
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from scipy.special import softmax
 
 from tracelm.evaluation.ablation import Row, Sweep
 from tracelm.evaluation.cells import mean
@@ -32,13 +30,14 @@ from tracelm.report.figure_parts import (
 from tracelm.report.table import Table
 from tracelm.rule import geometry
 from tracelm.theta import Theta
-from tracelm.view.explanation import GATE_NAMES, comparison, gates_of
+from tracelm.view.explanation import gate_lines
 from tracelm.view.palette import Role
+from tracelm.view.portrait import Portrait, Record, portrait, short
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SHARES = (0.0, 1.0)
-
-
-Record = Mapping[str, Any]
 
 OPERATOR_TITLES = {
     "mix": "Signed mixing",
@@ -48,65 +47,36 @@ OPERATOR_TITLES = {
 }
 
 
-def letter(place: int) -> str:
-    """Short name of a candidate: A to Z, then A1 to Z1 and so on."""
-    turn, index = divmod(place, 26)
-    return chr(ord("A") + index) + (str(turn) if turn else "")
-
-
-def trajectory_of(record: Record) -> geometry.Columns:
-    """S of a record, as one array [candidates, L + 1]."""
-    return np.array([np.asarray(row, dtype=float) for row in record["trajectory"]])
-
-
-def preference(record: Record) -> geometry.Columns:
-    """pi_l at every depth [candidates, L + 1], Eq. 6."""
-    pi: geometry.Columns = softmax(trajectory_of(record), axis=0)
-    return pi
-
-
-def roles(record: Record) -> list[Role]:
-    """Truthful candidates, the model's own choice where it is false, and the others."""
-    truthful = record.get("truthful")
-    truth = [False] * len(record["candidates"]) if truthful is None else list(truthful)
-    base = int(record["base_index"])
-    return [
-        "truthful" if true else "winner" if i == base else "other" for i, true in enumerate(truth)
-    ]
-
-
-def chosen_depths(record: Record, theta: Theta) -> tuple[int, ...]:
-    """Depths whose scores decided: l*, depth 0, the anchors of T; none where the base stands."""
-    if record["operator"] == "decisive":
-        return (int(record["decisive_layer"]),)
-    if record["operator"] == "early":
-        return (0,)
-    if record["operator"] == "mix":
-        return theta.anchor_depths(trajectory_of(record).shape[1] - 1)
-    return ()
+_BEHIND: tuple[Role, ...] = ("other", "mix", "corrected", "winner", "truthful")
 
 
 def trajectory(record: Record, theta: Theta, title: str = "") -> Panel:
     """Candidate probabilities over depth, with the depths that decided as lines."""
-    pi = preference(record)
-    depths = tuple(float(d) for d in range(pi.shape[1]))
-    name = {"decisive": "ℓ* = {}", "early": "depth {}"}.get(str(record["operator"]), "")
-    rules = [Rule(float(d), label=name.format(d)) for d in chosen_depths(record, theta)]
+    seen = portrait(record, theta)
+    depths = tuple(map(float, seen.depths))
+    rules = [Rule(float(depth), label=seen.chosen_name) for depth in seen.chosen]
     lines = [
         Line(
             depths,
-            _numbers(p),
-            role,
-            "" if role == "other" else letter(i),
-            above=role == "winner",  # the last depth's own choice ends above every other
+            candidate.shares,
+            candidate.role,
+            "" if candidate.role == "other" else candidate.letter,
+            above=place == seen.base_index,  # it ends above every other
         )
-        for i, (p, role) in enumerate(zip(pi, roles(record), strict=True))
+        for place, candidate in enumerate(seen.candidates)
     ]
-    behind = sorted(lines, key=lambda line: ("other", "winner", "truthful").index(line.role))
+    behind = sorted(lines, key=lambda line: _BEHIND.index(line.role))
     return Panel(title, (*rules, *behind), "depth", "probability among candidates", y_range=_SHARES)
 
 
-def regimes(records: pd.DataFrame, theta: Theta) -> Figure | None:
+def band(seen: Portrait) -> Band:
+    """The interior window, shaded."""
+    assert seen.window is not None
+    first, last = seen.window
+    return Band(float(first), float(last))
+
+
+def regimes(records: "pd.DataFrame", theta: Theta) -> Figure | None:
     """Representative corrections, one panel an operator; None where nothing was corrected.
 
     Representative by a rule, not by hand: of all items that the operator repaired, the one whose
@@ -131,7 +101,7 @@ def regimes(records: pd.DataFrame, theta: Theta) -> Figure | None:
     return Figure("regimes", "Representative regimes", caption, tuple(panels)) if panels else None
 
 
-def representative(records: pd.DataFrame, operator: str) -> Record | None:
+def representative(records: "pd.DataFrame", operator: str) -> Record | None:
     """The repaired item of an operator with the median gain of truthful probability."""
     repaired = records[
         (records["operator"] == operator) & (records["mc1_base"] == 0) & (records["mc1"] == 1)
@@ -145,16 +115,16 @@ def representative(records: pd.DataFrame, operator: str) -> Record | None:
 
 def worked_example(record: Record, theta: Theta) -> Figure:
     """One candidate-space item end to end: trajectory, D_l, gates, scores before and after."""
-    S = trajectory_of(record)
-    window = theta.window(S.shape[1] - 1)
-    inner = Band(float(window.start), float(window.stop - 1))
-    layer = int(record["decisive_layer"])
+    seen = portrait(record, theta)
+    S = np.array([candidate.scores for candidate in seen.candidates])
+    (layer,) = seen.chosen
     path = trajectory(record, theta, f"(a) {subject(record, 40)}")
+    inner = band(seen)
     D = geometry.decisiveness(S[:, 1:], theta.eps_H)  # Eq. 7, depths 1..L
     depths = tuple(float(d) for d in range(1, S.shape[1]))
     sharpness = Panel(
         f"(b) Decisiveness, sharpest at depth {layer}",
-        (inner, Rule(float(layer), label=f"ℓ* = {layer}"), Line(depths, _numbers(D), "corrected")),
+        (inner, Rule(float(layer), label=seen.chosen_name), Line(depths, _numbers(D), "corrected")),
         "depth",
         "D = margin / (entropy + ε)",
     )
@@ -172,26 +142,27 @@ def worked_example(record: Record, theta: Theta) -> Figure:
     return Figure("worked-example", "A worked example", caption, panels, columns=2)
 
 
+_HELD: tuple[tuple[str, Role], ...] = (("✗", "alarm"), ("✓", "truthful"))
+
+
 def _gates_panel(record: Record) -> Panel:
     notes = []
-    for place, (name, gate) in enumerate(gates_of(record).items()):
-        mark = "✓" if gate["holds"] else "✗"
-        text = f"{mark} {GATE_NAMES.get(name, name)}"
-        if name != "changes":
-            text += f": {comparison(gate)}"
-        role: Role = "truthful" if gate["holds"] else "alarm"
-        notes.append(Note(0.04, 0.78 - 0.22 * place, text, role, centred=False))
+    for place, (line, holds) in enumerate(gate_lines(record)):
+        mark, role = _HELD[bool(holds)]
+        notes.append(Note(0.04, 0.78 - 0.22 * place, f"{mark} {line}", role, centred=False))
     return Panel("(c) Gates", tuple(notes), axes=False)
 
 
 def _before_after(record: Record) -> Panel:
-    names = tuple(letter(i) for i in range(len(record["candidates"])))
-    base = np.asarray(record["base_scores"], dtype=float)
-    scores = np.asarray(record["scores"], dtype=float)
-    before, after = geometry.margin(base), geometry.margin(scores)
+    seen = portrait(record)
+    names = tuple(candidate.letter for candidate in seen.candidates)
+    before, after = (
+        geometry.margin(np.asarray(record[name], dtype=float)) for name in ("base_scores", "scores")
+    )
+    first, second = zip(*((c.before, c.after) for c in seen.candidates), strict=True)
     marks = (
-        Bars(names, _numbers(softmax(base)), "base", "before", group=0, groups=2),
-        Bars(names, _numbers(softmax(scores)), "corrected", "after", group=1, groups=2),
+        Bars(names, first, "base", "before", group=0, groups=2),
+        Bars(names, second, "corrected", "after", group=1, groups=2),
     )
     return Panel(
         f"(d) Margin {before:.2f} → {after:.2f} nats",
@@ -202,7 +173,7 @@ def _before_after(record: Record) -> Panel:
     )
 
 
-def across_models(records: pd.DataFrame, theta: Theta, item: str | None = None) -> Figure | None:
+def across_models(records: "pd.DataFrame", theta: Theta, item: str | None = None) -> Figure | None:
     """One item on every model, ordered by I(M); None where no item was read by two models.
 
     Args:
@@ -221,13 +192,14 @@ def across_models(records: pd.DataFrame, theta: Theta, item: str | None = None) 
     caption = (
         f"“{subject(rows[0])}” ({rows[0]['benchmark']} {rows[0]['id']}) on {len(rows)} models,"
         f" by I(M) from low to high: {wrong} are wrong at the last depth, and TRACE repairs"
-        f" {right} of these. Green: truthful; red: the false answer of the last depth."
+        f" {right} of these. Green: truthful; red: the false answer of the last depth; blue:"
+        " another false answer, where TRACE chose one."
     )
     columns = min(5, max(2, len(rows)))
     return Figure("across-models", "One item across all models", caption, panels, columns)
 
 
-def _hardest(records: pd.DataFrame) -> pd.DataFrame | None:
+def _hardest(records: "pd.DataFrame") -> "pd.DataFrame | None":
     scored = records[records["mc1"].notna()]
     if scored.empty:
         return None
@@ -245,10 +217,7 @@ def _hardest(records: pd.DataFrame) -> pd.DataFrame | None:
 
 
 def _truthful_gain(record: Record) -> float:
-    truth = np.asarray(list(record["truthful"]), dtype=bool)
-    before = softmax(np.asarray(record["base_scores"], dtype=float))[truth].sum()
-    after = softmax(np.asarray(record["scores"], dtype=float))[truth].sum()
-    return float(after - before)
+    return sum(c.after - c.before for c in portrait(record).candidates if c.true)
 
 
 def subject(record: Record, limit: int = 60) -> str:
@@ -263,15 +232,9 @@ def model_name(record: Record) -> str:
     return short(str(record["model"]).rstrip("/").rsplit("/", 1)[-1], 32)
 
 
-def rows_of(records: pd.DataFrame) -> list[Record]:
+def rows_of(records: "pd.DataFrame") -> list[Record]:
     """The records one by one."""
     return [{str(k): v for k, v in row.items()} for row in records.to_dict("records")]
-
-
-def short(text: str, limit: int = 60) -> str:
-    """Text in one line of at most `limit` characters, control characters left out."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def _invariant(record: Record) -> str:

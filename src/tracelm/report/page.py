@@ -1,32 +1,17 @@
-"""The page: one offline HTML file with tables that sort, figures, and every item.
+"""The page: one offline HTML file with tables that sort, figures, and every item."""
 
-Nothing that a model or a benchmark wrote reaches the page as markup: tables are escaped by the
-template, blocks are base64, the script sets text alone, and the page's own policy lets run no
-script but the two that stand in it and lets no request leave.
-"""
-
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
-
-from tracelm import __version__
 from tracelm.evaluation.cells import Summary
 from tracelm.evaluation.statistics import GridStatistics, Verdict
 from tracelm.files.strict_json import strict
+from tracelm.report.document import compress, document
 from tracelm.report.figure_parts import Diagram, Figure
-from tracelm.report.page_data import compress, compress_text
 from tracelm.report.table import EN_DASH, Column, Marked, Table, Value, number
-from tracelm.view.palette import LOOKS
 
-_ASSETS = Path(__file__).parent / "assets"
-_SCRIPTS = ("data.js", "plots.js", "tables.js", "items.js", "main.js")
+_SCRIPTS = ("data.js", "plots.js", "portrait.js", "tables.js", "items.js", "main.js")
 _FULL_HEAT = 0.15  # a change of 15 points has the strongest shade
 _POINTS = Column("", digits=2, signed=True)
 _SHARE = Column("", digits=2)
@@ -82,34 +67,24 @@ def render(
         figures: Every figure of the report.
         blocks: Packed records (`pack`).
     """
-    script = "(() => {\n'use strict';\n" + "\n".join(_read(name) for name in _SCRIPTS) + "})();"
-    plotly = get_plotlyjs()
     plots = {figure.name: asdict(figure) for figure in figures}
     plots |= {
         f"calibration-{i}": asdict(c.calibration) for i, c in enumerate(cells) if c.calibration
     }
     headline = headline_of(grid, cells[0] if len(cells) == 1 else None)
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            script_hashes=Markup(f"{_hash(script)} {_hash(plotly)}"),
-            title=f"TRACE: {headline}",
-            css=Markup(_read("page.css")),
-            looks={name: asdict(look) for name, look in LOOKS.items()},
-            headline=headline,
-            standfirst=_standfirst(grid),
-            facts=_facts_of_all(cells, grid),
-            grid=_grid(cells) if len(cells) > 1 else None,
-            cell_columns=[c.name for c in _CELL_COLUMNS],
-            cells=[_cell(view, cells) for view in cells],
-            tables=[_table(table) for table in tables],
-            figures=figures,
-            footer=f"Made by tracelm {__version__} from its records. This file is complete: it "
-            "works without a network, and nothing in it asks for one.",
-            blobs={"figures": compress(strict(plots)), "plotly": compress_text(plotly), **blocks},
-            script=Markup(script),
-        )
+    return document(
+        "page.html.j2",
+        _SCRIPTS,
+        {"figures": compress(strict(plots)), **blocks},
+        title=f"TRACE: {headline}",
+        headline=headline,
+        standfirst=_standfirst(grid),
+        facts=_facts_of_all(cells, grid),
+        grid=_grid(cells) if len(cells) > 1 else None,
+        cell_columns=[c.name for c in _CELL_COLUMNS],
+        cells=[_cell(view, cells) for view in cells],
+        tables=[_table(table) for table in tables],
+        figures=figures,
     )
 
 
@@ -299,22 +274,3 @@ def _points(share: float) -> str:
 
 def _minus(text: str) -> str:
     return text.replace("-", "−")
-
-
-def _hash(script: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return f"'sha256-{digest}'"
-
-
-def _read(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")
-
-
-def _environment() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(_ASSETS),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )

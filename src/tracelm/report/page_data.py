@@ -5,31 +5,21 @@ and it compresses to about a byte a number. A block is gzip in base64, so that n
 a benchmark stands in the page as it came.
 """
 
-import base64
-import gzip
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from scipy.special import softmax
 
-from tracelm.report.figure_parts import Band, Rule
-from tracelm.report.figures import (
-    Record,
-    chosen_depths,
-    letter,
-    preference,
-    roles,
-    rows_of,
-    subject,
-    trajectory_of,
-)
-from tracelm.rule import geometry
+from tracelm.report.document import compress
+from tracelm.report.figure_parts import Rule
+from tracelm.report.figures import band, rows_of, subject
 from tracelm.theta import Theta
-from tracelm.view.explanation import GATE_NAMES, gates_of, in_words
+from tracelm.view.explanation import GATE_NAMES, explain, gates_of
+from tracelm.view.portrait import Portrait, Record, portrait
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 REGIMES = {"s": "scalar", "c": "candidate-space"}
 OPERATORS = {name[0]: name for name in ("base", "decisive", "mix", "early")}
@@ -40,19 +30,7 @@ _QUESTION_LIMIT = 300
 Block = dict[str, Any]
 
 
-def compress(value: Any) -> str:
-    """JSON as gzip in base64; the same value gives the same text."""
-    return compress_text(
-        json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    )
-
-
-def compress_text(text: str) -> str:
-    """Text as gzip in base64."""
-    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
-
-
-def pack(records: pd.DataFrame, theta: Theta) -> dict[str, str]:
+def pack(records: "pd.DataFrame", theta: Theta) -> dict[str, str]:
     """Blocks by name: `items`, `cell-0` on, `texts-0` on (a block a benchmark).
 
     Args:
@@ -97,24 +75,28 @@ class _Texts:
 
     def place(self, record: Record) -> int:
         """The place of a record's text in the index."""
-        candidates = [str(c) for c in record["candidates"]]
-        key = (record["benchmark"], str(record["id"]), record["prompt"], *candidates)
+        key = (record["benchmark"], str(record["id"]), record["prompt"], *record["candidates"])
         if key in self._places:
             return self._places[key]
         place = self._places[key] = len(self.index)
         benchmark = self._benchmarks.index(record["benchmark"])
         self.index.append((str(record["id"]), benchmark, subject(record, _QUESTION_LIMIT)))
-        truthful = record.get("truthful")
-        self._by_benchmark[benchmark][place] = {
-            "prompt": record["prompt"],
-            "candidates": candidates,
-            "truthful": None if truthful is None else [bool(t) for t in truthful],
-        }
+        self._by_benchmark[benchmark][place] = text(record)
         return place
 
     def blocks(self) -> dict[str, str]:
         """A block of texts a benchmark, by place in the index."""
         return {f"texts-{b}": compress(texts) for b, texts in enumerate(self._by_benchmark)}
+
+
+def text(record: Record) -> Block:
+    """What was asked, and what is true of it where that is known."""
+    truthful = record.get("truthful")
+    return {
+        "prompt": record["prompt"],
+        "candidates": [str(candidate) for candidate in record["candidates"]],
+        "truthful": None if truthful is None else [bool(t) for t in truthful],
+    }
 
 
 def codes(record: Record) -> str:
@@ -149,49 +131,48 @@ def failed(record: Record) -> bool:
 def item(record: Record, theta: Theta) -> Block:
     """What the page shows of one item, beside its text."""
     if failed(record):
-        return {"words": in_words(record), "error": True}
-    letters = [letter(i) for i in range(len(record["candidates"]))]
-    base = np.asarray(record["base_scores"], dtype=float)
+        return {"words": explain(record), "error": True}
+    seen = portrait(record, theta)
+    letters = [candidate.letter for candidate in seen.candidates]
     return {
-        "words": in_words({**record, "candidates": letters}),
+        "words": explain({**record, "candidates": letters}),
         "letters": letters,
-        "roles": roles(record),
-        "index": int(record["index"]),
-        "base_index": int(record["base_index"]),
-        "base_probabilities": _rounded(softmax(base)),
-        "probabilities": _rounded(np.asarray(record["probabilities"], dtype=float)),
+        "roles": [candidate.role for candidate in seen.candidates],
+        "index": seen.index,
+        "base_index": seen.base_index,
+        "base_probabilities": [round(candidate.before, 4) for candidate in seen.candidates],
+        "probabilities": [round(candidate.after, 4) for candidate in seen.candidates],
         "gates": [_gate(name, gate) for name, gate in gates_of(record).items()],
-        **_depths(record, theta),
+        **_depths(seen, record["operator"]),
     }
 
 
-def _depths(record: Record, theta: Theta) -> Block:
-    S = trajectory_of(record)
-    if not np.isfinite(S).all():
+def _depths(seen: Portrait, operator: str) -> Block:
+    S = [candidate.scores for candidate in seen.candidates]
+    if len(seen.depths) <= seen.depth or not np.isfinite(S).all():
         return {"panels": [], "marks": [], "depth_note": ""}
-    window = theta.window(S.shape[1] - 1)
-    rules = [asdict(Rule(float(depth))) for depth in chosen_depths(record, theta)]
-    marks = [asdict(Band(float(window.start), float(window.stop - 1))), *rules]
+    marks = [asdict(band(seen)), *(asdict(Rule(float(depth))) for depth in seen.chosen)]
+    pi = [candidate.shares for candidate in seen.candidates]
     panels = [
         {"short": "Probability", "y_label": "probability among candidates", "y_range": [0, 1]}
-        | _steps(preference(record)),
+        | _steps(pi),
         {"short": "Score", "y_label": "mean log-probability a token, nats", "y_range": None}
         | _steps(S),
     ]
-    return {"panels": panels, "marks": marks, "depth_note": _note(record)}
+    return {"panels": panels, "marks": marks, "depth_note": _note(operator)}
 
 
-def _note(record: Record) -> str:
+def _note(operator: str) -> str:
     decided = {
         "decisive": "Dotted: the decisive depth ℓ*, whose scores decide.",
         "early": "Dotted: depth 0, whose scores decide; it has read nothing of the question.",
         "mix": "Dotted: the anchor depths of the scorer T, whose scores are mixed in.",
-    }.get(record["operator"], "The last depth, the model’s own scores, decides.")
+    }.get(operator, "The last depth, the model’s own scores, decides.")
     return f"{decided} Shaded: the interior window in which d_eff is measured."
 
 
-def _steps(values: geometry.Columns) -> Block:
-    whole = np.rint(values * _UNIT).astype(int)
+def _steps(values: Sequence[Sequence[float]]) -> Block:
+    whole = np.rint(np.array(values) * _UNIT).astype(int)
     return {"unit": _UNIT, "steps": np.diff(whole, axis=1, prepend=0).tolist()}
 
 
@@ -203,7 +184,3 @@ def _gate(name: str, gate: Mapping[str, Any]) -> tuple[str, str, str, bool | Non
     sign = "<" if name == "confidence" else ">"
     value = "–" if gate["value"] is None else f"{float(gate['value']):.4g}"
     return GATE_NAMES.get(name, name), value, f"{sign} {float(threshold):g}", gate["holds"]
-
-
-def _rounded(values: geometry.Scores) -> list[float]:
-    return [round(float(v), 4) for v in values]

@@ -1,7 +1,7 @@
 """Decision: what the method answers for one item, and every reason for it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -133,19 +133,20 @@ class Decision:
 
         Draws the depths that were read: ask with `read="all"` to see them all.
         """
-        from tracelm.view.portrait import plot
+        from tracelm.view.plot import plot
+        from tracelm.view.portrait import portrait
 
-        return plot(self._seen())
+        return plot(portrait(self.to_record()))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from tracelm.view.portrait import html
+        from tracelm.view.table import notebook
 
-        return html(self._seen())
+        return notebook(self.to_record())
 
-    def _seen(self) -> dict[str, Any]:
-        """What the eye is shown: everything that was read, and the candidates."""
-        return {**self.to_dict(full=True), "candidates": self.candidates}
+    def to_record(self, truthful: Sequence[bool] | None = None) -> dict[str, Any]:
+        """Everything that was read, with the candidates and, where it is known, their truth."""
+        return {**self.to_dict(full=True), "candidates": self.candidates, "truthful": truthful}
 
     def to_dict(self, *, full: bool = False) -> dict[str, Any]:
         """The JSON of a decision; `full` adds the trajectory and t. What was not needed is null."""

@@ -14,17 +14,18 @@ from fastapi import FastAPI
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
 import gradio as gr
 from plotly.graph_objects import Figure
-from scipy.special import softmax
 
 from tracelm import demo
 from tracelm.errors import TraceError
-from tracelm.report.figures import letter, rows_of, subject
-from tracelm.service import charts
-from tracelm.service.charts import Record
+from tracelm.report.figures import rows_of, subject
+from tracelm.report.page_data import failed
 from tracelm.service.correction import Corrector
 from tracelm.text.items import Item
 from tracelm.theta import Theta
-from tracelm.view.explanation import GATE_NAMES, comparison, gates_of, in_words
+from tracelm.view.explanation import explain, gate_lines
+from tracelm.view.plot import before_and_after, trajectory
+from tracelm.view.portrait import Portrait, Record, portrait
+from tracelm.view.table import html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,8 +116,7 @@ def _ask_tab(correctors: Mapping[str, Corrector]) -> None:
             decision = await corrector.result(corrector.start(item, "all"))
         except TraceError as error:
             return _alert(str(error)), None, None
-        record = decision.to_dict(full=True) | {"candidates": item.candidates}
-        return view_of(record, corrector.tracer.theta)
+        return view_of(decision.to_record(), corrector.tracer.theta)
 
     button.click(show, [model, prompt, candidates], view, api_visibility="private")
 
@@ -167,7 +167,7 @@ class _Records:
         return [
             (f"{row['id']}  {subject(row)}", place)
             for place, row in enumerate(rows_of(self.cells[name]))
-            if kind == "all" or (not _failed(row) and row["index"] != row["base_index"])
+            if kind == "all" or (not failed(row) and row["index"] != row["base_index"])
         ]
 
     def view(self, name: str, place: int | None) -> View:
@@ -175,14 +175,9 @@ class _Records:
         if place is None:
             return "", None, None
         (record,) = rows_of(self.cells[name].iloc[[place]])
-        if _failed(record):
-            return _alert(in_words(record)), None, None
-        theta = next(t for n, t in self._thetas.items() if n == name.partition("@")[0])
-        return view_of(record, theta)
-
-
-def _failed(record: Record) -> bool:
-    return isinstance(record["error"], str)  # nan where a frame has none
+        if failed(record):
+            return _alert(explain(record)), None, None
+        return view_of(record, self._thetas[name])
 
 
 def _view(prefix: str) -> list[Any]:
@@ -198,45 +193,25 @@ def view_of(record: Record, theta: Theta) -> View:
     """A decision or record as the three panels: words with gates, trajectory, bars.
 
     Args:
-        record: A decision's full dictionary with its `candidates`, or a record.
+        record: A decision's record, or one of `tracelm eval`.
         theta: Constants of the decision.
     """
-    told = "".join((_heading(record), f"<p>{escape(in_words(record))}</p>", _gates(record)))
-    return told + _table(record), charts.trajectory(record, theta), charts.before_and_after(record)
+    seen = portrait(record, theta)
+    told = (_heading(seen), f"<p>{escape(explain(record))}</p>", _gates(record), html_table(seen))
+    return "".join(told), trajectory(seen), before_and_after(seen)
 
 
-def _heading(record: Record) -> str:
-    base, index = int(record["base_index"]), int(record["index"])
-    before, after = (escape(record["candidates"][i]) for i in (base, index))
-    if base == index:
+def _heading(seen: Portrait) -> str:
+    before, after = (escape(seen.candidates[i].text) for i in (seen.base_index, seen.index))
+    if seen.base_index == seen.index:
         return f"<h2>{after} <small>(unchanged)</small></h2>"
     return f"<h2><s>{before}</s> → {after}</h2>"
 
 
 def _gates(record: Record) -> str:
     marks = {True: "holds", False: "fails", None: "unread"}
-    rows = []
-    for name, gate in gates_of(record).items():
-        value = "" if name == "changes" else f": {comparison(gate)}"
-        told = escape(f"{GATE_NAMES.get(name, name)}{value}")
-        rows.append(f'<li class="{marks[gate["holds"]]}">{told}</li>')
+    rows = [f'<li class="{marks[held]}">{escape(line)}</li>' for line, held in gate_lines(record)]
     return f"<ul>{''.join(rows)}</ul>"
-
-
-def _table(record: Record) -> str:
-    columns = zip(
-        record["candidates"],
-        softmax(charts.scores(record, "base_scores")),
-        softmax(charts.scores(record, "scores")),
-        strict=True,
-    )
-    rows = "".join(
-        f"<tr><td>{letter(place)}</td><td>{escape(text)}</td>"
-        f"<td>{before:.3f}</td><td>{after:.3f}</td></tr>"
-        for place, (text, before, after) in enumerate(columns)
-    )
-    heads = "<th></th><th>candidate</th><th>base</th><th>corrected</th>"
-    return f"<table><tr>{heads}</tr>{rows}</table>"
 
 
 def _alert(message: str) -> str:

@@ -22,7 +22,7 @@ GATE_NAMES = {
 _QUOTE_LIMIT = 80
 
 
-def in_words(decision: Mapping[str, Any]) -> str:
+def explain(decision: Mapping[str, Any]) -> str:
     """Why this answer: the regime, the gates that were asked, the operator and what it changed.
 
     Args:
@@ -176,6 +176,15 @@ def _number(value: float, digits: int = 5) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     return f"{value:.{digits}g}".replace("-", "−")
+
+
+def gate_lines(decision: Mapping[str, Any]) -> list[tuple[str, bool | None]]:
+    """Every gate with its value beside its threshold, and whether it holds."""
+    return [
+        (name if key == "changes" else f"{name}: {comparison(gate)}", gate["holds"])
+        for key, gate in gates_of(decision).items()
+        for name in [GATE_NAMES.get(key, key)]
+    ]
 
 
 def gates_of(decision: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -1,127 +1,153 @@
-"""A decision for the eye: a plotly figure, and the HTML that a notebook shows for it."""
+"""The portrait of an answered item: every number that a picture or a table of it shows.
+
+Made once, from a decision's dictionary or from a record, so that the notebook, the terminal, the
+explorer, the report and the demo show the same; whoever draws it computes nothing.
+"""
 
 from collections.abc import Mapping
-from html import escape
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
-from tracelm.view.explanation import in_words
-from tracelm.view.palette import LOOKS, Role
-
-_NAME_LIMIT = 40
-_GREY = "#79828c"  # legible on a light and on a dark ground
+from tracelm.theta import Theta
+from tracelm.view.palette import Role
 
 Record = Mapping[str, Any]
 
 
-def plot(decision: Record) -> Any:
-    """Probability of every candidate over depth, and before and after correction.
+@dataclass(frozen=True)
+class Candidate:
+    """One candidate of an answered item.
 
-    Only depths that were read are drawn: all of them under `read="all"`. Depth L holds the base's
-    probabilities; a vertical line marks the depth whose scores decided, where one did.
+    Attributes:
+        letter: Its short name: A to Z, then A1 to Z1 and so on.
+        text: As given.
+        true: Whether it is truthful; None where that is not known.
+        role: What its marks look like.
+        before: Its probability among the candidates by the model's own scores.
+        after: Its probability by the scores that decide.
+        scores: S at the portrait's depths, in nats a token.
+        shares: pi_l, its probability at the portrait's depths, Eq. 6.
+    """
+
+    letter: str
+    text: str
+    true: bool | None
+    role: Role
+    before: float
+    after: float
+    scores: tuple[float, ...]
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """An answered item for the eye.
+
+    Attributes:
+        candidates: In the item's order.
+        index: Place of the corrected answer.
+        base_index: Place of the model's own answer.
+        depth: L.
+        depths: The depths that were read, ascending.
+        window: First and last depth of the interior window; None without Theta.
+        sharpest: l*; None where it was not needed.
+        chosen: Depths whose scores decided: l*, depth 0, the anchors of T; none where the base
+            stands.
+        chosen_name: What a single chosen depth is called; empty for the anchors.
+    """
+
+    candidates: tuple[Candidate, ...]
+    index: int
+    base_index: int
+    depth: int
+    depths: tuple[int, ...]
+    window: tuple[int, int] | None
+    sharpest: int | None
+    chosen: tuple[int, ...]
+    chosen_name: str
+
+
+def portrait(record: Record, theta: Theta | None = None) -> Portrait:
+    """What there is to see of an answered item.
 
     Args:
-        decision: A decision's full dictionary with its `candidates`, or a record.
-
-    Returns:
-        A `plotly.graph_objects.Figure`.
+        record: A decision's record (`Decision.to_record`) or one of `tracelm eval`.
+        theta: Constants of the decision; without them neither window nor anchors are known.
     """
-    from plotly.graph_objects import Bar, Scatter
-    from plotly.subplots import make_subplots
+    S = np.stack([np.asarray(row, dtype=float) for row in record["trajectory"]])
+    depth = S.shape[1] - 1
+    read = np.flatnonzero(~np.isnan(S).any(axis=0))
+    window = None if theta is None else theta.window(depth)
+    layer = record["decisive_layer"]
+    chosen = _chosen(record, depth, theta)
+    return Portrait(
+        candidates=_candidates(record, S[:, read]),
+        index=int(record["index"]),
+        base_index=int(record["base_index"]),
+        depth=depth,
+        depths=tuple(read.tolist()),
+        window=None if window is None else (window[0], window[-1]),
+        sharpest=None if layer is None or layer != layer else int(layer),
+        chosen=chosen,
+        chosen_name=_NAMES.get(record["operator"], "").format(*chosen),
+    )
 
-    figure = make_subplots(cols=2, column_widths=[0.62, 0.38], horizontal_spacing=0.09)
-    S = np.stack([np.asarray(row, dtype=float) for row in decision["trajectory"]])
-    depths = np.flatnonzero(~np.isnan(S).any(axis=0))
-    pi = softmax(S[:, depths], axis=0)  # pi_l: Eq. 6
-    # Numbered: texts that agree as far as they are shown stay apart.
-    names = [f"{n}. {_short(text)}" for n, text in enumerate(decision["candidates"], start=1)]
-    for place, (row, name) in enumerate(zip(pi, names, strict=True)):
-        look = LOOKS[_role(decision, place)]
-        line = {"color": look.light, "width": 1.4 * look.width, "dash": look.dash}
-        figure.add_trace(
-            Scatter(x=depths, y=row, name=name, mode="lines+markers", line=line), row=1, col=1
+
+_NAMES = {"decisive": "ℓ* = {}", "early": "depth {}"}
+
+
+def _candidates(record: Record, S: np.ndarray) -> tuple[Candidate, ...]:
+    before, after = (
+        softmax(np.asarray(record[name], dtype=float)) for name in ("base_scores", "scores")
+    )
+    pi = softmax(S, axis=0)  # over the candidates, at every depth
+    truthful = record.get("truthful")
+    truths = [None] * len(S) if truthful is None else [bool(true) for true in truthful]
+    columns = zip(record["candidates"], truths, before, after, S, pi, strict=True)
+    return tuple(
+        Candidate(
+            letter=letter(place),
+            text=str(text),
+            true=true,
+            role=_role(record, place, true),
+            before=float(b),
+            after=float(u),
+            scores=tuple(scores.tolist()),
+            shares=tuple(shares.tolist()),
         )
-    if (chosen := _chosen(decision)) is not None:
-        rule = {"color": _GREY, "width": 1.5, "dash": "dot"}
-        figure.add_vline(chosen, line=rule, annotation_text=f"depth {chosen}", row=1, col=1)
-    bars = zip(("base", "corrected"), _before_and_after(decision), _BAR_ROLES, strict=True)
-    for title, values, role in bars:
-        color = LOOKS[role].light
-        bar = Bar(x=values, y=names, name=title, marker_color=color, orientation="h")
-        figure.add_trace(bar, row=1, col=2)
-    return _styled(figure)
-
-
-_BAR_ROLES: tuple[Role, Role] = ("base", "corrected")
-
-
-def html(decision: Record) -> str:
-    """Answer, table of candidates and reasons as HTML without scripts or references.
-
-    Args:
-        decision: A decision's dictionary with its `candidates`, or a record.
-    """
-    columns = (decision["candidates"], *_before_and_after(decision))
-    rows = "".join(
-        f"<tr><td style='text-align:left'>{_marked(decision, place, text)}</td>"
-        f"<td>{before:.3f}</td><td>{after:.3f}</td></tr>"
-        for place, (text, before, after) in enumerate(zip(*columns, strict=True))
-    )
-    why = escape(in_words(decision))
-    return (
-        "<div><table><thead><tr><th style='text-align:left'>candidate</th><th>base</th>"
-        f"<th>corrected</th></tr></thead><tbody>{rows}</tbody></table><p>{why}</p></div>"
+        for place, (text, true, b, u, scores, shares) in enumerate(columns)
     )
 
 
-def _before_and_after(decision: Record) -> tuple[Any, Any]:
-    """Probabilities among the candidates by the base scores, and by those that decide."""
-    base, corrected = (
-        softmax(np.asarray(decision[name], dtype=float)) for name in ("base_scores", "scores")
-    )
-    return base, corrected
-
-
-def _marked(decision: Record, place: int, text: str) -> str:
-    told = escape(text)
-    if place == decision["index"]:
-        return f"<b>{told}</b>"
-    return f"<s>{told}</s>" if place == decision["base_index"] else told
-
-
-def _role(decision: Record, place: int) -> Role:
-    if place == decision["index"]:
+def _role(record: Record, place: int, true: bool | None) -> Role:
+    """Where truth is known it shows, and what is wrong about the answers; else the answers show."""
+    if true:
+        return "truthful"
+    if true is False and place == record["base_index"]:
+        return "winner"
+    if place == record["index"]:
         return "corrected"
-    return "mix" if place == decision["base_index"] else "other"
+    return "mix" if place == record["base_index"] else "other"
 
 
-def _chosen(decision: Record) -> int | None:
-    """The one depth whose scores decided: l*, or 0 where the earliest state did."""
-    if decision["operator"] == "decisive":
-        return int(decision["decisive_layer"])
-    return 0 if decision["operator"] == "early" else None
+def _chosen(record: Record, depth: int, theta: Theta | None) -> tuple[int, ...]:
+    if record["operator"] == "decisive":
+        return (int(record["decisive_layer"]),)
+    if record["operator"] == "early":
+        return (0,)
+    return theta.anchor_depths(depth) if theta and record["operator"] == "mix" else ()
 
 
-def _short(text: str) -> str:
-    """A candidate as a name in a figure; plotly reads markup in names."""
-    return escape(text if len(text) <= _NAME_LIMIT else text[: _NAME_LIMIT - 1].rstrip() + "…")
+def letter(place: int) -> str:
+    """Short name of a candidate: A to Z, then A1 to Z1 and so on."""
+    turn, index = divmod(place, 26)
+    return chr(ord("A") + index) + (str(turn) if turn else "")
 
 
-def _styled(figure: Any) -> Any:
-    figure.update_layout(
-        template="none",
-        font={"family": "system-ui, sans-serif", "color": _GREY},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        margin={"t": 24, "b": 44, "l": 52, "r": 12},
-        height=340,
-        legend={"orientation": "h", "y": -0.2},
-    )
-    title = "probability among candidates"
-    figure.update_yaxes(title=title, range=[0, 1.02], row=1, col=1)
-    figure.update_xaxes(title="depth", row=1, col=1)
-    figure.update_xaxes(title=title, range=[0, 1.02], row=1, col=2)
-    figure.update_yaxes(autorange="reversed", automargin=True, row=1, col=2)
-    return figure
+def short(text: str, limit: int = 60) -> str:
+    """Text in one line of at most `limit` characters, control characters left out."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
