@@ -8,6 +8,7 @@ from tracelm.benchmarks.everyday import EVERYDAY
 from tracelm.benchmarks.factor import FACTOR
 from tracelm.benchmarks.halueval import FIB, HALUEVAL_QA, HALUEVAL_QA_CLOSED, HALUEVAL_SUM
 from tracelm.benchmarks.jsonl import jsonl
+from tracelm.benchmarks.lm_eval import lm_eval
 from tracelm.benchmarks.template import Template
 from tracelm.benchmarks.truthfulqa import TRUTHFULQA, TRUTHFULQA_BINARY
 from tracelm.errors import InputError
@@ -31,15 +32,22 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def find(name: str) -> Benchmark:
-    """A benchmark by name; `jsonl:PATH` is a file of one's own items.
+    """A benchmark by name.
+
+    `jsonl:PATH` is a file of one's own items, `lm-eval:TASK` a task of lm-evaluation-harness, by
+    name or by its YAML file.
 
     Raises:
         InputError: No such benchmark.
     """
     if name.startswith("jsonl:"):
         return jsonl(Path(name.removeprefix("jsonl:")))
+    if name.startswith("lm-eval:"):
+        return lm_eval(name.removeprefix("lm-eval:"))
     if name not in BENCHMARKS:
-        raise InputError(f"no benchmark {name!r}; known: {', '.join(BENCHMARKS)}, jsonl:PATH")
+        raise InputError(
+            f"no benchmark {name!r}; known: {', '.join(BENCHMARKS)}, jsonl:PATH, lm-eval:TASK"
+        )
     return BENCHMARKS[name]
 
 
