@@ -87,7 +87,7 @@ def test_the_texts_are_those_that_the_harness_asks_for(
     for item, requests in zip(items_of(name), documents, strict=True):
         ours = [item.prompt + item.separator + c for c in item.candidates]
         assert ours == ["".join(request.args) for request in requests]
-        assert item.prompt.startswith("Say which.") and item.prompt.count("###") == shots + 1
+        assert item.prompt.startswith("Say which.") and item.prompt.count("###") == shots
         assert item.question is not None and item.prompt.endswith(item.question)
 
 
