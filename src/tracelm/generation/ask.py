@@ -136,10 +136,9 @@ def ask(
     ids = encode_prompt(prompt, tracer.tokenizer, tracer.chat)
     _require_room(tracer, len(ids), sampling.max_new_tokens)
     (greedy,) = _generate(tracer, ids, [], sampling.max_new_tokens)
-    noise: list[LogitsProcessor] = []
-    if sampling.temperature > 0:
-        noise = [GumbelNoise(sampling.k, sampling.temperature, sampling.seed)]
-    rows = sampling.k if noise else 1
+    hot = sampling.temperature > 0
+    noise = [GumbelNoise(sampling.k, sampling.temperature, sampling.seed)] if hot else []
+    rows = sampling.k if hot else 1
     drawn = _generate(tracer, ids, [*processors, *noise], sampling.max_new_tokens, rows)
     candidates, counts = _distinct([greedy], drawn)
     if not candidates:
