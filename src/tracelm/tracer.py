@@ -140,7 +140,8 @@ class Tracer:
             theta=theta,
             batch_tokens=options.batch_tokens,
             head_dtype=options.head_dtype,
-            attention=options.attention,
+            # What was asked for is loaded, though transformers may know it by another name.
+            attention="auto" if options.attention == "auto" else "model",
             overflow=options.overflow,
             chat=options.chat,
             source=loaded.source,

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import formats
@@ -317,6 +318,18 @@ def test_a_pickle_is_read_only_where_it_is_allowed(copy):
 def test_the_attention_that_is_asked_for_attends(asked, given, saved):
     tracer = Tracer.from_pretrained(saved("llama"), attention=asked)
     assert tracer.describe()["attention"] == tracer.checked.attention == given
+
+
+def test_an_attention_that_transformers_calls_otherwise_is_taken(saved, monkeypatch):
+    # As flash attention is where a kernel from the hub stands in for the package.
+    load = loading.load
+
+    def renamed(options):
+        return load(replace(options, attention="eager"))
+
+    monkeypatch.setattr(loading, "load", renamed)
+    tracer = Tracer.from_pretrained(saved("llama"), attention="flash_attention_2")
+    assert tracer.describe()["attention"] == "eager"
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(copy, monkeypatch):
