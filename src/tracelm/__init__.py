@@ -15,6 +15,7 @@ decides whether the model's own choice should stand:
 Public:
 
     Tracer, Chat, Theta     a model made ready, its chat template, the constants of the method
+    LoadOptions             what loads a model, as one object (`Tracer.open`)
     Item                    a prompt with its candidates, for many at once
     Decision, Gate          the answer, and every comparison that led to it
     ask, Sampling           a question without candidates: sampled answers, corrected among them
@@ -36,7 +37,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracelm.errors import TraceError
     from tracelm.evaluation.store import load_records
-    from tracelm.generation.ask import Sampling, ask
+    from tracelm.generation.ask import ask
+    from tracelm.generation.sampling import Sampling
+    from tracelm.model.options import LoadOptions
     from tracelm.rule.decision import Decision, Gate
     from tracelm.text.items import Item
     from tracelm.text.tokens import Chat
@@ -49,6 +52,7 @@ __all__ = [
     "Decision",
     "Gate",
     "Item",
+    "LoadOptions",
     "Sampling",
     "Theta",
     "TraceError",
@@ -62,7 +66,8 @@ _HOMES = {
     "Decision": "tracelm.rule.decision",
     "Gate": "tracelm.rule.decision",
     "Item": "tracelm.text.items",
-    "Sampling": "tracelm.generation.ask",
+    "LoadOptions": "tracelm.model.options",
+    "Sampling": "tracelm.generation.sampling",
     "Theta": "tracelm.theta",
     "TraceError": "tracelm.errors",
     "Tracer": "tracelm.tracer",

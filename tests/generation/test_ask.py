@@ -14,8 +14,9 @@ import tracelm.cli
 from tracelm import Chat, Tracer
 from tracelm.errors import InputError, ItemError
 from tracelm.generation import ask as asking
-from tracelm.generation.ask import GumbelNoise, Sampling, ask, normalise
+from tracelm.generation.ask import GumbelNoise, ask, normalise
 from tracelm.generation.decoding import decoding
+from tracelm.generation.sampling import Sampling
 from tracelm.text.tokens import encode_prompt
 
 QUESTION = "Which goods come from Baevwick?"

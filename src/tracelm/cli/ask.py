@@ -1,37 +1,34 @@
 """`tracelm ask`: a question without candidates; the model's own answers are corrected among."""
 
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from tracelm.cli.groups import Group, options_of
 from tracelm.cli.model import Model, load_tracer
 from tracelm.cli.output import printable
 from tracelm.cli.progress import waiting
 from tracelm.errors import InputError
 from tracelm.files.strict_json import to_json
+from tracelm.generation.sampling import Sampling
 
 if TYPE_CHECKING:
     from tracelm.generation.ask import Asked
 
 
-@dataclass(frozen=True)
-class SamplingOptions:
-    """How answers are drawn."""
-
-    k: Annotated[
-        int,
-        typer.Option("-k", "--samples", min=1, help="Answers to sample, beside the greedy one."),
-    ] = 8
-    temperature: Annotated[float, typer.Option(min=0, help="Of the samples.")] = 0.7
-    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same answers.")] = 0
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 32
+# What only the command line has: ranges, and a longer name.
+_WRITTEN = {
+    "k": Annotated[int, typer.Option("-k", "--samples", min=1)],
+    "temperature": Annotated[float, typer.Option(min=0)],
+    "seed": Annotated[int, typer.Option(min=0)],
+    "max_new_tokens": Annotated[int, typer.Option(min=1)],
+}
 
 
 def ask(
     model: Model,
     question: Annotated[str, typer.Argument(help="The question.", show_default=False)],
-    sampling: SamplingOptions,
+    sampling: Annotated[Sampling, Group(Sampling, options_of(Sampling, _WRITTEN))],
     template: Annotated[
         str | None,
         typer.Option(help="Text around {question}. [default: Question: {question} Answer:]"),
@@ -49,13 +46,11 @@ def ask(
         raise InputError("a model that several processes share draws no answers: run it in one")
     tracer = load_tracer(model)
     with waiting("asking"):
-        from tracelm.generation.ask import Sampling
         from tracelm.generation.ask import ask as ask_model
         from tracelm.generation.decoding import decoding
 
-        how = Sampling(**asdict(sampling))
         with decoding(tracer, decode) as processors:
-            asked = ask_model(tracer, question, how, template=template, processors=processors)
+            asked = ask_model(tracer, question, sampling, template=template, processors=processors)
     if as_json:
         typer.echo(to_json(asked.to_dict()))
     else:

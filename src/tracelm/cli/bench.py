@@ -26,15 +26,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TimedItems:
-    """Whose items are timed, and how often."""
+    """Whose items are timed, and how often.
 
-    benchmark: Annotated[str, typer.Option(help="Whose items to time; as in eval.")] = "demo"
-    data: Annotated[Path | None, typer.Option(help="File or folder of the benchmark's data.")] = (
-        None
-    )
-    template: Annotated[str | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file.")] = None
-    limit: Annotated[int, typer.Option(min=1, help="How many questions.")] = 40
-    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; medians count.")] = 3
+    Attributes:
+        benchmark: Whose items to time; as in eval.
+        data: File or folder of the benchmark's data.
+        template: BENCHMARK/VARIANT or a Jinja file.
+        limit: How many questions.
+        rounds: Interleaved rounds; medians count.
+    """
+
+    benchmark: str = "demo"
+    data: Path | None = None
+    template: str | None = None
+    limit: Annotated[int, typer.Option(min=1)] = 40
+    rounds: Annotated[int, typer.Option(min=1)] = 3
 
     def read(self) -> "tuple[str, list[Item]]":
         """The benchmark's name, and the items under the first of its templates."""

@@ -1,5 +1,6 @@
 """`tracelm certify`: labelled records become a certificate, or the advice to keep it off."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,21 +10,26 @@ if TYPE_CHECKING:
     from tracelm.trust.certify import Finding
 
 
+@dataclass(frozen=True)
+class TermOptions:
+    """What the certificate has to promise, as `Terms` has it.
+
+    Attributes:
+        alpha: Largest share of answers that may be broken.
+        delta: Largest chance that the labelled items mislead.
+        gain: Promise too that more is fixed than broken.
+        error: Find from which probability on at most this share is wrong.
+    """
+
+    alpha: float = 0.02
+    delta: float = 0.05
+    gain: bool = False
+    error: float | None = None
+
+
 def certify(
     runs: Annotated[Path, typer.Argument(help="Folder of `tracelm eval`, of one model.")],
-    alpha: Annotated[
-        float, typer.Option(help="Largest share of answers that may be broken.")
-    ] = 0.02,
-    delta: Annotated[
-        float, typer.Option(help="Largest chance that the labelled items mislead.")
-    ] = 0.05,
-    gain: Annotated[
-        bool, typer.Option("--gain", help="Promise too that more is fixed than broken.")
-    ] = False,
-    error: Annotated[
-        float | None,
-        typer.Option(help="Find from which probability on at most this share is wrong."),
-    ] = None,
+    promised: TermOptions,
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Whose items count together; repeat it.")
     ] = None,
@@ -35,7 +41,7 @@ def certify(
     from tracelm.cli.progress import waiting
     from tracelm.trust.certify import Terms
 
-    terms = Terms(alpha, delta, gain, error)
+    terms = Terms(**asdict(promised))
     if out is not None:
         check_writable(out)
     with waiting("reading records"):
@@ -50,18 +56,14 @@ def certify(
     if out is not None:
         write_lines(out, certificate.to_toml().splitlines())
     if as_json:
-        typer.echo(to_json(_told(finding) | {"model": sample.subject.model}))
+        typer.echo(to_json(_to_dict(finding) | {"model": sample.subject.model}))
         return
     lines = summary(finding, sample.subject.model, list(sample.benchmarks), sample.failed)
-    for line in lines:
+    for line in [*lines, *([] if out is None else [str(out)])]:
         typer.echo(printable(line))
-    if out is not None:
-        typer.echo(printable(str(out)))
 
 
-def _told(finding: "Finding") -> dict[str, Any]:
-    from dataclasses import asdict
-
+def _to_dict(finding: "Finding") -> dict[str, Any]:
     deferral = finding.deferral
     curves = {} if deferral is None else {"before": deferral.before, "after": deferral.after}
     return {

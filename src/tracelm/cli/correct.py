@@ -24,25 +24,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileOptions:
-    """Items by the file."""
+    """Items by the file.
 
-    input: Annotated[Path | None, typer.Option(help="JSONL file of items.")] = None
-    output: Annotated[Path | None, typer.Option(help="JSONL file of decisions.")] = None
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Write bad items as errors and go on.")
-    ] = False
+    Attributes:
+        input: JSONL file of items.
+        output: JSONL file of decisions.
+        skip_invalid: Write bad items as errors and go on.
+    """
+
+    input: Path | None = None
+    output: Path | None = None
+    skip_invalid: bool = False
 
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """Which method answers, and whether everything is read and told."""
+    """Which method answers, and whether everything is read and told.
 
-    method: Annotated[
-        str, typer.Option(help="trace, or one that `tracelm compare --list` names.")
-    ] = "trace"
-    full: Annotated[bool, typer.Option("--full", help="Read every depth and T; JSON has them.")] = (
-        False
-    )
+    Attributes:
+        method: trace, or one that `tracelm compare --list` names.
+        full: Read every depth and T; JSON has them.
+    """
+
+    method: str = "trace"
+    full: bool = False
 
     def check(self) -> None:
         """Refuse an unknown method before the model is loaded."""

@@ -14,27 +14,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where the work is done; what is left out is Ray's own."""
+    """Where the work is done; of Ray, what is left out is as `Cluster` has it.
 
-    engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="This process, or workers of Ray.")
-    ] = "local"
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Ray cluster, `auto` for this machine's, `local` to start one; left out, "
-            "RAY_ADDRESS, else `local`."
-        ),
-    ] = None
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Copies of the model on Ray; 1 if left out.")
-    ] = None
-    gpus_per_worker: Annotated[
-        float | None, typer.Option(min=0, help="GPUs of each; none if left out, 0.5 shares one.")
-    ] = None
-    cpus_per_worker: Annotated[
-        float | None, typer.Option(min=0.01, help="CPU cores, and threads, of each; 1 if left out.")
-    ] = None
+    Attributes:
+        engine: This process, or workers of Ray.
+        address: Ray cluster, `auto` for this machine's, `local` to start one; left out,
+            RAY_ADDRESS, else `local`.
+        workers: Copies of the model on Ray; 1 if left out.
+        gpus_per_worker: GPUs of each; none if left out, 0.5 shares one.
+        cpus_per_worker: CPU cores, and threads, of each; 1 if left out.
+    """
+
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
+    workers: Annotated[int | None, typer.Option(min=1)] = None
+    gpus_per_worker: Annotated[float | None, typer.Option(min=0)] = None
+    cpus_per_worker: Annotated[float | None, typer.Option(min=0.01)] = None
 
     def cluster(self) -> "Cluster | None":
         """The cluster that the options name; None for this process.

@@ -35,17 +35,17 @@ _EDGE = 4  # tokens shown on each side of where a candidate begins
 
 @dataclass(frozen=True)
 class CellOptions:
-    """How much of each cell is done."""
+    """How much of each cell is done.
 
-    shard: Annotated[
-        str | None, typer.Option(help="i/n, i from 0: do one part of the work of n processes.")
-    ] = None
-    max_failures: Annotated[
-        int | None, typer.Option(min=0, help="Stop a cell where more items fail.")
-    ] = None
-    no_blind: Annotated[
-        bool, typer.Option("--no-blind", help="Skip the question-blind baseline.")
-    ] = False
+    Attributes:
+        shard: i/n, i from 0: do one part of the work of n processes.
+        max_failures: Stop a cell where more items fail.
+        no_blind: Skip the question-blind baseline.
+    """
+
+    shard: str | None = None
+    max_failures: Annotated[int | None, typer.Option(min=0)] = None
+    no_blind: bool = False
 
     def part(self) -> "Shard | None":
         """The part of each cell that is done here; None for all."""

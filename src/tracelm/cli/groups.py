@@ -1,17 +1,18 @@
 """Groups of options: a frozen dataclass that a command takes, each of its fields an option.
 
-A parameter of a command is a group where its annotation is a dataclass, whose fields are annotated
-as options, or `Annotated[..., Group(...)]` for a dataclass of the library, whose docstring says
-what its fields are for.
+The dataclass may be the library's or a command's own: names, types and defaults are those of its
+fields, and the help is what its docstring says of each. `Annotated[..., typer.Option(...)]` around
+a type adds what only a command line has: a range, another name.
 """
 
 import copy
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
+from types import MappingProxyType
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
@@ -28,12 +29,12 @@ class Group:
     """
 
     read: Callable[..., Any]
-    parameters: tuple[Parameter, ...]
+    parameters: Sequence[Parameter]
     leading: int | None = None
 
 
-def options_of(kind: type, written: Mapping[str, Any]) -> list[Parameter]:
-    """A library's dataclass as options, in its order: its names, types, defaults and docstring.
+def options_of(kind: type, written: Mapping[str, Any] = MappingProxyType({})) -> list[Parameter]:
+    """A dataclass as options, in the order of its fields.
 
     Args:
         kind: The dataclass.
@@ -46,9 +47,8 @@ def options_of(kind: type, written: Mapping[str, Any]) -> list[Parameter]:
         if annotation is None:
             continue
         flag = (f"--{f.name.replace('_', '-')}",) if annotation is bool else ()
-        given, option = (
-            get_args(annotation) if _is_option(annotation) else (annotation, typer.Option(*flag))
-        )
+        annotated = get_origin(annotation) is Annotated
+        given, option = get_args(annotation) if annotated else (annotation, typer.Option(*flag))
         option = copy.copy(option)
         option.help = option.help or " ".join(said[f.name].split())
         default = Parameter.empty if f.default is MISSING else f.default
@@ -87,17 +87,11 @@ def _group_of(annotation: Any) -> Group | None:
     for mark in get_args(annotation)[1:]:
         if isinstance(mark, Group):
             return mark
-    if not is_dataclass(annotation):
-        return None
-    assert isinstance(annotation, type)
-    given = inspect.signature(annotation, eval_str=True).parameters.values()
-    return Group(annotation, tuple(parameter(p.name, p.annotation, p.default) for p in given))
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        return Group(annotation, options_of(annotation))
+    return None
 
 
 def parameter(name: str, annotation: Any, default: Any = None) -> Parameter:
     """An option as a parameter that typer reads."""
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _is_option(annotation: Any) -> bool:
-    return get_origin(annotation) is Annotated

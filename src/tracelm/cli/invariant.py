@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PaperOptions:
-    """Whether the published values stand beside ours, and which model's."""
+    """Whether the published values stand beside ours, and which model's.
 
-    against_paper: Annotated[
-        bool,
-        typer.Option("--against-paper", help="Show every reading beside the published values."),
-    ] = False
-    paper_model: Annotated[
-        str | None,
-        typer.Option(help="The paper's model that this is; left out, it is told by the name."),
-    ] = None
+    Attributes:
+        against_paper: Show every reading beside the published values.
+        paper_model: The paper's model that this is; left out, it is told by the name.
+    """
+
+    against_paper: bool = False
+    paper_model: str | None = None
 
     def find(self, model: str) -> "Preset | None":
         """The paper's model that is meant; None where only a name was to tell, and did not."""

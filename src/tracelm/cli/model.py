@@ -96,16 +96,15 @@ def _read(
         raise typer.BadParameter(str(error)) from error
 
 
-def _read_several(model: list[str], **others: Any) -> list[LoadOptions]:
-    return [_read(name, **others) for name in model]
-
-
-def _read_with_preset(
-    model: list[str] | None, preset: Literal["paper"] | None, **others: Any
+def _read_several(
+    model: list[str] | None, preset: Literal["paper"] | None = None, **others: Any
 ) -> list[LoadOptions]:
-    if not model and preset is None:
+    chosen = [_read(name, **others) for name in model or ()]
+    if preset is not None:
+        chosen += _of_preset(others)
+    if not chosen:
         raise typer.BadParameter("give --model, or --preset")
-    return _read_several(model or [], **others) + ([] if preset is None else _of_preset(others))
+    return chosen
 
 
 def _of_preset(others: dict[str, Any]) -> list[LoadOptions]:
@@ -163,4 +162,4 @@ def _group(read: Callable[..., Any], kind: Any, *more: Parameter) -> Group:
 
 Model = Annotated[LoadOptions, _group(_read, str)]
 Models = Annotated[list[LoadOptions], _group(_read_several, list[str])]
-PresetModels = Annotated[list[LoadOptions], _group(_read_with_preset, list[str] | None, _PRESET)]
+PresetModels = Annotated[list[LoadOptions], _group(_read_several, list[str] | None, _PRESET)]

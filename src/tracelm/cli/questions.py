@@ -13,16 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Questions:
-    """Where a benchmark's questions are, and which of them are asked."""
+    """Where a benchmark's questions are, and which of them are asked.
 
-    data: Annotated[
-        Path | None,
-        typer.Option(help="File or folder of the benchmark's data; left out, it is the hub."),
-    ] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="How many questions.")] = None
-    seed: Annotated[int | None, typer.Option(help="Draw the questions of --limit at random.")] = (
-        None
-    )
+    Attributes:
+        data: File or folder of the benchmark's data; left out, it is the hub.
+        limit: How many questions.
+        seed: Draw the questions of --limit at random.
+    """
+
+    data: Path | None = None
+    limit: Annotated[int | None, typer.Option(min=1)] = None
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a draw of everything."""

@@ -28,12 +28,11 @@ _WRITTEN = {
     "tokens": Annotated[int, typer.Option("--max-tokens", min=1)],
     "drain_seconds": None,
 }
-_Settings = Annotated[Settings, Group(Settings, tuple(options_of(Settings, _WRITTEN)))]
 
 
 def serve(
     model: Model,
-    settings: _Settings,
+    settings: Annotated[Settings, Group(Settings, options_of(Settings, _WRITTEN))],
     engine: EngineOptions,
     explorer: Annotated[
         bool, typer.Option("--explorer", help="Show the explorer's page at /.")

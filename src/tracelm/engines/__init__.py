@@ -1,7 +1,7 @@
 """Engines: where the model of an evaluation runs, in this process or in many.
 
-An engine holds a model while it is open and makes cells of it; a cell says what is to be done and
-does what its folder lacks. Records, their groups and how a run goes on are those of
+An engine holds a model while it is open and takes assignments; one says what a cell needs done and
+does what the cell's folder lacks. Records, their groups and how a run goes on are those of
 `tracelm.evaluation.runner` and `store` under every engine, so one may go on where another stopped.
 """
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class Cell(Protocol):
-    """One model on one benchmark under one template."""
+class Assignment(Protocol):
+    """One model on one benchmark under one template, to be done."""
 
     @property
     def info(self) -> "RunInfo":
@@ -39,5 +39,5 @@ class Cell(Protocol):
 class Engine(AbstractContextManager["Engine"], Protocol):
     """A model that is held while the engine is open."""
 
-    def cell(self, dataset: "Dataset", template: "Template", *, blind: bool = True) -> Cell:
+    def cell(self, dataset: "Dataset", template: "Template", *, blind: bool = True) -> Assignment:
         """What a cell needs computed, as `tracelm.evaluation.runner.prepare` says."""

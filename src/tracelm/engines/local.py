@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LocalCell:
+class LocalAssignment:
     """A job and the tracer that does it."""
 
     tracer: "Tracer"
@@ -48,7 +48,6 @@ class Local:
     """
 
     def __init__(self, load: "Callable[[], Tracer]") -> None:
-        """Load nothing yet."""
         self._load = load
         self._tracer: Tracer | None = None
 
@@ -66,7 +65,9 @@ class Local:
         """Let the model go."""
         self._tracer = None
 
-    def cell(self, dataset: Dataset, template: Template, *, blind: bool = True) -> LocalCell:
+    def cell(self, dataset: Dataset, template: Template, *, blind: bool = True) -> LocalAssignment:
         """What a cell needs computed."""
         assert self._tracer is not None, "the engine is not open"
-        return LocalCell(self._tracer, runner.prepare(self._tracer, dataset, template, blind=blind))
+        return LocalAssignment(
+            self._tracer, runner.prepare(self._tracer, dataset, template, blind=blind)
+        )

@@ -122,8 +122,7 @@ class Worker:
     """
 
     def __init__(self, load: "Callable[[], Tracer]") -> None:
-        """Load nothing yet: what `take` raises is told, what a constructor raises is a loss."""
-        self._load = load
+        self._load = load  # not here: what `take` raises is told, what a constructor raises a loss
         self._tracer: Tracer | None = None
         self._job: runner.Job | None = None
 
@@ -153,7 +152,7 @@ class Task:
     group: int | None
 
 
-class RayCell:
+class RayAssignment:
     """One cell on the workers of a pool; made by `Pool.cell`, executed once.
 
     Attributes:
@@ -163,7 +162,6 @@ class RayCell:
     def __init__(
         self, pool: "Pool", dataset: Dataset, template: Template, *, blind: bool = True
     ) -> None:
-        """Let every worker take the cell, and wait for the first."""
         self._pool = pool
         self._work = (ray.put(dataset), template, blind)
         self._losses: Counter[int | None] = Counter()
@@ -236,8 +234,8 @@ class RayCell:
                 logging.getLogger(__name__).warning(
                     "no worker is ready yet: models are loading, or Ray has no room for %s a "
                     "worker (free: %s)",
-                    _told(self._pool.cluster.share),
-                    _told(ray.available_resources()),
+                    _amounts(self._pool.cluster.share),
+                    _amounts(ray.available_resources()),
                 )
 
     def _replace(self, task: Task, error: RayError) -> None:
@@ -264,7 +262,6 @@ class Pool:
     """
 
     def __init__(self, load: "Callable[[], Tracer]", cluster: Cluster) -> None:
-        """Start nothing yet."""
         self.cluster = cluster
         self.workers: list[Handle] = []
         self._load = load
@@ -292,13 +289,13 @@ class Pool:
         self.workers = []
         self._connection.close()
 
-    def cell(self, dataset: Dataset, template: Template, *, blind: bool = True) -> RayCell:
+    def cell(self, dataset: Dataset, template: Template, *, blind: bool = True) -> RayAssignment:
         """What a cell needs computed, as a worker says.
 
         Raises:
             TraceError: The model cannot be loaded, or the cell not be prepared.
         """
-        return RayCell(self, dataset, template, blind=blind)
+        return RayAssignment(self, dataset, template, blind=blind)
 
     def replace(self, worker: Handle) -> Handle:
         """End a worker and start another."""
@@ -320,8 +317,9 @@ def _require_room(cluster: Cluster) -> None:
     }
     if any(amount > here.get(name, 0.0) for name, amount in wanted.items()):
         raise InputError(
-            f"{cluster.workers} workers take {_told(wanted)} and this machine has {_told(here)}; "
-            "take fewer or smaller workers, or give the --address of a larger cluster"
+            f"{cluster.workers} workers take {_amounts(wanted)} and this machine has "
+            f"{_amounts(here)}; take fewer or smaller workers, or give the --address of a larger "
+            "cluster"
         )
 
 
@@ -352,7 +350,7 @@ def _give_up(group: int | None, error: RayError) -> TraceError:
     )
 
 
-def _told(resources: dict[str, float]) -> str:
+def _amounts(resources: dict[str, float]) -> str:
     """`2 CPU and 0 GPU`, of whatever Ray counts."""
     known = {name.removeprefix("num_").upper().rstrip("S"): n for name, n in resources.items()}
     return " and ".join(f"{known.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))

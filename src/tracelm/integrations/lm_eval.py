@@ -79,7 +79,6 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         prefix_token_id: int | None = None,
         **options: Any,
     ) -> None:
-        """Load the model unless it is there, and put the harness's own `hf` beside it."""
         super().__init__()
         if pretrained is None:
             raise InputError("no model is named: give --model_args pretrained=NAME")

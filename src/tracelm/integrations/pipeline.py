@@ -49,7 +49,6 @@ class CorrectionPipeline(Pipeline):
         chat: Chat | None = None,
         **options: Any,
     ) -> None:
-        """Make the tracer, once transformers has put the model on its device."""
         super().__init__(*args, **options)
         tokenizer: Any = self.tokenizer
         self.tracer = Tracer(self.model, tokenizer, invariant=invariant, theta=theta, chat=chat)

@@ -291,18 +291,14 @@ def _placement(found: _Found) -> dict[str, Any]:
             raise ModelError("--device-map and torchrun exclude each other: leave one out")
         return {"distributed_config": ranks.shares(base.name, found.config)}
     if base.device_map is not None:
-        _require_accelerate("--device-map")
+        if find_spec("accelerate") is None:
+            raise ModelError("--device-map needs accelerate: pip install 'tracelm[large]'")
         where = base.device_map if isinstance(base.device_map, str) else dict(base.device_map)
         return {"device_map": where, "offload_folder": str(_offload_folder())}
     quantised = base.quantize is not None or found.stored is not None
     if quantised or (device.type != "cpu" and find_spec("accelerate") is not None):
         return {"device_map": {"": device}}  # no detour by the CPU's memory
     return {}
-
-
-def _require_accelerate(what: str) -> None:
-    if find_spec("accelerate") is None:
-        raise ModelError(f"{what} needs accelerate: pip install 'tracelm[large]'")
 
 
 def _offload_folder() -> Path:

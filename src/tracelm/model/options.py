@@ -36,7 +36,6 @@ _EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
 
 # What other libraries call it, and what to do here.
 _FOREIGN = {
-    "attn": "attention is meant",
     "attn_implementation": "attention is meant",
     "cache_dir": "the variable HF_HOME says where the hub's files are kept",
     "chat_template": "chat=Chat() is meant",
@@ -48,7 +47,6 @@ _FOREIGN = {
     "system": "chat=Chat(system) is meant",
     "token": "log in to the hub, or set the variable HF_TOKEN",
     "torch_dtype": "dtype is meant",
-    "use_auth_token": "log in to the hub, or set the variable HF_TOKEN",
 }
 
 
@@ -116,12 +114,8 @@ class LoadOptions:
 def refuse_unknown(function: str, given: Iterable[str]) -> None:
     """Refuse a keyword that is no option, before anything is loaded.
 
-    Args:
-        function: Name of the function that it was given to.
-        given: The keywords' names.
-
     Raises:
-        InputError: With what is meant, where that can be told.
+        InputError: In the function's name, with what is meant where that can be told.
     """
     known = [f.name for f in fields(LoadOptions)][1:]
     for name in given:

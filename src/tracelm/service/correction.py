@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tracelm.generation.ask import Asked, Sampling, ask
+from tracelm.generation.ask import Asked, ask
+from tracelm.generation.sampling import Sampling
 from tracelm.rule.decision import Decision
 from tracelm.rule.geometry import tied_first
 from tracelm.service.batching import Batcher
