@@ -20,7 +20,7 @@ from records import synthetic_grid
 
 from tracelm.evaluation.ablation import necessity, read, sweep
 from tracelm.evaluation.cells import cells, summarise
-from tracelm.evaluation.statistics import verdicts
+from tracelm.evaluation.statistics import judge
 from tracelm.theta import Theta
 
 LIMIT_SECONDS = 60
@@ -67,7 +67,7 @@ def main() -> None:
     summaries = [summarise(cell) for cell in parted]
     beside = {f"{len(summaries)} summaries": time.perf_counter() - start}
     start = time.perf_counter()
-    judged = verdicts(parted)
+    judged = judge(parted)
     beside[f"{len(judged)} verdicts"] = time.perf_counter() - start
 
     items = sum(len(cell.items) for cell in parted)

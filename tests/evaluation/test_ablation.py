@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 from tracelm.errors import InputError, RecordError
 from tracelm.evaluation import ablation
-from tracelm.evaluation.ablation import GRIDS, Rule, decide, deltas, necessity, read, sweep
+from tracelm.evaluation.ablation import GRIDS, Variant, decide, deltas, necessity, read, sweep
 from tracelm.evaluation.cells import cells, summarise
 from tracelm.evaluation.metrics import mc1, mc2
 from tracelm.rule import geometry, router
@@ -52,14 +52,14 @@ def assert_decides(cell, readings, rule, corrections):
 def test_the_published_rule_reproduces_the_recorded_decisions(grid):
     met = set()
     for cell, readings in zip(*grid, strict=True):
-        outcome = decide(readings, Rule())
+        outcome = decide(readings, Variant())
         items = cell.items
         assert outcome.index.tolist() == items["index"].tolist()
         assert [NAMES[k] for k in outcome.operators] == items["operator"].tolist()
         for scores, u in zip(outcome.scores, items["scores"], strict=True):
             np.testing.assert_array_equal(scores[: len(u)], u)
         said = summarise(cell)
-        assert deltas(readings, Rule()) == pytest.approx((said.delta_mc1, said.delta_mc2))
+        assert deltas(readings, Variant()) == pytest.approx((said.delta_mc1, said.delta_mc2))
         met |= set(items["operator"])
     assert met == set(NAMES)
 
@@ -73,14 +73,14 @@ def test_a_moved_constant_decides_as_the_router_does_under_it(grid, parameter, v
     theta = replace(Theta(), **{parameter: value})
     for cell, readings in zip(*grid, strict=True):
         corrections = [routed(item, theta) for _, item in cell.items.iterrows()]
-        assert_decides(cell, readings, Rule(theta), corrections)
+        assert_decides(cell, readings, Variant(theta), corrections)
 
 
 @pytest.mark.parametrize("invariant", [np.inf, 0.0])
 def test_a_forced_branch_decides_as_the_router_does_with_that_invariant(grid, invariant):
     for cell, readings in zip(*grid, strict=True):
         corrections = [routed(item, Theta(), invariant) for _, item in cell.items.iterrows()]
-        assert_decides(cell, readings, Rule(invariant=invariant), corrections)
+        assert_decides(cell, readings, Variant(invariant=invariant), corrections)
 
 
 def test_forcing_an_arm_takes_every_item_through_it(grid):
@@ -98,7 +98,7 @@ def test_forcing_an_arm_takes_every_item_through_it(grid):
         rest = iter(corrections)
         for cell, readings in zip(*grid, strict=True):
             own = [next(rest) for _ in range(len(cell.items))]
-            assert_decides(cell, readings, Rule(candidate_space=variant), own)
+            assert_decides(cell, readings, Variant(candidate_space=variant), own)
     binary = [c.operator for c in spatial if len(c.scores) == 2]
     assert {"decisive", "base"} == set(binary), "binary items take the three gates too"
 
@@ -106,7 +106,7 @@ def test_forcing_an_arm_takes_every_item_through_it(grid):
 @pytest.mark.parametrize("dropped", [{"mix"}, {"early"}, {"mix", "early"}, {"decisive"}])
 def test_a_dropped_operator_falls_to_the_base_and_leaves_the_rest(grid, dropped):
     for cell, readings in zip(*grid, strict=True):
-        outcome = decide(readings, Rule(dropped=frozenset(dropped)))
+        outcome = decide(readings, Variant(dropped=frozenset(dropped)))
         for place, (_, item) in enumerate(cell.items.iterrows()):
             gone = item["operator"] in dropped
             expected = item["base_scores"] if gone else item["scores"]
@@ -130,7 +130,7 @@ def test_gains_of_the_operators_are_what_dropping_them_costs(grid):
 
 def test_rows_equal_metrics_taken_item_by_item(grid):
     for cell, readings in zip(*grid, strict=True):
-        rule = Rule(candidate_space="always")
+        rule = Variant(candidate_space="always")
         outcome, gains = decide(readings, rule), {"mc1": [], "mc2": []}
         for place, (_, item) in enumerate(cell.items.iterrows()):
             truth, b = np.array(item["truthful"]), np.array(item["base_scores"])
@@ -146,14 +146,14 @@ def test_sweeps_hold_the_setting_of_the_run_and_every_value_of_the_grid(grid):
     full = necessity(grid[1], Theta())[0]
     for parameter, values in GRIDS.items():
         swept = sweep(grid[1], Theta(), parameter)
-        assert [row.value for row in swept.rows] == sorted(values)
-        own = next(row for row in swept.rows if row.value == swept.published)
+        assert [row.value for row in swept.effects] == sorted(values)
+        own = next(row for row in swept.effects if row.value == swept.published)
         np.testing.assert_array_equal(own.deltas_mc1, full.deltas_mc1)
         np.testing.assert_array_equal(own.deltas_mc2, full.deltas_mc2)
 
 
 def test_binary_items_do_not_move_at_a_dimension_threshold_of_one(grid):
-    exact, slack, *_ = sweep(grid[1], Theta(), "tau_dim").rows
+    exact, slack, *_ = sweep(grid[1], Theta(), "tau_dim").effects
     assert (exact.value, slack.value) == (1.0, 1.0005)
     binary = ["halueval" in cell.benchmark for cell in grid[0]]
     np.testing.assert_array_equal(exact.deltas_mc1[binary], slack.deltas_mc1[binary])
@@ -161,7 +161,7 @@ def test_binary_items_do_not_move_at_a_dimension_threshold_of_one(grid):
 
 
 def test_regressions_are_counted_on_unrounded_deltas():
-    row = ablation.Row("x", np.array([-1e-6, 0.0, -1e-17, 0.2, np.nan]), np.array([np.nan] * 5))
+    row = ablation.Effect("x", np.array([-1e-6, 0.0, -1e-17, 0.2, np.nan]), np.array([np.nan] * 5))
     assert row.negative_mc1 == 1 and row.negative_mc2 == 0
     assert row.delta_mc1 == pytest.approx((0.2 - 1e-6) / 4) and np.isnan(row.delta_mc2)
 
@@ -172,10 +172,10 @@ def test_one_candidate_alone_stays_the_base_under_every_rule():
         records[name] = [value[:1] for value in records[name]]
     records[["mc1_base", "mc1", "mc2_base", "mc2"]] = np.nan
     [cell] = cells(records)
-    for rule in (Rule(), Rule(candidate_space="always"), Rule(invariant=0.0)):
+    for rule in (Variant(), Variant(candidate_space="always"), Variant(invariant=0.0)):
         outcome = decide(read(cell, Theta()), rule)
         assert (outcome.operators == NAMES.index("base")).all()
-    assert all(np.isnan(deltas(read(cell, Theta()), Rule())))
+    assert all(np.isnan(deltas(read(cell, Theta()), Variant())))
 
 
 @pytest.mark.parametrize(

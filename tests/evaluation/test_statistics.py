@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import synthetic_cell
 
-from tracelm.evaluation.ablation import Rule, deltas, read
+from tracelm.evaluation.ablation import Variant, deltas, read
 from tracelm.evaluation.cells import cells, summarise
 from tracelm.evaluation.metrics import ece, mc1, mc3
 from tracelm.evaluation.statistics import (
     Interval,
     bootstrap_mean,
+    judge,
     mcnemar,
     over_cells,
     sign_test,
-    verdicts,
 )
 from tracelm.report.published import read_published
 from tracelm.theta import Theta
@@ -130,7 +130,7 @@ def labelled(gains):
     ],
 )
 def test_a_verdict_needs_interval_and_exact_test(gains, finding, said):
-    [verdict] = verdicts([labelled(gains)])
+    [verdict] = judge([labelled(gains)])
     assert verdict.finding == finding and said in verdict.sentence
     assert (verdict.fixed, verdict.broken) == (gains.count(1.0), gains.count(-1.0))
     assert f"these {len(gains)} items" in verdict.sentence
@@ -139,7 +139,7 @@ def test_a_verdict_needs_interval_and_exact_test(gains, finding, said):
 def test_an_unlabelled_cell_says_so_and_does_not_weigh_on_the_others():
     records = synthetic_cell("org/m", "mine", 10)
     records[["mc1_base", "mc1", "mc2_base", "mc2"]] = nan
-    judged = verdicts([labelled([1.0] * 8 + [0.0] * 10), cells(records)[0]])
+    judged = judge([labelled([1.0] * 8 + [0.0] * 10), cells(records)[0]])
     assert judged[1].finding == "unlabelled" and "nothing to judge" in judged[1].sentence
     assert judged[0].p_holm == judged[0].p
     assert judged[0].interval_mc1 != Interval(nan, nan)
@@ -197,8 +197,8 @@ def test_without_blind_scores_the_baseline_is_undefined():
 
 def test_a_cell_in_which_everything_failed_is_undefined_not_an_error():
     [cell] = cells(synthetic_cell("org/m", "truthfulqa", 6, failed=6))
-    said, [verdict] = summarise(cell), verdicts([cell])
+    said, [verdict] = summarise(cell), judge([cell])
     assert (said.failed, said.items_mc1) == (6, 0)
     assert all(isnan(v) for v in (said.mc1, said.mc2, said.ece, said.scalar, said.invariant))
     assert verdict.finding == "unlabelled"
-    assert all(isnan(v) for v in deltas(read(cell, Theta()), Rule()))
+    assert all(isnan(v) for v in deltas(read(cell, Theta()), Variant()))

@@ -11,7 +11,7 @@ from records import synthetic_cell, synthetic_grid
 from tracelm.evaluation import ablation, cells
 from tracelm.evaluation.metrics import Reliability
 from tracelm.report import draw, figures, tables
-from tracelm.report.cost import Cost
+from tracelm.report.cost import Timing
 from tracelm.report.figure_parts import Band, Bars, Figure, Line, Note, Panel, Points, Rule
 from tracelm.rule import geometry
 from tracelm.theta import ScorerTheta, Theta
@@ -141,14 +141,14 @@ def test_the_ablation_panels_hold_the_rows_in_points(records):
         assert text == (str(row.negative_mc1) if row.negative_mc1 else "")
     for panel, sweep in zip(figure.panels[1:], swept, strict=True):
         top, _ = marks(panel, Line)
-        np.testing.assert_allclose(top.y, [100 * row.delta_mc1 for row in sweep.rows])
+        np.testing.assert_allclose(top.y, [100 * row.delta_mc1 for row in sweep.effects])
         (rule,) = marks(panel, Rule)
-        at = [row.value for row in sweep.rows].index(sweep.published)
+        at = [row.value for row in sweep.effects].index(sweep.published)
         assert rule.at == top.x[at]
         said = {note.x: note.text for note in marks(panel, Note)}
         assert said == {
             x: str(row.negative_mc1)
-            for x, row in zip(top.x, sweep.rows, strict=True)
+            for x, row in zip(top.x, sweep.effects, strict=True)
             if row.negative_mc1
         }
 
@@ -170,9 +170,9 @@ def test_the_models_are_ordered_by_invariant_and_numbered_in_both_panels():
 
 def test_costs_stand_by_depth_with_the_mean_of_ratios():
     timed = [
-        Cost("o/deep", "a", 1.0, 2.0, 40),
-        Cost("o/deep", "b", 2.0, 8.0, 40),
-        Cost("o/flat", "a", 1.0, 1.5, 12),
+        Timing("o/deep", "a", 1.0, 2.0, 40),
+        Timing("o/deep", "b", 2.0, 8.0, 40),
+        Timing("o/flat", "a", 1.0, 1.5, 12),
     ]
     base, trace = marks(figures.costs(timed).panels[0], Bars)
     assert base.names == ("flat (L = 12)", "deep (L = 40)")

@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 from tracelm.cli import app
 from tracelm.errors import RecordError
 from tracelm.evaluation import cells as parted
-from tracelm.evaluation.statistics import over_cells, verdicts
+from tracelm.evaluation.statistics import judge, over_cells
 from tracelm.report import build, figure_parts, page, page_data
 from tracelm.report.build import Material, report
-from tracelm.report.cost import Cost
+from tracelm.report.cost import Timing
 from tracelm.theta import Theta
 from tracelm.view.portrait import short
 
@@ -47,7 +47,7 @@ def records():
 @pytest.fixture(scope="module")
 def written(records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    timed = (Cost("org/model-a", "truthfulqa", 0.1, 0.2, 12),)
+    timed = (Timing("org/model-a", "truthfulqa", 0.1, 0.2, 12),)
     return build.write(Material(records, THETA, timed), folder, with_paper=True)
 
 
@@ -363,8 +363,8 @@ def test_45_cells_of_600_items_open_in_three_seconds(tmp_path):
         model["question"] = model["question"] + f" ({place})"
         model["prompt"] = model["prompt"] + f" ({place})"
     one = parted.cells(cells)
-    judged = zip([parted.summarise(c) for c in one], verdicts(one), strict=True)
-    views = [page.CellView(s, v, None, 600) for s, v in judged]
+    judged = zip([parted.summarise(c) for c in one], judge(one), strict=True)
+    views = [page.CellReport(s, v, None, 600) for s, v in judged]
     every = [
         replace(v, summary=replace(v.summary, model=f"org/model-{m:02}"))
         for m in range(15)

@@ -13,10 +13,10 @@ import pytest
 from records import synthetic_grid
 
 from tracelm.errors import RecordError
-from tracelm.evaluation.ablation import GRIDS, Row, necessity, read, sweep
+from tracelm.evaluation.ablation import GRIDS, Effect, necessity, read, sweep
 from tracelm.evaluation.cells import Summary, cells, summarise
-from tracelm.evaluation.statistics import verdicts
-from tracelm.report.cost import PACKED, PLAIN, STAGED, Cost, cost, read_costs
+from tracelm.evaluation.statistics import judge
+from tracelm.report.cost import PACKED, PLAIN, STAGED, Timing, cost_table, read_timings
 from tracelm.report.published import against_paper, read_published
 from tracelm.report.table import (
     Column,
@@ -67,12 +67,12 @@ def run():
         master(summaries, Theta()),
         grid(summaries),
         per_model(summaries, Theta()),
-        verdict_table(verdicts(parted)),
+        verdict_table(judge(parted)),
         baselines(summaries),
         calibrations(summaries),
         necessity_table(necessity(readings, Theta())),
         sweep_table([sweep(readings, Theta(), p) for p in GRIDS]),
-        cost([Cost("org/m", "truthfulqa", 0.1, 0.2, 12)]),
+        cost_table([Timing("org/m", "truthfulqa", 0.1, 0.2, 12)]),
         against_paper(summaries),
     ]
 
@@ -207,7 +207,7 @@ def test_the_setting_of_the_run_is_marked_in_the_sweeps(run):
 
 
 def test_ablation_rows_keep_sign_and_counts():
-    row = Row("x", np.array([0.1, -0.2, nan]), np.array([0.1, 0.2, nan]))
+    row = Effect("x", np.array([0.1, -0.2, nan]), np.array([0.1, 0.2, nan]))
     [line] = necessity_table([row]).rows
     assert line == ("x", pytest.approx(-5), pytest.approx(15), 1, 0, 2)
 
@@ -226,7 +226,7 @@ def test_costs_average_ratios_not_seconds(tmp_path):
     ]
     for place, line in enumerate(lines):
         (tmp_path / f"{place}.json").write_text(json.dumps(line))
-    table = cost(read_costs(tmp_path))
+    table = cost_table(read_timings(tmp_path))
     assert column(table, "Model") == ["flat", "deep", "Mean over models"]
     assert column(table, "TRACE s/item") == pytest.approx([3.5, 2.0, 2.75])
     assert column(table, "TRACE / plain base") == pytest.approx([2.0, 2.0, 2.0])
@@ -256,12 +256,12 @@ def test_the_bench_names_its_contenders_so():
 def test_cost_files_of_another_kind_are_refused(tmp_path, content):
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(RecordError, match=r"x\.json"):
-        read_costs(tmp_path / "x.json")
+        read_timings(tmp_path / "x.json")
 
 
 def test_a_folder_without_cost_files_is_refused(tmp_path):
     with pytest.raises(RecordError, match="tracelm bench"):
-        read_costs(tmp_path)
+        read_timings(tmp_path)
 
 
 @pytest.mark.parametrize(

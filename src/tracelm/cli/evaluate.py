@@ -154,11 +154,11 @@ def _summary(cells: Sequence[Path]) -> None:
         import pandas as pd
 
         from tracelm.evaluation.cells import cells as part_cells
-        from tracelm.evaluation.statistics import verdicts
+        from tracelm.evaluation.statistics import judge
         from tracelm.evaluation.store import load_records
 
         parted = part_cells(pd.concat([load_records(cell) for cell in dict.fromkeys(cells)]))
-        judged = verdicts(parted)
+        judged = judge(parted)
     _print_table(parted)
     for verdict in judged:
         typer.echo(printable(f"{verdict.model} on {verdict.benchmark}: {verdict.sentence}"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracelm.benchmarks.world import Form, Label, benchmark
-from tracelm.evaluation.metrics import mc1, mc2
+from tracelm.evaluation.metrics import fixed_and_broken, mc1, mc2
 from tracelm.rule.decision import Decision
 from tracelm.text.items import Item
 
@@ -91,15 +91,15 @@ def outcomes(tracer: "Tracer", watch: Watch) -> list[Outcome]:
 
 def score(outcomes: Sequence[Outcome]) -> Score:
     """Means of some outcomes."""
-    gains = [o.mc1 - o.mc1_base for o in outcomes]
+    fixed, broken = fixed_and_broken([o.mc1 - o.mc1_base for o in outcomes])
     return Score(
         items=len(outcomes),
         mc1_base=_mean(o.mc1_base for o in outcomes),
         mc1=_mean(o.mc1 for o in outcomes),
         mc2_base=_mean(o.mc2_base for o in outcomes),
         mc2=_mean(o.mc2 for o in outcomes),
-        fixed=sum(gain > 0 for gain in gains),
-        broken=sum(gain < 0 for gain in gains),
+        fixed=fixed,
+        broken=broken,
     )
 
 

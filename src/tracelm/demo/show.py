@@ -42,7 +42,7 @@ EARLY_NOTE = (
 
 
 @dataclass(frozen=True)
-class Shown:
+class Answered:
     """One embedded model's answers to the benchmark."""
 
     name: str
@@ -73,12 +73,12 @@ def show(
         console.print(Text(f"The worked items as a page: {page}"))
 
 
-def _answer(name: Name, watch: Watch) -> Shown:
+def _answer(name: Name, watch: Watch) -> Answered:
     tracer = Tracer.demo(name)
-    return Shown(name, tracer.invariant, outcomes(tracer, watch))
+    return Answered(name, tracer.invariant, outcomes(tracer, watch))
 
 
-def _overall(shown: Sequence[Shown]) -> Table:
+def _overall(shown: Sequence[Answered]) -> Table:
     table = _score_table("All items: what the model says, and what TRACE makes of it")
     for form in get_args(Form):
         for s in shown:
@@ -87,7 +87,7 @@ def _overall(shown: Sequence[Shown]) -> Table:
     return table
 
 
-def _by_fact(shown: Shown) -> Table:
+def _by_fact(shown: Answered) -> Table:
     branch = f"I(M) = {shown.invariant:.2f}"
     table = _score_table(f"{shown.name}, {branch}: by kind of fact and by template")
     for form in get_args(Form):
@@ -128,7 +128,7 @@ def _cells(s: Score) -> tuple[str, ...]:
     return (str(s.items), *shares, str(s.fixed), str(s.broken))
 
 
-def _operators(shown: Sequence[Shown]) -> Table:
+def _operators(shown: Sequence[Answered]) -> Table:
     table = _table("Which operator decides")
     for name in ("model", "operator", "items", "share", ""):
         table.add_column(name, justify="right" if name in ("items", "share") else "left")
@@ -143,7 +143,7 @@ def _operators(shown: Sequence[Shown]) -> Table:
     return table
 
 
-def _early(shown: Sequence[Shown]) -> Table:
+def _early(shown: Sequence[Answered]) -> Table:
     table = _table("Items that `early` decides: MC1")
     table.add_column("model")
     for name in ("n", "base", "early", "question-blind", "shortest answer"):

@@ -1,7 +1,7 @@
 """Every variant of the rule, decided again from records alone (method, section 11).
 
 An item's geometry is derived once (`read`): its gates do not depend on their thresholds. A variant
-is then a `Rule`, and deciding a cell under it is a few array operations over all of its items.
+is then a `Variant`, and deciding a cell under it is a few array operations over all of its items.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ GRIDS: Mapping[str, tuple[float, ...]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Rule:
+class Variant:
     """Algorithm 1 with at most one component replaced.
 
     Attributes:
@@ -100,8 +100,8 @@ class Readings:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """What a rule answers on one cell.
+class Answers:
+    """What a variant answers on one cell.
 
     Attributes:
         operators: Places in the table of operators [items].
@@ -119,7 +119,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class Effect:
     """One variant over all cells, as differences from the base in [-1, 1].
 
     Attributes:
@@ -162,12 +162,12 @@ class Sweep:
     Attributes:
         parameter: Its name in Theta.
         published: Its value in the Theta of the runs.
-        rows: One row a value of the grid, ascending.
+        effects: One a value of the grid, ascending.
     """
 
     parameter: str
     published: float
-    rows: tuple[Row, ...]
+    effects: tuple[Effect, ...]
 
 
 def read(cell: Cell, theta: Theta) -> Readings:
@@ -202,32 +202,32 @@ def read(cell: Cell, theta: Theta) -> Readings:
     )
 
 
-def decide(readings: Readings, rule: Rule) -> Outcome:
-    """Algorithm 1 under `rule` for all items of a cell."""
-    r, operators = readings, _operators(readings, rule)
-    eta = rule.theta.eta
+def decide(readings: Readings, variant: Variant) -> Answers:
+    """Algorithm 1 under `variant` for all items of a cell."""
+    r, operators = readings, _operators(readings, variant)
+    eta = variant.theta.eta
     mixing = np.where(r.shift > 0, eta, -eta)[:, None]  # lambda, Eq. 17
     u = np.select(
         [(operators == place)[:, None] for place in (_DECISIVE, _MIX, _EARLY)],
         [r.decisive, (1 - mixing) * r.base + mixing * r.t, r.early],
         r.base,
     )
-    return Outcome(operators, np.where(r.present, u, -np.inf))
+    return Answers(operators, np.where(r.present, u, -np.inf))
 
 
-def deltas(readings: Readings, rule: Rule) -> tuple[float, float]:
-    """Mean delta MC1 and delta MC2 of a cell under `rule`; nan where no item counts."""
+def deltas(readings: Readings, variant: Variant) -> tuple[float, float]:
+    """Mean delta MC1 and delta MC2 of a cell under `variant`; nan where no item counts."""
     r = readings
-    u, b = decide(r, rule).scores, np.where(r.present, r.base, -np.inf)
+    u, b = decide(r, variant).scores, np.where(r.present, r.base, -np.inf)
     first, second = r.counts_mc1, r.counts_mc2
     gain_1 = mc1_rows(u[first], r.truthful[first]) - mc1_rows(b[first], r.truthful[first])
     gain_2 = mc2_rows(u[second], r.truthful[second]) - mc2_rows(b[second], r.truthful[second])
     return mean(gain_1), mean(gain_2)
 
 
-def necessity(cells: Sequence[Readings], theta: Theta) -> list[Row]:
+def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
     """The rule and the eight rows of the necessity table, in the paper's order."""
-    rule = Rule(theta)
+    rule = Variant(theta)
     variants = {
         "TRACE (published)" if theta == Theta() else "TRACE (as run)": rule,
         "Force every item into multi-directional arm": replace(rule, candidate_space="always"),
@@ -239,7 +239,7 @@ def necessity(cells: Sequence[Readings], theta: Theta) -> list[Row]:
         "Force signed mixing on every model": replace(rule, invariant=np.inf),
         "Force fallback on every model": replace(rule, invariant=0.0),
     }
-    return [_row(label, cells, variant) for label, variant in variants.items()]
+    return [_effect(label, cells, variant) for label, variant in variants.items()]
 
 
 def sweep(
@@ -256,11 +256,11 @@ def sweep(
     if parameter not in GRIDS:
         raise InputError(f"cannot sweep {parameter}; one of {', '.join(GRIDS)}")
     grid = sorted(GRIDS[parameter] if values is None else values)
-    rows = [
-        _row(f"{parameter} = {value:g}", cells, Rule(_with(theta, parameter, value)), value)
+    effects = [
+        _effect(f"{parameter} = {value:g}", cells, Variant(_with(theta, parameter, value)), value)
         for value in grid
     ]
-    return Sweep(parameter, float(getattr(theta, parameter)), tuple(rows))
+    return Sweep(parameter, float(getattr(theta, parameter)), tuple(effects))
 
 
 def _with(theta: Theta, parameter: str, value: float) -> Theta:
@@ -268,17 +268,21 @@ def _with(theta: Theta, parameter: str, value: float) -> Theta:
     return replace(theta, **changed)
 
 
-def _row(label: str, cells: Sequence[Readings], rule: Rule, value: float | None = None) -> Row:
-    pairs = np.array([deltas(cell, rule) for cell in cells], dtype=float).reshape(-1, 2)
-    return Row(label, pairs[:, 0], pairs[:, 1], value)
+def _effect(
+    label: str, cells: Sequence[Readings], variant: Variant, value: float | None = None
+) -> Effect:
+    pairs = np.array([deltas(cell, variant) for cell in cells], dtype=float).reshape(-1, 2)
+    return Effect(label, pairs[:, 0], pairs[:, 1], value)
 
 
-def _operators(r: Readings, rule: Rule) -> Int[np.ndarray, " items"]:
+def _operators(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
     """Which operator answers each item, as places in the table of operators."""
-    theta = rule.theta
-    invariant = r.invariant if rule.invariant is None else np.full_like(r.d_eff, rule.invariant)
+    theta = variant.theta
+    invariant = (
+        r.invariant if variant.invariant is None else np.full_like(r.d_eff, variant.invariant)
+    )
     by_d_eff = {"routed": theta.tau_dim, "always": -np.inf, "never": np.inf}
-    spatial = r.d_eff > by_d_eff[rule.candidate_space]
+    spatial = r.d_eff > by_d_eff[variant.candidate_space]
     gates = r.changes & (r.log_ratio > theta.tau_logr) & (r.entropy > theta.tau_H)
     mixes = invariant > theta.tau_I
     # A mix with eta = 0 is the base: lambda = 0 (method, section 6).
@@ -286,7 +290,7 @@ def _operators(r: Readings, rule: Rule) -> Int[np.ndarray, " items"]:
     fires = [spatial & gates, ~spatial & mixes & sharper]
     fires += [~spatial & ~mixes & (r.confidence < theta.gamma)]
     kept = [
-        fire & (_NAMES[place] not in rule.dropped)
+        fire & (_NAMES[place] not in variant.dropped)
         for fire, place in zip(fires, (_DECISIVE, _MIX, _EARLY), strict=True)
     ]
     return np.select(kept, [_DECISIVE, _MIX, _EARLY], _BASE)

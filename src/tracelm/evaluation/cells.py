@@ -15,7 +15,14 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from tracelm.errors import RecordError
-from tracelm.evaluation.metrics import Reliability, mc1, mc3, pair_accuracy, reliability
+from tracelm.evaluation.metrics import (
+    Reliability,
+    fixed_and_broken,
+    mc1,
+    mc3,
+    pair_accuracy,
+    reliability,
+)
 from tracelm.rule.operators import OPERATORS
 
 if TYPE_CHECKING:
@@ -161,6 +168,7 @@ def summarise(cell: Cell) -> Summary:
     """What the records of one cell say, as one line."""
     first, second = cell.mc1_items, cell.mc2_items
     gains = cell.gains_mc1
+    fixed, broken = fixed_and_broken(gains)
     shared = _routed(cell)
     return Summary(
         model=cell.model,
@@ -177,8 +185,8 @@ def summarise(cell: Cell) -> Summary:
         mc3=mean(_each(second, mc3, "scores")),
         ece_base=calibration(cell, "base_scores").ece,
         ece=calibration(cell, "scores").ece,
-        fixed=int((gains > 0).sum()),
-        broken=int((gains < 0).sum()),
+        fixed=fixed,
+        broken=broken,
         scalar=mean((shared["regime"] == "scalar").to_numpy(float)),
         fired=_by_operator(shared, lambda fires: mean(fires)),
         gain_mc1=_by_operator(first, lambda fires: mean(fires * gains)),

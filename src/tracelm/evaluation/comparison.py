@@ -17,8 +17,8 @@ from jaxtyping import Float
 
 from tracelm.errors import RecordError
 from tracelm.evaluation.cells import Cell, mean
-from tracelm.evaluation.metrics import mc1, mc2, mc3
-from tracelm.evaluation.statistics import ROUNDING, mcnemar
+from tracelm.evaluation.metrics import fixed_and_broken, mc1, mc2, mc3
+from tracelm.evaluation.statistics import mcnemar
 from tracelm.evaluation.store import find_cells, read_run, write_durably
 from tracelm.methods.contract import Aggregation, Evidence
 from tracelm.rule.geometry import Scores, Trajectory
@@ -298,7 +298,7 @@ def _each(
 def _paired(own: PerItem, other: PerItem) -> tuple[int, int, float]:
     """Items won, items lost, and McNemar's p; nan where nothing is shared."""
     gains = (own - other)[~np.isnan(own - other)]
-    won, lost = int((gains > ROUNDING).sum()), int((gains < -ROUNDING).sum())
+    won, lost = fixed_and_broken(gains)
     return won, lost, mcnemar(won, lost) if gains.size else np.nan
 
 

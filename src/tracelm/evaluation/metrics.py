@@ -121,6 +121,18 @@ def pair_accuracy(ids: Sequence[str], corrects: Numbers) -> float:
     return float(np.mean(both)) if both else float("nan")
 
 
+def fixed_and_broken(gains: Numbers) -> tuple[int, int]:
+    """How many answers were made right, and how many wrong: their MC1 rose, or fell.
+
+    MC1 is a quotient of counts: equal shares are equal floats, so that any difference is one.
+
+    Args:
+        gains: MC1 after minus before of each item; nan counts for neither [items].
+    """
+    changes = np.asarray(gains, dtype=float)
+    return int((changes > 0).sum()), int((changes < 0).sum())
+
+
 @dataclass(frozen=True)
 class Reliability:
     """Reliability curve: confidence against accuracy in equal bins of [0, 1].

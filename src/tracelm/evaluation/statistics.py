@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tracelm.evaluation.cells import Cell, mean
+from tracelm.evaluation.metrics import fixed_and_broken
 from tracelm.trust.testing import holm
 
 Values = Float[np.ndarray, " values"]
@@ -53,7 +54,7 @@ class GridStatistics:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """Whether correction helps in one cell, and how sure that is.
 
     Attributes:
@@ -93,7 +94,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict in words."""
+        """The judgement in words."""
         if self.finding == "unlabelled":
             return "No answered item has both a truthful and a false candidate: nothing to judge."
         said = {
@@ -171,22 +172,22 @@ def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES, seed: int = 0
     )
 
 
-def verdicts(judged: Sequence[Cell], *, seed: int = 0) -> list[Verdict]:
-    """A verdict for every cell, with Holm's correction over those that have items to judge."""
-    gains = [cell.gains_mc1 for cell in judged]
-    counts = [(int((g > 0).sum()), int((g < 0).sum())) for g in gains]
+def judge(cells: Sequence[Cell], *, seed: int = 0) -> list[Judgement]:
+    """A judgement of every cell, with Holm's correction over those that have items to judge."""
+    gains = [cell.gains_mc1 for cell in cells]
+    counts = [fixed_and_broken(g) for g in gains]
     p = np.array(
         [mcnemar(*n) if g.size else float("nan") for g, n in zip(gains, counts, strict=True)]
     )
-    rows = zip(judged, gains, counts, p.tolist(), holm(p).tolist(), strict=True)
-    return [_verdict(cell, g, *n, p=raw, p_holm=fair, seed=seed) for cell, g, n, raw, fair in rows]
+    rows = zip(cells, gains, counts, p.tolist(), holm(p).tolist(), strict=True)
+    return [_judge(cell, g, *n, p=raw, p_holm=fair, seed=seed) for cell, g, n, raw, fair in rows]
 
 
-def _verdict(
+def _judge(
     cell: Cell, gains: Values, fixed: int, broken: int, *, p: float, p_holm: float, seed: int
-) -> Verdict:
+) -> Judgement:
     interval = bootstrap_mean(gains, seed=seed)
-    return Verdict(
+    return Judgement(
         model=cell.model,
         benchmark=cell.benchmark,
         items=gains.size,

@@ -12,13 +12,13 @@ from tracelm.evaluation import ablation
 from tracelm.evaluation.cells import Cell, Summary, calibration, cells, summarise
 from tracelm.evaluation.comparison import Comparison, read_comparisons
 from tracelm.evaluation.settings import one_theta, read_thetas
-from tracelm.evaluation.statistics import Verdict, over_cells, verdicts
+from tracelm.evaluation.statistics import Judgement, judge, over_cells
 from tracelm.evaluation.store import load_records
 from tracelm.report import draw, figures, tables
 from tracelm.report.comparison import comparison_tables
-from tracelm.report.cost import Cost, cost, read_costs
+from tracelm.report.cost import Timing, cost_table, read_timings
 from tracelm.report.figure_parts import Diagram, Figure
-from tracelm.report.page import CellView, render
+from tracelm.report.page import CellReport, render
 from tracelm.report.page_data import pack
 from tracelm.report.published import against_paper
 from tracelm.report.table import Table, write_table
@@ -32,13 +32,13 @@ class Material:
     Attributes:
         records: Of all cells, as `load_records` gives them.
         theta: Theta of the runs.
-        costs: What the bench measured; empty without it.
+        timings: What the bench measured; empty without it.
         comparisons: TRACE beside its peers, of the runs that `tracelm compare` made.
     """
 
     records: pd.DataFrame
     theta: Theta
-    costs: tuple[Cost, ...] = ()
+    timings: tuple[Timing, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
 
 
@@ -68,21 +68,21 @@ def report(
     Raises:
         RecordError: No records, records of different settings, or a folder that cannot be written.
     """
-    costs = () if bench is None else tuple(read_costs(bench))
+    timings = () if bench is None else tuple(read_timings(bench))
     records = load_records(runs)
     compared = tuple(read_comparisons(runs, cells(records)))
-    material = Material(records, one_theta(read_thetas(runs)), costs, compared)
+    material = Material(records, one_theta(read_thetas(runs)), timings, compared)
     return write(material, out, with_paper=with_paper)
 
 
 def write(material: Material, out: Path, *, with_paper: bool = False) -> Written:
     """The report of records in memory; as `report`."""
     parted = cells(material.records)
-    summaries, judged = [summarise(cell) for cell in parted], verdicts(parted)
-    rows, swept = _variants(parted, material.theta)
-    laid = _tables(summaries, judged, material, rows, swept)
+    summaries, judged = [summarise(cell) for cell in parted], judge(parted)
+    effects, swept = _variants(parted, material.theta)
+    laid = _tables(summaries, judged, material, effects, swept)
     laid += [against_paper(summaries)] if with_paper else []
-    drawn = _figures(summaries, material, rows, swept)
+    drawn = _figures(summaries, material, effects, swept)
     try:
         paths = [path for table in laid for path in write_table(table, out / "tables")]
         (out / "figures").mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def write(material: Material, out: Path, *, with_paper: bool = False) -> Written
 
 def _variants(
     parted: Sequence[Cell], theta: Theta
-) -> tuple[list[ablation.Row], list[ablation.Sweep]]:
+) -> tuple[list[ablation.Effect], list[ablation.Sweep]]:
     readings = [ablation.read(cell, theta) for cell in parted]
     swept = [ablation.sweep(readings, theta, parameter) for parameter in ablation.GRIDS]
     return ablation.necessity(readings, theta), swept
@@ -105,9 +105,9 @@ def _variants(
 
 def _tables(
     summaries: Sequence[Summary],
-    judged: Sequence[Verdict],
+    judged: Sequence[Judgement],
     material: Material,
-    rows: Sequence[ablation.Row],
+    effects: Sequence[ablation.Effect],
     swept: Sequence[ablation.Sweep],
 ) -> list[Table]:
     laid = [
@@ -117,19 +117,19 @@ def _tables(
         tables.verdict_table(judged),
         tables.baselines(summaries),
         tables.calibrations(summaries),
-        tables.necessity_table(rows),
+        tables.necessity_table(effects),
         tables.sweep_table(swept),
     ]
     templates = tables.template_table(summaries)
     laid += [templates] if templates.rows else []
     laid += comparison_tables(material.comparisons) if material.comparisons else []
-    return laid + ([cost(material.costs)] if material.costs else [])
+    return laid + ([cost_table(material.timings)] if material.timings else [])
 
 
 def _figures(
     summaries: Sequence[Summary],
     material: Material,
-    rows: Sequence[ablation.Row],
+    effects: Sequence[ablation.Effect],
     swept: Sequence[ablation.Sweep],
 ) -> list[Figure | Diagram]:
     """Every figure of the paper that these records can fill, in its order."""
@@ -140,10 +140,10 @@ def _figures(
         None if example is None else figures.worked_example(example, theta),
         figures.scorer_motifs(theta),
         figures.scorer_dataflow(theta),
-        figures.ablation(rows, swept),
+        figures.ablation(effects, swept),
         figures.per_model(tables.per_model(summaries, theta)),
         figures.across_models(records, theta),
-        figures.costs(material.costs) if material.costs else None,
+        figures.costs(material.timings) if material.timings else None,
     ]
     return [figure for figure in drawn if figure is not None]
 
@@ -151,14 +151,14 @@ def _figures(
 def _page(
     parted: Sequence[Cell],
     summaries: Sequence[Summary],
-    judged: Sequence[Verdict],
+    judged: Sequence[Judgement],
     laid: Sequence[Table],
     drawn: Sequence[Figure | Diagram],
     material: Material,
 ) -> str:
     views = [
-        CellView(summary, verdict, _calibration(cell), len(cell.items) + cell.failed)
-        for cell, summary, verdict in zip(parted, summaries, judged, strict=True)
+        CellReport(summary, judgement, _calibration(cell), len(cell.items) + cell.failed)
+        for cell, summary, judgement in zip(parted, summaries, judged, strict=True)
     ]
     grid = over_cells(np.array([s.delta_mc1 for s in summaries], dtype=float))
     return render(views, grid, laid, drawn, pack(material.records, material.theta))

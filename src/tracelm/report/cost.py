@@ -20,7 +20,7 @@ PLAIN, PACKED, STAGED = "plain base", "ours, base only", "ours, staged"
 
 
 @dataclass(frozen=True)
-class Cost:
+class Timing:
     """A cell timed end to end, warm.
 
     Attributes:
@@ -50,7 +50,7 @@ class Cost:
         return self.trace_seconds_per_item / self.packed_seconds_per_item
 
 
-def cost(costs: Sequence[Cost]) -> Table:
+def cost_table(timings: Sequence[Timing]) -> Table:
     """Seconds an item and ratios: a model's ratio is the mean of its cells' ratios."""
     columns = (
         Column("Model"),
@@ -63,7 +63,7 @@ def cost(costs: Sequence[Cost]) -> Table:
         Column("TRACE / packed base", 2),
     )
     rows: list[tuple[Value, ...]] = []
-    for model, group in groupby(sorted(costs, key=lambda c: (c.depth, c.model)), _named):
+    for model, group in groupby(sorted(timings, key=lambda c: (c.depth, c.model)), _named):
         own = list(group)
         seconds = (
             mean([c.base_seconds_per_item for c in own]),
@@ -73,7 +73,7 @@ def cost(costs: Sequence[Cost]) -> Table:
         ratios = mean([c.ratio for c in own]), mean([c.packed_ratio for c in own])
         rows.append((model, own[0].depth, len(own), *seconds, *ratios))
     means = [_column_mean(rows, place) for place in range(3, len(columns))]
-    rows.append(("Mean over models", math.nan, len(costs), *means))
+    rows.append(("Mean over models", math.nan, len(timings), *means))
     notes = (
         "End to end, warm; models in the order of their depth. Plain: one pass a candidate.",
         "Packed: shared text computed once, as TRACE does; the last column is what correction "
@@ -82,7 +82,7 @@ def cost(costs: Sequence[Cost]) -> Table:
     return Table("cost", "Cost", columns, tuple(rows), notes)
 
 
-def read_costs(path: Path) -> list[Cost]:
+def read_timings(path: Path) -> list[Timing]:
     """What `tracelm bench --out` left in a file, or in every `*.json` of a folder.
 
     Raises:
@@ -92,10 +92,10 @@ def read_costs(path: Path) -> list[Cost]:
     paths = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not paths:
         raise RecordError(f"no *.json in {path}; expected what `tracelm bench --out` leaves")
-    return [_cost(file) for file in paths]
+    return [_timing(file) for file in paths]
 
 
-def _cost(path: Path) -> Cost:
+def _timing(path: Path) -> Timing:
     try:
         line = json.loads(path.read_text(encoding="utf-8"))
         each = {n: float(line["seconds"][n]) / int(line["items"]) for n in (PLAIN, PACKED, STAGED)}
@@ -110,11 +110,11 @@ def _cost(path: Path) -> Cost:
         raise RecordError(f"{path} has a time that is not above 0; measure again")
     if not told:
         raise RecordError(f"{path}: staged and complete decisions differ, so its times say nothing")
-    return Cost(model, benchmark, each[PLAIN], each[STAGED], depth, each[PACKED])
+    return Timing(model, benchmark, each[PLAIN], each[STAGED], depth, each[PACKED])
 
 
-def _named(cost: Cost) -> str:
-    return cost.model
+def _named(timing: Timing) -> str:
+    return timing.model
 
 
 def _column_mean(rows: Sequence[tuple[Value, ...]], place: int) -> float:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracelm.evaluation.ablation import Row, Sweep
+from tracelm.evaluation.ablation import Effect, Sweep
 from tracelm.evaluation.cells import mean
 from tracelm.evaluation.metrics import Reliability
-from tracelm.report.cost import Cost
+from tracelm.report.cost import Timing
 from tracelm.report.figure_parts import (
     Arrow,
     Band,
@@ -325,11 +325,11 @@ _SWEPT = {
 }
 
 
-def ablation(rows: Sequence[Row], sweeps: Sequence[Sweep]) -> Figure:
+def ablation(effects: Sequence[Effect], sweeps: Sequence[Sweep]) -> Figure:
     """Components removed one at a time, and the constants of the outer rule swept."""
-    panels = [_necessity(rows)]
+    panels = [_necessity(effects)]
     panels += [_sweep(sweep, "bcdefgh"[place]) for place, sweep in enumerate(sweeps)]
-    cells = len(rows[0].deltas_mc1)
+    cells = len(effects[0].deltas_mc1)
     caption = (
         f"Mean change of MC1 and MC2 over {cells} cells, in points. (a) One component removed or"
         " overridden at a time; the others: one constant swept, the setting of the runs dotted."
@@ -338,12 +338,12 @@ def ablation(rows: Sequence[Row], sweeps: Sequence[Sweep]) -> Figure:
     return Figure("ablation", "Ablations and sweeps", caption, tuple(panels), columns=3)
 
 
-def _necessity(rows: Sequence[Row]) -> Panel:
-    names = tuple(row.label for row in rows)
-    worse = tuple(str(r.negative_mc1) if r.negative_mc1 else "" for r in rows)
+def _necessity(effects: Sequence[Effect]) -> Panel:
+    names = tuple(effect.label for effect in effects)
+    worse = tuple(str(e.negative_mc1) if e.negative_mc1 else "" for e in effects)
     first = Bars(
         names,
-        _numbers(100 * r.delta_mc1 for r in rows),
+        _numbers(100 * e.delta_mc1 for e in effects),
         "corrected",
         "MC1",
         texts=worse,
@@ -353,7 +353,7 @@ def _necessity(rows: Sequence[Row]) -> Panel:
     )
     second = Bars(
         names,
-        _numbers(100 * r.delta_mc2 for r in rows),
+        _numbers(100 * e.delta_mc2 for e in effects),
         "base",
         "MC2",
         group=1,
@@ -364,18 +364,18 @@ def _necessity(rows: Sequence[Row]) -> Panel:
 
 
 def _sweep(sweep: Sweep, place: str) -> Panel:
-    grid = [row.value for row in sweep.rows if row.value is not None]
+    grid = [e.value for e in sweep.effects if e.value is not None]
     steps = np.diff(grid)
     # A grid of uneven steps stands evenly, by name: its points would lie on each other.
     even = len(grid) < 2 or bool(np.allclose(steps, steps[0]))
     x = _numbers(grid if even else map(float, range(len(grid))))
     published = float(np.interp(sweep.published, grid, x))
-    first = _numbers(100 * row.delta_mc1 for row in sweep.rows)
-    second = _numbers(100 * row.delta_mc2 for row in sweep.rows)
+    first = _numbers(100 * e.delta_mc1 for e in sweep.effects)
+    second = _numbers(100 * e.delta_mc2 for e in sweep.effects)
     notes: list[Mark] = [
-        Note(at, level, str(row.negative_mc1), "alarm")
-        for at, level, row in zip(x, first, sweep.rows, strict=True)
-        if row.negative_mc1
+        Note(at, level, str(effect.negative_mc1), "alarm")
+        for at, level, effect in zip(x, first, sweep.effects, strict=True)
+        if effect.negative_mc1
     ]
     higher = bool(first[-1] > second[-1])
     lines = (
@@ -455,11 +455,11 @@ def _against_invariant(rows: Sequence[Mapping[str, Any]]) -> Panel:
     return Panel("(b) I(M) and the gain", marks, "I(M)", "mean ΔMC1, points", x_scale="log")
 
 
-def costs(timed: Sequence[Cost]) -> Figure:
+def costs(timed: Sequence[Timing]) -> Figure:
     """Seconds an item, base and TRACE, of each model; models by depth."""
-    by_model: dict[str, list[Cost]] = {}
-    for cost in sorted(timed, key=lambda c: (c.depth, c.model)):
-        by_model.setdefault(cost.model, []).append(cost)
+    by_model: dict[str, list[Timing]] = {}
+    for timing in sorted(timed, key=lambda c: (c.depth, c.model)):
+        by_model.setdefault(timing.model, []).append(timing)
     names = tuple(
         f"{model_name({'model': name})} (L = {own[0].depth})" for name, own in by_model.items()
     )

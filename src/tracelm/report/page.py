@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tracelm.evaluation.cells import Summary
-from tracelm.evaluation.statistics import GridStatistics, Verdict
+from tracelm.evaluation.statistics import GridStatistics, Judgement
 from tracelm.files.strict_json import strict
 from tracelm.report.document import compress, document
 from tracelm.report.figure_parts import Diagram, Figure
@@ -19,18 +19,18 @@ _PLAIN = Column("", digits=3)
 
 
 @dataclass(frozen=True)
-class CellView:
+class CellReport:
     """What the page says of one cell, beside its items.
 
     Attributes:
         summary: Its line of the master table.
-        verdict: Whether correction helps.
+        judgement: Whether correction helps.
         calibration: Reliability before and after; None without items that count.
         items: How many items it has, failed ones too.
     """
 
     summary: Summary
-    verdict: Verdict
+    judgement: Judgement
     calibration: Figure | None
     items: int
 
@@ -52,7 +52,7 @@ class Shown:
 
 
 def render(
-    cells: Sequence[CellView],
+    cells: Sequence[CellReport],
     grid: GridStatistics,
     tables: Sequence[Table],
     figures: Sequence[Figure | Diagram],
@@ -88,7 +88,7 @@ def render(
     )
 
 
-def headline_of(grid: GridStatistics, only: CellView | None = None) -> str:
+def headline_of(grid: GridStatistics, only: CellReport | None = None) -> str:
     """The result in one sentence.
 
     Args:
@@ -103,7 +103,7 @@ def headline_of(grid: GridStatistics, only: CellView | None = None) -> str:
             "hurts": "Correction hurts",
             "unclear": "Correction is not shown to help or to hurt",
             "unlabelled": "No labels to judge by",
-        }[only.verdict.finding]
+        }[only.judgement.finding]
         view = only.summary
         return f"{said}: {_points(view.delta_mc1)} MC1 points on {view.benchmark}"
     worse = f"{grid.negative} of them get worse" if grid.negative else "none of them gets worse"
@@ -123,7 +123,7 @@ def _standfirst(grid: GridStatistics) -> str:
     )
 
 
-def _facts_of_all(cells: Sequence[CellView], grid: GridStatistics) -> list[Fact]:
+def _facts_of_all(cells: Sequence[CellReport], grid: GridStatistics) -> list[Fact]:
     items, failed = sum(c.items for c in cells), sum(c.summary.failed for c in cells)
     facts = [
         Fact("models", str(len({c.summary.model for c in cells}))),
@@ -151,7 +151,7 @@ _CELL_COLUMNS = (
 )
 
 
-def _cell(view: CellView, cells: Sequence[CellView]) -> dict[str, Any]:
+def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
     s = view.summary
     models = list(dict.fromkeys(c.summary.model for c in cells))
     benchmarks = list(dict.fromkeys(c.summary.benchmark for c in cells))
@@ -166,8 +166,8 @@ def _cell(view: CellView, cells: Sequence[CellView]) -> dict[str, Any]:
     )
     return {
         "row": [_shown(v, c) for v, c in zip(row, _CELL_COLUMNS, strict=True)],
-        "finding": view.verdict.finding,
-        "verdict": view.verdict.sentence,
+        "finding": view.judgement.finding,
+        "verdict": view.judgement.sentence,
         "facts": _facts(s),
         "notes": list(_notes(s)),
         "calibrated": view.calibration is not None,
@@ -210,7 +210,7 @@ def _notes(s: Summary) -> Sequence[str]:
     return notes
 
 
-def _grid(cells: Sequence[CellView]) -> dict[str, Any]:
+def _grid(cells: Sequence[CellReport]) -> dict[str, Any]:
     """The squares of the overview: a row a model, a column a benchmark."""
     places = {(c.summary.model, c.summary.benchmark): i for i, c in enumerate(cells)}
     benchmarks = list(dict.fromkeys(c.summary.benchmark for c in cells))
@@ -225,7 +225,7 @@ def _grid(cells: Sequence[CellView]) -> dict[str, Any]:
     return {"benchmarks": benchmarks, "rows": rows}
 
 
-def _square(place: int | None, cells: Sequence[CellView]) -> dict[str, Any] | None:
+def _square(place: int | None, cells: Sequence[CellReport]) -> dict[str, Any] | None:
     if place is None:
         return None
     delta = cells[place].summary.delta_mc1
@@ -233,7 +233,7 @@ def _square(place: int | None, cells: Sequence[CellView]) -> dict[str, Any] | No
     return {
         "cell": place,
         "text": _points(delta),
-        "title": cells[place].verdict.sentence,
+        "title": cells[place].judgement.sentence,
         "sign": "up" if known and delta > 0 else "down" if known and delta < 0 else "even",
         "heat": round(100 * min(abs(delta) / _FULL_HEAT, 1)) if known else 0,
     }

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tracelm.evaluation.ablation import Row, Sweep
+from tracelm.evaluation.ablation import Effect, Sweep
 from tracelm.evaluation.cells import Summary, benchmark_of, mean
-from tracelm.evaluation.statistics import GridStatistics, Verdict, over_cells
+from tracelm.evaluation.statistics import GridStatistics, Judgement, over_cells
 from tracelm.report.table import EN_DASH, Column, Marked, Table, Value, delta, level
 from tracelm.theta import Theta
 
@@ -110,7 +110,7 @@ def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
     return Table("per-model", "What the rule does in each model", columns, tuple(rows), notes)
 
 
-def verdict_table(judged: Sequence[Verdict]) -> Table:
+def verdict_table(judged: Sequence[Judgement]) -> Table:
     """Whether correction helps in each cell, in words."""
     columns = (
         Column("Model"),
@@ -212,10 +212,10 @@ def template_table(summaries: Sequence[Summary]) -> Table:
     return Table("templates", "How much the template matters", tuple(columns), rows, notes)
 
 
-def necessity_table(rows: Sequence[Row]) -> Table:
+def necessity_table(effects: Sequence[Effect]) -> Table:
     """The published rule and its variants, each one component away."""
     columns = (Column("Variant"), *_ABLATED)
-    body = tuple((row.label, *_ablated(row)) for row in rows)
+    body = tuple((effect.label, *_ablated(effect)) for effect in effects)
     return Table("ablation", "Necessity of the components", columns, body, (_DROPPED,))
 
 
@@ -224,11 +224,11 @@ def sweep_table(sweeps: Sequence[Sweep]) -> Table:
     columns = (Column("Constant"), Column("Value"), *_ABLATED)
     body: list[tuple[Value, ...]] = []
     for swept in sweeps:
-        for row in swept.rows:
-            assert row.value is not None
-            own = math.isclose(row.value, swept.published)
-            value: Value = Marked(row.value, "†") if own else row.value
-            body.append((swept.parameter, value, *_ablated(row)))
+        for effect in swept.effects:
+            assert effect.value is not None
+            own = math.isclose(effect.value, swept.published)
+            value: Value = Marked(effect.value, "†") if own else effect.value
+            body.append((swept.parameter, value, *_ablated(effect)))
     notes = (
         "†: the setting of these runs.",
         "tau_dim = 1 decides binary items as 1.0005 does: their effective dimension is 1 exactly. "
@@ -273,7 +273,7 @@ def _over(statistics: GridStatistics) -> tuple[Value, ...]:
     return (statistics.cells, *points, statistics.sign_p, statistics.negative)
 
 
-def _judgement(v: Verdict) -> tuple[Value, ...]:
+def _judgement(v: Judgement) -> tuple[Value, ...]:
     first = (v.delta_mc1, v.interval_mc1.low, v.interval_mc1.high)
     second = (v.delta_mc2, v.interval_mc2.low, v.interval_mc2.high)
     points = [100 * x for x in (*first, *second)]
@@ -281,10 +281,10 @@ def _judgement(v: Verdict) -> tuple[Value, ...]:
     return (v.model, v.benchmark, v.items, v.failed, *points, *counts, v.sentence)
 
 
-def _ablated(row: Row) -> tuple[Value, ...]:
-    cells = int((~np.isnan(row.deltas_mc1) | ~np.isnan(row.deltas_mc2)).sum())
-    deltas = 100 * row.delta_mc1, 100 * row.delta_mc2
-    return (*deltas, row.negative_mc1, row.negative_mc2, cells)
+def _ablated(effect: Effect) -> tuple[Value, ...]:
+    cells = int((~np.isnan(effect.deltas_mc1) | ~np.isnan(effect.deltas_mc2)).sum())
+    deltas = 100 * effect.delta_mc1, 100 * effect.delta_mc2
+    return (*deltas, effect.negative_mc1, effect.negative_mc2, cells)
 
 
 def _ends(values: Sequence[float]) -> list[Value]:
