@@ -18,7 +18,7 @@ from tracelm.benchmarks.benchmark import Dataset
 from tracelm.engines.local import Local
 from tracelm.errors import InputError, ModelError, RecordError, RunLockedError
 from tracelm.evaluation import store
-from tracelm.evaluation.runner import Outcome
+from tracelm.evaluation.runner import RunResult
 from tracelm.evaluation.store import Run, Shard
 
 ITEMS = 40
@@ -79,7 +79,7 @@ def run(
     data: Dataset | None = None,
     advance: Callable[[int], None] | None = None,
     **options: Any,
-) -> Outcome:
+) -> RunResult:
     from tracelm.engines.ray import Pool
 
     made = data or dataset(load.folder, ITEMS)

@@ -60,7 +60,7 @@ def index(written):
 
 
 def test_every_item_is_packed_with_what_its_record_says(records):
-    blocks = page_data.pack(records, THETA)
+    blocks = page_data.data_blocks(records, THETA)
     items = unpack(blocks["items"])
     groups = records.groupby(["model", "benchmark"], sort=False)
     for place, (cell, (name, group)) in enumerate(zip(items["cells"], groups, strict=True)):
@@ -88,7 +88,7 @@ def assert_same_item(shown, record):
 
 
 def test_a_text_is_kept_once_for_all_models(records):
-    items = unpack(page_data.pack(records, THETA)["items"])
+    items = unpack(page_data.data_blocks(records, THETA)["items"])
     assert len(items["texts"]) == 100
     assert items["cells"][0]["text"] == items["cells"][2]["text"]
 
@@ -370,7 +370,7 @@ def test_45_cells_of_600_items_open_in_three_seconds(tmp_path):
         for m in range(15)
         for v in views
     ]
-    blocks = page_data.pack(pd.concat(models, ignore_index=True), THETA)
+    blocks = page_data.data_blocks(pd.concat(models, ignore_index=True), THETA)
     grid = over_cells(np.array([v.summary.delta_mc1 for v in every]), resamples=100)
     index = tmp_path / "index.html"
     index.write_text(page.render(every, grid, [], [], blocks), encoding="utf-8")

@@ -77,13 +77,13 @@ def _execute(
     with waiting("reading tokens"):
         job = prepare(tracer, *work, methods=methods)
     with Countdown(f"{job.info['model']} on {job.benchmark}", len(job.items)) as countdown:
-        outcome = execute(tracer, job, out, advance=countdown.advance)
-    say(outcome)
+        result = execute(tracer, job, out, advance=countdown.advance)
+    say(result)
     known = [e for e in job.encoded if not isinstance(e, ItemError)]
-    if known and not read_costs(outcome.cell):
+    if known and not read_costs(result.cell):
         with waiting("timing each method alone"):
-            write_costs(outcome.cell, measure(tracer, known, methods))
-    return outcome.cell
+            write_costs(result.cell, measure(tracer, known, methods))
+    return result.cell
 
 
 def _print(cell: Path, format: str) -> None:

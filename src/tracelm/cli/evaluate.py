@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracelm.engines import Engine
     from tracelm.engines.ray import Cluster
     from tracelm.evaluation.cells import Cell
-    from tracelm.evaluation.runner import Outcome
+    from tracelm.evaluation.runner import RunResult
     from tracelm.evaluation.store import Shard
     from tracelm.text.tokens import Encoded
 
@@ -84,15 +84,15 @@ def eval_(
         for dataset, chosen in work:
             _show_prompt(models[0], dataset, chosen)
         return
-    outcomes = [o for m in models for o in _evaluate(m, cluster, work, out, cells)]
-    if not outcomes:
+    results = [r for m in models for r in _evaluate(m, cluster, work, out, cells)]
+    if not results:
         raise ModelError("none of the models of the preset can be run here")
-    _summary([outcome.cell for outcome in outcomes])
+    _summary([result.cell for result in results])
 
 
 def _evaluate(
     model: LoadOptions, cluster: "Cluster | None", work: "Work", out: Path, options: CellOptions
-) -> "list[Outcome]":
+) -> "list[RunResult]":
     """One model over all the work; nothing where it is a preset's and cannot be loaded here."""
     try:
         # Ray tells of lost workers on stdout, which is for results.
@@ -119,7 +119,7 @@ def _engine(model: LoadOptions, cluster: "Cluster | None") -> "Engine":
 
 def _execute(
     engine: "Engine", dataset: "Dataset", template: "Template", out: Path, options: CellOptions
-) -> "Outcome":
+) -> "RunResult":
     """One cell, its progress on stderr."""
     with waiting("reading tokens"):
         cell = engine.cell(dataset, template, blind=not options.no_blind)
@@ -127,22 +127,22 @@ def _execute(
     groups = [g for g in enumerate(info["plan"]) if shard is None or shard.holds(g[0])]
     total = sum(len(line.split()) for _, line in groups)
     with Countdown(f"{info['model']} on {info['benchmark']}", total) as countdown:
-        outcome = cell.execute(
+        result = cell.execute(
             out, shard=shard, max_failures=options.max_failures, advance=countdown.advance
         )
-    say(outcome)
-    return outcome
+    say(result)
+    return result
 
 
-def say(outcome: "Outcome") -> None:
+def say(result: "RunResult") -> None:
     """What people should know of a cell, on stderr."""
-    for torn in outcome.set_aside:
+    for torn in result.set_aside:
         typer.echo(printable(f"tracelm: a torn part was set aside as {torn}, done again"), err=True)
-    if outcome.failed:
+    if result.failed:
         typer.echo(
             printable(
-                f"tracelm: {outcome.failed} of {outcome.items} items failed in "
-                f"{outcome.cell}; their records say why"
+                f"tracelm: {result.failed} of {result.items} items failed in "
+                f"{result.cell}; their records say why"
             ),
             err=True,
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from tracelm.benchmarks import Dataset, Template
-    from tracelm.evaluation.runner import Outcome
+    from tracelm.evaluation.runner import RunResult
     from tracelm.evaluation.store import RunInfo, Shard
 
 
@@ -31,7 +31,7 @@ class Assignment(Protocol):
         shard: "Shard | None" = None,
         max_failures: int | None = None,
         advance: Callable[[int], None] | None = None,
-    ) -> "Outcome":
+    ) -> "RunResult":
         """Do what the cell lacks and keep it, as `tracelm.evaluation.runner.execute` does."""
 
 

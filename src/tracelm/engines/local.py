@@ -33,7 +33,7 @@ class LocalAssignment:
         shard: Shard | None = None,
         max_failures: int | None = None,
         advance: Callable[[int], None] | None = None,
-    ) -> runner.Outcome:
+    ) -> runner.RunResult:
         """Do what the cell lacks and keep it."""
         return runner.execute(
             self.tracer, self.job, out, shard=shard, max_failures=max_failures, advance=advance

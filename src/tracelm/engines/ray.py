@@ -179,7 +179,7 @@ class RayAssignment:
         shard: Shard | None = None,
         max_failures: int | None = None,
         advance: Callable[[int], None] | None = None,
-    ) -> runner.Outcome:
+    ) -> runner.RunResult:
         """Do what the cell lacks and keep it, by all workers.
 
         Raises:

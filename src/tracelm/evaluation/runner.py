@@ -75,7 +75,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """What one start of a job left.
 
     Attributes:
@@ -181,7 +181,7 @@ def execute(
     shard: Shard | None = None,
     max_failures: int | None = None,
     advance: Callable[[int], None] | None = None,
-) -> Outcome:
+) -> RunResult:
     """Do what the cell lacks and keep it, group by group; started again, it goes on.
 
     Args:
@@ -212,7 +212,7 @@ def collect(
     shard: Shard | None = None,
     max_failures: int | None = None,
     advance: Callable[[int], None] | None = None,
-) -> Outcome:
+) -> RunResult:
     """Keep the parts that a cell lacks, as they come and in any order.
 
     Args:
@@ -241,7 +241,7 @@ def collect(
             if advance is not None:
                 advance(made.items)
             _stop_above(max_failures, failed, run.folder)
-        return Outcome(run.cell, done, resumed, failed, tuple(run.set_aside))
+        return RunResult(run.cell, done, resumed, failed, tuple(run.set_aside))
 
 
 def label(dataset: Dataset, template: Template) -> str:

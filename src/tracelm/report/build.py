@@ -19,7 +19,7 @@ from tracelm.report.comparison import comparison_tables
 from tracelm.report.cost import Timing, cost_table, read_timings
 from tracelm.report.figure_parts import Diagram, Figure
 from tracelm.report.page import CellReport, render
-from tracelm.report.page_data import pack
+from tracelm.report.page_data import data_blocks
 from tracelm.report.published import against_paper
 from tracelm.report.table import Table, write_table
 from tracelm.theta import Theta
@@ -161,7 +161,7 @@ def _page(
         for cell, summary, judgement in zip(parted, summaries, judged, strict=True)
     ]
     grid = over_cells(np.array([s.delta_mc1 for s in summaries], dtype=float))
-    return render(views, grid, laid, drawn, pack(material.records, material.theta))
+    return render(views, grid, laid, drawn, data_blocks(material.records, material.theta))
 
 
 def _calibration(cell: Cell) -> Figure | None:

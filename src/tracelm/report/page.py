@@ -36,7 +36,7 @@ class CellReport:
 
 
 @dataclass(frozen=True)
-class Fact:
+class Detail:
     """A name and a value, both for reading."""
 
     name: str
@@ -65,7 +65,7 @@ def render(
         grid: Statistics of delta MC1 over the cells.
         tables: Every table of the report.
         figures: Every figure of the report.
-        blocks: Packed records (`pack`).
+        blocks: Packed records (`data_blocks`).
     """
     plots = {figure.name: asdict(figure) for figure in figures}
     plots |= {
@@ -123,16 +123,16 @@ def _standfirst(grid: GridStatistics) -> str:
     )
 
 
-def _facts_of_all(cells: Sequence[CellReport], grid: GridStatistics) -> list[Fact]:
+def _facts_of_all(cells: Sequence[CellReport], grid: GridStatistics) -> list[Detail]:
     items, failed = sum(c.items for c in cells), sum(c.summary.failed for c in cells)
     facts = [
-        Fact("models", str(len({c.summary.model for c in cells}))),
-        Fact("benchmarks", str(len({c.summary.benchmark for c in cells}))),
-        Fact("items", f"{items:,}"),
-        Fact("answers fixed", f"{sum(c.summary.fixed for c in cells):,}"),
-        Fact("answers broken", f"{sum(c.summary.broken for c in cells):,}"),
+        Detail("models", str(len({c.summary.model for c in cells}))),
+        Detail("benchmarks", str(len({c.summary.benchmark for c in cells}))),
+        Detail("items", f"{items:,}"),
+        Detail("answers fixed", f"{sum(c.summary.fixed for c in cells):,}"),
+        Detail("answers broken", f"{sum(c.summary.broken for c in cells):,}"),
     ]
-    return facts + ([Fact("items failed", f"{failed:,}")] if failed else [])
+    return facts + ([Detail("items failed", f"{failed:,}")] if failed else [])
 
 
 _CELL_COLUMNS = (
@@ -177,22 +177,22 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
     }
 
 
-def _facts(s: Summary) -> list[Fact]:
+def _facts(s: Summary) -> list[Detail]:
     shares = [
-        Fact(f"fired: {name}", f"{number(100 * share, _SHARE)}%")
+        Detail(f"fired: {name}", f"{number(100 * share, _SHARE)}%")
         for name, share in s.fired.items()
         if share > 0
     ]
     pairs = f"{number(100 * s.pairs_base, _SHARE)}% → {number(100 * s.pairs, _SHARE)}%"
     return [
-        Fact("I(M)", number(s.invariant, _PLAIN)),
-        Fact("scalar items", f"{number(100 * s.scalar, _SHARE)}%"),
+        Detail("I(M)", number(s.invariant, _PLAIN)),
+        Detail("scalar items", f"{number(100 * s.scalar, _SHARE)}%"),
         *shares,
-        Fact("MC3", f"{number(100 * s.mc3_base, _SHARE)} → {number(100 * s.mc3, _SHARE)}"),
-        Fact("calibration error", f"{number(s.ece_base, _PLAIN)} → {number(s.ece, _PLAIN)}"),
-        Fact("MC1 without the question", number(100 * s.blind, _SHARE)),
-        Fact("MC1 of the shortest", number(100 * s.shortest, _SHARE)),
-        *([Fact("pairs with both right", pairs)] if s.pairs == s.pairs else []),
+        Detail("MC3", f"{number(100 * s.mc3_base, _SHARE)} → {number(100 * s.mc3, _SHARE)}"),
+        Detail("calibration error", f"{number(s.ece_base, _PLAIN)} → {number(s.ece, _PLAIN)}"),
+        Detail("MC1 without the question", number(100 * s.blind, _SHARE)),
+        Detail("MC1 of the shortest", number(100 * s.shortest, _SHARE)),
+        *([Detail("pairs with both right", pairs)] if s.pairs == s.pairs else []),
     ]
 
 

@@ -30,7 +30,7 @@ _QUESTION_LIMIT = 300
 Block = dict[str, Any]
 
 
-def pack(records: "pd.DataFrame", theta: Theta) -> dict[str, str]:
+def data_blocks(records: "pd.DataFrame", theta: Theta) -> dict[str, str]:
     """Blocks by name: `items`, `cell-0` on, `texts-0` on (a block a benchmark).
 
     Args:

@@ -13,7 +13,7 @@ from tracelm.report.table import EN_DASH, Column, Table, Value, delta, level
 
 
 @dataclass(frozen=True)
-class Published:
+class PaperCell:
     """The paper's numbers for one cell, in points.
 
     Attributes:
@@ -49,7 +49,7 @@ def against_paper(summaries: Sequence[Summary]) -> Table:
     return Table("against-paper", "Against the published grid", tuple(columns), rows, notes)
 
 
-def read_published() -> Mapping[str, tuple[Published, ...]]:
+def read_published() -> Mapping[str, tuple[PaperCell, ...]]:
     """The paper's master grid by benchmark: 15 models each."""
     text = files("tracelm.report").joinpath("paper_grid.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(text.splitlines()))
@@ -57,7 +57,7 @@ def read_published() -> Mapping[str, tuple[Published, ...]]:
     return MappingProxyType(
         {
             benchmark: tuple(
-                Published(
+                PaperCell(
                     row["model"],
                     float(row["invariant"]),
                     *(float(row[f"{benchmark}_{name}"]) for name in names),
@@ -69,7 +69,7 @@ def read_published() -> Mapping[str, tuple[Published, ...]]:
     )
 
 
-def _beside(s: Summary, paper: Published | None) -> tuple[Value, ...]:
+def _beside(s: Summary, paper: PaperCell | None) -> tuple[Value, ...]:
     own = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
     if paper is None:
         theirs, name, invariant = [math.nan] * 4, EN_DASH, math.nan
@@ -80,7 +80,7 @@ def _beside(s: Summary, paper: Published | None) -> tuple[Value, ...]:
     return (s.model, s.benchmark, name, s.invariant, invariant, *pairs)
 
 
-def _published(s: Summary, grids: Mapping[str, tuple[Published, ...]]) -> Published | None:
+def _published(s: Summary, grids: Mapping[str, tuple[PaperCell, ...]]) -> PaperCell | None:
     """The paper's row whose name opens this model's, part for part; the longest such name."""
     own = _parts(s.model.rsplit("/", 1)[-1])
     rows = grids.get(benchmark_of(s.benchmark), ())
