@@ -52,6 +52,7 @@ class TracerDouble:
         self.size, self.refuse, self.poison = size, set(refuse), set(poison)
         self.theta, self.invariant, self.pause = Theta(), invariant, pause
         self.tell, self.described = tell, described
+        self.certificate: Any = None
         self.groups: list[list[str | None]] = []
 
     def encode(self, items: Sequence[Item]) -> list[Encoded | ItemError]:

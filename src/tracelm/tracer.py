@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ from tracelm.text.forest import plan
 from tracelm.text.items import Item
 from tracelm.text.tokens import Chat, Encoded, Overflow, Tokenizer, describe_chat, encode
 from tracelm.theta import Theta
+from tracelm.trust.certificate import Certificate, Subject
 from tracelm.weights.invariant import Factors, model_invariant, read_invariant
 
 Read = Literal["decide", "all", "base"]
@@ -51,8 +53,10 @@ class Tracer:
         overflow: What to do with an item that does not fit the context.
         chat: Put prompts into the tokenizer's chat template.
         source: What `describe` records of where the model came from.
+        certificate: Which overrides are let through (`tracelm certify`), or its file; all without.
 
     Raises:
+        CertificateError: The certificate cannot be read, or is for another model, Theta or chat.
         UnsupportedModelError: The model cannot be read; see `check`.
         InvariantError: I(M) is undefined and none was given, or what was given is no I(M).
     """
@@ -70,7 +74,10 @@ class Tracer:
         overflow: Overflow = "error",
         chat: Chat | None = None,
         source: dict[str, Any] | None = None,
+        certificate: Certificate | str | Path | None = None,
     ) -> None:
+        if isinstance(certificate, str | Path):
+            certificate = Certificate.read(certificate)
         self.theta = theta or Theta()
         self.tokenizer = tokenizer
         self.overflow, self.chat = overflow, chat
@@ -93,6 +100,9 @@ class Tracer:
         )
         self.head_dtype = head_dtype
         self.source = source or {"model": model.config.name_or_path or type(model).__name__}
+        self.certificate = certificate
+        if certificate is not None:
+            certificate.check(Subject.of(self.describe()))
 
     @classmethod
     @takes_keywords(LoadOptions)
@@ -145,6 +155,7 @@ class Tracer:
             overflow=options.overflow,
             chat=options.chat,
             source=loaded.source,
+            certificate=options.certificate,
         )
 
     def correct(
@@ -279,10 +290,11 @@ class Tracer:
         if methods:
             batch.read(range(len(encoded)), step)
         verdicts = settle(len(encoded), lambda i: self._next(batch.trajectory(i), read), batch.read)
-        return [
+        decisions = [
             replace(_decision(self, e, batch, i, verdicts[i]), methods=_scores(batch, i, methods))
             for i, e in enumerate(encoded)
         ]
+        return decisions if self.certificate is None else [*map(self.certificate.obey, decisions)]
 
     def compare(
         self, encoded: Sequence[Encoded], methods: Mapping[str, Method]
@@ -357,6 +369,7 @@ class Tracer:
             "invariant_factors": None if self.factors is None else asdict(self.factors),
             "theta": self.theta.to_dict(),
             "outside_paper": self.theta.outside_paper,
+            "certificate": None if self.certificate is None else self.certificate.describe(),
         }
 
 

@@ -101,6 +101,8 @@ def test_json_is_the_librarys_decision(run, model, tracer):
         "decisive_layer",
         "lambda",
         "truncated",
+        "withheld",
+        "deferred",
     ]
 
 

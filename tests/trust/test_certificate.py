@@ -3,16 +3,20 @@
 import tomllib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from tracelm.errors import CertificateError
+from tracelm.rule.decision import Decision
 from tracelm.theta import ScorerTheta, Theta
 from tracelm.trust.certificate import Certificate, Counts, Subject
 from tracelm.trust.certify import Terms
 from tracelm.trust.policy import OFF, Policy
+from tracelm.view.explanation import explain
 
 GOOD = Certificate(
     Subject("org/model", "digest a1b2"),
@@ -121,3 +125,67 @@ def test_a_subject_is_what_a_run_records_of_its_model(tmp_path):
     assert live.model == "checkpoint" and len(digest) == 64 and Subject.of(recorded) == live
     (folder / "config.json").write_text("[]")
     assert Subject.of(described | {"model": str(folder)}) != live
+
+
+def decision(scores, base, operator="decisive"):
+    u, b = np.array(scores), np.array(base)
+    return Decision(
+        candidates=tuple("abc"),
+        index=int(u.argmax()),
+        base_index=int(b.argmax()),
+        regime="candidate-space",
+        operator=operator,
+        scores=u,
+        base_scores=b,
+        d_eff=1.2,
+        invariant=2.0,
+        gates={},
+        decisive_layer=3,
+        mixing=None,
+        trajectory=np.full((3, 5), np.nan),
+        t_scores=None,
+        tied=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("operators", "margin", "rule"),
+    [
+        (("decisive",), 0.5, None),
+        (("decisive", "mix"), 0.0, None),
+        (("decisive",), 0.6, "a margin of at least 0.6 nats"),
+        (("mix",), 0.0, "only mix may override"),
+        ((), 0.0, "nothing may override"),
+    ],
+)
+def test_an_override_stands_or_gives_way_to_the_model(operators, margin, rule):
+    wanted = decision([-1.5, -1.0, -3.0], [-1.0, -1.25, -3.0])
+    stood = replace(GOOD, policy=Policy(operators, margin), threshold=None).obey(wanted)
+    if rule is None:
+        assert stood.withheld is None and stood.index == 1 and stood.operator == "decisive"
+        assert np.array_equal(stood.scores, wanted.scores)
+        return
+    assert (stood.index, stood.operator, stood.corrected, stood.answer) == (0, "base", False, "a")
+    assert np.array_equal(stood.scores, wanted.base_scores)
+    told = stood.to_dict()["withheld"]
+    assert (told["rule"], told["index"], told["answer"]) == (rule, 1, "b")
+    assert told["operator"] == "decisive" and told["scores"] == [-1.5, -1.0, -3.0]
+    text = explain(stood.to_dict())
+    assert f"make it “b”, which the certificate withholds ({rule}): the answer stays “a”" in text
+    assert "so that depth's scores decide" in text
+
+
+def test_what_is_no_override_is_left_as_it_is():
+    same = decision([-1.0, -1.5, -3.0], [-0.2, -1.25, -3.0], "mix")
+    left = replace(GOOD, policy=OFF, threshold=None).obey(same)
+    assert left.withheld is None and left.operator == "mix" and not left.deferred
+    assert np.array_equal(left.scores, same.scores)
+
+
+def test_what_is_unsure_is_deferred_by_the_scores_that_are_shown():
+    wanted = decision([-9.0, -1.0, -9.0], [-1.0, -1.25, -1.5])
+    lets, withholds = (replace(GOOD, policy=p, threshold=0.5) for p in (GOOD.policy, OFF))
+    assert not lets.obey(wanted).deferred and withholds.obey(wanted).deferred
+    assert "it is deferred" in explain(withholds.obey(wanted).to_dict())
+    at = softmax(wanted.base_scores).max()
+    assert not replace(withholds, threshold=at).obey(wanted).deferred

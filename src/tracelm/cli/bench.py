@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelm.cli.model import Model, load_tracer
+from tracelm.cli.model import Model, load_tracer, refuse_certificate
 from tracelm.cli.output import check_writable, write_lines
 from tracelm.cli.progress import waiting
 from tracelm.cli.questions import Questions
@@ -61,6 +61,7 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
 ) -> None:
     """Time base scoring and correction against the plain way, in one run, agreement first."""
+    refuse_certificate(model, "nothing is answered here")
     if out is not None:
         check_writable(out)
     with waiting("reading the data"):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tracelm.cli.model import Model, load_tracer
+from tracelm.cli.model import Model, load_tracer, refuse_certificate
 from tracelm.cli.output import printable
 from tracelm.cli.progress import Countdown, waiting
 from tracelm.cli.questions import Questions
@@ -52,6 +52,7 @@ def compare(
     ] = "md",
 ) -> None:
     """Compare every correction on one model and one benchmark; records keep each one's scores."""
+    refuse_certificate(model, "methods are compared as they are")
     with waiting("reading the data"):
         from tracelm.methods import COMPARED, entry
 

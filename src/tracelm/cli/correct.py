@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tracelm.cli.model import Model, load_tracer
+from tracelm.cli.model import Model, load_tracer, refuse_certificate
 from tracelm.cli.output import check_writable, printable, write_lines
 from tracelm.cli.progress import tracked, waiting
 from tracelm.errors import InputError, ItemError
@@ -80,6 +80,8 @@ def correct(
     answer: AnswerOptions,
 ) -> None:
     """Correct a model's choice among candidate answers."""
+    if answer.method != "trace":
+        refuse_certificate(model, f"{answer.method} has none")
     if file.input is not None:
         if prompt is not None or candidate:
             raise typer.BadParameter("give --input, or --prompt with --candidate, not both")
@@ -198,6 +200,11 @@ def _show(decision: "Decision", overrides: dict[str, Any]) -> None:
     changed = "" if decision.corrected else "  (unchanged)"
     typer.echo(f"base       {printable(decision.base_answer)}")
     typer.echo(f"corrected  {printable(decision.answer)}{changed}")
+    if (wanted := decision.withheld) is not None:
+        answer = printable(decision.candidates[wanted.index])
+        typer.echo(f"withheld   {answer}  (by {wanted.operator}; {wanted.rule})")
+    if decision.deferred:
+        typer.echo("deferred   too unsure for the certificate")
     Console().print(terminal_table(portrait(decision.to_record()), {"candidate": names}))
     typer.echo(_why(decision))
     if overrides:

@@ -1,6 +1,7 @@
 """`tracelm lm-eval`: lm-evaluation-harness's own command line, with our model registered."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +11,12 @@ PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
 _COMMANDS = ("run", "ls", "validate")
 
 
-def lm_eval(given: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+def lm_eval(
+    given: Annotated[list[str] | None, typer.Argument()] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Of `tracelm certify`: the overrides that are let through.")
+    ] = None,
+) -> None:
     """Run lm-evaluation-harness with corrected choices; its own options follow."""
     from lm_eval.__main__ import cli_evaluate
 
@@ -27,6 +33,8 @@ def lm_eval(given: Annotated[list[str] | None, typer.Argument()] = None) -> None
         arguments = ["--model", NAME, *arguments]
         if not any(_names(a, ("--device",)) for a in arguments):
             arguments += ["--device", "auto"]  # the harness's default is a GPU
+        if certificate is not None:
+            arguments += ["--model_args", f"certificate={certificate}"]
     sys.argv = ["tracelm lm-eval", command, *arguments]
     cli_evaluate()
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -84,16 +84,33 @@ class _LinesOnStderr(logging.Handler):
         typer.echo(printable(f"tracelm: {record.getMessage()}"), err=True)
 
 
+def refuse_certificate(options: LoadOptions, why: str) -> None:
+    """Refuse a certificate where nothing would obey it.
+
+    Raises:
+        BadParameter: One is given.
+    """
+    if options.certificate is not None:
+        raise typer.BadParameter(f"--certificate goes with TRACE's own answers: {why}")
+
+
 def _read(
-    model: str, *, theta: Path | None, chat: bool | None, system: str | None, **others: Any
+    model: str,
+    *,
+    theta: Path | None,
+    certificate: Path | None,
+    chat: bool | None,
+    system: str | None,
+    **others: Any,
 ) -> LoadOptions:
     if system is not None and not chat:
         raise typer.BadParameter("--system needs --chat-template")
     constants = None if theta is None else Theta.from_toml(theta)
     try:
-        return LoadOptions(model, theta=constants, chat=Chat(system) if chat else None, **others)
+        options = LoadOptions(model, theta=constants, chat=Chat(system) if chat else None, **others)
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
+    return replace(options, certificate=certificate)
 
 
 def _read_several(
@@ -135,6 +152,9 @@ _WRITTEN = {
     "batch_tokens": Annotated[int | None, typer.Option(min=1)],
     "theta": Annotated[
         Path | None, typer.Option(help="TOML file that overrides constants of the method.")
+    ],
+    "certificate": Annotated[
+        Path | None, typer.Option(help="Of `tracelm certify`: which overrides are let through.")
     ],
     "chat": Annotated[bool, typer.Option("--chat-template")],
 }

@@ -29,7 +29,7 @@ def to_frame(table: pa.Table, info: dict[str, Any]) -> "pd.DataFrame":
 
 
 def _column(name: str, column: pa.Array) -> Any:
-    if name == "gates":
+    if name in ("gates", "withheld"):
         return [None if text is None else json.loads(text) for text in column.to_pylist()]
     if name == "candidates":
         return column.to_pylist()

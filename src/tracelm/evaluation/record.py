@@ -1,7 +1,8 @@
 """Record: one row an item, as Parquet holds it; metrics beside the decision that they judge.
 
-Columns of nested numbers are lists of float64; `gates` is a JSON string, as `Decision.to_dict`
-writes it. A failed item keeps its text and has `error`; what it would have said is null.
+Columns of nested numbers are lists of float64; `gates` and `withheld` are JSON strings, as
+`Decision.to_dict` writes them. A failed item keeps its text and has `error`; what it would have
+said is null.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tracelm.evaluation.metrics import mc1, mc2, mc3
+from tracelm.files.strict_json import to_json
 from tracelm.rule.decision import Decision
 from tracelm.text.items import Item
 
@@ -59,6 +61,8 @@ COLUMNS = pa.schema(
         ("seconds", pa.float64()),
         ("truncated", pa.int32()),
         ("boundary_moved", pa.bool_()),
+        ("withheld", pa.string()),  # what a certificate did not let through
+        ("deferred", pa.bool_()),
         ("error", pa.string()),
     ]
 )
@@ -155,6 +159,8 @@ def _decided(decision: Decision) -> Row:
         "index": decision.index,
         "base_index": decision.base_index,
         "tied": decision.tied,
+        "withheld": None if decision.withheld is None else to_json(decision.to_dict()["withheld"]),
+        "deferred": decision.deferred,
         "methods": [
             (name, None if scores is None else scores.tolist())
             for name, scores in decision.methods.items()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tracelm.benchmarks import Dataset, Template
 from tracelm.errors import ItemError, NonFiniteError, RecordError
 from tracelm.evaluation import store
+from tracelm.evaluation.certification import template_name
 from tracelm.evaluation.record import Place, Row, failure, record
 from tracelm.evaluation.store import Run, RunInfo, Shard
 from tracelm.files.strict_json import strict
@@ -112,7 +113,10 @@ def prepare(
 
     Raises:
         InputError: The template does not render, or the chat template refuses a prompt.
+        CertificateError: The tracer's certificate is for another template.
     """
+    if tracer.certificate is not None:
+        tracer.certificate.check_template(template_name(template.to_dict()))
     items = dataset.items(template, blind=blind)
     encoded = tracer.encode(items)
     benchmark = label(dataset, template)

@@ -83,6 +83,8 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         if pretrained is None:
             raise InputError("no model is named: give --model_args pretrained=NAME")
         entry(method)  # an unknown one fails before the model is loaded
+        if method != "trace" and options.get("certificate") is not None:
+            raise InputError("a certificate is obeyed by method=trace alone: leave one out")
         self.tracer = _tracer(pretrained, theta, options)
         self.method = method
         self.scorers = {} if method == "trace" else resolve([method], self.tracer.facts)

@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from tracelm.errors import InputError
 from tracelm.model.embedded import EMBEDDED
 from tracelm.text.tokens import Chat, Overflow
 from tracelm.theta import Theta
+
+if TYPE_CHECKING:
+    from tracelm.trust.certificate import Certificate
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 HeadDtype = Literal["float32", "model"]
@@ -68,6 +71,7 @@ class LoadOptions:
         batch_tokens: Most distinct tokens of one batch.
         theta: Constants and switches of the method.
         invariant: I(M), for a model that has none of its own.
+        certificate: Of `tracelm certify`, or its file: which overrides are let through.
         chat: Put prompts into the tokenizer's template.
         overflow: What to do with a prompt longer than the model's context.
         allow_bin: Read pytorch_model.bin, as weights only.
@@ -75,6 +79,7 @@ class LoadOptions:
 
     Raises:
         InputError: An embedded model is asked to be loaded otherwise than it is.
+        CertificateError: The file cannot be read, or holds no certificate.
     """
 
     model: str | Path
@@ -89,13 +94,18 @@ class LoadOptions:
     batch_tokens: int | None = None
     theta: Theta | None = None
     invariant: float | None = None
+    certificate: "Certificate | str | Path | None" = None
     chat: Chat | None = None
     overflow: Overflow = "error"
     allow_bin: bool = False
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what would change nothing."""
+        """Refuse what would change nothing, and read the certificate's file."""
+        if isinstance(self.certificate, str | Path):
+            from tracelm.trust.certificate import Certificate
+
+            object.__setattr__(self, "certificate", Certificate.read(self.certificate))
         for name, values in _EMBEDDED_AS.items() if self.embedded else ():
             if getattr(self, name) not in values:
                 raise InputError(f"the embedded models run in float32 on the CPU: leave {name} out")

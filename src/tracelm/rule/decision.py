@@ -32,6 +32,23 @@ class Gate:
 
 
 @dataclass(frozen=True, eq=False)
+class Withheld:
+    """What TRACE wanted where a certificate did not let it through (method, section 13).
+
+    Attributes:
+        rule: The rule that it fails, in words.
+        index: Place of the answer that TRACE wanted.
+        operator: Whose override it was.
+        scores: u, the scores that wanted it [candidates].
+    """
+
+    rule: str
+    index: int
+    operator: str
+    scores: Float[np.ndarray, " candidates"]
+
+
+@dataclass(frozen=True, eq=False)
 class Decision:
     """The corrected choice among the candidates of one item; equal to itself alone.
 
@@ -55,6 +72,8 @@ class Decision:
         truncated: Prompt tokens dropped to fit the context.
         method: `trace`, or the name of a peer.
         methods: Scores of the peers that were asked too, by name; None where one does not apply.
+        withheld: The override that a certificate did not let through: the base's answer stands.
+        deferred: Whether the answer is too unsure to be given, by a certificate's threshold.
     """
 
     candidates: tuple[str, ...]
@@ -77,6 +96,8 @@ class Decision:
     method: str = "trace"
     id: str | None = field(default=None)
     methods: Mapping[str, Float[np.ndarray, " candidates"] | None] = field(default_factory=dict)
+    withheld: Withheld | None = None
+    deferred: bool = False
 
     def by(self, method: str) -> "Decision":
         """What a peer that was asked too decides, without TRACE's gates.
@@ -99,6 +120,20 @@ class Decision:
             decisive_layer=None,
             mixing=None,
             tied=len(tied) > 1,
+            withheld=None,
+            deferred=False,
+        )
+
+    def withhold(self, rule: str) -> "Decision":
+        """The model's own answer in the place of the corrected one, which fails `rule`."""
+        tied = tied_first(self.base_scores)
+        return replace(
+            self,
+            index=self.base_index,
+            operator="base",
+            scores=self.base_scores,
+            tied=len(tied) > 1,
+            withheld=Withheld(rule, self.index, self.operator, self.scores),
         )
 
     @property
@@ -171,7 +206,22 @@ class Decision:
             "decisive_layer": self.decisive_layer,
             "lambda": self.mixing,
             "truncated": self.truncated,
+            "withheld": self._withheld(),
+            "deferred": self.deferred,
         }
         if full:
             record |= {"trajectory": self.trajectory, "t_scores": self.t_scores}
         return {key: strict(value) for key, value in record.items()}
+
+    def _withheld(self) -> dict[str, Any] | None:
+        """`withheld` in JSON, with the answer that was wanted."""
+        if self.withheld is None:
+            return None
+        wanted = self.withheld
+        return {
+            "rule": wanted.rule,
+            "index": wanted.index,
+            "answer": self.candidates[wanted.index],
+            "operator": wanted.operator,
+            "scores": wanted.scores,
+        }

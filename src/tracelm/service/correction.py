@@ -137,6 +137,8 @@ class Corrector:
             base_index=decision.base_index,
             index=decision.index,
             changed=decision.corrected,
+            withheld=None if decision.withheld is None else decision.withheld.rule,
+            deferred=decision.deferred or None,
             id=item.id,
             prompt=item.prompt,
             candidates=item.candidates,
@@ -157,4 +159,6 @@ def as_base(decision: Decision) -> Decision:
         decisive_layer=None,
         mixing=None,
         tied=len(tied) > 1,
+        withheld=None,
+        deferred=False,
     )

@@ -45,12 +45,20 @@ class Metrics:
             "Answers that correction would have changed, under --shadow.",
             ["operator"],
         )
+        self.withheld = counter(
+            "tracelm_withheld", "Overrides that the certificate did not let through.", ["operator"]
+        )
+        self.deferred = counter("tracelm_deferred", "Answers too unsure for the certificate.")
         self.refusals = counter("tracelm_refusals", "Items and requests turned down.", ["code"])
 
     def decided(self, decision: Decision) -> None:
         """Count a decision of the rule."""
         changed = "yes" if decision.corrected else "no"
         self.decisions.labels(decision.regime, decision.operator, changed).inc()
+        if decision.withheld is not None:
+            self.withheld.labels(decision.withheld.operator).inc()
+        if decision.deferred:
+            self.deferred.inc()
 
     def text(self) -> bytes:
         """All counters, for a scraper."""

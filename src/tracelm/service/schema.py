@@ -70,6 +70,16 @@ class GateAnswer(BaseModel):
     holds: bool | None
 
 
+class WithheldAnswer(BaseModel):
+    """An override that was not let through: the model's own answer stands."""
+
+    rule: str = Field(description="The rule of the certificate that it fails.")
+    index: int = Field(description="Place of the answer that correction wanted.")
+    answer: str
+    operator: str
+    scores: list[float]
+
+
 class DecisionAnswer(BaseModel):
     """A decision, and every reason for it; what was not needed is null."""
 
@@ -95,6 +105,10 @@ class DecisionAnswer(BaseModel):
     decisive_layer: int | None
     mixing: float | None = Field(alias="lambda")
     truncated: int
+    withheld: WithheldAnswer | None = Field(
+        description="What correction wanted and the certificate did not let through."
+    )
+    deferred: bool = Field(description="Too unsure to be given, by the certificate's threshold.")
     trajectory: list[list[float | None]] | None = Field(None, description="With `full`.")
     t_scores: list[float] | None = Field(None, description="With `full`.")
 

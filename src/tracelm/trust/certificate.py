@@ -7,11 +7,13 @@ model that it was not made for is refused.
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from tracelm.errors import CertificateError, InputError
+from tracelm.rule.decision import Decision
+from tracelm.rule.geometry import margin
 from tracelm.theta import Theta
 from tracelm.trust.certify import Terms
 from tracelm.trust.policy import Policy
@@ -115,6 +117,18 @@ class Certificate:
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise InputError(f"threshold is a probability, not {self.threshold:g}")
 
+    def obey(self, decision: Decision) -> Decision:
+        """A decision as the policy lets it stand, and whether its answer is given.
+
+        An override that fails a rule of the policy gives way to the model's own answer; nothing
+        else is changed.
+        """
+        if decision.corrected:
+            rule = self.policy.withholds(decision.operator, margin(decision.scores))
+            decision = decision if rule is None else decision.withhold(rule)
+        unsure = self.threshold is not None and decision.probabilities.max() < self.threshold
+        return replace(decision, deferred=bool(unsure))
+
     def check(self, used: Subject) -> None:
         """Refuse another model, Theta or chat template than the certificate was made for.
 
@@ -149,6 +163,11 @@ class Certificate:
         """Plain values without what is undefined, as TOML holds them."""
         known: dict[str, Any] = _known({"schema": SCHEMA, **asdict(self)})
         return known
+
+    def describe(self) -> dict[str, Any]:
+        """What a run or a service says of it: not what it is for, nor the values for `drift`."""
+        left_out = ("schema", "reference", "subject")
+        return {name: value for name, value in self.to_dict().items() if name not in left_out}
 
     def to_toml(self) -> str:
         """The file's text."""

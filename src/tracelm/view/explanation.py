@@ -40,11 +40,13 @@ def _sentences(decision: Mapping[str, Any]) -> Iterator[str]:
     elif len(_sequence(decision.get("scores"))) == 1:
         yield "There is one candidate, so there is nothing to choose."
         return
-    elif decision["regime"] == "candidate-space":
-        yield from _candidate_space(decision)
     else:
-        yield from _scalar(decision)
+        wanted = {**decision, "operator": _wanted(decision).get("operator", decision["operator"])}
+        spatial = decision["regime"] == "candidate-space"
+        yield from (_candidate_space if spatial else _scalar)(wanted)
     yield _outcome(decision)
+    if _given(decision.get("deferred")) and decision["deferred"]:
+        yield "The answer is too unsure for the certificate: it is deferred, not given."
     if decision.get("tied"):
         yield "The top score is shared by several candidates; the first of them is named."
     if decision.get("truncated"):
@@ -130,6 +132,13 @@ def _early(decision: Mapping[str, Any], gates: Mapping[str, Any]) -> Iterator[st
 
 def _outcome(decision: Mapping[str, Any]) -> str:
     base, index = int(decision["base_index"]), int(decision["index"])
+    if wanted := _wanted(decision):
+        other = int(wanted["index"])
+        named = _named({**decision, "base_index": other, "base_answer": wanted["answer"]}, other)
+        return (
+            f"That would make it {named}, which the certificate withholds ({wanted['rule']}): "
+            f"the answer stays {_named(decision, base)}."
+        )
     if base == index:
         return f"The answer stays {_named(decision, index)}."
     return f"The answer changes from {_named(decision, base)} to {_named(decision, index)}."
@@ -147,6 +156,12 @@ def _named(decision: Mapping[str, Any], index: int) -> str:
     truthful = _sequence(decision.get("truthful"))
     verdict = "" if not truthful else " (true)" if truthful[index] else " (false)"
     return f"“{short}”{verdict}"
+
+
+def _wanted(decision: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The override that a certificate withholds; nothing where none is."""
+    withheld = decision.get("withheld")
+    return withheld if isinstance(withheld, Mapping) else {}
 
 
 def _told(gates: Mapping[str, Any], name: str, held: str, failed: str) -> Iterator[str]:

@@ -1,0 +1,123 @@
+"""A certificate is obeyed by the tracer, and so by every command: nothing else is let through."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from tracelm import Tracer
+from tracelm.benchmarks.world import items
+from tracelm.cli import app
+from tracelm.errors import CertificateError, InputError
+from tracelm.evaluation.store import find_cells, load_records, read_run
+from tracelm.integrations.lm_eval import CorrectedLM
+from tracelm.theta import Theta
+from tracelm.trust.certificate import Certificate, Counts, Subject
+from tracelm.trust.certify import Terms
+from tracelm.trust.policy import OFF, Policy
+
+MODEL = "tracelm/demo-organism"
+TEMPLATE = "demo/prompt 1 (a3ab503dc64d)"
+
+
+def certificate(policy, **changes):
+    counts = Counts(items=100, base_right=70, overrides=10, fixed=9, broken=0)
+    made = Certificate(Subject(MODEL), Terms(), policy, counts, templates=(TEMPLATE,))
+    return replace(made, **changes)
+
+
+@pytest.fixture(scope="module")
+def asked():
+    return items()[:60]
+
+
+@pytest.fixture(scope="module")
+def free(asked):
+    return list(Tracer.demo().correct_many(asked))
+
+
+def test_a_tracer_lets_through_what_its_certificate_does(asked, free):
+    policy = Policy(("decisive",), 3.0)
+    held = list(Tracer.demo(certificate=certificate(policy)).correct_many(asked))
+    for was, stands in zip(free, held, strict=True):
+        if was.corrected and policy.withholds(was.operator, _margin(was.scores)):
+            assert stands.index == was.base_index and stands.withheld.index == was.index
+        else:
+            assert stands.index == was.index and stands.withheld is None
+    assert {bool(d.withheld) for d in held if d.withheld or d.corrected} == {True, False}
+
+
+def _margin(scores):
+    first, second = sorted(scores)[-2:][::-1]
+    return first - second
+
+
+def test_a_certificate_of_something_else_is_refused(tmp_path):
+    other = certificate(OFF, subject=Subject("org/other"))
+    with pytest.raises(CertificateError, match="'org/other', and this is 'tracelm/demo-organism'"):
+        Tracer.demo(certificate=other)
+    path = tmp_path / "c.toml"
+    path.write_text(certificate(OFF).to_toml())
+    with pytest.raises(CertificateError, match="tau_dim = 1.0015, not 1.1"):
+        Tracer.demo(certificate=path, theta=Theta(tau_dim=1.1))
+    assert Tracer.demo(certificate=path).describe()["certificate"]["policy"]["operators"] == ()
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "certificate.toml"
+    path.write_text(certificate(OFF, threshold=0.99).to_toml())
+    return path
+
+
+def command(*arguments, code=0):
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    if result.exit_code != code and result.exception is not None:
+        raise result.exception
+    return result
+
+
+def test_correct_says_what_was_withheld(asked, free, file, tmp_path):
+    place = next(i for i, decision in enumerate(free) if decision.corrected)
+    item = asked[place]
+    given = ["correct", "--model", MODEL, "--prompt", item.prompt, "--certificate", file]
+    given += [part for text in item.candidates for part in ("--candidate", text)]
+    told = json.loads(command(*given, "--json").stdout)
+    assert told["withheld"]["answer"] == free[place].answer
+    assert told["answer"] == free[place].base_answer and not told["corrected"]
+    assert told["deferred"] and told["withheld"]["rule"] == "nothing may override"
+    shown = command(*given).stdout
+    assert "withheld" in shown and "nothing may override" in shown and "deferred" in shown
+    refused = command(*given, "--method", "base-sum", code=2)
+    assert "--certificate goes with TRACE's own answers" in refused.stderr
+
+
+def test_eval_records_what_was_withheld_and_takes_the_same_template(file, tmp_path):
+    given = ["eval", "--model", MODEL, "--benchmark", "demo", "--limit", 40, "--certificate", file]
+    command(*given, "--out", tmp_path / "runs")
+    records = load_records(tmp_path / "runs")
+    withheld = records[records["withheld"].notna()]
+    assert len(withheld) and (records["index"] == records["base_index"]).all()
+    assert set(withheld["operator"]) == {"base"}
+    assert {w["rule"] for w in withheld["withheld"]} == {"nothing may override"}
+    assert records["deferred"].any()
+    (cell,) = find_cells(tmp_path / "runs")
+    assert read_run(cell)["certificate"]["threshold"] == 0.99
+    other = tmp_path / "other.jinja"
+    other.write_text("{{ prompt }} ")
+    with pytest.raises(CertificateError, match="prompt template 'demo/prompt 1"):
+        command(*given, "--template", other, "--out", tmp_path / "more")
+
+
+@pytest.mark.parametrize("name", ["compare", "bench"])
+def test_commands_that_answer_nothing_take_none(name, file):
+    result = command(name, "--model", MODEL, "--benchmark", "demo", "--certificate", file, code=2)
+    assert "--certificate goes with TRACE's own answers" in result.stderr
+
+
+def test_the_harness_obeys_too(file):
+    lm = CorrectedLM(MODEL, certificate=str(file))
+    assert lm.tracer.certificate == Certificate.read(file)
+    with pytest.raises(InputError, match="method=trace alone"):
+        CorrectedLM(MODEL, method="base-sum", certificate=str(file))
