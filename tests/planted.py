@@ -80,7 +80,7 @@ class Layout:
     norm: str = "model.norm.weight"
     k_rows: int = KV * SIZE
     v_rows: int = KV * SIZE
-    decoys: dict[str, Rows] = field(default_factory=dict)
+    decoys: dict[str, Any] = field(default_factory=dict)
 
     def tensors(self, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
         named = {

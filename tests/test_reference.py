@@ -2,6 +2,7 @@
 
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -178,7 +179,7 @@ def readings(name: str) -> list[tuple[Item, list[tuple[np.ndarray, list[int]]]]]
     """Items, and everything that the model gives for them, one whole pass a candidate."""
     sizes = ((1, 1), (2, 2), (2, 2), (3, 3), (3, 3), (4, 4), (5, 5))
     items = [random_items(40 + i, 1, candidates=size)[0] for i, size in enumerate(sizes)]
-    encoded = encode(items, tokenizer(), theta=Theta(), context=None)
+    encoded: Any = encode(items, tokenizer(), theta=Theta(), context=None)
     return [
         (e.item, reference.read_item(build(name), FAMILIES[name].blocks, e.sequences, e.boundaries))
         for e in encoded

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Any
 
 import pytest
 from families import build, random_items, tokenizer
@@ -37,7 +38,7 @@ def told(decision: Decision) -> tuple[int, str, list[float]]:
 def test_a_generator_is_read_no_further_than_it_is_asked_for():
     items = random_items(71, 12)
     source = Counted(itertools.cycle(items))  # endless
-    decisions = tracer().correct_many(source, ahead=4)
+    decisions: Any = tracer().correct_many(source, ahead=4)
     assert source.taken == 0
     found = []
     for place in range(10):

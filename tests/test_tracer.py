@@ -255,7 +255,7 @@ def test_depth_zero_runs_no_block(name):
     ran = []
     hooks = [
         block.register_forward_hook(lambda *_: ran.append(1))
-        for block in tracer.backbone.model.get_submodule(FAMILIES[name].blocks)
+        for block in tracer.backbone.parts.blocks
     ]
     branches = [b for e in tracer.encode(random_items(27, 3)) for b in branches_of(e)]
     try:

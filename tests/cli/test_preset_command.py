@@ -41,7 +41,7 @@ def options_of(*arguments: str) -> list[PresetOptions]:
     import typer
     from typer.testing import CliRunner
 
-    seen = []
+    seen: list = []
 
     def command(models: PresetModels) -> None:
         seen.extend(models)

@@ -189,7 +189,7 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("tracelm.cli.progress.time.monotonic", lambda: clock[0])
     with progress.Countdown("m on b", 100) as countdown:
         countdown.advance(20)  # resumed
         for _ in range(4):

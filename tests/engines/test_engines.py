@@ -26,7 +26,7 @@ ITEMS = 40
 try:
     import ray
 except ModuleNotFoundError:
-    ray = None  # type: ignore[assignment]
+    ray = None
 
 spread_out = [
     pytest.mark.slow,

@@ -131,7 +131,8 @@ def test_gains_of_the_operators_are_what_dropping_them_costs(grid):
 def test_rows_equal_metrics_taken_item_by_item(grid):
     for cell, readings in zip(*grid, strict=True):
         rule = Variant(candidate_space="always")
-        outcome, gains = decide(readings, rule), {"mc1": [], "mc2": []}
+        outcome = decide(readings, rule)
+        gains: dict[str, list[float]] = {"mc1": [], "mc2": []}
         for place, (_, item) in enumerate(cell.items.iterrows()):
             truth, b = np.array(item["truthful"]), np.array(item["base_scores"])
             u = outcome.scores[place][: len(truth)]

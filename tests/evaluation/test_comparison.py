@@ -38,7 +38,7 @@ STORIES = Path(__file__).resolve().parents[3] / "shared" / "models" / "stories26
 
 def answered(**methods: Any) -> Cell:
     """A cell of halueval-qa's shape, whose methods score as the functions of a row say."""
-    frame = synthetic_cell(benchmark="halueval-qa", items=40, seed=4)
+    frame: Any = synthetic_cell(benchmark="halueval-qa", items=40, seed=4)
     frame["methods"] = [
         {name: score(row) for name, score in methods.items()} for row in frame.to_dict("records")
     ]

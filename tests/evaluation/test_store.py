@@ -345,7 +345,8 @@ def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     double, work = job(tmp_path)
-    real, calls = {"fsync": os.fsync, "replace": os.replace, "write": open}[step], []
+    real: Any = {"fsync": os.fsync, "replace": os.replace, "write": open}[step]
+    calls: list[Any] = []
 
     def full(*args: Any, **options: Any) -> Any:
         calls.append(args)

@@ -3,6 +3,7 @@
 import json
 import sys
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,12 +48,12 @@ class Forced(LogitsProcessor):
 
 
 def plain_greedy(tracer: Tracer, prompt: str) -> str:
-    inputs = tracer.tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
-    output = tracer.backbone.model.generate(
-        **inputs, do_sample=False, max_new_tokens=32, pad_token_id=0
-    )
+    model: Any = tracer.backbone.model
+    tokenizer: Any = tracer.tokenizer
+    inputs = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
+    output = model.generate(**inputs, do_sample=False, max_new_tokens=32, pad_token_id=0)
     new = output[0, inputs["input_ids"].shape[1] :]
-    return tracer.tokenizer.decode(new, skip_special_tokens=True).strip().split("\n")[0]
+    return tokenizer.decode(new, skip_special_tokens=True).strip().split("\n")[0]
 
 
 # --- what is drawn ---

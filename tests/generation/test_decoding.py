@@ -35,9 +35,10 @@ class Kept(LogitsProcessor):
 
 def steps_of(engine: Tracer, decode: Any, prompts: list[str], new: int = 3, **options: Any) -> Any:
     kept = Kept()
+    model: Any = engine.backbone.model
     inputs = engine.tokenizer(prompts, return_tensors="pt")
     with decoding(engine, decode, **options) as processors:
-        engine.backbone.model.generate(
+        model.generate(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
             logits_processor=LogitsProcessorList([*processors, kept]),
@@ -59,7 +60,7 @@ def test_a_step_is_the_tracers_decision_among_its_top_tokens(family: str, invari
         assert len(tokens) == 5
         # The same tokens as candidates of an item whose prompt is what was generated so far.
         item = Item(families.text_of(ids[0, 1:].tolist()), tuple(f"w{t}" for t in tokens))
-        (encoded,) = engine.encode([item])
+        encoded: Any = engine.encode([item])[0]
         assert encoded.sequences[0][: len(ids[0])] == tuple(ids[0].tolist())
         (decision,) = engine.decide([encoded])
         operators.add(decision.operator)
@@ -118,11 +119,12 @@ def test_a_batch_is_decoded_as_its_sequences_alone(decode: str) -> None:
 
 def test_generate_continues_a_prompt_and_leaves_the_model_as_it_was() -> None:
     engine = tracer()
-    model = engine.backbone.model
+    model: Any = engine.backbone.model
+    tokenizer: Any = engine.tokenizer
     texts = {d: generate(engine, PROMPT, d, max_new_tokens=4) for d in ("base", "trace", "sled")}
     inputs = engine.tokenizer([PROMPT], return_tensors="pt")["input_ids"]
     plain = model.generate(inputs, max_new_tokens=4, do_sample=False, pad_token_id=0)
-    own = engine.tokenizer.decode(plain[0, inputs.shape[1] :], skip_special_tokens=True)
+    own = tokenizer.decode(plain[0, inputs.shape[1] :], skip_special_tokens=True)
     assert texts["base"] == own and all(texts.values())
     assert all(not block._forward_pre_hooks for block in engine.backbone.parts.blocks)
     with decoding(engine, "trace") as processors:
@@ -132,15 +134,17 @@ def test_generate_continues_a_prompt_and_leaves_the_model_as_it_was() -> None:
 
 def test_custom_generate_is_the_same_decoding() -> None:
     engine = tracer()
-    inputs = engine.tokenizer([PROMPT], return_tensors="pt")["input_ids"]
-    output = engine.backbone.model.generate(
+    model: Any = engine.backbone.model
+    tokenizer: Any = engine.tokenizer
+    inputs = tokenizer([PROMPT], return_tensors="pt")["input_ids"]
+    output = model.generate(
         inputs,
         max_new_tokens=4,
         do_sample=False,
         pad_token_id=0,
         custom_generate=decoder(engine, "trace"),
     )
-    text = engine.tokenizer.decode(output[0, inputs.shape[1] :], skip_special_tokens=True)
+    text = tokenizer.decode(output[0, inputs.shape[1] :], skip_special_tokens=True)
     assert text == generate(engine, PROMPT, "trace", max_new_tokens=4)
 
 

@@ -102,7 +102,8 @@ def test_base_sums_are_hfs_on_every_kind_of_task(family, tasks):
 )
 def test_base_sums_are_hfs_at_the_edges(options):
     ids = tokenizer()("w5 w6 w7", return_tensors="pt", return_token_type_ids=False)
-    generated = build("llama").generate(**ids, max_new_tokens=2, do_sample=False, pad_token_id=0)
+    model: Any = build("llama")
+    generated = model.generate(**ids, max_new_tokens=2, do_sample=False, pad_token_id=0)
     greedy = text_of(generated[0, 4:].tolist())
     pairs = [
         ("w5 w6 w7", " " + greedy),

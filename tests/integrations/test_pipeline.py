@@ -13,6 +13,7 @@ from tracelm import Item, Theta, Tracer
 from tracelm.errors import InputError, ItemError
 
 ITEMS = random_items(81, 5)
+pipeline: Any = transformers.pipeline  # its types know no task but transformers' own
 
 
 def as_dict(item: Item) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def model(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def correct(model: str) -> Any:
-    return transformers.pipeline(registered.TASK, model=model, device="cpu")
+    return pipeline(registered.TASK, model=model, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def test_full_decisions_hold_the_trajectory(correct):
 
 def test_a_model_in_memory_with_constants_of_its_own():
     theta = Theta(gamma=-100.0)
-    made = transformers.pipeline(
+    made = pipeline(
         registered.TASK,
         model=build("llama"),
         tokenizer=tokenizer(),

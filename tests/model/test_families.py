@@ -2,6 +2,7 @@
 
 import copy
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -284,9 +285,8 @@ def test_a_model_without_projections_needs_its_invariant_given():
 
 
 def test_an_encoder_decoder_is_refused():
-    config = T5Config(
-        vocab_size=VOCAB, d_model=16, num_layers=3, num_heads=2, d_ff=16, d_kv=8, bos_token_id=1
-    )
+    config: Any = T5Config(vocab_size=VOCAB, d_model=16, num_layers=3, num_heads=2, d_ff=16, d_kv=8)
+    config.bos_token_id = 1
     message = refusal(UnsupportedModelError, T5ForConditionalGeneration(config), invariant=1.0)
     assert "encoder-decoder" in message
 
@@ -375,10 +375,8 @@ def test_the_model_is_left_as_it_was():
 
 
 def test_a_model_in_training_mode_is_read_without_dropout_and_goes_on_training():
-    model, items = (
-        build("gpt2", attn_pdrop=0.5, resid_pdrop=0.5, embd_pdrop=0.5),
-        random_items(7, 3),
-    )
+    model: Any = build("gpt2", attn_pdrop=0.5, resid_pdrop=0.5, embd_pdrop=0.5)
+    items = random_items(7, 3)
     expected = [d.scores for d in Tracer(model, tokenizer(), invariant=1.0).correct_many(items)]
     model.train()
     model.transformer.h[1].eval()  # a block that its owner froze

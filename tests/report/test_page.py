@@ -164,7 +164,7 @@ def test_no_text_of_a_record_is_markup(index, records):
 @pytest.fixture
 def undrawn(monkeypatch):
     """No figure files: they are slow, and another test has them."""
-    monkeypatch.setattr(build.draw, "save", lambda figure, folder: [])
+    monkeypatch.setattr("tracelm.report.build.draw.save", lambda figure, folder: [])
 
 
 @pytest.mark.usefixtures("undrawn")

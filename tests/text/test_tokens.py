@@ -4,6 +4,7 @@ import logging
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -37,7 +38,7 @@ def _trained(kind: str) -> str:
         tokenizer = Tokenizer(models.Unigram())
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
         tokenizer.decoder = decoders.Metaspace()
-        trainer = trainers.UnigramTrainer(
+        trainer: Any = trainers.UnigramTrainer(
             vocab_size=60, special_tokens=special, unk_token="<unk>", show_progress=False
         )
     else:
@@ -282,8 +283,8 @@ def test_different_texts_with_the_same_tokens_are_the_same():
 
 @pytest.mark.parametrize("join", ["text", "ids"])
 def test_candidate_without_a_token_is_named(join):
-    tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1}, []))  # no unknown token: the rest vanishes
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    known = Tokenizer(models.BPE({"a": 0, "b": 1}, []))  # no unknown token: the rest vanishes
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=known)
     with pytest.raises(ItemError, match="candidate 1 has no token"):
         one(Item("a", ("b", "?"), id="q"), tokenizer, join=join)
 
@@ -425,7 +426,7 @@ def test_a_long_text_gives_no_warning_of_the_tokenizer():
     tokenizer = bos()
     tokenizer.model_max_length = 4
     records: list[logging.LogRecord] = []
-    handler = logging.Handler()
+    handler: Any = logging.Handler()
     handler.emit = records.append
     logger = logging.getLogger("transformers")
     logger.addHandler(handler)

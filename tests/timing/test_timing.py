@@ -34,9 +34,9 @@ def test_every_contender_gives_the_same_sums(tracer):
     assert not replace(result, tolerance=0.0).agrees("plain base")
     for wrong in (replace(result, tolerance=0.0), replace(result, same_decisions=False)):
         assert wrong.ratio(NAMES["decide"], "plain base") is None
-    staged, everything = (result.meters[NAMES[r]] for r in ("decide", "all"))
-    assert staged.tokens == everything.tokens
-    assert staged.reads < everything.reads
+    few, everything = (result.meters[NAMES[r]] for r in ("decide", "all"))
+    assert few.tokens == everything.tokens
+    assert few.reads < everything.reads
 
 
 def test_a_quantised_trunk_has_no_floor_and_is_timed(tracer, monkeypatch):

@@ -60,7 +60,7 @@ def naive_counts(data: Labelled, operators: tuple[str, ...], margin: float) -> t
 
 def naive_certified(data: Labelled, alpha: float, delta: float, gain: bool) -> dict:
     """The certified policies: (operators, margin) to (fixed, broken)."""
-    found = {}
+    found: dict = {}
     for operators in (("decisive",), ("mix",), ("decisive", "mix")):
         counts = {m: naive_counts(data, operators, m) for m in MARGINS}
         level = delta / 2 / 3 if gain else delta / 3

@@ -17,7 +17,7 @@ from gguf_files import KINDS
 from tracelm.errors import ModelError
 from tracelm.theta import Theta
 from tracelm.weights.gguf import GgufCheckpoint, is_gguf, open_file
-from tracelm.weights.invariant import Factors, model_invariant, read_invariant, read_readings
+from tracelm.weights.invariant import Factors, model_invariant, read_interpretations, read_invariant
 
 EXACT = {"rel": 1e-6, "abs": 0.0}
 # Half a step of each format, as a share of the largest value of a block of 32.
@@ -73,7 +73,7 @@ def test_dequantises(stored: str, tmp_path: Path) -> None:
 
 
 def test_all_readings_are_read(llama: Path) -> None:
-    first, *others = read_readings(llama, theta=Theta())
+    first, *others = read_interpretations(llama, theta=Theta())
     assert first.factors == read(llama)
     assert len({reading.factors.value for reading in others}) > 1
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, pstdev
+from typing import Any
 
 import families
 import pytest
@@ -33,13 +34,13 @@ def spread(weight: Tensor) -> float:
     return pstdev(lengths) / fmean(lengths)
 
 
-def separate(block: nn.Module) -> Parts:
+def separate(block: Any) -> Parts:
     attention = block.self_attn if hasattr(block, "self_attn") else block.attn.attention
     output = next(o for n in ("o_proj", "out_proj", "dense") if (o := getattr(attention, n, None)))
     return attention.k_proj.weight, attention.v_proj.weight, output.weight
 
 
-def conv(block: nn.Module) -> Parts:
+def conv(block: Any) -> Parts:
     return (
         block.attn.c_attn.weight[:, WIDTH : 2 * WIDTH].T,
         block.attn.c_attn.weight[:, 2 * WIDTH :].T,
@@ -47,19 +48,19 @@ def conv(block: nn.Module) -> Parts:
     )
 
 
-def latent(block: nn.Module) -> Parts:
+def latent(block: Any) -> Parts:
     attention = block.self_attn
     values = attention.kv_b_proj.weight.unflatten(0, (4, 16))[:, 8:].flatten(0, 1)
     return attention.kv_a_proj_with_mqa.weight[:10], values, attention.o_proj.weight
 
 
-def phi3(block: nn.Module) -> Parts:
+def phi3(block: Any) -> Parts:
     fused = block.self_attn.qkv_proj.weight
     return fused[32:48], fused[48:64], block.self_attn.o_proj.weight
 
 
-def interleaved(per_group: int) -> Callable[[nn.Module], Parts]:
-    def parts(block: nn.Module) -> Parts:
+def interleaved(per_group: int) -> Callable[[Any], Parts]:
+    def parts(block: Any) -> Parts:
         attention = getattr(block, "self_attention", None) or block.attention
         fused = attention.query_key_value.weight.unflatten(0, (-1, per_group, 8))
         k, v = fused[:, -2].flatten(0, 1), fused[:, -1].flatten(0, 1)
@@ -68,7 +69,7 @@ def interleaved(per_group: int) -> Callable[[nn.Module], Parts]:
     return parts
 
 
-FUSED: dict[str, Callable[[nn.Module], Parts]] = {
+FUSED: dict[str, Callable[[Any], Parts]] = {
     "phi3": phi3,
     "phi3-longrope": phi3,
     "gpt2": conv,
@@ -85,10 +86,10 @@ FUSED: dict[str, Callable[[nn.Module], Parts]] = {
 def independent(name: str, model: PreTrainedModel) -> float:
     """I(M) in plain Python from the modules, block numbers 1 and 3 of 6."""
     family = families.FAMILIES[name]
-    blocks = model.get_submodule(family.blocks)
+    blocks: Any = model.get_submodule(family.blocks)
     parts = FUSED.get(name, separate)
     (k, v_early, _), (_, v_middle, o) = parts(blocks[1]), parts(blocks[3])
-    norm = model.get_submodule(family.norm).weight if family.norm else torch.ones(1)
+    norm: Any = model.get_submodule(family.norm).weight if family.norm else torch.ones(1)
     phi_N = fmean(abs(w) for w in norm.tolist())
     return phi_N * spread(o) / (spread(k) * spread(v_early) / spread(v_middle))
 
@@ -195,7 +196,7 @@ def attention_of(model: PreTrainedModel, block: int) -> Projections:
 
 def predicted(model: PreTrainedModel, part: Projection, inputs: dict[str, Tensor]) -> Tensor:
     """What the selected rows and their bias give for the module's own input."""
-    module = model.get_submodule(part.module)
+    module: Any = model.get_submodule(part.module)
     weight = module.weight.T if part.transposed else module.weight
     bias = torch.zeros(len(weight)) if module.bias is None else module.bias
     rows = torch.cat([weight, bias[:, None]], dim=1)

@@ -15,7 +15,6 @@ from planted import LAYOUTS
 
 from tracelm.errors import CheckpointError
 from tracelm.theta import Theta
-from tracelm.weights import hub as hub_module
 from tracelm.weights.hub import HubFiles
 from tracelm.weights.invariant import Factors, read_invariant
 
@@ -43,7 +42,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that would have been waited."""
     seconds: list[float] = []
-    monkeypatch.setattr(hub_module.time, "sleep", seconds.append)
+    monkeypatch.setattr("tracelm.weights.hub.time.sleep", seconds.append)
     return seconds
 
 

@@ -122,7 +122,7 @@ def _verify(questions: Sequence[tuple[Example, ...]]) -> str:
 @lru_cache(maxsize=1)
 def _qa6() -> Template:
     """The six-question preamble, as the installed lm-evaluation-harness has it."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     spec = find_spec("lm_eval")  # finds, does not import
     if spec is None or not spec.submodule_search_locations:

@@ -30,7 +30,7 @@ from huggingface_hub.errors import (
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
 )
-from huggingface_hub.utils import (  # type: ignore[attr-defined]
+from huggingface_hub.utils import (
     build_hf_headers,
     get_session,
     validate_repo_id,
