@@ -186,7 +186,8 @@ def test_a_pool_loads_its_models_once(tmp_path: Path, cluster: Any) -> None:
         again = pool.cell(data, data.benchmark.template())
         with Run(store.find_cells(tmp_path / "b")[0], again.info), pytest.raises(RunLockedError):
             again.execute(tmp_path / "b")
-    assert len(notes(tmp_path / "loaded")) == 2
+    loads = [process for (process,) in notes(tmp_path / "loaded")]
+    assert 1 <= len(set(loads)) == len(loads) <= 2  # a slow machine may end before the second
     errors = tracelm.load_records(tmp_path / "a").set_index("id")["error"]
     assert "depth 3" in errors["q5"] and "the context is 512" in errors["q3"]
 
