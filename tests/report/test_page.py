@@ -103,6 +103,7 @@ def test_a_text_is_kept_once_for_all_models(records):
         ({"index": 1, "mc1": None, "mc1_base": None, "truthful": [False, True]}, "fixed"),
         ({"index": 1, "mc1": None, "mc1_base": float("nan"), "truthful": [True, False]}, "broken"),
         ({"index": 1, "mc1": None, "mc1_base": None, "truthful": None}, "changed"),
+        ({"index": 1, "mc1": np.nan, "mc1_base": np.nan, "truthful": None}, "changed"),
         ({"error": "does not fit"}, "failed"),
     ],
 )
@@ -278,6 +279,7 @@ def test_the_page_opens_filters_and_shows_an_item(index, tmp_path):
         view.select_option("select[name=operator]", "d")
         view.select_option("select[name=outcome]", "f")
         shown = int(view.inner_text(".count").split()[0])
+        assert view.locator(".more").is_visible() == (shown > 60)
         assert 0 < shown < 160 and view.locator(".list li").count() == shown
         view.locator(".list li button").first.click()
         view.wait_for_selector(".item .js-plotly-plot path.js-line")

@@ -107,20 +107,23 @@ def codes(record: Record) -> str:
 
 
 def outcome(record: Record) -> str:
-    """Whether correction fixed, broke, changed or kept an answer.
-
-    By MC1 where the item counts for it, otherwise by the truth of the two answers.
-    """
+    """Whether correction fixed, broke, changed or kept an answer."""
     if failed(record):
         return "failed"
-    base, index = int(record["base_index"]), int(record["index"])
-    before, after = record.get("mc1_base"), record.get("mc1")
-    truthful = record.get("truthful")
-    if (before is None or before != before) and truthful is not None:
-        before, after = float(truthful[base]), float(truthful[index])
-    if before is not None and after is not None and before != after:
-        return "fixed" if after > before else "broken"
-    return "unchanged" if base == index else "changed"
+    gain = _gain(record)
+    if gain:
+        return "fixed" if gain > 0 else "broken"
+    return "unchanged" if record["base_index"] == record["index"] else "changed"
+
+
+def _gain(record: Record) -> float:
+    """By MC1 where the item counts for it, else by the truth of the answers; 0 without labels."""
+    before, after, truthful = (record.get(name) for name in ("mc1_base", "mc1", "truthful"))
+    if before is not None and before == before:  # nan where a frame has none
+        return float(after - before)
+    if truthful is None:
+        return 0.0
+    return float(truthful[int(record["index"])]) - float(truthful[int(record["base_index"])])
 
 
 def failed(record: Record) -> bool:

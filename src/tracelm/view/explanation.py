@@ -62,16 +62,18 @@ def _candidate_space(decision: Mapping[str, Any]) -> Iterator[str]:
     )
     if _given(decision.get("decisive_layer")):
         yield f"The sharpest depth is {decision['decisive_layer']:g}."
-    yield from _told(gates, "changes", "It prefers another answer.", "It prefers the same answer.")
+    yield from _by_gate(
+        gates, "changes", "It prefers another answer.", "It prefers the same answer."
+    )
     margin = comparison(gates.get("log_margin_ratio"))
-    yield from _told(
+    yield from _by_gate(
         gates,
         "log_margin_ratio",
         f"Inside the model the candidates stood clearly further apart than at its end ({margin}).",
         f"Inside the model they never stood clearly further apart than at its end ({margin}).",
     )
     entropy = comparison(gates.get("entropy"))
-    yield from _told(
+    yield from _by_gate(
         gates,
         "entropy",
         f"The last depth is undecided (entropy {entropy} of its maximum).",
@@ -164,7 +166,7 @@ def _wanted(decision: Mapping[str, Any]) -> Mapping[str, Any]:
     return withheld if isinstance(withheld, Mapping) else {}
 
 
-def _told(gates: Mapping[str, Any], name: str, held: str, failed: str) -> Iterator[str]:
+def _by_gate(gates: Mapping[str, Any], name: str, held: str, failed: str) -> Iterator[str]:
     holds = gates.get(name, {}).get("holds")
     if holds is not None:
         yield held if holds else failed
