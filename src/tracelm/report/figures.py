@@ -4,6 +4,7 @@ Everything is computed here; those who draw the marks, `draw` and the page, comp
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +44,6 @@ OPERATOR_TITLES = {
     "mix": "Signed mixing",
     "early": "Earliest state",
     "decisive": "Decisive layer",
-    "base": "The model's own scores",
 }
 
 
@@ -134,7 +134,7 @@ def worked_example(record: Record, theta: Theta) -> Figure:
         " probabilities and the margin of the scores before and after."
     )
     panels = (
-        Panel(path.title, (inner, *path.marks), path.x_label, path.y_label, y_range=path.y_range),
+        replace(path, marks=(inner, *path.marks)),
         sharpness,
         _gates_panel(record),
         _before_after(record),
@@ -160,17 +160,11 @@ def _before_after(record: Record) -> Panel:
         geometry.margin(np.asarray(record[name], dtype=float)) for name in ("base_scores", "scores")
     )
     first, second = zip(*((c.before, c.after) for c in seen.candidates), strict=True)
-    marks = (
-        Bars(names, first, "base", "before", group=0, groups=2),
-        Bars(names, second, "corrected", "after", group=1, groups=2),
+    bars = _side_by_side(
+        Bars(names, first, "base", "before"), Bars(names, second, "corrected", "after")
     )
-    return Panel(
-        f"(d) Margin {before:.2f} → {after:.2f} nats",
-        marks,
-        "candidate",
-        "probability",
-        y_range=_SHARES,
-    )
+    title = f"(d) Margin {before:.2f} → {after:.2f} nats"
+    return Panel(title, bars, "candidate", "probability", y_range=_SHARES)
 
 
 def across_models(records: "pd.DataFrame", theta: Theta, item: str | None = None) -> Figure | None:
@@ -341,26 +335,17 @@ def ablation(effects: Sequence[Effect], sweeps: Sequence[Sweep]) -> Figure:
 def _necessity(effects: Sequence[Effect]) -> Panel:
     names = tuple(effect.label for effect in effects)
     worse = tuple(str(e.negative_mc1) if e.negative_mc1 else "" for e in effects)
-    first = Bars(
-        names,
-        _numbers(100 * e.delta_mc1 for e in effects),
-        "corrected",
-        "MC1",
-        texts=worse,
-        text_role="alarm",
-        groups=2,
-        horizontal=True,
+    first = _numbers(100 * e.delta_mc1 for e in effects)
+    second = _numbers(100 * e.delta_mc2 for e in effects)
+    bars = _side_by_side(
+        Bars(names, first, "corrected", "MC1", texts=worse, text_role="alarm", horizontal=True),
+        Bars(names, second, "base", "MC2", horizontal=True),
     )
-    second = Bars(
-        names,
-        _numbers(100 * e.delta_mc2 for e in effects),
-        "base",
-        "MC2",
-        group=1,
-        groups=2,
-        horizontal=True,
-    )
-    return Panel("(a) Components", (Rule(0.0), first, second), "points")
+    return Panel("(a) Components", (Rule(0.0), *bars), "points")
+
+
+def _side_by_side(*bars: Bars) -> tuple[Bars, ...]:
+    return tuple(replace(bar, group=place, groups=len(bars)) for place, bar in enumerate(bars))
 
 
 def _sweep(sweep: Sweep, place: str) -> Panel:
@@ -390,26 +375,18 @@ def _sweep(sweep: Sweep, place: str) -> Panel:
 
 def calibration(before: Reliability, after: Reliability, title: str) -> Figure:
     """Reliability before and after: accuracy of the top candidate against its probability."""
-    curves: list[tuple[Reliability, Role, str]] = [
-        (before, "base", "before"),
-        (after, "corrected", "after"),
-    ]
-    lines = [
-        Line(_numbers(c.confidence[full]), _numbers(c.accuracy[full]), role, name, markers=True)
-        for c, role, name in curves
-        for full in [c.counts > 0]
-    ]
+    lines = [_reliability(before, "base", "before"), _reliability(after, "corrected", "after")]
     even = Line((0.0, 1.0), (0.0, 1.0), "other")
-    panel = Panel(
-        title,
-        (even, *lines),
-        "probability of the answer",
-        "share right",
-        x_range=(0.0, 1.15),
-        y_range=_SHARES,
-    )
+    x, y = "probability of the answer", "share right"
+    panel = Panel(title, (even, *lines), x, y, x_range=(0.0, 1.15), y_range=_SHARES)
     caption = f"Calibration error {before.ece:.3f} before and {after.ece:.3f} after."
     return Figure("calibration", "Reliability", caption, (panel,), columns=1)
+
+
+def _reliability(curve: Reliability, role: Role, name: str) -> Line:
+    full = curve.counts > 0
+    x, y = _numbers(curve.confidence[full]), _numbers(curve.accuracy[full])
+    return Line(x, y, role, name, markers=True)
 
 
 def per_model(table: Table) -> Figure:
@@ -466,22 +443,13 @@ def costs(timed: Sequence[Timing]) -> Figure:
     base = _numbers(mean([c.base_seconds_per_item for c in own]) for own in by_model.values())
     trace = _numbers(mean([c.trace_seconds_per_item for c in own]) for own in by_model.values())
     ratios = tuple(f"{mean([c.ratio for c in own]):.2f}×" for own in by_model.values())
-    marks = (
-        Bars(names, base, "base", "base", groups=2, horizontal=True),
-        Bars(
-            names,
-            trace,
-            "corrected",
-            "TRACE",
-            texts=ratios,
-            group=1,
-            groups=2,
-            horizontal=True,
-        ),
+    bars = _side_by_side(
+        Bars(names, base, "base", "base", horizontal=True),
+        Bars(names, trace, "corrected", "TRACE", texts=ratios, horizontal=True),
     )
     caption = (
         "Seconds an item, end to end and warm; models by depth. Beside each pair: the mean over"
         " benchmarks of TRACE over base."
     )
-    panel = Panel("", marks, "seconds an item")
+    panel = Panel("", bars, "seconds an item")
     return Figure("cost", "Cost an item", caption, (panel,), columns=1)
