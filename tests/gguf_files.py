@@ -149,7 +149,7 @@ KINDS: dict[str, Kind] = {
         Kind("gpt2", "gpt2", _GPT2, _CONV),
         Kind("bloom", "bloom", _GPT2, {"attn_qkv": _ungrouped}),
         Kind("stablelm", "stablelm", _PLAIN),
-        Kind("starcoder2", "starcoder2", _PLAIN),
+        Kind("starcoder2", "starcoder2", _PLAIN | _ROTARY),
         Kind("nemotron", "nemotron", _PLAIN, _NORMS),
     )
 }
@@ -240,7 +240,8 @@ def _header(kind: str, config: Any) -> dict[str, Any]:
         "attention.head_count": config.num_attention_heads,
         "attention.head_count_kv": getattr(config, "num_key_value_heads", None),
         "rope.freq_base": rotary.get("rope_theta"),
-        "rope.dimension_count": config.hidden_size // config.num_attention_heads,
+        "rope.dimension_count": getattr(config, "head_dim", None)
+        or config.hidden_size // config.num_attention_heads,
         "attention.layer_norm_rms_epsilon": getattr(config, "rms_norm_eps", None),
         "attention.layer_norm_epsilon": next(
             (

@@ -141,8 +141,10 @@ class Tracer:
         theta = options.theta or Theta()
         loaded = loading.load(options)
         invariant: Factors | float | None = options.invariant
-        if invariant is None and loaded.as_stored:
-            invariant = read_invariant(options.name, theta=theta, revision=loaded.revision)
+        if invariant is None and (origin := loaded.origin) is not None:
+            invariant = read_invariant(
+                origin.name, theta=theta, revision=origin.revision, gguf=origin.gguf
+            )
         return cls(
             loaded.model,
             loaded.tokenizer,

@@ -29,7 +29,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from tracelm.errors import ModelError, UnsupportedModelError
-from tracelm.model import embedded, memory, quantisation, ranks
+from tracelm.model import embedded, gguf, memory, quantisation, ranks
 from tracelm.model.families import text_config
 from tracelm.model.options import LoadOptions
 from tracelm.text.tokens import Tokenizer
@@ -37,6 +37,7 @@ from tracelm.theta import Theta
 from tracelm.weights import hub
 from tracelm.weights.adapter import BASE, is_adapter, read_config
 from tracelm.weights.checkpoint import Checkpoint, TorchCheckpoint, open_local
+from tracelm.weights.gguf import FAMILIES, GgufCheckpoint
 
 _log = logging.getLogger("tracelm")
 
@@ -60,18 +61,13 @@ class Loaded:
         model: The model, in eval mode.
         tokenizer: Its tokenizer.
         source: Name, revision, dtype, device, quantisation and the like, as plain JSON values.
-        as_stored: Whether a checkpoint of the name that was asked for stores these very weights.
+        origin: What names the checkpoint that stores these very weights; None where none does.
     """
 
     model: PreTrainedModel
     tokenizer: Tokenizer
     source: dict[str, Any]
-    as_stored: bool = True
-
-    @property
-    def revision(self) -> str | None:
-        """The commit that was loaded; None where there is none."""
-        return cast(str | None, self.source["revision"])
+    origin: LoadOptions | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +81,7 @@ class _Found:
         dtype: What the weights become.
         device: Where they go.
         checkpoint: Its header; None where nothing tells which commit it is.
+        path: The GGUF file on disk; None for any other checkpoint.
     """
 
     options: LoadOptions
@@ -93,6 +90,7 @@ class _Found:
     dtype: torch.dtype
     device: torch.device
     checkpoint: Checkpoint | None
+    path: Path | None = None
 
 
 def load(options: LoadOptions) -> Loaded:
@@ -106,7 +104,9 @@ def load(options: LoadOptions) -> Loaded:
         TooLargeError: It does not fit the memory of its device.
     """
     if options.embedded is not None:
-        return Loaded(*embedded.load(options.embedded), {"model": options.name}, as_stored=False)
+        return Loaded(*embedded.load(options.embedded), {"model": options.name})
+    if (file := gguf.find(options)) is not None:
+        return _load_gguf(options, file)
     base, adapter = _parts_of(options)
     device = _device(options.device)
     base = _pinned(base)
@@ -125,7 +125,26 @@ def load(options: LoadOptions) -> Loaded:
         **({} if adapter is None else {"base": base.name}),
         **({} if ranks.count() == 1 else {"tensor_parallel": ranks.count()}),
     }
-    return Loaded(model, tokenizer, source, as_stored=adapter is None)
+    return Loaded(model, tokenizer, source, base if adapter is None else None)
+
+
+def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
+    """As `load`, from one file that holds all of it."""
+    with _in_one_line(base):
+        found = _look_into_gguf(base, _device(options.device))
+        model = _load_model(found)
+        assert isinstance(found.checkpoint, GgufCheckpoint) and found.path is not None
+        gguf.settle(model, found.checkpoint)
+        tokenizer = gguf.read_tokenizer(found.path)
+    source = {
+        "model": options.name,
+        "revision": found.options.revision,
+        "dtype": _word(found.dtype),
+        "device": _where(model, found.device),
+        **gguf.describe(found.path, found.checkpoint.header),
+    }
+    known = found.checkpoint.header.architecture in FAMILIES
+    return Loaded(model, tokenizer, source, found.options if known else None)
 
 
 def load_tokenizer(options: LoadOptions) -> Tokenizer:
@@ -136,6 +155,9 @@ def load_tokenizer(options: LoadOptions) -> Tokenizer:
     """
     if options.embedded is not None:
         return embedded.load(options.embedded)[1]
+    if (file := gguf.find(options)) is not None:
+        with _in_one_line(file, "the tokenizer of "):
+            return gguf.read_tokenizer(gguf.path_of(gguf.download(file)))
     base, adapter = _parts_of(options)
     with _in_one_line(base, "the tokenizer of "):
         return _tokenizer(base, adapter)
@@ -166,13 +188,29 @@ def _pinned(base: LoadOptions) -> LoadOptions:
     return replace(base, revision=hub.find_commit(base.name, base.revision) or base.revision)
 
 
+def _look_into_gguf(base: LoadOptions, device: torch.device) -> _Found:
+    """As `_look_into`; a file on a hub is downloaded once its header says that it can be used."""
+    checkpoint = gguf.open_checkpoint(base)
+    dtype = _dtype(base, gguf.dtype_of(checkpoint.header), device)
+    if base.device_map is None:
+        weights = memory.weights_of(checkpoint, memory.Kept(dtype)) or 0
+        memory.refuse_too_large(checkpoint.label, memory.Footprint(weights, 0, 0), device)
+    base = gguf.download(base)
+    path = gguf.path_of(base)
+    config = gguf.read_config(path, checkpoint.header)
+    _refuse_others(checkpoint.label, config, base.theta or Theta())
+    found = _Found(base, config, None, dtype, device, checkpoint, path)
+    _refuse_too_large(found)
+    return found
+
+
 def _look_into(base: LoadOptions, device: torch.device) -> _Found:
     """What is known before the weights are read; what cannot be used is refused here."""
     config = AutoConfig.from_pretrained(
         base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
     )
     _refuse_others(base.name, config, base.theta or Theta())
-    dtype, stored = _dtype(base, config, device), quantisation.stored_method(config)
+    dtype, stored = _dtype(base, _stored_dtype(config), device), quantisation.stored_method(config)
     found = _Found(base, config, stored, dtype, device, _open(base))
     if stored and base.quantize:
         raise ModelError(f"{base.name} is quantised already ({stored}): leave --quantize out")
@@ -224,16 +262,18 @@ def _load_model(found: _Found) -> PreTrainedModel:
         words = (base.name, found.stored, _word(found.dtype), found.device)
         _log.warning("%s is stored as %s, which becomes %s on %s", *words)
     model, info = _auto(config).from_pretrained(
-        base.name,
+        base.name if found.path is None else str(found.path.parent),
         config=config,
         dtype=found.dtype,
-        revision=base.revision,
-        trust_remote_code=base.trust_remote_code,
-        use_safetensors=None if base.allow_bin else True,
         output_loading_info=True,
         **placement,
         **_choices(found),
     )
+    if wrong := sorted(name for name, *_ in info["mismatched_keys"]):
+        raise ModelError(
+            f"{base.name} has {len(wrong)} tensors of other shapes than its config says "
+            f"({', '.join(wrong[:3])}): transformers does not read this {config.model_type} whole"
+        )
     if lacking := sorted(info["missing_keys"]):
         raise ModelError(
             f"{base.name} lacks {len(lacking)} tensors of {type(model).__name__} "
@@ -250,8 +290,15 @@ def _load_model(found: _Found) -> PreTrainedModel:
 
 
 def _choices(found: _Found) -> dict[str, Any]:
-    """What transformers is told only where it was asked for."""
-    base, chosen = found.options, {}
+    """Which files transformers takes, and what it is told only where it was asked for."""
+    base = found.options
+    chosen: dict[str, Any] = {
+        "revision": base.revision,
+        "trust_remote_code": base.trust_remote_code,
+        "use_safetensors": None if base.allow_bin else True,
+    }
+    if found.path is not None:
+        chosen = gguf.choices(found.path)
     if base.attention not in ("auto", "model"):
         chosen["attn_implementation"] = base.attention
     if base.quantize is not None:
@@ -374,7 +421,7 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _dtype(base: LoadOptions, config: Any, device: torch.device) -> torch.dtype:
+def _dtype(base: LoadOptions, stored: torch.dtype, device: torch.device) -> torch.dtype:
     if base.dtype != "auto":
         kind = getattr(torch, base.dtype, None)
         if kind not in (torch.float32, torch.bfloat16, torch.float16):
@@ -382,12 +429,17 @@ def _dtype(base: LoadOptions, config: Any, device: torch.device) -> torch.dtype:
                 f"unknown dtype {base.dtype}: expected auto, float32, bfloat16 or float16"
             )
         return cast(torch.dtype, kind)
-    stored = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
-    kind = getattr(torch, stored) if isinstance(stored, str) else stored or torch.float32
-    if device.type == "cpu" and kind == torch.float16:
+    if device.type == "cpu" and stored == torch.float16:
         # The CPU multiplies float16 slowly and rounds more than it needs to.
         _log.warning("%s is stored in float16, which becomes float32 on the CPU", base.name)
         return torch.float32
+    return stored
+
+
+def _stored_dtype(config: Any) -> torch.dtype:
+    """What a config says of its weights; float32 where it does not."""
+    stored = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
+    kind = getattr(torch, stored) if isinstance(stored, str) else stored or torch.float32
     return cast(torch.dtype, kind)
 
 

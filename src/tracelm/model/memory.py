@@ -20,6 +20,7 @@ from tracelm.model.options import Quantize
 from tracelm.model.readout import TILE_LOGITS, TILE_LOGITS_CUDA
 from tracelm.theta import Theta
 from tracelm.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, TensorInfo
+from tracelm.weights.gguf import GgufCheckpoint
 
 # Memory that one batch's states and activations may take where no budget in tokens is given.
 BATCH_BYTES = 2**29
@@ -84,10 +85,10 @@ def footprint(
         device: Where it will run.
         batch_tokens: Most distinct tokens of one batch; None for the default.
     """
-    if not isinstance(checkpoint, SafetensorsCheckpoint):
+    weights = weights_of(checkpoint, kept)
+    if weights is None:
         return None
     text = text_config(config)
-    weights = sum(_bytes(name, info, kept) for name, info in checkpoint.tensors())
     head = text.vocab_size * text.hidden_size * 4 if device.type == "cpu" else 0
     tokens = batch_tokens or default_batch_tokens(text, kept.dtype, device)
     depth, theta = text.num_hidden_layers, Theta()
@@ -95,6 +96,16 @@ def footprint(
     most = TILE_LOGITS_CUDA if device.type == "cuda" else TILE_LOGITS
     tile = copies * 4 * min(most, min(1024, tokens) * text.vocab_size)
     return Footprint(weights, head, tokens * token_bytes(text, kept.dtype) + tile)
+
+
+def weights_of(checkpoint: Checkpoint, kept: Kept) -> int | None:
+    """Bytes of a checkpoint's weights once they are loaded; None where its header does not say."""
+    if isinstance(checkpoint, GgufCheckpoint):
+        stored = checkpoint.header.tensors.values()
+        return kept.dtype.itemsize * sum(math.prod(tensor.shape) for tensor in stored)
+    if isinstance(checkpoint, SafetensorsCheckpoint):
+        return sum(_bytes(name, info, kept) for name, info in checkpoint.tensors())
+    return None
 
 
 def _bytes(name: str, info: TensorInfo, kept: Kept) -> int:

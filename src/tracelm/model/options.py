@@ -30,6 +30,7 @@ T = TypeVar("T")
 # How the embedded models are loaded: other values of these options would change nothing.
 _EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
     "revision": (None,),
+    "gguf": (None,),
     "device": ("auto", "cpu"),
     "dtype": ("auto", "float32"),
     "attention": ("auto", "model", "sdpa"),
@@ -42,7 +43,7 @@ _FOREIGN = {
     "attn_implementation": "attention is meant",
     "cache_dir": "the variable HF_HOME says where the hub's files are kept",
     "chat_template": "chat=Chat() is meant",
-    "gguf_file": "give the folder of a checkpoint in safetensors",
+    "gguf_file": "gguf is meant",
     "load_in_4bit": "quantize='nf4' is meant",
     "load_in_8bit": "quantize='int8' is meant",
     "local_files_only": "the variable HF_HUB_OFFLINE=1 is meant",
@@ -58,8 +59,10 @@ class LoadOptions:
     """Which model, how it is loaded, and how it is read.
 
     Attributes:
-        model: Hub name, folder of a model or of a LoRA adapter; tracelm/demo-organism is embedded.
+        model: Hub name, folder of a model or of a LoRA adapter, GGUF file, or a name of our own:
+            tracelm/demo-organism is embedded, `tracelm get` fetches tracelm/smollm2-135m.
         revision: Branch, tag or commit on the hub.
+        gguf: Name of a GGUF file in the folder, or among the model's files on the hub.
         device: auto, cpu, cuda, cuda:1, mps.
         dtype: Of the weights; auto is the checkpoint's, and float32 for float16 on the CPU.
         head_dtype: Of the logits; `model` is faster and may tie candidates.
@@ -85,6 +88,7 @@ class LoadOptions:
     model: str | Path
     _: KW_ONLY
     revision: str | None = None
+    gguf: str | None = None
     device: str = "auto"
     dtype: Dtype = "auto"
     head_dtype: HeadDtype = "float32"

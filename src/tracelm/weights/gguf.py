@@ -345,45 +345,50 @@ class GgufCheckpoint(Checkpoint):
 
         Raises:
             CheckpointError: As `read_header`.
-            InvariantError: It is not known how the architecture keeps its projections.
         """
         self.header = read_header(files, file)
-        family = FAMILIES.get(self.header.architecture)
-        if family is None:
-            raise InvariantError(
-                f"{self.header.label} has architecture {self.header.architecture}, and where its "
-                "projections lie in a GGUF file is not known; give I(M) with --invariant VALUE"
-            )
-        self._files, self._file, self._family = files, file, family
+        self._files, self._file = files, file
+        self._family = FAMILIES.get(self.header.architecture)
+        kind = self.header.architecture if self._family is None else self._family.model_type
         found = {key: self.header.number(ours) for ours, key in _CONFIG.items()}
         known = {key: value for key, value in found.items() if value is not None}
-        super().__init__(self.header.label, {"model_type": family.model_type, **known})
+        super().__init__(self.header.label, {"model_type": kind, **known})
 
     @cached_property
     def _stored_as(self) -> dict[str, str]:
         """llama.cpp's names by transformers'."""
-        named = ((self._name(stored), stored) for stored in self.header.tensors)
+        if (family := self._family) is None:
+            raise InvariantError(
+                f"{self.label} has architecture {self.header.architecture}, and where its "
+                "projections lie in a GGUF file is not known; give I(M) with --invariant VALUE"
+            )
+        named = ((_name(family, stored), stored) for stored in self.header.tensors)
         return {name: stored for name, stored in named if name is not None}
-
-    def _name(self, stored: str) -> str | None:
-        family = self._family
-        if stored == "output_norm.weight":
-            return f"{family.norm}.weight"
-        match = _BLOCK.fullmatch(stored)
-        if match is None or match[3] == "bias" or match[2] not in family.modules:
-            return None
-        return f"{family.blocks}{match[1]}.{family.modules[match[2]]}.weight"
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of the weights that I(M) may need."""
+        """Names of the weights that I(M) may need.
+
+        Raises:
+            InvariantError: It is not known how the architecture keeps its projections.
+        """
         return frozenset(self._stored_as)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
         """The tensor in float32, dequantised, as transformers holds it."""
+        stored = self._stored_as[name]
+        tensor = self.read_stored(stored)
+        undo = self._family.undo.get(stored.split(".")[-2]) if self._family else None
+        return tensor if undo is None else undo(tensor, self.config)
+
+    def read_stored(self, stored: str) -> Shaped[Tensor, "..."]:
+        """The tensor of llama.cpp's name in float32, dequantised and otherwise as it is stored.
+
+        Raises:
+            CheckpointError: It is cut short, or stored as the package gguf does not read.
+        """
         from gguf import GGMLQuantizationType, dequantize
 
-        stored = self._stored_as[name]
         info = self.header.tensors[stored]
         data = self._files.read(self._file, info.start, info.stop)
         if data is None or len(data) != info.stop - info.start:
@@ -392,13 +397,21 @@ class GgufCheckpoint(Checkpoint):
         try:
             dense = dequantize(rows, GGMLQuantizationType[info.kind])
         except NotImplementedError as error:
-            raise InvariantError(
+            raise CheckpointError(
                 f"{stored} of {self.label} is stored as {info.kind}, which the package gguf does "
-                "not dequantise; give I(M) with --invariant VALUE"
+                "not dequantise"
             ) from error
-        undo = self._family.undo.get(stored.split(".")[-2])
-        tensor = torch.from_numpy(dense).reshape(info.shape)
-        return tensor if undo is None else undo(tensor, self.config)
+        return torch.from_numpy(dense).reshape(info.shape)
+
+
+def _name(family: Family, stored: str) -> str | None:
+    """transformers' name of a weight of the attention or the final norm; None of any other."""
+    if stored == "output_norm.weight":
+        return f"{family.norm}.weight"
+    match = _BLOCK.fullmatch(stored)
+    if match is None or match[3] == "bias" or match[2] not in family.modules:
+        return None
+    return f"{family.blocks}{match[1]}.{family.modules[match[2]]}.weight"
 
 
 def open_file(path: Path) -> GgufCheckpoint:

@@ -90,7 +90,7 @@ class HubFiles(Files):
         """
         self.name = name
         self._revision = revision or constants.DEFAULT_REVISION
-        self._endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+        self._endpoint = _endpoint()
         self._headers = build_hf_headers(token=token) | {"Accept-Encoding": "identity"}
         self.commit: str | None = None
 
@@ -314,13 +314,30 @@ def find_commit(name: str, revision: str | None) -> str | None:
     """
     if is_commit(revision):
         return revision
-    endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
     try:  # this also keeps, for a start without a network, what the revision named
-        config = hf_hub_download(name, "config.json", revision=revision, endpoint=endpoint)
+        config = hf_hub_download(name, "config.json", revision=revision, endpoint=_endpoint())
     except (HfHubHTTPError, HFValidationError, OSError, httpx.RequestError):
         return None
     commit = Path(config).parent.name
     return commit if is_commit(commit) else None
+
+
+def download(name: str, file: str, revision: str | None) -> tuple[Path, str | None]:
+    """A file of a model in huggingface_hub's own cache, and the commit that it is of.
+
+    Raises:
+        CheckpointError: It cannot be had.
+    """
+    try:
+        path = Path(hf_hub_download(name, file, revision=revision, endpoint=_endpoint()))
+        return path, next((part for part in path.parts if is_commit(part)), None)
+    except (HfHubHTTPError, HFValidationError, OSError, httpx.RequestError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise CheckpointError(f"cannot download {file} of {name}: {reason}") from error
+
+
+def _endpoint() -> str:
+    return os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
 
 
 def open_commit(name: str, commit: str) -> Checkpoint:

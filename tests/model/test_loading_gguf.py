@@ -1,0 +1,249 @@
+"""Models loaded from GGUF files: equal to what was written, or refused before memory is taken."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf_files
+import hub_server
+import huggingface_hub.utils
+import numpy as np
+import pytest
+import torch
+from families import CONTEXT, DEPTH, VOCAB
+from gguf_files import KINDS
+from transformers import LlamaConfig, PreTrainedModel
+
+from tracelm import Tracer
+from tracelm.errors import ModelError, UnsupportedModelError
+from tracelm.model import loading, named
+from tracelm.model.options import LoadOptions
+from tracelm.theta import Theta
+from tracelm.weights.invariant import model_invariant
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def load(path: Path | str, **options: Any) -> loading.Loaded:
+    return loading.load(LoadOptions(path, device="cpu", **options))
+
+
+def logits(model: PreTrainedModel) -> torch.Tensor:
+    ids = torch.randint(3, VOCAB, (2, 24), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        return model(ids).logits
+
+
+def refusal(path: Path | str, kind: type[Exception] = ModelError, **options: Any) -> str:
+    started = time.monotonic()
+    with pytest.raises(kind) as caught:
+        load(path, **options)
+    assert time.monotonic() - started < 1.0
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gguf")
+    return gguf_files.write(folder / "llama.gguf", gguf_files.build("llama"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_loads_the_model_that_was_written(kind: str, tmp_path: Path) -> None:
+    model = gguf_files.build(kind)
+    path = gguf_files.write(tmp_path / "model.gguf", model, kind)
+    loaded = load(path)
+    torch.testing.assert_close(logits(loaded.model), logits(model), rtol=0, atol=1e-4)
+    assert loaded.origin is not None
+
+
+@pytest.mark.parametrize("stored", ["Q8_0", "Q4_1", "Q4_0", "F16", "BF16"])
+def test_tracer_of_a_file(stored: str, tmp_path: Path) -> None:
+    """I(M) comes from the file and is the loaded model's; the record names the file."""
+    path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"), stored=stored)
+    tracer = Tracer.from_pretrained(path, device="cpu", dtype="float32")
+    truth = model_invariant(tracer.backbone.model, theta=Theta())
+    assert tracer.invariant == pytest.approx(truth.value, rel=1e-6)
+    about = tracer.describe()
+    plain = stored in ("F16", "BF16")
+    assert about["quantisation"] == (stored if plain else f"{stored} (GGUF), dequantised")
+    assert about["gguf_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (about["model"], about["gguf"]) == (str(path), "m.gguf")
+    assert about["depth"] == DEPTH
+    decision = tracer.correct("the", ["tea", "rat or a tin"])
+    assert np.isfinite(decision.scores).all()
+
+
+def test_a_dense_model_is_held_to_the_rounding_of_its_dtype(llama: Path) -> None:
+    """Nothing of it is quantised any more, so the check at load allows it no coarser rounding."""
+    model = load(llama).model
+    assert getattr(model, "hf_quantizer", None) is None
+    assert not hasattr(model.config, "quantization_config")
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "expected"),
+    [
+        ("Q8_0", "auto", torch.float32),
+        ("F16", "auto", torch.float32),  # on the CPU, as everywhere
+        ("BF16", "auto", torch.bfloat16),
+        ("Q8_0", "bfloat16", torch.bfloat16),
+    ],
+)
+def test_dtype(stored: str, asked: Any, expected: torch.dtype, tmp_path: Path) -> None:
+    path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"), stored=stored)
+    loaded = load(path, dtype=asked)
+    assert {p.dtype for p in loaded.model.parameters()} == {expected}
+    assert loaded.source["dtype"] == str(expected).removeprefix("torch.")
+
+
+def test_tokenizer_and_chat_template_come_from_the_file(llama: Path) -> None:
+    tokenizer = loading.load_tokenizer(LoadOptions(llama))
+    tokens, _ = gguf_files.vocabulary()
+    assert tokenizer.convert_ids_to_tokens(list(range(VOCAB))) == tokens
+    assert tokenizer.decode(tokenizer("note it ö").input_ids) == "note it ö"
+    messages = [{"role": "user", "content": "hi"}]
+    said = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert said == "<|user|>hi<|assistant|>"
+
+
+def test_a_file_in_a_folder_by_name(llama: Path) -> None:
+    loaded = load(llama.parent, gguf="llama.gguf")
+    assert loaded.source["model"] == str(llama.parent)
+    assert loaded.source["gguf"] == "llama.gguf"
+
+
+def llama3(factor: float = 8.0) -> tuple[LlamaConfig, np.ndarray]:
+    """A llama whose positions are scaled as Llama 3.1's, and llama.cpp's factors of it."""
+    rotary = {
+        "rope_type": "llama3",
+        "rope_theta": 10000.0,
+        "factor": factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    model = gguf_files.build("llama", rope_parameters=rotary, head_dim=16)
+    frequencies = rotary["rope_theta"] ** -(np.arange(0, 16, 2) / 16)
+    waves = 2 * np.pi / frequencies
+    smooth = (64 / waves - 1.0) / (4.0 - 1.0)
+    blended = 1 / ((1 - smooth) / factor + smooth)
+    factors = np.where(waves < 64 / 4, 1.0, np.where(waves > 64, factor, blended))
+    assert len({*factors.round(3)}) >= 3  # all three branches
+    return model, factors
+
+
+def test_rotary_factors_are_applied(tmp_path: Path) -> None:
+    """transformers reads past them: a Llama 3.1 file would have other positions than the model."""
+    model, factors = llama3()
+    path = tmp_path / "model.gguf"
+    gguf_files.write(path, model, extra={"rope_freqs.weight": factors})
+    loaded = load(path).model
+    torch.testing.assert_close(logits(loaded), logits(model), rtol=0, atol=1e-4)
+    gguf_files.write(path, model)
+    assert (logits(load(path).model) - logits(model)).abs().max() > 1e-2
+
+
+class TestHub:
+    @pytest.fixture
+    def hub(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[tuple[hub_server.Hub, PreTrainedModel]]:
+        folder = tmp_path / "files"
+        folder.mkdir()
+        model = gguf_files.build("qwen2")
+        gguf_files.write(folder / "tiny.Q8_0.gguf", model, "qwen2", stored="Q8_0")
+        with hub_server.serve(folder) as hub:
+            hub.large = (".gguf",)
+            monkeypatch.setenv("HF_ENDPOINT", hub.url)
+            monkeypatch.delenv("HF_TOKEN", raising=False)
+            monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+            monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf"))
+            huggingface_hub.utils.close_session()
+            yield hub
+            huggingface_hub.utils.close_session()
+
+    def test_loads_one_file_of_a_commit(self, hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        tracer = Tracer.from_pretrained("org/model", gguf="tiny.Q8_0.gguf", device="cpu")
+        about = tracer.describe()
+        assert about["revision"] == hub_server.COMMIT
+        assert about["gguf"] == "tiny.Q8_0.gguf"
+        assert about["model"] == "org/model"
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        again = Tracer.from_pretrained("org/model", gguf="tiny.Q8_0.gguf", device="cpu")
+        assert again.describe() == about
+
+    def test_refuses_before_it_downloads(self, hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tracelm.model.memory.available", lambda _: 1000)
+        size = (hub.folder / "tiny.Q8_0.gguf").stat().st_size
+        hub.served.clear()
+        assert "GB are free" in refusal("org/model", gguf="tiny.Q8_0.gguf")
+        assert hub.served["tiny.Q8_0.gguf"] <= size + 16  # the header's piece: it is a small file
+        assert not list(Path(huggingface_hub.constants.HF_HUB_CACHE).rglob("*.gguf"))
+
+    def test_no_such_file(self, hub: Any) -> None:
+        assert "no file org/model/other.gguf" in refusal("org/model", gguf="other.gguf")
+
+
+class TestRefused:
+    def test_missing(self, tmp_path: Path) -> None:
+        assert "there is no file" in refusal(tmp_path / "none.gguf")
+        assert "there is no file" in refusal(tmp_path, gguf="none.gguf")
+
+    def test_unknown_architecture(self, tmp_path: Path) -> None:
+        path = gguf_files.write(tmp_path / "model.gguf", gguf_files.build("llama"), "grok")
+        assert "grok, which transformers does not read" in refusal(path, UnsupportedModelError)
+
+    def test_split(self, tmp_path: Path) -> None:
+        path = tmp_path / "model-00002-of-00003.gguf"
+        path.touch()
+        assert "one of 3 parts" in refusal(path)
+
+    def test_cut_short(self, llama: Path, tmp_path: Path) -> None:
+        path = tmp_path / "cut.gguf"
+        path.write_bytes(llama.read_bytes()[:-40])
+        assert "cut short" in refusal(path)
+
+    def test_scaled_positions(self, tmp_path: Path) -> None:
+        values = {"llama.rope.scaling.type": "yarn"}
+        path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"), values=values)
+        assert "scales its positions (yarn)" in refusal(path, UnsupportedModelError)
+
+    def test_tensors_that_are_not_read(self, tmp_path: Path) -> None:
+        extra = {f"blk.{i}.attn_q.bias": np.ones(32) for i in range(DEPTH)}
+        path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"), extra=extra)
+        with pytest.raises(UnsupportedModelError, match=r"6 tensors .*blk\.0\.attn_q\.bias"):
+            load(path)
+
+    def test_rotary_factors_of_another_size(self, tmp_path: Path) -> None:
+        extra = {"rope_freqs.weight": np.ones(3)}
+        path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"), extra=extra)
+        with pytest.raises(UnsupportedModelError, match="3 rotary factors for 4"):
+            load(path)
+
+    def test_shapes_that_the_config_does_not_give(self, tmp_path: Path) -> None:
+        values = {"llama.feed_forward_length": 96}
+        path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"), values=values)
+        with pytest.raises(ModelError, match="18 tensors of other shapes"):
+            load(path)
+
+    def test_too_large(self, llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tracelm.model.memory.available", lambda _: 1000)
+        assert "GB are free" in refusal(llama)
+
+    def test_quantised_twice(self, llama: Path) -> None:
+        assert "quantised already (F32)" in refusal(llama, quantize="int8")
+
+    def test_a_model_that_was_not_fetched(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TRACELM_CACHE", str(tmp_path))
+        monkeypatch.setattr(named, "find_spec", lambda _: None)
+        assert "`tracelm get smollm2-135m` fetches it" in refusal("tracelm/smollm2-135m")
+
+
+def test_context_is_the_files(llama: Path) -> None:
+    assert Tracer.from_pretrained(llama, device="cpu").describe()["context"] == CONTEXT
