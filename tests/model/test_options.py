@@ -43,8 +43,8 @@ def untouched(monkeypatch):
         ("attn_implementation", "attention is meant"),
         ("token", "HF_TOKEN"),
         ("cache_dir", "HF_HOME"),
-        ("gguf_file", "safetensors"),
-        ("zebra", "it has revision, device, dtype, head_dtype"),
+        ("gguf_file", "gguf is meant"),
+        ("zebra", "it has revision, gguf, device, dtype, head_dtype"),
         ("source", "it has revision"),
     ],
 )

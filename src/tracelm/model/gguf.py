@@ -160,7 +160,8 @@ def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
     header = checkpoint.header
     if header.architecture not in FAMILIES:
         return
-    if left := sorted({*header.tensors} - _taken(model, header) - {_ROTARY_FACTORS}):
+    known = _places(model, header) | {_ROTARY_FACTORS}
+    if left := sorted({*header.tensors} - known - {f"{name}.weight" for name in known}):
         raise UnsupportedModelError(
             f"{header.label} holds {len(left)} tensors that transformers does not read from GGUF "
             f"({', '.join(left[:3])}): take the model's safetensors"
@@ -168,8 +169,8 @@ def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
     _scale_rotary(model, checkpoint)
 
 
-def _taken(model: PreTrainedModel, header: Header) -> set[str]:
-    """The file's tensors that transformers has a place for in the model."""
+def _places(model: PreTrainedModel, header: Header) -> set[str]:
+    """Names of the tensors that transformers has a place for; of experts without `.weight`."""
     from transformers.modeling_gguf_pytorch_utils import (
         TENSOR_PROCESSORS,
         TensorProcessor,
