@@ -6,13 +6,17 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test check organism docs clean
+.PHONY: demo test real check organism docs clean
 
-demo: $(READY)
+demo: $(READY) real
 	$(BIN)/tracelm demo
 
-test: $(READY)
+test: $(READY) real
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+
+# The real model, 93 MB once; what cannot be fetched is told in a line, and done without.
+real: $(READY)
+	@$(BIN)/tracelm get smollm2-135m > /dev/null || true
 
 check: $(READY)
 	$(BIN)/ruff check

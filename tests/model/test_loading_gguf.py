@@ -14,6 +14,7 @@ import pytest
 import torch
 from families import CONTEXT, DEPTH, VOCAB
 from gguf_files import KINDS
+from gguf_reference import Llama
 from transformers import LlamaConfig, PreTrainedModel
 
 from tracelm import Tracer
@@ -58,6 +59,16 @@ def test_loads_the_model_that_was_written(kind: str, tmp_path: Path) -> None:
     loaded = load(path)
     torch.testing.assert_close(logits(loaded.model), logits(model), rtol=0, atol=1e-4)
     assert loaded.origin is not None
+
+
+@pytest.mark.parametrize("stored", ["F32", "Q8_0", "Q4_1"])
+def test_agrees_with_a_reader_of_our_own(stored: str, tmp_path: Path) -> None:
+    """The same file in numpy and float64, read as llama.cpp reads it."""
+    path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"), stored=stored)
+    ids = [1, 40, 7, 300, 12, 99, 41, 200]
+    with torch.no_grad():
+        found = load(path).model(torch.tensor([ids])).logits[0].double().log_softmax(-1).numpy()
+    assert np.abs(found - Llama(path).log_probs(ids)).max() < 1e-4
 
 
 @pytest.mark.parametrize("stored", ["Q8_0", "Q4_1", "Q4_0", "F16", "BF16"])

@@ -174,7 +174,7 @@ def test_uv_where_there_is_no_pip(
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(InputError, match="known: smollm2-135m"):
+    with pytest.raises(InputError, match="it has tracelm/smollm2-135m, tracelm/demo-organism"):
         named.fetch("tracelm/smollm3")
     assert set(named.names()) >= {"tracelm/smollm2-135m", "tracelm/demo-organism"}
     assert named.published("org/smollm2-135m") is None

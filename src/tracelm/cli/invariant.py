@@ -11,6 +11,7 @@ from tracelm.cli.progress import waiting
 from tracelm.errors import InputError
 from tracelm.files.strict_json import to_json
 from tracelm.model.embedded import EMBEDDED
+from tracelm.model.named import OWN, locate
 from tracelm.theta import Theta
 
 if TYPE_CHECKING:
@@ -43,10 +44,14 @@ class PaperOptions:
 
 def invariant(
     model: Annotated[
-        str, typer.Argument(help="Hub name, folder or weights file; tracelm/demo-organism too.")
+        str,
+        typer.Argument(help="Hub name, folder, weights or GGUF file; tracelm/demo-organism too."),
     ],
     *,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
+    gguf: Annotated[
+        str | None, typer.Option(help="Name of a GGUF file in the folder, or on the hub.")
+    ] = None,
     token: Annotated[
         str | None, typer.Option(help="Access token; left out, the login's or HF_TOKEN.")
     ] = None,
@@ -63,14 +68,16 @@ def invariant(
             raise typer.BadParameter("the paper has no embedded model: leave --against-paper out")
         _print_factors(model, _embedded(model, constants), constants, as_json)
         return
+    source = locate(model) if model.startswith(OWN) else model
+    where = {"revision": revision, "token": token, "gguf": gguf}
     with waiting(f"reading {model}"):
         from tracelm.weights.invariant import read_interpretations, read_invariant
 
         if not paper.against_paper:
-            factors = read_invariant(model, theta=constants, revision=revision, token=token)
+            factors = read_invariant(source, theta=constants, **where)
         else:
             preset = paper.find(model)
-            readings = read_interpretations(model, theta=constants, revision=revision, token=token)
+            readings = read_interpretations(source, theta=constants, **where)
     if paper.against_paper:
         _print_readings(model, readings, preset, constants, as_json)
     else:

@@ -142,7 +142,11 @@ def _of_preset(others: dict[str, Any]) -> list[LoadOptions]:
 # What the command line writes otherwise than Python does.
 _WRITTEN = {
     "model": Annotated[
-        str, typer.Option(help="Hub name or folder; tracelm/demo-organism is the embedded one.")
+        str,
+        typer.Option(
+            help="Hub name, folder or GGUF file; tracelm/demo-organism is embedded, and "
+            "`tracelm get` fetches tracelm/smollm2-135m."
+        ),
     ],
     "attention": Annotated[str, typer.Option("--attn")],
     "device_map": Annotated[

@@ -51,7 +51,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     """A language model for lm-evaluation-harness whose choices are corrected.
 
     Args:
-        pretrained: A tracer, a hub name, a folder, or `tracelm/demo-organism`.
+        pretrained: A tracer, a hub name, a folder, a GGUF file, or a name of tracelm's own.
         method: `trace`, or another of `tracelm compare --list`.
         theta: TOML file that overrides constants of the method.
         batch_size: Of generation and rolling log-likelihoods, which the harness's `hf` model does;

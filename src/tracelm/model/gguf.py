@@ -41,6 +41,7 @@ def find(options: LoadOptions) -> LoadOptions | None:
 
     Raises:
         CheckpointError: There is no such file.
+        InputError: A name of tracelm's own is not known.
         ModelError: A model that tracelm can fetch was not fetched.
     """
     path = Path(options.name).expanduser()
@@ -48,7 +49,7 @@ def find(options: LoadOptions) -> LoadOptions | None:
         if not path.is_dir():
             return options
         path /= options.gguf
-    elif options.name.startswith(named.OWN) and named.published(options.name) is not None:
+    elif options.name.startswith(named.OWN):
         path = named.locate(options.name)
     elif not is_gguf(path) or path.is_dir():
         return None

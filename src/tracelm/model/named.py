@@ -111,8 +111,7 @@ def locate(name: str) -> Path:
         InputError: tracelm knows no such name.
         ModelError: The file is not here; says how to get it.
     """
-    model = _known(name)
-    found = find(model)
+    found = find(model := _known(name))
     if found is None:
         raise ModelError(f"{OWN}{model.name} is not here: {model.advice}")
     return found
@@ -146,7 +145,7 @@ def fetch(name: str, *, progress: bool = False) -> Path:
 
 def _known(name: str) -> Published:
     if (model := published(name)) is None:
-        raise InputError(f"no model {name!r} to fetch; known: {', '.join(PUBLISHED)}")
+        raise InputError(f"tracelm knows no model {name!r}; it has {', '.join(names())}")
     return model
 
 

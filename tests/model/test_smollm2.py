@@ -1,0 +1,73 @@
+"""SmolLM2-135M-Instruct in 4 bits, the one real model here: skipped where it was not fetched."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gguf_reference import Llama
+
+from tracelm import Tracer
+from tracelm.model import named
+from tracelm.theta import Theta
+from tracelm.weights.invariant import model_invariant, read_invariant
+
+MODEL = named.PUBLISHED["smollm2-135m"]
+FILE = named.find(MODEL)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(FILE is None, reason=f"no {MODEL.file}: {MODEL.advice}"),
+]
+QUESTION = "Question: What is the capital of France?\nAnswer:"
+
+
+@pytest.fixture(scope="module")
+def tracer() -> Tracer:
+    return Tracer.from_pretrained("tracelm/smollm2-135m", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def path() -> Path:
+    return named.locate("smollm2-135m")
+
+
+def test_the_file_gives_the_loaded_models_invariant(tracer: Tracer, path: Path) -> None:
+    found = read_invariant(path, theta=Theta())
+    loaded = model_invariant(tracer.backbone.model, theta=Theta())
+    assert found.value == pytest.approx(loaded.value, rel=1e-6)
+    assert found.tensors == loaded.tensors
+    assert round(found.value, 2) == 1.43
+    assert tracer.invariant == found.value
+    assert found.branch(Theta().tau_I) == "mix"
+
+
+def test_the_record_names_the_file(tracer: Tracer) -> None:
+    about = tracer.describe()
+    assert about["model"] == "tracelm/smollm2-135m"
+    assert about["gguf"] == MODEL.file
+    assert about["gguf_sha256"] == MODEL.digest
+    assert about["quantisation"] == "Q4_1 (GGUF), dequantised"
+    assert (about["depth"], about["vocabulary"], about["dtype"]) == (30, 49152, "float32")
+    assert about["check"]["road"] == "packed"
+
+
+def test_it_knows_the_capital_of_france(tracer: Tracer) -> None:
+    decision = tracer.correct(QUESTION, ["London", "Paris", "Berlin"], read="base")
+    assert decision.candidates[decision.base_index] == "Paris"
+
+
+def test_the_chat_template_is_the_files(tracer: Tracer) -> None:
+    messages = [{"role": "user", "content": "Hi"}]
+    said = tracer.tokenizer.apply_chat_template(messages, tokenize=False)
+    assert "<|im_start|>user\nHi<|im_end|>" in said
+
+
+@pytest.mark.parametrize("text", [QUESTION + " Paris", "Water boils at 100 degrees"])
+def test_agrees_with_a_reader_of_our_own(tracer: Tracer, path: Path, text: str) -> None:
+    ids = tracer.tokenizer(text).input_ids
+    truth = Llama(path).log_probs(ids)
+    with torch.no_grad():
+        logits = tracer.backbone.model(torch.tensor([ids])).logits[0]
+    found = logits.double().log_softmax(-1).numpy()
+    assert np.abs(found - truth).max() < 2e-3
+    assert (found.argmax(-1) == truth.argmax(-1)).all()
