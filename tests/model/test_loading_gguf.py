@@ -15,7 +15,8 @@ import torch
 from families import CONTEXT, DEPTH, VOCAB
 from gguf_files import KINDS
 from gguf_reference import Llama
-from transformers import LlamaConfig, PreTrainedModel
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
 
 from tracelm import Tracer
 from tracelm.errors import ModelError, UnsupportedModelError
@@ -112,7 +113,7 @@ def test_dtype(stored: str, asked: Any, expected: torch.dtype, tmp_path: Path) -
 
 
 def test_tokenizer_and_chat_template_come_from_the_file(llama: Path) -> None:
-    tokenizer = loading.load_tokenizer(LoadOptions(llama))
+    tokenizer: Any = loading.load_tokenizer(LoadOptions(llama))
     tokens, _ = gguf_files.vocabulary()
     assert tokenizer.convert_ids_to_tokens(list(range(VOCAB))) == tokens
     assert tokenizer.decode(tokenizer("note it ö").input_ids) == "note it ö"
@@ -127,7 +128,7 @@ def test_a_file_in_a_folder_by_name(llama: Path) -> None:
     assert loaded.source["gguf"] == "llama.gguf"
 
 
-def llama3(factor: float = 8.0) -> tuple[LlamaConfig, np.ndarray]:
+def llama3(factor: float = 8.0) -> tuple[PreTrainedModel, NDArray[np.float64]]:
     """A llama whose positions are scaled as Llama 3.1's, and llama.cpp's factors of it."""
     rotary = {
         "rope_type": "llama3",
@@ -138,7 +139,7 @@ def llama3(factor: float = 8.0) -> tuple[LlamaConfig, np.ndarray]:
         "original_max_position_embeddings": 64,
     }
     model = gguf_files.build("llama", rope_parameters=rotary, head_dim=16)
-    frequencies = rotary["rope_theta"] ** -(np.arange(0, 16, 2) / 16)
+    frequencies = 10000.0 ** -(np.arange(0, 16, 2) / 16)
     waves = 2 * np.pi / frequencies
     smooth = (64 / waves - 1.0) / (4.0 - 1.0)
     blended = 1 / ((1 - smooth) / factor + smooth)
@@ -160,9 +161,7 @@ def test_rotary_factors_are_applied(tmp_path: Path) -> None:
 
 class TestHub:
     @pytest.fixture
-    def hub(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> Iterator[tuple[hub_server.Hub, PreTrainedModel]]:
+    def hub(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.Hub]:
         folder = tmp_path / "files"
         folder.mkdir()
         model = gguf_files.build("qwen2")
