@@ -1,6 +1,7 @@
 """The wheel has what the package needs, and runs outside the tree."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -8,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import tracelm
 
@@ -78,9 +80,12 @@ def test_the_embedded_models_are_small(wheel):
     assert 2**20 < sum(sizes) <= 12 * 2**20
 
 
-def test_the_version_is_one():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == tracelm.__version__
+def test_the_version_is_one(wheel):
+    assert wheel.name.split("-")[1] == tracelm.__version__
+    dated = re.search(r"^## (\d+\.\d+\.\d+) \(", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert dated[1] == tracelm.__version__
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == tracelm.__version__
 
 
 def test_every_dependency_has_an_exact_pin():

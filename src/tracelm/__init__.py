@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tracelm.theta import Theta
     from tracelm.tracer import Tracer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Chat",
     "Decision",
