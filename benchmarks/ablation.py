@@ -59,7 +59,7 @@ def main() -> None:
     rows = necessity(readings, theta)
     seconds[f"{len(rows)} rows"] = time.perf_counter() - start
     start = time.perf_counter()
-    points = sum(len(sweep(readings, theta, p, v.tolist()).rows) for p, v in GRIDS.items())
+    points = sum(len(sweep(readings, theta, p, v.tolist()).effects) for p, v in GRIDS.items())
     seconds[f"{points} points of 5 sweeps"] = time.perf_counter() - start
     total = sum(seconds.values())
 

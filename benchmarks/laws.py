@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -139,7 +140,7 @@ def panel(title: str, found: dict[str, Any]) -> Panel:
     x = tuple(map(float, found["x"]))
     top = max(max(seconds) for seconds in found["seconds"].values())
     marks = tuple(
-        Line(x, tuple(seconds), roles[name], name, markers=True)  # type: ignore[arg-type]
+        Line(x, tuple(seconds), roles[name], name, markers=True)
         for name, seconds in found["seconds"].items()
     )
     return Panel("", marks, title, "seconds", y_range=(0, 1.1 * top))
@@ -165,7 +166,7 @@ def main() -> None:
     results: dict[str, Any] = {"threads": torch.get_num_threads()}
     for name, (title, values) in LAWS.items():
         works = [replace(Work(), **{name: value}) for value in values]
-        results[name] = law(works, lambda work, name=name: getattr(work, name), options.rounds)
+        results[name] = law(works, attrgetter(name), options.rounds)
         print(title, json.dumps(results[name]), flush=True)
     sharing = [Work(candidates=16, candidate=24, common=common) for common in SHARED]
     tokens = {work: sum_of_distinct(work) for work in sharing}

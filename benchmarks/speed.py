@@ -11,6 +11,7 @@ import argparse
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -132,7 +133,7 @@ def main() -> None:
     options = parser.parse_args()
     setup = SETUPS.get(options.setup)
     if setup and setup.bpe:
-        tokenizer = trained(benchmark_items(setup.benchmark, options.data))
+        tokenizer: Any = trained(benchmark_items(setup.benchmark, options.data))
     else:
         tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
     tracer = Tracer(

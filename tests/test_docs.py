@@ -134,6 +134,6 @@ def test_python_of_the_readme(program, capsys):
     assert " -> " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "check"])
-def test_make_targets_of_the_readme_exist(target):
+@pytest.mark.parametrize("target", ["demo", "quick", "test", "coverage", "check"])
+def test_make_targets_of_the_pages_exist(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
