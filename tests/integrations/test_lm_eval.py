@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gguf_files
 import lm_eval
 import numpy as np
 import pytest
@@ -336,3 +337,12 @@ def test_the_harness_parses_its_own_options(given, passed, monkeypatch):
         tracelm.cli.main()
     assert not stop.value.code
     assert seen == ["tracelm lm-eval", *passed.split()]
+
+
+def test_a_gguf_file_by_name(tmp_path):
+    path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"))
+    model = CorrectedLM(str(path), device="cpu")
+    assert model.tracer.describe()["gguf"] == "m.gguf"
+    args = [("the tea", " is hot"), ("the tea", " is not")]
+    made = [Instance("loglikelihood", {}, pair, i, ("made", 0, 1)) for i, pair in enumerate(args)]
+    assert all(score < 0 for score, _ in model.loglikelihood(made))

