@@ -121,11 +121,12 @@ def test_no_module_imports_itself_in_a_circle():
     assert set(order) >= set(MODULES)
 
 
-def test_every_public_name_is_found():
+def test_every_public_name_is_found_and_told():
+    page = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
     for name in tracelm.__all__:
         assert getattr(tracelm, name).__name__ == name
         assert name in dir(tracelm)
-        assert name in tracelm.__doc__
+        assert name in tracelm.__doc__ and f"`{name}`" in page
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         tracelm.Nothing  # noqa: B018
 
