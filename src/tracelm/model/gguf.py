@@ -6,6 +6,7 @@ that holds anything else that it does not read is refused.
 """
 
 import hashlib
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ _LEFT_OUT = {
 _SHARED_SCALE = {("gemma2", 46), ("gemma3", 62)}
 _ROTARY_FACTORS = "rope_freqs.weight"
 _LONG_FACTORS = "rope_factors_long.weight"
+_GATE_AND_UP = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.gate_up_proj")
 _PLAIN = {"F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -174,16 +176,20 @@ def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
 
 
 def _places(model: PreTrainedModel, header: Header) -> set[str]:
-    """Names of the tensors that transformers has a place for; of experts without `.weight`."""
-    from transformers.modeling_gguf_pytorch_utils import (
-        TENSOR_PROCESSORS,
-        TensorProcessor,
-        get_gguf_hf_weights_map,
-    )
+    """llama.cpp's names of all that the model has; of experts without `.weight`."""
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
-    processor = TENSOR_PROCESSORS.get(header.architecture, TensorProcessor)
-    change: Any = processor(config=model.config.to_dict())  # type: ignore[no-untyped-call]
-    return set(get_gguf_hf_weights_map(model, change))
+    kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
+    names = get_tensor_name_map(kind, header.number("block_count") or 0)
+    found = set()
+    for name in model.state_dict():
+        if match := _GATE_AND_UP.fullmatch(name):
+            found |= {f"blk.{match[1]}.ffn_{part}_exps" for part in ("gate", "up")}
+            continue
+        module = name.removesuffix(".weight").removesuffix(".bias")
+        stored = names.get_name(module) or names.get_name(module.removeprefix("transformer."))
+        found.add(f"{stored}{name.removeprefix(module)}")
+    return found
 
 
 def _scale_rotary(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
