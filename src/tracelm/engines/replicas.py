@@ -106,6 +106,8 @@ def _require_door(settings: Settings, cluster: Cluster) -> None:
     """
     if settings.port == 0:
         raise InputError("Ray Serve takes no free port by itself: give --port a number")
+    if settings.state is not None:
+        raise InputError("replicas cannot share a file: leave --state out, or serve without Ray")
     if not cluster.own:
         if settings.token is None:
             raise InputError(

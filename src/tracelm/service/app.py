@@ -26,6 +26,8 @@ from tracelm.service.schema import (
     AskAnswer,
     DecisionAnswer,
     ErrorAnswer,
+    FeedbackAnswer,
+    FeedbackBody,
     ItemBody,
     QuestionBody,
     invalid,
@@ -61,7 +63,7 @@ class Service:
 
     def close(self) -> None:
         """Finish what waits and end the thread."""
-        self.corrector.batcher.close()
+        self.corrector.close()
 
 
 def create_app(tracer: Tracer, settings: Settings | None = None, log: Log | None = None) -> FastAPI:
@@ -83,6 +85,7 @@ def create_app(tracer: Tracer, settings: Settings | None = None, log: Log | None
     )
     app.state.service = service
     _add_corrections(app, service.corrector)
+    _add_feedback(app, service.corrector)
     _add_probes(app, service)
     add_reference(app)
     _add_refusals(app)
@@ -142,12 +145,35 @@ def _add_corrections(app: FastAPI, corrector: Corrector) -> None:
         return _json(corrector.told_answer(asked, request=_id(request)))
 
 
+def _add_feedback(app: FastAPI, corrector: Corrector) -> None:
+    codes: tuple[Code, ...] = ("invalid_body", "unknown_answer", "repeated_feedback", "uncertified")
+
+    @app.post("/v1/feedback", responses=_answers(FeedbackAnswer, *codes), operation_id="feedback")
+    async def feedback(body: FeedbackBody) -> Response:
+        """Say which candidates of an answer were right, by its `feedback_id`.
+
+        Which answers get their label must not depend on whether they were right.
+        """
+        if corrector.oversight is None:
+            told = "nothing is certified here that labels could judge: start with --certificate"
+            raise Refusal("uncertified", told)
+        right = [body.right] if isinstance(body.right, int) else body.right
+        return _json(corrector.oversight.labelled(body.id, right))
+
+
 def _add_probes(app: FastAPI, service: Service) -> None:
     @app.get("/v1/model", responses=_answers(None), operation_id="model")
     async def model() -> Response:
-        """What is served: the model, its invariant, the constants, the versions, `--shadow`."""
-        told = {"version": tracelm.__version__, "shadow": service.settings.shadow}
-        return _json({**service.corrector.tracer.describe(), **told})
+        """What is served: the model, its constants, the versions, the certificate if it has one.
+
+        `certified` says whether overrides are held to a certificate, `oversight` whether it still
+        holds, `shadow` whether answers are the model's own.
+        """
+        corrector = service.corrector
+        overseen = None if corrector.oversight is None else corrector.oversight.describe()
+        told = {"version": tracelm.__version__, "shadow": corrector.shadow}
+        told |= {"certified": overseen is not None, "oversight": overseen}
+        return _json({**corrector.tracer.describe(), **told})
 
     @app.get("/healthz", responses=_answers(None), operation_id="healthz")
     async def healthz() -> Response:

@@ -15,6 +15,7 @@ from tracelm.rule.geometry import tied_first
 from tracelm.service.batching import Batcher
 from tracelm.service.log import Log
 from tracelm.service.metrics import Metrics
+from tracelm.service.oversight import oversee
 from tracelm.service.refusal import Refusal
 from tracelm.service.settings import Settings
 from tracelm.text.items import Item
@@ -36,7 +37,20 @@ class Corrector:
     def __init__(self, tracer: Tracer, settings: Settings, metrics: Metrics, log: Log) -> None:
         self.tracer, self.settings = tracer, settings
         self._metrics, self._log = metrics, log
+        self.oversight = oversee(tracer.certificate, settings, metrics, log)
         self.batcher = Batcher(tracer, settings, metrics, log)
+
+    @property
+    def shadow(self) -> bool:
+        """Whether answers are the model's own: asked for, or after an alarm."""
+        alarm = self.oversight is not None and self.oversight.monitor.alarm
+        return self.settings.shadow or (alarm and self.settings.on_alarm == "shadow")
+
+    def close(self) -> None:
+        """Finish what waits, end the thread, let the state go."""
+        self.batcher.close()
+        if self.oversight is not None:
+            self.oversight.close()
 
     def start(self, item: Item, read: Read) -> Future[Decision]:
         """Queue an item.
@@ -113,24 +127,31 @@ class Corrector:
     def told(self, decision: Decision, item: Item, *, full: bool, request: str) -> dict[str, Any]:
         """The JSON of a decision; under shadow the base's, with the difference logged."""
         self._log_decision(decision, item, request)
-        if not self.settings.shadow:
-            return decision.to_dict(full=full)
+        known = self._noted(decision)
+        if not self.shadow:
+            return decision.to_dict(full=full) | known
         if decision.corrected:
             self._metrics.shadow.labels(decision.operator).inc()
-        return as_base(decision).to_dict(full=full)
+        return as_base(decision).to_dict(full=full) | known
 
     def told_answer(self, asked: Asked, *, request: str) -> dict[str, Any]:
         """The JSON of an answered question; under shadow the choice is the base's."""
         item = Item(asked.prompt, asked.decision.candidates)
         self._metrics.decided(asked.decision)
-        self.told(asked.decision, item, full=False, request=request)
-        if self.settings.shadow:
+        told = self.told(asked.decision, item, full=False, request=request)
+        if self.shadow:
             asked = replace(asked, decision=as_base(asked.decision))
-        return asked.to_dict()
+        return asked.to_dict() | {k: v for k, v in told.items() if k == "feedback_id"}
+
+    def _noted(self, decision: Decision) -> dict[str, str | None]:
+        """The id under which the answer's label may come, where there is a certificate."""
+        if self.oversight is None:
+            return {}
+        return {"feedback_id": self.oversight.answered(decision)}
 
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
         self._log.event(
-            "shadow" if self.settings.shadow else "decision",
+            "shadow" if self.shadow else "decision",
             request=request,
             regime=decision.regime,
             operator=decision.operator,

@@ -49,6 +49,17 @@ class Metrics:
             "tracelm_withheld", "Overrides that the certificate did not let through.", ["operator"]
         )
         self.deferred = counter("tracelm_deferred", "Answers too unsure for the certificate.")
+        self.labelled = gauge("tracelm_labelled", "Answers whose truth came back.")
+        self.broken = gauge("tracelm_broken", "Of them, answers that correction made wrong.")
+        self.fixed = counter("tracelm_fixed", "Answers that correction made right since the start.")
+        self.monitor = gauge(
+            "tracelm_monitor_log_wealth", "Evidence that too many break; alarms at log(1/delta)."
+        )
+        self.alarm = gauge("tracelm_alarm", "Whether the monitor has raised its alarm.")
+        self.drift = gauge(
+            "tracelm_drift_log_wealth", "Evidence that a statistic has moved.", ["statistic"]
+        )
+        self.drifted = gauge("tracelm_drifted", "Whether it has warned.", ["statistic"])
         self.refusals = counter("tracelm_refusals", "Items and requests turned down.", ["code"])
 
     def decided(self, decision: Decision) -> None:

@@ -13,6 +13,9 @@ Code = Literal[
     "unauthorised",
     "forbidden",
     "not_found",
+    "unknown_answer",
+    "repeated_feedback",
+    "uncertified",
     "method_not_allowed",
     "body_timeout",
     "queue_full",
@@ -31,6 +34,9 @@ STATUS: dict[Code, int] = {
     "unauthorised": 401,
     "forbidden": 403,  # a host or an origin that is not ours
     "not_found": 404,
+    "unknown_answer": 404,  # feedback on what is not remembered
+    "repeated_feedback": 409,
+    "uncertified": 409,  # feedback where there is no certificate to judge
     "method_not_allowed": 405,
     "body_timeout": 408,
     "queue_full": 429,  # with Retry-After

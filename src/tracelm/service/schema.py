@@ -62,6 +62,33 @@ class QuestionBody(BaseModel):
     max_new_tokens: int = Field(32, ge=1, le=256, description="Most tokens of an answer.")
 
 
+class FeedbackBody(BaseModel):
+    """What was right among the candidates of an answer."""
+
+    model_config = ConfigDict(
+        strict=True,
+        json_schema_extra={"examples": [{"id": "0f8fad5bd9cb469fa16570867728950e", "right": 1}]},
+    )
+
+    id: Text = Field(min_length=1, description="The answer's `feedback_id`.")
+    right: (
+        Annotated[int, Field(ge=0)]
+        | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    ) = Field(description="Place of the right candidate, or of several.")
+
+
+class FeedbackAnswer(BaseModel):
+    """What a label says of the answer, and of the certificate."""
+
+    schema_version: int = Field(alias="schema")
+    overridden: bool = Field(description="Whether correction changed the answer.")
+    was_broken: bool = Field(description="Whether it made a right answer wrong.")
+    was_fixed: bool = Field(description="Whether it made a wrong answer right.")
+    labelled: int = Field(description="Answers whose truth came back so far.")
+    broken: int = Field(description="Of them, answers that correction made wrong.")
+    alarm: bool = Field(description="Whether so many breaks are too many.")
+
+
 class GateAnswer(BaseModel):
     """One comparison of the rule; null where it was not needed, `+inf`, `-inf` as strings."""
 
@@ -109,6 +136,9 @@ class DecisionAnswer(BaseModel):
         description="What correction wanted and the certificate did not let through."
     )
     deferred: bool = Field(description="Too unsure to be given, by the certificate's threshold.")
+    feedback_id: str | None = Field(
+        None, description="Under a certificate: what `/v1/feedback` calls this answer."
+    )
     trajectory: list[list[float | None]] | None = Field(None, description="With `full`.")
     t_scores: list[float] | None = Field(None, description="With `full`.")
 

@@ -2,8 +2,12 @@
 
 import ipaddress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from tracelm.errors import InputError
+
+_COUNTS = ("batch_items", "queue_items", "body_bytes", "candidates", "tokens", "feedback_items")
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,10 @@ class Settings:
         candidates: Most of one item.
         tokens: Most of one item, prompt and candidates together.
         drain_seconds: How long new requests are turned away politely before sockets close.
+        on_alarm: What an alarm of the monitor does: a line in the log, or `shadow` from then on.
+        feedback_items: Most answers that are remembered for their labels.
+        feedback_seconds: How long an answer is remembered.
+        state: File that keeps monitor, drift and remembered answers over a restart.
         log_prompts: Write prompts and candidates into the log.
     """
 
@@ -36,6 +44,10 @@ class Settings:
     candidates: int = 64
     tokens: int = 16_384
     drain_seconds: float = 0.5
+    on_alarm: Literal["log", "shadow"] = "log"
+    feedback_items: int = 100_000
+    feedback_seconds: float = 604_800.0  # a week
+    state: Path | None = None
     log_prompts: bool = False
 
     def __post_init__(self) -> None:
@@ -46,10 +58,10 @@ class Settings:
             raise InputError(
                 f"{self.host} is not loopback: set --token or TRACELM_TOKEN, or listen on 127.0.0.1"
             )
-        for name in ("batch_items", "queue_items", "body_bytes", "candidates", "tokens"):
+        for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is at least 1, not {getattr(self, name)}")
-        if not self.deadline_seconds > 0 or not self.drain_seconds >= 0:
+        if not min(self.deadline_seconds, self.feedback_seconds) > 0 or not self.drain_seconds >= 0:
             raise InputError("deadlines are positive numbers of seconds")
 
     @property

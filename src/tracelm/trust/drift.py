@@ -111,8 +111,11 @@ class Drift:
 
     def state(self) -> dict[str, Any]:
         """All but the values, as plain JSON."""
-        wealth = {name: test.wealth.tolist() for name, test in self.tests.items()}
-        return {"wealth": wealth, "warned": sorted(self.warned)}
+        return {
+            "wealth": {name: test.wealth.tolist() for name, test in self.tests.items()},
+            "seen": {name: test.seen for name, test in self.tests.items()},
+            "warned": sorted(self.warned),
+        }
 
     def resume(self, values: Mapping[str, Iterable[float]], state: Mapping[str, Any]) -> None:
         """Go on where the tests stood.
@@ -138,13 +141,14 @@ def statistics(decision: Mapping[str, Any]) -> dict[str, float]:
     withheld = decision.get("withheld") or {}
     operator = withheld.get("operator", decision["operator"])
     gates = {name: gate["value"] for name, gate in decision["gates"].items()}
-    return {
+    watched = {
         "confidence": float(softmax(np.asarray(decision["base_scores"], dtype=float)).max()),
-        "d_eff": float(decision["d_eff"]),
+        "d_eff": decision["d_eff"],
         "scalar": float(decision["regime"] == "scalar"),
         **{name: float(operator == name) for name in OVERRIDING},
-        **{f"gate_{n}": float(v) for n, v in gates.items() if n not in _UNWATCHED},
+        **{f"gate_{name}": v for name, v in gates.items() if name not in _UNWATCHED},
     }
+    return {name: float(value) for name, value in watched.items() if value is not None}
 
 
 def rounded(value: float) -> float:

@@ -1,0 +1,258 @@
+"""Labels that come back, the alarm, drift, and a state that outlives its process."""
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from math import log
+from pathlib import Path
+
+import pytest
+from served import running
+
+from tracelm import Tracer
+from tracelm.benchmarks.world import items
+from tracelm.errors import InputError
+from tracelm.service.app import create_app
+from tracelm.service.ledger import Entry, Ledger
+from tracelm.service.refusal import Refusal
+from tracelm.service.settings import Settings
+from tracelm.trust.certificate import Certificate, Counts, Subject
+from tracelm.trust.certify import Terms
+from tracelm.trust.drift import Drift, statistics
+from tracelm.trust.monitor import Monitor
+from tracelm.trust.policy import Policy
+
+ASKED = [item for item in items() if len(item.candidates) > 2][:120]
+
+
+@pytest.fixture(scope="module")
+def free():
+    """What TRACE answers by itself."""
+    return list(Tracer.demo().correct_many(ASKED))
+
+
+@pytest.fixture(scope="module")
+def certificate(free):
+    seen = [statistics(decision.to_dict()) for decision in free]
+    names = {name for values in seen for name in values} - {"mix"}
+    return Certificate(
+        Subject("tracelm/demo-organism"),
+        Terms(0.1, 0.05),
+        Policy(("decisive", "early"), 0.0),
+        Counts(items=120, base_right=80, overrides=20, fixed=18, broken=1),
+        reference={n: tuple(v[n] for v in seen if n in v) for n in sorted(names)},
+        date="2026-11-21",
+    )
+
+
+@pytest.fixture(scope="module")
+def model(certificate):
+    return Tracer.demo(certificate=certificate)
+
+
+def ask(service, item):
+    body = {"prompt": item.prompt, "candidates": list(item.candidates)}
+    return service.client.post("/v1/correct", json=body).json()
+
+
+def label(service, answer, right):
+    return service.client.post("/v1/feedback", json={"id": answer["feedback_id"], "right": right})
+
+
+def code_of(answer):
+    return answer.json()["error"]["code"]
+
+
+def overridden(free):
+    return [item for item, d in zip(ASKED, free, strict=True) if d.corrected]
+
+
+def test_a_label_is_judged_once(model, free):
+    item = overridden(free)[0]
+    with running(model) as service:
+        answer = ask(service, item)
+        assert answer["corrected"] and answer["withheld"] is None
+        told = label(service, answer, answer["base_index"]).json()
+        assert told["overridden"] and told["was_broken"] and not told["was_fixed"]
+        assert (told["labelled"], told["broken"], told["alarm"]) == (1, 1, False)
+        assert code_of(label(service, answer, answer["index"])) == "repeated_feedback"
+        second = ask(service, item)
+        told = label(service, second, [answer["index"]]).json()
+        assert told["was_fixed"] and (told["labelled"], told["broken"]) == (2, 1)
+        assert service.metric("tracelm_labelled") == 2 and service.metric("tracelm_broken") == 1
+        assert service.metric("tracelm_fixed_total") == 1
+        wealth = Monitor(0.1, 0.05, 2, 1).log_wealth
+        assert service.metric("tracelm_monitor_log_wealth") == pytest.approx(wealth)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "status"),
+    [
+        ({"id": "nobody", "right": 0}, "unknown_answer", 404),
+        ({"id": "nobody", "right": -1}, "invalid_body", 422),
+        ({"id": "nobody", "right": []}, "invalid_body", 422),
+        ({"id": "nobody"}, "invalid_body", 422),
+        ({"id": "nobody", "right": True}, "invalid_body", 422),
+    ],
+)
+def test_what_is_no_feedback_is_refused(model, body, code, status):
+    with running(model) as service:
+        answer = service.client.post("/v1/feedback", json=body)
+        assert (code_of(answer), answer.status_code) == (code, status)
+        given = ask(service, ASKED[0])
+        assert code_of(label(service, given, 99)) == "invalid_body"
+        assert label(service, given, 0).status_code == 200  # the refusal took nothing
+
+
+def test_without_a_certificate_there_is_nothing_to_judge():
+    with running(Tracer.demo()) as service:
+        answer = ask(service, ASKED[0])
+        assert "feedback_id" not in answer
+        refused = service.client.post("/v1/feedback", json={"id": "x", "right": 0})
+        assert code_of(refused) == "uncertified" and refused.status_code == 409
+        told = service.client.get("/v1/model").json()
+        assert not told["certified"] and told["certificate"] is None
+        assert [e["told"] for e in service.events("uncertified")] == [
+            "every override is let through, with no guarantee"
+        ]
+    for settings in (Settings(on_alarm="shadow"), Settings(state=Path("state.db"))):
+        with pytest.raises(InputError, match="give --certificate"):
+            create_app(Tracer.demo(), settings)
+
+
+@pytest.mark.parametrize("on_alarm", ["log", "shadow"])
+def test_too_many_breaks_raise_an_alarm(model, free, on_alarm):
+    with running(model, on_alarm=on_alarm) as service:
+        told = {"alarm": False}
+        for _ in range(20):
+            if told["alarm"]:
+                break
+            answer = ask(service, overridden(free)[0])
+            assert answer["corrected"]
+            told = label(service, answer, answer["base_index"]).json()
+        assert told["alarm"] and service.metric("tracelm_alarm") == 1
+        (event,) = service.events("alarm")
+        assert event["broken"] == told["broken"] and event["log_wealth"] >= log(20)
+        assert service.client.get("/readyz").status_code == 200
+        model_told = service.client.get("/v1/model").json()
+        assert model_told["oversight"]["monitor"]["alarm"] and model_told["certified"]
+        assert model_told["shadow"] == (on_alarm == "shadow")
+        after = ask(service, overridden(free)[0])
+        assert after["corrected"] == (on_alarm == "log")
+        assert after["method"] == ("base" if on_alarm == "shadow" else "trace")
+        # What is judged is the certified correction, shown or not.
+        assert label(service, after, after["base_index"]).json()["was_broken"]
+        assert len(service.events("alarm")) == 1
+
+
+def test_answers_are_forgotten_by_number_and_by_age(model):
+    with running(model, feedback_items=2) as service:
+        answers = [ask(service, item) for item in ASKED[:3]]
+        assert code_of(label(service, answers[0], 0)) == "unknown_answer"
+        assert label(service, answers[1], 0).status_code == 200
+    now = [1000.0]
+    ledger = Ledger(None, "c", items=9, seconds=60.0, clock=lambda: now[0])
+    ledger.remember("one", Entry(2, [0], [1], True), {}, {"seen": {}})
+    now[0] += 59
+    assert ledger.find("one").candidates == 2
+    now[0] += 2
+    with pytest.raises(Refusal, match="remembered"):
+        ledger.find("one")
+
+
+def test_every_line_of_a_batch_has_its_own_id(model):
+    body = {"items": [{"prompt": i.prompt, "candidates": list(i.candidates)} for i in ASKED[:4]]}
+    with running(model) as service:
+        lines = service.client.post("/v1/correct/batch", json=body).text.splitlines()
+        answers = [json.loads(line) for line in lines]
+        assert len({a["feedback_id"] for a in answers}) == 4
+        assert [label(service, a, 0).status_code for a in answers] == [200] * 4
+
+
+def test_nothing_of_the_prompt_is_kept(model, tmp_path):
+    path = tmp_path / "state.db"
+    with running(model, state=path) as service:
+        ask(service, ASKED[0])
+        kept = b"".join(p.read_bytes() for p in tmp_path.iterdir())
+    for text in (ASKED[0].prompt, *ASKED[0].candidates):
+        assert text.encode() not in kept + path.read_bytes()
+
+
+def test_a_restart_goes_on_where_it_stood(model, free, certificate, tmp_path):
+    path = tmp_path / "state.db"
+    with running(model, state=path) as service:
+        answers = [ask(service, item) for item in ASKED[:12]]
+        label(service, answers[0], 0)
+        before = service.client.get("/v1/model").json()["oversight"]
+    with running(model, state=path) as service:
+        assert service.client.get("/v1/model").json()["oversight"] == before
+        assert code_of(label(service, answers[0], 0)) == "repeated_feedback"
+        assert label(service, answers[1], 0).json()["labelled"] == 2
+        ask(service, ASKED[12])
+        after = service.client.get("/v1/model").json()["oversight"]
+        with pytest.raises(InputError, match="cannot keep state"), running(model, state=path):
+            pass  # one service a file
+    drift = Drift(certificate.reference, 0.05)
+    for decision in free[:13]:
+        drift.see(statistics(decision.to_dict()))
+    wealth = {name: test.log_wealth for name, test in drift.tests.items()}
+    assert after["drift"] == pytest.approx(wealth, abs=0.02)  # ties fall otherwise in a batch
+    other = Tracer.demo(certificate=replace(certificate, date="later"))
+    with pytest.raises(InputError, match="of another certificate"), running(other, state=path):
+        pass
+
+
+def test_a_state_that_is_none_is_refused(model, tmp_path):
+    path = tmp_path / "state.db"
+    path.write_text("no database at all, and long enough to be one " * 40)
+    with pytest.raises(InputError, match="cannot keep state"), running(model, state=path):
+        pass
+
+
+def test_a_kill_loses_at_most_the_event_in_hand(tmp_path):
+    path = tmp_path / "state.db"
+    program = """
+import sys
+from pathlib import Path
+from tracelm.service.app import create_app
+from tracelm.service.ledger import Entry, Ledger
+ledger = Ledger(Path(sys.argv[1]), "c", items=10**6, seconds=1e6)
+count = 0
+while True:
+    name = str(count)
+    ledger.remember(name, Entry(2, [0], [1], True), {"s": 1.0}, {"seen": {"s": count + 1}})
+    count += 1
+    ledger.label(name, monitor={"labelled": count})
+    print(count, flush=True)
+"""
+    running_ = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    for _ in range(200):
+        told = running_.stdout.readline()
+    running_.send_signal(signal.SIGKILL)
+    rest = running_.communicate()[0].split()
+    last = int((rest or [told])[-1])
+    ledger = Ledger(path, "c", items=10**6, seconds=1e6)
+    assert last >= 200 and last <= ledger.state("monitor")["labelled"] <= last + 1
+    assert last <= len(ledger.seen()["s"]) <= last + 2
+    with pytest.raises(Refusal, match="has its label"):
+        ledger.find(str(last - 1))
+
+
+def test_what_comes_is_compared_with_what_was_certified(model):
+    with running(model) as service:
+        for item in ASKED[:60]:
+            ask(service, item)
+        assert service.events("drift") == []
+        for _ in range(60):  # the same easy item again and again
+            ask(service, ASKED[0])
+        warned = {event["statistic"] for event in service.events("drift")}
+        told = service.client.get("/v1/model").json()
+        assert warned and warned == set(told["oversight"]["drifted"])
+        for name in warned:
+            assert service.metric("tracelm_drifted", statistic=name) == 1
+            assert service.metric("tracelm_drift_log_wealth", statistic=name) > 0
+        assert told["shadow"] is False

@@ -1,0 +1,88 @@
+"""The tutorial of docs/trust.md, run as it stands: four commands and what they print."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tracelm.trust.certify import Terms
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "trust.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
+PYTHON = [text for kind, text in BLOCKS if kind == "python"]
+COMMANDS = [text.strip() for kind, text in BLOCKS if kind == "sh"]
+(PRINTED,) = (text for kind, text in BLOCKS if kind == "")
+ENVIRONMENT = os.environ | {
+    "NO_PROXY": "127.0.0.1",
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+}
+
+
+def run(*command: str, folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_as_it_stands(tmp_path):
+    evaluate, certify, serve = COMMANDS
+    make, ask = PYTHON
+    run(sys.executable, "-c", make, folder=tmp_path)
+    assert "correction helps" in run("sh", "-c", evaluate, folder=tmp_path)
+    assert run("sh", "-c", certify, folder=tmp_path) == PRINTED
+    port = free_port()  # 8000 may be taken here
+    served = subprocess.Popen(
+        ["sh", "-c", f"exec {serve} --port {port}"], cwd=tmp_path, env=ENVIRONMENT
+    )
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/readyz", served)
+        told = run(sys.executable, "-c", ask.replace(":8000", f":{port}"), folder=tmp_path)
+    finally:
+        served.send_signal(signal.SIGTERM)
+        served.wait(60)
+    assert told == "pale cedar boats None\n1 0 False\n"
+    assert (tmp_path / "state.db").stat().st_size > 0
+
+
+def _wait_for(address: str, served: "subprocess.Popen[bytes]") -> None:
+    latest = time.monotonic() + 180
+    while time.monotonic() < latest and served.poll() is None:
+        try:
+            if httpx.get(address, trust_env=False).status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.2)
+    raise AssertionError("the service did not start")
+
+
+def test_the_table_of_needed_items_is_the_formula():
+    rows = re.findall(r"^\| (\d+) \| ([\d.]+)% \| ([\d.]+)% \|$", PAGE, flags=re.MULTILINE)
+    assert len(rows) == 5
+    for items, plain, gain in rows:
+        for share, asked in ((plain, False), (gain, True)):
+            alpha = float(share) / 100
+            assert Terms(alpha, gain=asked).least <= int(items)  # it is a promise: rounded up
+            assert Terms(0.975 * alpha, gain=asked).least > int(items)
+
+
+def test_every_option_of_the_page_is_one_of_the_commands():
+    told = "".join(
+        run(sys.executable, "-m", "tracelm", name, "--help", folder=Path.cwd())
+        for name in ("certify", "serve", "correct")
+    )
+    for option in set(re.findall(r"--[a-z][a-z-]*", PAGE)):
+        assert option in told, option
