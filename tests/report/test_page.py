@@ -25,6 +25,7 @@ from tracelm.evaluation.statistics import judge, over_cells
 from tracelm.report import build, figure_parts, page, page_data
 from tracelm.report.build import Material, report
 from tracelm.report.cost import Timing
+from tracelm.report.trust import CellTrust
 from tracelm.theta import Theta
 from tracelm.view.portrait import short
 
@@ -365,8 +366,8 @@ def test_45_cells_of_600_items_open_in_three_seconds(tmp_path):
         model["question"] = model["question"] + f" ({place})"
         model["prompt"] = model["prompt"] + f" ({place})"
     one = parted.cells(cells)
-    judged = zip([parted.summarise(c) for c in one], judge(one), strict=True)
-    views = [page.CellReport(s, v, None, 600) for s, v in judged]
+    judged = zip([parted.summarise(c) for c in one], judge(one), one, strict=True)
+    views = [page.CellReport(s, v, CellTrust(c, None), None) for s, v, c in judged]
     every = [
         replace(v, summary=replace(v.summary, model=f"org/model-{m:02}"))
         for m in range(15)

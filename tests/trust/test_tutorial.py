@@ -76,7 +76,7 @@ def test_the_table_of_needed_items_is_the_formula():
         for share, asked in ((plain, False), (gain, True)):
             alpha = float(share) / 100
             assert Terms(alpha, gain=asked).least <= int(items)  # it is a promise: rounded up
-            assert Terms(0.975 * alpha, gain=asked).least > int(items)
+            assert Terms(0.95 * alpha, gain=asked).least > int(items)
 
 
 def test_every_option_of_the_page_is_one_of_the_commands():

@@ -71,7 +71,9 @@ def deployment(load: "Callable[[], Tracer]", settings: Settings, cluster: Cluste
 
     def build() -> FastAPI:
         hide_gpus()
-        return create_app(load(), settings)
+        app = create_app(load(), settings)
+        app.state.service.announce()
+        return app
 
     made = serve.deployment(
         name=NAME,

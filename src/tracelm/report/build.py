@@ -22,6 +22,7 @@ from tracelm.report.page import CellReport, render
 from tracelm.report.page_data import data_blocks
 from tracelm.report.published import against_paper
 from tracelm.report.table import Table, write_table
+from tracelm.report.trust import CellTrust, trust, trust_table
 from tracelm.theta import Theta
 
 
@@ -80,7 +81,9 @@ def write(material: Material, out: Path, *, with_paper: bool = False) -> Written
     parted = cells(material.records)
     summaries, judged = [summarise(cell) for cell in parted], judge(parted)
     effects, swept = _variants(parted, material.theta)
+    trusted = [trust(cell, material.theta) for cell in parted]
     laid = _tables(summaries, judged, material, effects, swept)
+    laid += [trust_table(trusted)]
     laid += [against_paper(summaries)] if with_paper else []
     drawn = _figures(summaries, material, effects, swept)
     try:
@@ -88,7 +91,7 @@ def write(material: Material, out: Path, *, with_paper: bool = False) -> Written
         (out / "figures").mkdir(parents=True, exist_ok=True)
         paths += [path for figure in drawn for path in draw.save(figure, out / "figures")]
         index = out / "index.html"
-        index.write_text(_page(parted, summaries, judged, laid, drawn, material), encoding="utf-8")
+        index.write_text(_page(trusted, summaries, judged, laid, drawn, material), encoding="utf-8")
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
     said = tuple(f"{v.model} on {v.benchmark}: {v.sentence}" for v in judged)
@@ -149,7 +152,7 @@ def _figures(
 
 
 def _page(
-    parted: Sequence[Cell],
+    trusted: Sequence[CellTrust],
     summaries: Sequence[Summary],
     judged: Sequence[Judgement],
     laid: Sequence[Table],
@@ -157,8 +160,8 @@ def _page(
     material: Material,
 ) -> str:
     views = [
-        CellReport(summary, judgement, _calibration(cell), len(cell.items) + cell.failed)
-        for cell, summary, judgement in zip(parted, summaries, judged, strict=True)
+        CellReport(summary, judgement, found, _calibration(found.cell))
+        for found, summary, judgement in zip(trusted, summaries, judged, strict=True)
     ]
     grid = over_cells(np.array([s.delta_mc1 for s in summaries], dtype=float))
     return render(views, grid, laid, drawn, data_blocks(material.records, material.theta))

@@ -10,6 +10,7 @@ from tracelm.files.strict_json import strict
 from tracelm.report.document import compress, document
 from tracelm.report.figure_parts import Diagram, Figure
 from tracelm.report.table import EN_DASH, Column, Marked, Table, Value, number
+from tracelm.report.trust import CellTrust, risk_coverage
 
 _SCRIPTS = ("data.js", "plots.js", "portrait.js", "tables.js", "items.js", "main.js")
 _FULL_HEAT = 0.15  # a change of 15 points has the strongest shade
@@ -25,14 +26,26 @@ class CellReport:
     Attributes:
         summary: Its line of the master table.
         judgement: Whether correction helps.
+        trust: What could be let through.
         calibration: Reliability before and after; None without items that count.
-        items: How many items it has, failed ones too.
     """
 
     summary: Summary
     judgement: Judgement
+    trust: CellTrust
     calibration: Figure | None
-    items: int
+
+    @property
+    def items(self) -> int:
+        """How many items it has, failed ones too."""
+        return len(self.trust.cell.items) + self.trust.cell.failed
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """What is drawn of it, by name."""
+        finding = self.trust.finding
+        drawn = {} if finding is None else {"trust": risk_coverage(finding)}
+        return drawn | ({} if self.calibration is None else {"calibration": self.calibration})
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,9 @@ def render(
     """
     plots = {figure.name: asdict(figure) for figure in figures}
     plots |= {
-        f"calibration-{i}": asdict(c.calibration) for i, c in enumerate(cells) if c.calibration
+        f"{name}-{i}": asdict(figure)
+        for i, cell in enumerate(cells)
+        for name, figure in cell.figures.items()
     }
     headline = headline_of(grid, cells[0] if len(cells) == 1 else None)
     return document(
@@ -170,7 +185,8 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
         "verdict": view.judgement.sentence,
         "facts": _facts(s),
         "notes": list(_notes(s)),
-        "calibrated": view.calibration is not None,
+        "trust": view.trust.lines,
+        "figures": sorted(view.figures),
         "model_place": models.index(s.model),
         "benchmark_place": benchmarks.index(s.benchmark),
         "count": f"{view.items:,}",

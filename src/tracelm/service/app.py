@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -60,6 +61,16 @@ class Service:
         self.log = log or Log(prompts=settings.log_prompts)
         self.traffic = Traffic()
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
+
+    def announce(self) -> None:
+        """Say in the log under what answers are given."""
+        certificate = self.corrector.tracer.certificate
+        if certificate is None:
+            told = "every override is let through, with no guarantee"
+            self.log.event("uncertified", told=told)
+        else:
+            policy, date = asdict(certificate.policy), certificate.date
+            self.log.event("certified", **policy, date=date)
 
     def close(self) -> None:
         """Finish what waits and end the thread."""

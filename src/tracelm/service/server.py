@@ -26,6 +26,7 @@ class Server(uvicorn.Server):
             host = self._service.settings.host
             shown = f"[{host}]" if ":" in host else host
             self._service.log.event("started", address=f"http://{shown}:{port}")
+            self._service.announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, then close what is left."""

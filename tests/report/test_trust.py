@@ -1,0 +1,46 @@
+"""What the report says of trust: a row a cell, a curve, and the lines of the command."""
+
+import numpy as np
+from records import synthetic_cell
+
+from tracelm.evaluation.cells import cells
+from tracelm.evaluation.certification import labelled
+from tracelm.report.figure_parts import Line
+from tracelm.report.trust import TERMS, risk_coverage, trust, trust_table
+from tracelm.theta import Theta
+from tracelm.trust.certify import certify
+
+
+def cell(items, **changes):
+    return cells(synthetic_cell(benchmark="halueval-qa", items=items).assign(**changes))[0]
+
+
+def test_a_cell_says_what_the_command_would():
+    found = trust(cell(400), Theta())
+    finding = certify(labelled([found.cell.mc1_items]), "mix", TERMS)
+    assert found.finding is not None and found.finding.policy == finding.policy
+    assert len(found.lines) == 5 and "400 labelled items of halueval-qa" in found.lines[0]
+    (row,) = trust_table([found]).rows
+    assert row[2] == 400 and np.isnan(row[6]) and finding.needed is None  # it breaks too much
+    assert row[9:] == (finding.deferral.before.area, finding.deferral.after.area)
+
+
+def test_too_few_items_and_what_a_certificate_hid_certify_nothing():
+    few, hidden = trust(cell(50), Theta()), cell(400)
+    hidden.items["withheld"] = [{"rule": "x"}] * 400
+    for found in (few, trust(hidden, Theta())):
+        assert found.finding is None and len(found.lines) == 1
+        (row,) = trust_table([found]).rows
+        assert row[6] == TERMS.least and np.isnan(row[9])
+
+
+def test_the_curve_ends_at_the_share_of_wrong_answers():
+    found = trust(cell(400), Theta())
+    lines = [
+        mark for mark in risk_coverage(found.finding).panels[0].marks if isinstance(mark, Line)
+    ]
+    before, after, asked = lines
+    assert before.x[-1] == after.x[-1] == 1
+    assert before.y[-1] == np.mean(found.cell.mc1_items["mc1_base"] < 1)
+    assert set(asked.y) == {TERMS.error}
+    assert len(before.x) <= 200
