@@ -121,13 +121,26 @@ def dola_eq4(at: Position) -> float:
     return float(log_softmax(s)[at.token])
 
 
-def evolved(at: Position, k: int = 75, alpha: float = 2.5, steps: int = 10) -> np.ndarray:
-    """SLED's h of every token."""
+def dola_eq4_released(at: Position) -> float:
+    p = softmax(at.normed[-1])
+    if p[at.token] < 0.1 * p.max():
+        return -1000.0
+    return float(log_softmax(contrast(at, normed=False))[at.token])
+
+
+def evolved(
+    at: Position,
+    k: int = 75,
+    alpha: float = 2.5,
+    steps: int = 10,
+    layers: Sequence[int] | None = None,
+) -> np.ndarray:
+    """SLED's h of every token, from every earlier depth unless told otherwise."""
     depth = len(at.normed) - 1
     z = at.normed[depth]
     inside = sorted(range(len(z)), key=lambda v: (-z[v], v))[:k]
     m: dict[tuple[int, int], float] = {}
-    for n in premature(depth):
+    for n in range(depth) if layers is None else layers:
         p, d = softmax(at.raw[n]), at.raw[n] - z
         for i in inside:
             one_hot = np.zeros(len(z))
@@ -139,7 +152,7 @@ def evolved(at: Position, k: int = 75, alpha: float = 2.5, steps: int = 10) -> n
     total = sum(m.values())
     q = np.zeros(len(z))
     for (_, i), value in m.items():
-        q[i] += value / total
+        q[i] += value / total if total else 0.0
     h = z.copy()
     for t in range(steps):
         h = h - alpha * (1 - t / steps) * (softmax(h) - q)
@@ -157,6 +170,11 @@ def sled_raw(at: Position) -> float:
     return float(evolved(at)[at.token])
 
 
+def sled_sparse(at: Position) -> float:
+    layers = premature(len(at.normed) - 1)
+    return float(log_softmax(evolved(at, layers=layers))[at.token])
+
+
 def delta(at: Position) -> float:
     """A line through each token's logit over depths M..N, read at Lambda = L + 1."""
     depth = len(at.normed) - 1
@@ -170,8 +188,10 @@ PEERS = {
     "dola": dola,
     "dola-normed": dola_normed,
     "dola-eq4": dola_eq4,
+    "dola-eq4-released": dola_eq4_released,
     "dola-static": dola_static,
     "sled": sled,
     "sled-raw": sled_raw,
+    "sled-sparse": sled_sparse,
     "delta": delta,
 }

@@ -29,7 +29,7 @@ from tracelm.errors import InputError, NonFiniteError
 from tracelm.methods import COMPARED, METHODS, entry, known, resolve
 from tracelm.methods.contract import Evidence, Facts, Method, Needs
 from tracelm.methods.delta import Extrapolation
-from tracelm.methods.dola import Contrast, divergence, premature_depths
+from tracelm.methods.dola import Contrast, Plausible, divergence, premature_depths
 from tracelm.methods.sled import Evolution
 from tracelm.model.readout import read
 from tracelm.rule.geometry import Trajectory
@@ -78,6 +78,40 @@ def test_peers_agree_with_their_formulas_in_float64(family: str, name: str) -> N
         np.testing.assert_allclose(scores[name], expected, rtol=1e-5, atol=1e-5)
 
 
+# What the releases' own `lm_score` gives for the first one to four of a candidate's tokens, in
+# float32: JayZhang42/SLED at 00067af (rate 2.5, scale 75), voidism/DoLa at 805230e.
+RELEASED: dict[str, tuple[Any, list[float]]] = {
+    "sled": (
+        Evolution(4, (0, 1, 2, 3)),
+        [-2.616248607635498, -5.395164489746094, -10.785270690917969, -119.81194305419922],
+    ),
+    "sled-raw": (
+        Evolution(4, (0, 1, 2, 3), raw=True),
+        [6.472840309143066, 12.464272499084473, 16.14744758605957, -83.85255432128906],
+    ),
+    "dola": (
+        Contrast(4, (0, 1, 2, 3)),
+        [11.010009765625, 19.907106399536133, 26.046653747558594, 29.365161895751953],
+    ),
+    "dola-eq4-released": (
+        Plausible(Contrast(4, (0, 1, 2, 3)), released=True),
+        [-3.8731892108917236, -7.71450138092041, -1007.7144775390625, -2007.7144775390625],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_scores_are_those_of_the_releases(name: str) -> None:
+    z = (3 * np.random.default_rng(19).normal(size=(5, 4, 300))).astype(np.float32)
+    last = torch.tensor(z[4])
+    raw = {depth: torch.tensor(z[depth]) for depth in range(4)}
+    tokens = torch.tensor([257, 241, 149, 11])
+    log_z = {4: last.logsumexp(dim=-1, keepdim=True)}
+    scorer, expected = RELEASED[name]
+    scores = scorer.log_probs(Tile({4: last}, log_z, raw, torch.arange(4), tokens))
+    np.testing.assert_allclose(np.cumsum(scores.numpy()), expected, rtol=1e-5)
+
+
 def test_dola_selects_by_kl_from_the_mean_and_not_by_jensen_shannon() -> None:
     late = np.log([0.5, 0.3, 0.15, 0.05])
     # One layer moves much mass; the other denies a token that the last layer holds likely.
@@ -124,19 +158,20 @@ def test_sled_keeps_its_precision_where_a_layer_is_sure(peak: float) -> None:
     h = Evolution(2, (0, 1)).vocabulary_scores(tile)
     for row in range(4):
         readings = [early[0][row].astype(float), early[1][row].astype(float)]
-        # The reference looks at every second depth from floor(L/2): these two are 2 and 4 of 5.
-        raw = [readings[0], readings[0], readings[0], readings[1], readings[1], readings[1]]
-        at = peer_reference.Position([z[row].astype(float)] * 6, raw, 0)
+        at = peer_reference.Position([z[row].astype(float)] * 3, readings, 0)
         np.testing.assert_allclose(h[row], peer_reference.evolved(at), rtol=1e-5, atol=1e-5)
 
 
-def test_sled_leaves_the_logits_where_no_layer_has_a_direction() -> None:
+def test_sleds_steps_go_on_where_no_layer_has_a_direction() -> None:
     z = torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
-    tile = tile_of(z, raw={1: z.clone()})  # d_n = 0
-    h = Evolution(2, (1,), k=20).vocabulary_scores(tile)
-    inside = z.topk(20).indices
-    assert torch.equal(h.gather(1, inside), z.gather(1, inside))
-    assert (h == -100).sum() == 2 * 30
+    tile = tile_of(z, raw={0: z.clone(), 1: z.clone()})  # d_n = 0
+    h = Evolution(2, (0, 1), k=20).vocabulary_scores(tile)
+    for row in range(2):
+        logits = z[row].double().numpy()
+        at = peer_reference.Position([logits] * 3, [logits] * 2, 0)
+        expected = peer_reference.evolved(at, k=20)
+        assert np.abs(expected - logits)[expected > -100].min() > 1e-3
+        np.testing.assert_allclose(h[row], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_sled_tokens_at_its_edge_go_to_the_lowest_id() -> None:

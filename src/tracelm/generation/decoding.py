@@ -206,13 +206,12 @@ def rewriter(tracer: Tracer, decode: str, *, top: int = TOP) -> Rewriter | None:
     if top < 2:
         raise InputError(f"a step needs at least two candidates, not {top}")
     depth = tracer.backbone.depth
-    early = premature_depths(depth)
     if decode == "trace":
         return Reranked(tracer, top)
     if decode == "dola":
-        return Rewritten(tracer.readout, Plausible(Contrast(depth, early)))
+        return Rewritten(tracer.readout, Plausible(Contrast(depth, premature_depths(depth))))
     if decode == "sled":
-        return Rewritten(tracer.readout, Evolution(depth, early))
+        return Rewritten(tracer.readout, Evolution(depth, tuple(range(depth))))
     return None
 
 

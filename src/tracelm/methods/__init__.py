@@ -69,8 +69,8 @@ def _dola(facts: Facts, *, normed: bool = False) -> Method:
     return Aggregated(Contrast(facts.depth, premature_depths(facts.depth), normed))
 
 
-def _dola_eq4(facts: Facts) -> Method:
-    return Aggregated(Plausible(Contrast(facts.depth, premature_depths(facts.depth))))
+def _dola_eq4(facts: Facts, *, released: bool = False) -> Method:
+    return Aggregated(Plausible(Contrast(facts.depth, premature_depths(facts.depth)), released))
 
 
 def _dola_static(facts: Facts, fraction: float | None = None) -> Method:
@@ -82,8 +82,9 @@ def _dola_static(facts: Facts, fraction: float | None = None) -> Method:
     return Aggregated(Contrast(facts.depth, (fixed,)))
 
 
-def _sled(facts: Facts, *, raw: bool = False) -> Method:
-    return Aggregated(Evolution(facts.depth, premature_depths(facts.depth), raw))
+def _sled(facts: Facts, *, raw: bool = False, sparse: bool = False) -> Method:
+    premature = premature_depths(facts.depth) if sparse else tuple(range(facts.depth))
+    return Aggregated(Evolution(facts.depth, premature, raw))
 
 
 def _delta(facts: Facts) -> Method:
@@ -119,7 +120,16 @@ METHODS: Mapping[str, Entry] = {
         aggregates=True,
     ),
     "dola-eq4": Entry(
-        _dola_eq4, "with plausibility 0.1 and softmax", f"{_DOLA}: the equation", aggregates=True
+        _dola_eq4,
+        "with plausibility 0.1, then softmax",
+        f"{_DOLA}: the equation",
+        aggregates=True,
+    ),
+    "dola-eq4-released": Entry(
+        partial(_dola_eq4, released=True),
+        "softmax, then plausibility 0.1",
+        f"{_DOLA}: lm_score by default",
+        aggregates=True,
     ),
     "dola-static": Entry(
         _dola_static,
@@ -131,6 +141,12 @@ METHODS: Mapping[str, Entry] = {
     "sled": Entry(_sled, "log_softmax of evolved logits", _SLED, aggregates=True),
     "sled-raw": Entry(
         partial(_sled, raw=True), "evolved logits themselves", _SLED, aggregates=True
+    ),
+    "sled-sparse": Entry(
+        partial(_sled, sparse=True),
+        "sled over every second depth from floor(L/2)",
+        f"{_SLED}; the fewer layers are ours",
+        aggregates=True,
     ),
     "delta": Entry(_delta, "logits extrapolated beyond the last depth", "DeLTa", aggregates=True),
     "decisive-only": Entry(DecisiveOnly, "the decisive layer, ungated", _OURS),

@@ -5,7 +5,8 @@ tokens that early layers know as well as the last one (function words, repeated 
 scores are no log-probabilities: a sum of differences is not comparable with a sum of log p.
 
 Source: Chuang et al., 'DoLa: decoding by contrasting layers improves factuality in large language
-models' (ICLR 2024), and its release. Per token, with `M = (p_L + p_l) / 2`,
+models' (ICLR 2024), and its release (voidism/DoLa at 805230e, dola.py:161-217). Per token, with
+`M = (p_L + p_l) / 2`,
 
     D_l = 1/(2V) sum_v M (2 log M - log p_L - log p_l)
     l*  = argmax of D_l over the candidate premature layers, the first on ties
@@ -14,10 +15,12 @@ models' (ICLR 2024), and its release. Per token, with `M = (p_L + p_l) / 2`,
 D is the KL from M averaged over V that the release computes, not the Jensen-Shannon divergence of
 the paper, and it selects other layers. The release reads early layers without the final norm:
 
-    dola         as released for TruthfulQA: the sum of s, no filter
-    dola-normed  departs: early layers through the final norm
-    dola-eq4     the paper's equation: s is -1000 for tokens with p_L < 0.1 max p_L, then softmax
-    dola-static  l* fixed: floor(L/2), the first of the candidates, unless told otherwise
+    dola               as released for TruthfulQA: the sum of s, no filter (tfqa_mc_eval.py:302)
+    dola-normed        departs: early layers through the final norm
+    dola-eq4           the paper's equation: s is -1000 where p_L < 0.1 max p_L, and then softmax
+    dola-eq4-released  lm_score by default (dola.py:210-215): softmax over all of V, and then
+                       exactly -1000 where p_L < 0.1 max p_L
+    dola-static        l* fixed: floor(L/2), the first of the candidates, unless told otherwise
 """
 
 import math
@@ -111,9 +114,11 @@ class Plausible:
 
     Attributes:
         contrast: Gives s.
+        released: Whether the softmax comes before the mask.
     """
 
     contrast: Contrast
+    released: bool = False
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -130,11 +135,13 @@ class Plausible:
         return self.vocabulary_scores(tile)[tile.row, tile.token]
 
     def vocabulary_scores(self, tile: Tile) -> Logits:
-        """log_softmax(s) of every token; -1000 and less where it is implausible."""
+        """log_softmax(s) of every token; -1000, or less before `released`, where implausible."""
         z_L = tile.logits[self.contrast.last]
-        bar = z_L.amax(dim=-1, keepdim=True) + math.log(PLAUSIBLE)
-        s = self.contrast.vocabulary_scores(tile).masked_fill_(z_L < bar, MASKED)
-        return F.log_softmax(s, dim=-1)
+        implausible = z_L < z_L.amax(dim=-1, keepdim=True) + math.log(PLAUSIBLE)
+        s = self.contrast.vocabulary_scores(tile)
+        if self.released:
+            return F.log_softmax(s, dim=-1).masked_fill_(implausible, MASKED)
+        return F.log_softmax(s.masked_fill_(implausible, MASKED), dim=-1)
 
 
 def divergence(
@@ -155,7 +162,7 @@ def divergence(
 def premature_depths(depth: int) -> tuple[int, ...]:
     """Candidate premature layers: every second depth from floor(L/2) (from L - 20 where L > 40).
 
-    L itself is excluded. DoLa's upper bucket; SLED is read at the same layers here.
+    L itself is excluded. DoLa's upper bucket.
     """
     first = depth - 20 if depth > 40 else depth // 2
     return tuple(range(first, depth, 2))

@@ -5,15 +5,20 @@ layer does not hold the answer's tokens: those get -100. k and alpha were tuned 
 authors; here one declared setting serves all.
 
 Source: Zhang et al., 'SLED: self logits evolution decoding for improving factuality in large
-language models' (NeurIPS 2024), and its release, which reads early layers without the final norm.
-Per token, with I the top k of p_L and `d_n = z_n - z_L` for every premature layer n,
+language models' (NeurIPS 2024), and its release (JayZhang42/SLED at 00067af), which reads early
+layers without the final norm, every depth below L (run_tfqa.py:68-74). Per token, with I the top k
+of p_L and `d_n = z_n - z_L` for every premature layer n,
 
     c_ni = (<p_n, d_n> - d_n[i]) / max(sqrt(|p_n|^2 - 2 p_n[i] + 1) |d_n|, 1e-8)
     m_ni = max(c_ni, 0)^2,  q_i = sum_n m_ni / sum_ni m_ni   (0 outside I)
     h   <- h - alpha (1 - t/T) (softmax(h) - q),  from z_L, for t = 0..T-1;  -100 outside I
 
-    sled      sums log_softmax(h)
-    sled-raw  sums h itself, as the authors' script does
+(sled_decoding.py:172-225: agreement to line 208, steps to 219). Where no layer agrees with any
+token q is 0, and the steps go on.
+
+    sled         sums log_softmax(h): the release with --post_softmax (line 228)
+    sled-raw     sums h itself: the release as its scripts/TruthfulQA.sh runs it (line 230)
+    sled-sparse  departs: sled with n over DoLa's candidate layers alone, a quarter as many
 """
 
 from dataclasses import dataclass
@@ -63,7 +68,7 @@ class Evolved:
 
 @dataclass(frozen=True)
 class Evolution:
-    """The token scorer of `sled` and `sled-raw`.
+    """The token scorer of `sled` and its like.
 
     Attributes:
         last: L.
@@ -124,13 +129,11 @@ class Evolution:
         for n in self.premature:
             agreed += _agreement(tile.raw[n][rows], tile.raw_log_z(n)[rows], z_L, tokens)
         total = agreed.sum(dim=-1, keepdim=True)
-        # Where no layer agrees with any token there is no direction to go: the logits stay.
         q = agreed / torch.where(total == 0, 1.0, total)
-        rate = torch.where(total == 0, 0.0, self.alpha)
         h = z_L.clone()
         for t in range(self.steps):
-            step = rate * (1 - t / self.steps)
-            h.addcmul_(h.softmax(dim=-1), step, value=-1)
+            step = self.alpha * (1 - t / self.steps)
+            h.sub_(h.softmax(dim=-1), alpha=step)
             h.scatter_add_(1, tokens, step * q)
         return tokens, h.gather(1, tokens)
 
