@@ -2,7 +2,7 @@
 
     python benchmarks/trust.py validity [--redraws 2000]
     python benchmarks/trust.py organism
-    python benchmarks/trust.py halves RUNS [--splits 200]
+    python benchmarks/trust.py halves RUNS [--benchmark B] [--splits 200]
 
 `validity` draws labelled items from populations whose true rates are just below, at, just above and
 far above what is asked, and counts the samples whose certificate is wrong: the broken rate, the
@@ -10,29 +10,41 @@ gain, the threshold of deferral, the monitor and the drift test under 10,000 loo
 stands the control that most people would write, which fails.
 
 `organism` certifies the embedded models on parts of their own benchmark, and `halves` splits the
-records of one cell into halves: certify on one, count on the other, beside the alternatives.
+records of one model into halves: certify on one, count on the other, beside the alternatives.
 """
 
 import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from populations import Kind, Population
 
-from tracelm.trust.certify import Terms, certified, certify, choose
+from tracelm import Tracer
+from tracelm.benchmarks import find
+from tracelm.benchmarks.world import parse_label
+from tracelm.evaluation.cells import Cell, cells
+from tracelm.evaluation.certification import labelled, read_sample
+from tracelm.evaluation.runner import execute, prepare
+from tracelm.evaluation.statistics import judge
+from tracelm.evaluation.store import load_records
+from tracelm.trust.certify import Finding, Terms, certified, certify, choose
 from tracelm.trust.deferral import THRESHOLDS, above, defer
 from tracelm.trust.drift import Drift
+from tracelm.trust.labelled import Labelled
 from tracelm.trust.monitor import log_wealth
-from tracelm.trust.policy import MARGINS, OFF, chains
+from tracelm.trust.policy import MARGINS, OFF, Policy, chains
+from tracelm.trust.summary import in_words
 from tracelm.trust.testing import holm
 
 RESULTS = Path(__file__).parent / "results"
@@ -46,20 +58,27 @@ def main() -> None:
     """Run one stage, print its rows and keep them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     stages = parser.add_subparsers(dest="stage", required=True)
-    validity_options = stages.add_parser("validity")
-    validity_options.add_argument("--redraws", type=int, default=2000)
-    options = parser.parse_args()
+    stages.add_parser("validity").add_argument("--redraws", type=int, default=2000)
+    stages.add_parser("organism")
+    split = stages.add_parser("halves")
+    split.add_argument("runs", type=Path)
+    split.add_argument("--benchmark", action="append", default=[])
+    split.add_argument("--splits", type=int, default=200)
+    split.add_argument("--out", default="halves", help="Name of the results' file.")
+    options = vars(parser.parse_args())
+    name = options.pop("stage")
+    kept = options.pop("out", name)
     rows = []
-    for row in validity(options.redraws):
+    for row in STAGES[name](**options):
         print(json.dumps(row), flush=True)
         rows.append(row)
-    (RESULTS / f"trust-{options.stage}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (RESULTS / f"trust-{kept}.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def validity(redraws: int) -> Iterator[Row]:
     """Share of samples whose statement is wrong, beside the control's."""
-    for judge in (broken_rates, gains, thresholds, monitors, drifts):
-        for row in judge(redraws):
+    for claim in (broken_rates, gains, thresholds, monitors, drifts):
+        for row in claim(redraws):
             most = DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / row["redraws"])
             yield row | {"delta": DELTA, "valid": row["wrong"] <= most}
 
@@ -217,6 +236,107 @@ def drifts(redraws: int) -> Iterator[Row]:
         "wrong": warned / streams,
     }
 
+
+# --- what is certified of models ----------------------------------------------------------------
+
+MIXES = {
+    "clean and contested": ("clean", "contested"),
+    "and overwritten": ("clean", "contested", "overwritten"),
+    "and revised": ("clean", "contested", "overwritten", "revised"),
+    "clean, contested and revised": ("clean", "contested", "revised"),
+}
+ALPHAS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12)
+
+
+def organism() -> Iterator[Row]:
+    """The embedded models on kinds of facts, each mix as if it were the traffic."""
+    for name in ("organism", "control"):
+        cell = records_of(name)
+        for mix, kinds in MIXES.items():
+            known = [parse_label(item).kind in kinds for item in cell.items["id"]]
+            for alpha in (0.03, 0.05):
+                finding = certify(labelled([cell.items[known]]), "early", Terms(alpha))
+                yield {"model": name, "items of": mix, "alpha": alpha, **told(finding)}
+
+
+def records_of(name: str) -> Cell:
+    """The demo's benchmark by an embedded model."""
+    tracer, benchmark = Tracer.demo(name), find("demo")
+    with TemporaryDirectory() as folder:
+        job = prepare(tracer, benchmark.load(None), benchmark.template(), blind=False)
+        (cell,) = cells(load_records(execute(tracer, job, Path(folder)).cell))
+    return cell
+
+
+def told(finding: Finding) -> Row:
+    chosen = finding.chosen
+    shown = finding.best if chosen is None else chosen
+    return {
+        "items": finding.items,
+        "let through": in_words(finding.policy),
+        "fixed": 0 if chosen is None else chosen.fixed,
+        "broken": 0 if chosen is None else chosen.broken,
+        "needed": finding.needed,
+        "best": f"{in_words(shown.policy)}: {shown.fixed} fixed, {shown.broken} broken",
+    }
+
+
+def halves(runs: Path, benchmark: list[str], splits: int) -> Iterator[Row]:
+    """Certify on one half of the items, count on the other, beside the alternatives."""
+    sample = read_sample(runs, benchmark)
+    parted = [c for c in cells(load_records(runs)) if c.benchmark in sample.benchmarks]
+    frame = pd.concat([cell.mc1_items for cell in parted], ignore_index=True)
+    everything = chains(sample.scalar)[-1][-1]
+    drawn = [np.random.default_rng(seed).permutation(len(frame)) for seed in range(splits)]
+    pairs = [(frame.iloc[p[: len(p) // 2]], frame.iloc[p[len(p) // 2 :]]) for p in drawn]
+    ways = {
+        "always on": [everything] * splits,
+        "on if the mean gain is positive": [
+            everything if labelled([first]).gain(everything) > 0 else OFF for first, _ in pairs
+        ],
+        "on if the lab's verdict is helps": [
+            everything if helps(first, parted[0]) else OFF for first, _ in pairs
+        ],
+    }
+    for alpha in ALPHAS:
+        for gain in (False, True):
+            terms = Terms(alpha, DELTA, gain)
+            ways[f"certified at {alpha:g}" + (" with gain" if gain else "")] = [
+                certify(labelled([first]), sample.scalar, terms).policy
+                if len(first) >= terms.least
+                else OFF
+                for first, _ in pairs
+            ]
+    for name, policies in ways.items():
+        yield judged(name, policies, [labelled([second]) for _, second in pairs], len(frame))
+
+
+def helps(items: pd.DataFrame, cell: Cell) -> bool:
+    part = Cell(cell.model, cell.benchmark, items.reset_index(drop=True), 0)
+    return judge([part])[0].finding == "helps"
+
+
+def judged(name: str, policies: list[Policy], others: list[Labelled], items: int) -> Row:
+    """What a way of deciding does on the halves that it has not seen."""
+    gains = np.array([d.gain(p) / len(d) for p, d in zip(policies, others, strict=True)])
+    rates = np.array([d.broken(p).mean() for p, d in zip(policies, others, strict=True)])
+    on = [policy.operators != () for policy in policies]
+    return {
+        "way": name,
+        "items": items,
+        "splits": len(policies),
+        "on": float(np.mean(on)),
+        "gain in points": round(100 * float(gains.mean()), 3),
+        "broken in percent": round(100 * float(rates.mean()), 3),
+        **{f"breaks more than {alpha:g}": float((rates > alpha).mean()) for alpha in ALPHAS},
+    }
+
+
+STAGES: dict[str, Callable[..., Iterator[Row]]] = {
+    "validity": validity,
+    "organism": organism,
+    "halves": halves,
+}
 
 if __name__ == "__main__":
     main()

@@ -110,14 +110,14 @@ def risk_coverage(finding: Finding) -> Figure:
     assert deferral is not None
     before, after = deferral.before, deferral.after
     lines = (
-        Line(*_drawn(before), "base", "before"),
+        Line(*_drawn(before), "base", "before", above=True),
         Line(*_drawn(after), "corrected", "after"),
-        Line((0.0, 1.0), (deferral.error, deferral.error), "chosen"),
+        Line((0.0, 1.0), (deferral.error, deferral.error), "other"),
     )
     panel = Panel("Risk over coverage", lines, "share answered", "share wrong", x_range=(0.0, 1.15))
     caption = (
         "Answers in the order of their probability, the surest first; the area is "
-        f"{before.area:.4f} before and {after.area:.4f} after. Dotted: {deferral.error:.0%} wrong."
+        f"{before.area:.4f} before and {after.area:.4f} after. Dashed: {deferral.error:.0%} wrong."
     )
     return Figure("trust", "Risk over coverage", caption, (panel,), columns=1)
 

@@ -55,6 +55,10 @@ class Labelled:
         fixed: Which = self.stands(policy) & (self.mc1_base == 0) & (self.mc1 == 1)
         return fixed
 
+    def gain(self, policy: Policy) -> int:
+        """F - K: answers more that are right."""
+        return int(self.fixed(policy).sum()) - int(self.broken(policy).sum())
+
     def shown(self, policy: Policy) -> tuple[PerItem, Which]:
         """Confidence in what is shown, and whether it is right."""
         withheld = self.overrides & ~self.stands(policy)
