@@ -77,7 +77,7 @@ def test_what_moves_warns_once_and_what_does_not_is_silent():
 
 
 def test_false_warnings_are_few_however_long_one_looks():
-    runs, steps, kept, delta = 150, 150, 30, 0.1
+    runs, steps, kept, delta = 100, 120, 30, 0.1
     rng, warned = np.random.default_rng(7), 0
     for _ in range(runs):
         values = rng.normal(size=kept + steps)

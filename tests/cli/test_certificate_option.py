@@ -1,6 +1,7 @@
 """A certificate is obeyed by the tracer, and so by every command: nothing else is let through."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,6 @@ from tracelm.benchmarks.world import items
 from tracelm.cli import app
 from tracelm.errors import CertificateError, InputError
 from tracelm.evaluation.store import find_cells, load_records, read_run
-from tracelm.integrations.lm_eval import CorrectedLM
 from tracelm.theta import Theta
 from tracelm.trust.certificate import Certificate, Counts, Subject
 from tracelm.trust.certify import Terms
@@ -116,8 +116,17 @@ def test_commands_that_answer_nothing_take_none(name, file):
     assert "--certificate goes with TRACE's own answers" in result.stderr
 
 
-def test_the_harness_obeys_too(file):
+def test_the_harness_obeys_too(file, monkeypatch):
+    import lm_eval.__main__
+
+    from tracelm.integrations.lm_eval import CorrectedLM
+
     lm = CorrectedLM(MODEL, certificate=str(file))
     assert lm.tracer.certificate == Certificate.read(file)
     with pytest.raises(InputError, match="method=trace alone"):
         CorrectedLM(MODEL, method="base-sum", certificate=str(file))
+    given: list[str] = []
+    monkeypatch.setattr(lm_eval.__main__, "cli_evaluate", lambda: given.extend(sys.argv))
+    monkeypatch.setattr(sys, "argv", ["tracelm"])
+    command("lm-eval", "--tasks", "t", "--certificate", file, "--limit", 3)
+    assert given[-2:] == ["--model_args", f"certificate={file}"] and "--certificate" not in given
