@@ -6,6 +6,7 @@ HaluEval's name.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from tracelm.benchmarks.benchmark import Benchmark, Example, require_count
@@ -82,14 +83,10 @@ HALUEVAL_QA = Benchmark(
     citation=_HALUEVAL_CITATION,
 )
 
-HALUEVAL_QA_CLOSED = Benchmark(
+HALUEVAL_QA_CLOSED = replace(
+    HALUEVAL_QA,
     name="halueval-qa-closed",
-    read=_QA_SOURCE.read,
-    parse=_parse_qa,
-    verify=_verify_halueval,
     templates={"closed": partial(Template, "halueval-qa-closed/closed", "1", _CLOSED)},
-    licence=_HALUEVAL_LICENCE,
-    citation=_HALUEVAL_CITATION,
 )
 
 HALUEVAL_SUM = Benchmark(
