@@ -78,6 +78,15 @@ def test_a_pair_is_two_questions_over_one_candidate_set_with_different_truths() 
         assert a.fields["question"] != b.fields["question"]
 
 
+@pytest.mark.parametrize("variant", find("everyday").templates)
+def test_without_the_question_both_of_a_pair_read_the_same(variant: str) -> None:
+    items = find("everyday").load().items(find("everyday").template(variant))
+    pairs = [item for item in items if str(item.id).startswith("pair")]
+    for a, b in zip(pairs[::2], pairs[1::2], strict=True):
+        assert (a.blind_prompt, a.candidates) == (b.blind_prompt, b.candidates)
+        assert a.prompt != b.prompt
+
+
 def test_limit_keeps_pairs_whole() -> None:
     ids = [e.id for e in find("everyday").load(limit=40, seed=3).examples]
     pairs = {i[:-2] for i in ids if i.startswith("pair")}
