@@ -2,10 +2,10 @@
 
     python benchmarks/gguf_agreement.py [FILE] [--items 50] [--reader VENV/bin/python]
 
-llama.cpp runs in a virtual environment of its own, which is made for it: the package
-llama-cpp-py-sync carries it compiled. It reads the same token ids twice: from the file as it is,
-where its kernels round activations to 8 bits, and from a copy whose weights are dequantised to
-float32, where they do not. One JSON line.
+llama.cpp runs in a virtual environment of its own, which is made for it: the package cyllama
+carries it compiled. It reads the same token ids twice: from the file as it is, where its kernels
+round activations to 8 bits, and from a copy whose weights are dequantised to float32, where they do
+not. One JSON line.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-READER = "llama-cpp-py-sync==0.11739"  # llama.cpp b11739
+READER = "cyllama==0.2.18"
 Matrix = list[list[float]]
 Figures = dict[str, float | int]
 
@@ -30,32 +30,41 @@ def read(file: str, asked: dict[str, Any]) -> dict[str, Any]:
     Keys and values are kept in float32 and attention is the plain one, so that what is left of a
     difference is the matrix products'.
     """
-    from llama_cpp_py_sync import Llama, _version
+    from cyllama.llama import llama_cpp
 
-    llama = Llama(file, n_ctx=512, n_batch=512, flash_attn_type=0, type_k="f32", type_v="f32")
-    found: dict[str, Any] = {"tag": _version.__llama_cpp_tag__}
-    found["ids"] = [llama.tokenize(text, parse_special=True) for text in asked["texts"]]
-    found["log_probs"] = [_log_probs(llama, ids) for ids in asked["sequences"]]
-    return found
+    llama_cpp.disable_logging()
+    llama_cpp.ggml_backend_load_all()
+
+    class Model(llama_cpp.LlamaModel):
+        """cyllama's own asks it for the size of its vocabulary, which it does not have."""
+
+        n_vocab = property(lambda self: self.get_vocab().n_vocab)
+
+    model = Model(file, llama_cpp.LlamaModelParams())
+    options = llama_cpp.LlamaContextParams()
+    options.n_ctx = options.n_batch = 512
+    options.type_k = options.type_v = 0  # float32
+    options.flash_attn_type = 0  # none
+    context, vocabulary = llama_cpp.LlamaContext(model, options), model.get_vocab()
+    return {
+        "ggml": f"{llama_cpp.ggml_version()} ({llama_cpp.ggml_commit()})",
+        "ids": [vocabulary.tokenize(text, True, True) for text in asked["texts"]],
+        "log_probs": [_log_probs(llama_cpp, context, ids) for ids in asked["sequences"]],
+    }
 
 
-def _log_probs(llama: Any, ids: list[int]) -> list[float]:
+def _log_probs(llama_cpp: Any, context: Any, ids: list[int]) -> list[float]:
     """Of every token but the first, given those before it."""
-    library, vocabulary = llama._lib, llama.n_vocab
-    llama._clear_context_state()
-    batch = library.llama_batch_init(len(ids), 0, 1)
-    batch.n_tokens = len(ids)
+    context.kv_cache_clear()
+    batch = llama_cpp.LlamaBatch(n_tokens=len(ids), embd=0, n_seq_max=1)
     for place, token in enumerate(ids):
-        batch.token[place], batch.pos[place], batch.logits[place] = token, place, 1
-        batch.n_seq_id[place], batch.seq_id[place][0] = 1, 0
-    assert library.llama_decode(llama._ctx, batch) == 0
+        batch.add(token, place, [0], True)
+    assert context.decode(batch) == 0
     found = []
     for place, token in enumerate(ids[1:]):
-        row = library.llama_get_logits_ith(llama._ctx, place)
-        logits = np.frombuffer(llama._ffi.buffer(row, 4 * vocabulary), np.float32).astype(float)
+        logits = np.array(context.get_logits_ith(place), float)
         peak = logits.max()
         found.append(float(logits[token] - peak - np.log(np.exp(logits - peak).sum())))
-    library.llama_batch_free(batch)
     return found
 
 
@@ -148,7 +157,7 @@ def measure(file: Path, count: int, python: str | None) -> dict[str, Any]:
         in_float = _ask(python, dequantised(file, Path(root)), asked)
     return {
         "file": file.name,
-        "llama.cpp": as_stored["tag"],
+        "ggml": as_stored["ggml"],
         "items": len(items),
         "sequences": len(sequences),
         "same_tokens": sum(
