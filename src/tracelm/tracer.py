@@ -88,12 +88,7 @@ class Tracer:
         with backbone.lock, evaluating(model):
             self.checked = check(backbone, self.readout, attention)
         self.backbone = backbone.on(self.checked.road, self.checked.attention)
-        if invariant is None:
-            invariant = model_invariant(model, theta=self.theta)
-        self.factors = invariant if isinstance(invariant, Factors) else None
-        self.invariant = invariant.value if isinstance(invariant, Factors) else float(invariant)
-        if not 0 <= self.invariant < np.inf:
-            raise InvariantError(f"I(M) is a finite number from 0, not {self.invariant:g}")
+        self.factors, self.invariant = _invariant_of(model, invariant, self.theta)
         self.scorer = Scorer(self.theta, self.backbone.depth, self.readout.vocabulary)
         self.batch_tokens = batch_tokens or default_batch_tokens(
             self.backbone.config, model.dtype, self.backbone.device
@@ -373,6 +368,18 @@ class Tracer:
             "outside_paper": self.theta.outside_paper,
             "certificate": None if self.certificate is None else self.certificate.describe(),
         }
+
+
+def _invariant_of(
+    model: PreTrainedModel, given: float | Factors | None, theta: Theta
+) -> tuple[Factors | None, float]:
+    """I(M) as it was given, or from the weights; with its factors where they are known."""
+    found = model_invariant(model, theta=theta) if given is None else given
+    factors = found if isinstance(found, Factors) else None
+    value = found.value if isinstance(found, Factors) else float(found)
+    if not 0 <= value < np.inf:
+        raise InvariantError(f"I(M) is a finite number from 0, not {value:g}")
+    return factors, value
 
 
 def _pieces(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

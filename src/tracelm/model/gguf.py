@@ -19,7 +19,7 @@ from tracelm.model import named, ranks
 from tracelm.model.options import LoadOptions
 from tracelm.text.tokens import Tokenizer
 from tracelm.weights import hub
-from tracelm.weights.gguf import FAMILIES, GgufCheckpoint, Header, is_gguf, open_file
+from tracelm.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, is_gguf, open_file
 
 # What a header says and transformers' reader does not take over, by the config's names.
 _LEFT_OUT = {
@@ -88,7 +88,7 @@ def _refuse_unread(header: Header) -> None:
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
     kind = header.architecture
-    known = {*GGUF_SUPPORTED_ARCHITECTURES, *GGUF_ARCHS, *FAMILIES} - {"general", "tokenizer"}
+    known = {*GGUF_SUPPORTED_ARCHITECTURES, *GGUF_ARCHS, *ARCHITECTURES} - {"general", "tokenizer"}
     if not known & {kind, kind.replace("-", "_"), kind.replace("moe", "_moe")}:
         raise UnsupportedModelError(
             f"{header.label} has architecture {kind}, which transformers does not read from GGUF: "
@@ -124,7 +124,7 @@ def download(base: LoadOptions) -> LoadOptions:
 def read_config(path: Path, header: Header) -> Any:
     """transformers' config of a file, with what its reader leaves out."""
     config = AutoConfig.from_pretrained(str(path.parent), gguf_file=path.name)
-    if header.architecture not in FAMILIES:
+    if header.architecture not in ARCHITECTURES:
         return config
     for key, name in _LEFT_OUT.items():
         if (value := header.number(key)) is not None and hasattr(config, name):
@@ -164,7 +164,7 @@ def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
         UnsupportedModelError: The file holds tensors that transformers left out.
     """
     header = checkpoint.header
-    if header.architecture not in FAMILIES:
+    if header.architecture not in ARCHITECTURES:
         return
     known = _places(model, header) | {_ROTARY_FACTORS}
     if left := sorted({*header.tensors} - known - {f"{name}.weight" for name in known}):

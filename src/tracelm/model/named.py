@@ -26,7 +26,7 @@ from tracelm.weights.invariant_cache import folder
 OWN = "tracelm/"  # before every name that tracelm knows
 _PIECE = 2**20
 
-Read = Callable[[int], bytes]
+ReadPiece = Callable[[int], bytes]
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _failed(model: Published, reason: str) -> ModelError:
 
 
 @contextmanager
-def _unpacked(model: Published, place: Path) -> Iterator[Read]:
+def _unpacked(model: Published, place: Path) -> Iterator[ReadPiece]:
     """What reads the file of what was downloaded, so many bytes a call."""
     wheels = list(place.glob("*.whl"))
     if not wheels:
@@ -203,7 +203,7 @@ def _unpacked(model: Published, place: Path) -> Iterator[Read]:
             yield member.read
 
 
-def _keep(read: Read, model: Published) -> None:
+def _keep(read: ReadPiece, model: Published) -> None:
     """Copy the file to where it is kept, if it is what it should be."""
     digest = hashlib.sha256()
     model.kept.parent.mkdir(parents=True, exist_ok=True)

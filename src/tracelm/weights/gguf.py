@@ -2,7 +2,7 @@
 
 The header is read by byte range, through the seam of `checkpoint.py`, so a file on a hub gives
 I(M) without being downloaded. Tensors are dequantised by the package `gguf`. llama.cpp changes some
-of them when it writes a file; `FAMILIES` says what a tensor was called and how it is changed back,
+of them when it writes a file; `ARCHITECTURES` says what a tensor was called and how it is changed back,
 so that each is what the model in memory holds under that name.
 """
 
@@ -275,7 +275,7 @@ _SEPARATE = {
 
 
 @dataclass(frozen=True)
-class Family:
+class Architecture:
     """What transformers calls an architecture's tensors, and what llama.cpp did to them.
 
     Attributes:
@@ -293,29 +293,29 @@ class Family:
     undo: Mapping[str, Undo] = field(default_factory=dict)
 
 
-FAMILIES: dict[str, Family] = {
-    "llama": Family("llama", undo={"attn_q": _query_rows, "attn_k": _key_rows}),
-    "qwen2": Family("qwen2"),
-    "qwen3": Family("qwen3"),
-    "qwen2moe": Family("qwen2_moe"),
-    "qwen3moe": Family("qwen3_moe"),
-    "gemma2": Family("gemma2", undo={"output_norm": _less_one}),
-    "gemma3": Family("gemma3_text", undo={"output_norm": _less_one}),
-    "stablelm": Family("stablelm"),
-    "starcoder2": Family("starcoder2"),
-    "nemotron": Family("nemotron", undo={"output_norm": _less_one}),
-    "phi3": Family(
+ARCHITECTURES: dict[str, Architecture] = {
+    "llama": Architecture("llama", undo={"attn_q": _query_rows, "attn_k": _key_rows}),
+    "qwen2": Architecture("qwen2"),
+    "qwen3": Architecture("qwen3"),
+    "qwen2moe": Architecture("qwen2_moe"),
+    "qwen3moe": Architecture("qwen3_moe"),
+    "gemma2": Architecture("gemma2", undo={"output_norm": _less_one}),
+    "gemma3": Architecture("gemma3_text", undo={"output_norm": _less_one}),
+    "stablelm": Architecture("stablelm"),
+    "starcoder2": Architecture("starcoder2"),
+    "nemotron": Architecture("nemotron", undo={"output_norm": _less_one}),
+    "phi3": Architecture(
         "phi3",
         modules={"attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj"},
     ),
-    "gpt2": Family(
+    "gpt2": Architecture(
         "gpt2",
         "transformer.h.",
         "transformer.ln_f",
         {"attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj"},
         {"attn_qkv": _transpose, "attn_output": _transpose},
     ),
-    "bloom": Family(
+    "bloom": Architecture(
         "bloom",
         "transformer.h.",
         "transformer.ln_f",
@@ -348,7 +348,7 @@ class GgufCheckpoint(Checkpoint):
         """
         self.header = read_header(files, file)
         self._files, self._file = files, file
-        self._family = FAMILIES.get(self.header.architecture)
+        self._family = ARCHITECTURES.get(self.header.architecture)
         kind = self.header.architecture if self._family is None else self._family.model_type
         found = {key: self.header.number(ours) for ours, key in _CONFIG.items()}
         known = {key: value for key, value in found.items() if value is not None}
@@ -404,7 +404,7 @@ class GgufCheckpoint(Checkpoint):
         return torch.from_numpy(dense).reshape(info.shape)
 
 
-def _name(family: Family, stored: str) -> str | None:
+def _name(family: Architecture, stored: str) -> str | None:
     """transformers' name of a weight of the attention or the final norm; None of any other."""
     if stored == "output_norm.weight":
         return f"{family.norm}.weight"
