@@ -37,7 +37,7 @@ from tracelm.theta import Theta
 from tracelm.weights import hub
 from tracelm.weights.adapter import BASE, is_adapter, read_config
 from tracelm.weights.checkpoint import Checkpoint, TorchCheckpoint, open_local
-from tracelm.weights.gguf import FAMILIES, GgufCheckpoint
+from tracelm.weights.gguf import ARCHITECTURES, GgufCheckpoint
 
 _log = logging.getLogger("tracelm")
 
@@ -143,7 +143,7 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
         "device": _where(model, found.device),
         **gguf.describe(found.path, found.checkpoint.header),
     }
-    known = found.checkpoint.header.architecture in FAMILIES
+    known = found.checkpoint.header.architecture in ARCHITECTURES
     return Loaded(model, tokenizer, source, found.options if known else None)
 
 

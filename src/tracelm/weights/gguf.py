@@ -2,8 +2,8 @@
 
 The header is read by byte range, through the seam of `checkpoint.py`, so a file on a hub gives
 I(M) without being downloaded. Tensors are dequantised by the package `gguf`. llama.cpp changes some
-of them when it writes a file; `ARCHITECTURES` says what a tensor was called and how it is changed back,
-so that each is what the model in memory holds under that name.
+of them when it writes a file; `ARCHITECTURES` says what a tensor was called and how it is changed
+back, so that each is what the model in memory holds under that name.
 """
 
 import math
