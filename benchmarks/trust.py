@@ -263,7 +263,7 @@ def records_of(name: str) -> Cell:
     """The demo's benchmark by an embedded model."""
     tracer, benchmark = Tracer.demo(name), find("demo")
     with TemporaryDirectory() as folder:
-        job = prepare(tracer, benchmark.load(None), benchmark.template(), blind=False)
+        job = prepare(tracer, benchmark.load(None), benchmark.template(), blind="none")
         (cell,) = cells(load_records(execute(tracer, job, Path(folder)).cell))
     return cell
 

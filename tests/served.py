@@ -44,7 +44,9 @@ class Held(Tracer):
         self.groups: list[list[str | None]] = []
         self.poison: dict[str | None, Exception] = {}
 
-    def decide(self, encoded: Any, read: Any = "decide", methods: Any = None) -> Any:
+    def decide(
+        self, encoded: Any, read: Any = "decide", methods: Any = None, blind: Any = "base"
+    ) -> Any:
         self.busy = True
         assert self.go.wait(PATIENCE_SECONDS)
         self.busy = False
@@ -52,7 +54,7 @@ class Held(Tracer):
         for e in encoded:
             if e.item.id in self.poison:
                 raise self.poison[e.item.id]
-        return super().decide(encoded, read, methods)
+        return super().decide(encoded, read, methods, blind)
 
 
 class Running:

@@ -22,13 +22,17 @@ class Noting(TracerDouble):
         self._load = load
 
     def decide(
-        self, encoded: Sequence[Encoded], read: str = "decide", methods: Any = None
+        self,
+        encoded: Sequence[Encoded],
+        read: str = "decide",
+        methods: Any = None,
+        blind: str = "base",
     ) -> list[Decision]:
         ids = [str(e.item.id) for e in encoded]
         note(self._load.folder / "begun", os.getpid(), *ids)
         if set(ids) & set(self._load.deadly):
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().decide(encoded, read, methods)
+        return super().decide(encoded, read, methods, blind)
 
 
 @dataclass(frozen=True)

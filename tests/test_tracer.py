@@ -226,6 +226,51 @@ def test_the_question_blind_scores_are_those_of_the_blind_prompt():
     )
 
 
+def test_a_blind_trajectory_is_that_of_the_blind_prompt_at_every_depth():
+    tracer = tracer_of("llama")
+    items = [
+        replace(item, blind_prompt=" ".join(item.prompt.split()[1:]) or "w3")
+        for item in random_items(27, 6, candidates=(1, 5))
+    ]
+    alone = [replace(i, prompt=i.blind_prompt, blind_prompt=None) for i in items]
+    decisions = tracer.correct_many(items, "all", blind="all")
+    for decision, known in zip(decisions, read_all(tracer, alone), strict=True):
+        assert decision.blind_trajectory == pytest.approx(known.trajectory, rel=1e-6)
+        assert decision.blind_t_scores == pytest.approx(known.t_scores, rel=1e-6)
+        last = decision.blind_trajectory[:, tracer.backbone.depth]
+        np.testing.assert_array_equal(last, decision.blind_scores)
+        said = decision.to_dict(full=True)
+        assert said["blind_trajectory"] == decision.blind_trajectory.tolist()
+        assert said["blind_t_scores"] == decision.blind_t_scores.tolist()
+
+
+@pytest.mark.parametrize("read", ["decide", "all", "base"])
+def test_what_is_read_blind_changes_nothing_else(read):
+    tracer = tracer_of("llama")
+    items = [replace(i, blind_prompt="w3 w4") for i in random_items(28, 5)]
+    modes = {
+        mode: list(tracer.correct_many(items, read, blind=mode)) for mode in ("base", "all", "none")
+    }
+    for base, whole, none in zip(*modes.values(), strict=True):
+        assert base.blind_trajectory is base.blind_t_scores is None
+        assert none.blind_scores is none.blind_trajectory is None
+        assert not np.isnan(whole.blind_trajectory).any()
+        assert whole.blind_scores == pytest.approx(base.blind_scores, abs=1e-5)
+        np.testing.assert_array_equal(np.isnan(whole.trajectory), np.isnan(base.trajectory))
+        assert "blind_trajectory" not in base.to_dict(full=True)
+        for other in (whole, none):
+            assert other.scores == pytest.approx(base.scores, abs=1e-5)
+            assert other.operator == base.operator
+
+
+def test_items_without_a_blind_prompt_have_no_blind_trajectory_beside_those_that_do():
+    items = random_items(29, 2)
+    items[0] = replace(items[0], blind_prompt="w3 w4")
+    one, other = tracer_of("llama").correct_many(items, "all", blind="all")
+    assert one.blind_trajectory is not None
+    assert other.blind_scores is other.blind_trajectory is other.blind_t_scores is None
+
+
 def test_a_bad_item_is_named_before_anything_is_answered():
     items = [Item("w5", ("w6", "w7"), id="good"), Item("w5", ("w6", "w6"), id="twice")]
     with pytest.raises(ItemError, match="twice.*same tokens"):

@@ -74,7 +74,11 @@ class TracerDouble:
         return [order[i : i + self.size] for i in range(0, len(order), self.size)]
 
     def decide(
-        self, encoded: Sequence[Encoded], read: str = "decide", methods: Any = None
+        self,
+        encoded: Sequence[Encoded],
+        read: str = "decide",
+        methods: Any = None,
+        blind: str = "base",
     ) -> list[Decision]:
         assert read == "all" and not methods
         self.groups.append([e.item.id for e in encoded])
@@ -83,9 +87,9 @@ class TracerDouble:
         time.sleep(self.pause)
         if any(e.item.id in self.poison for e in encoded):
             raise NonFiniteError(3)
-        return [self._decide(e) for e in encoded]
+        return [self._decide(e, blind) for e in encoded]
 
-    def _decide(self, encoded: Encoded) -> Decision:
+    def _decide(self, encoded: Encoded, mode: str) -> Decision:
         item = encoded.item
         read = np.array([_scores(item.prompt, c) for c in item.candidates])
         trajectory = Trajectory(read[:, :-1], read[:, -1])
@@ -93,7 +97,8 @@ class TracerDouble:
         assert isinstance(verdict, Verdict)
         correction, blind = verdict.correction, None
         if item.blind_prompt is not None:
-            blind = np.array([_scores(item.blind_prompt, c)[-2] for c in item.candidates])
+            blind = np.array([_scores(item.blind_prompt, c) for c in item.candidates])
+        whole = blind if mode == "all" else None
         tied = tied_first(correction.scores)
         return Decision(
             candidates=item.candidates,
@@ -111,7 +116,9 @@ class TracerDouble:
             trajectory=trajectory.scores,
             t_scores=trajectory.t,
             tied=len(tied) > 1,
-            blind_scores=blind,
+            blind_scores=None if blind is None else blind[:, -2],
+            blind_trajectory=None if whole is None else whole[:, :-1],
+            blind_t_scores=None if whole is None else whole[:, -1],
             id=item.id,
         )
 

@@ -50,14 +50,12 @@ class Batch:
 
     def trajectory(self, item: int) -> Trajectory:
         """S and t of an item, as far as they have been read."""
-        own = self._own[item]
-        t = self._t[own]
-        return Trajectory(self._scores[own], None if np.isnan(t).any() else t)
+        return self._read_so_far(self._own[item])
 
-    def blind_scores(self, item: int) -> Scores | None:
-        """Base scores of an item's candidates without the question; None without a blind prompt."""
-        blind = self._blind[item]
-        return None if blind.start == blind.stop else self._scores[blind, self.depth]
+    def blind(self, item: int) -> Trajectory | None:
+        """The same without the question; None without a blind prompt."""
+        span = self._blind[item]
+        return None if span.start == span.stop else self._read_so_far(span)
 
     def evidence(self, item: int, method: str) -> Evidence:
         """What has been read of an item for the method of that name."""
@@ -67,17 +65,21 @@ class Batch:
             tokens=np.array(encoded.candidate_tokens),
             trajectory=self.trajectory(item),
             own=None if own is None else own[self._own[item]],
-            blind=self.blind_scores(item),
+            blind=None if (blind := self.blind(item)) is None else blind.base,
         )
 
     def read(self, items: Sequence[int], step: Step) -> None:
         """Read a step for some items; rows that they share are read once."""
         self._read([self._own[i] for i in items], step)
 
-    def read_blind(self) -> None:
-        """Read the base scores of all blind prompts."""
+    def read_blind(self, step: Step) -> None:
+        """Read a step for all blind prompts."""
         if any(b.start != b.stop for b in self._blind):
-            self._read(self._blind, Step(frozenset([self.depth])))
+            self._read(self._blind, step)
+
+    def _read_so_far(self, span: slice) -> Trajectory:
+        t = self._t[span]
+        return Trajectory(self._scores[span], None if np.isnan(t).any() else t)
 
     def _read(self, spans: Sequence[slice], step: Step) -> None:
         wanted = np.zeros(len(self._t), dtype=bool)

@@ -24,7 +24,7 @@ from tracelm.rule.operators import OPERATORS, Step
 from tracelm.rule.router import Verdict, next_step, settle
 from tracelm.rule.scorer import Scorer
 from tracelm.text.forest import plan
-from tracelm.text.items import Item
+from tracelm.text.items import Blind, Item
 from tracelm.text.tokens import Chat, Encoded, Overflow, Tokenizer, describe_chat, encode
 from tracelm.theta import Theta
 from tracelm.trust.certificate import Certificate, Subject
@@ -184,6 +184,7 @@ class Tracer:
         read: Read = "decide",
         methods: Mapping[str, Method] | None = None,
         *,
+        blind: Blind = "base",
         ahead: int = 1024,
     ) -> Iterator[Decision]:
         """Decisions in the order of the items; the batches that they share are computed as needed.
@@ -195,6 +196,7 @@ class Tracer:
             items: The items.
             read: As in `correct`.
             methods: As in `decide`.
+            blind: As in `decide`.
             ahead: Items of a generator that are read, checked and planned together.
 
         Raises:
@@ -208,7 +210,7 @@ class Tracer:
                 if isinstance(result, ItemError):
                     raise result
                 encoded.append(result)
-            yield from self.correct_encoded(encoded, read, methods)
+            yield from self.correct_encoded(encoded, read, methods, blind=blind)
             first += len(piece)
 
     def correct_encoded(
@@ -216,6 +218,8 @@ class Tracer:
         encoded: Sequence[Encoded],
         read: Read = "decide",
         methods: Mapping[str, Method] | None = None,
+        *,
+        blind: Blind = "base",
     ) -> Iterator[Decision]:
         """Decisions in the order of the encoded items; batches are computed as needed.
 
@@ -223,13 +227,15 @@ class Tracer:
             encoded: Items that `encode` accepted.
             read: As in `correct`.
             methods: As in `decide`.
+            blind: As in `decide`.
         """
         done: dict[int, Decision] = {}
         groups = iter(self.plan(encoded))
         for place in range(len(encoded)):
             while place not in done:
                 group = next(groups)
-                decisions = self.decide([encoded[i] for i in group], read, methods)
+                some = [encoded[i] for i in group]
+                decisions = self.decide(some, read, methods, blind=blind)
                 done.update(zip(group, decisions, strict=True))
             yield done.pop(place)
 
@@ -266,6 +272,7 @@ class Tracer:
         encoded: Sequence[Encoded],
         read: Read = "decide",
         methods: Mapping[str, Method] | None = None,
+        blind: Blind = "base",
     ) -> list[Decision]:
         """Decisions of one group, in order, from one pass of the model.
 
@@ -273,17 +280,21 @@ class Tracer:
             encoded: The items of one group of the plan.
             read: As in `correct`.
             methods: Peers that score the items too, by name (`tracelm.methods.resolve`).
+            blind: After blind prompts `base` reads depth L, `all` every depth and T, `none` none.
 
         Raises:
             NonFiniteError: Logits that are not finite.
         """
         methods, depth = methods or {}, self.backbone.depth
+        if blind == "none":
+            encoded = [*map(_sighted, encoded)]
+        every = Step(frozenset(range(depth + 1)), scorer=True)
         step = _step_of(methods.values(), self.scorer)
         if read == "all":
-            step = replace(step, depths=frozenset(range(depth + 1)), scorer=True)
-        captured = step.depths | {depth} if read == "base" else frozenset(range(depth + 1))
-        batch = self._batch(encoded, methods, captured)
-        batch.read_blind()
+            step = replace(every, peers=step.peers)
+        few = read == "base" and blind != "all"
+        batch = self._batch(encoded, methods, step.depths | {depth} if few else every.depths)
+        batch.read_blind(every if blind == "all" else Step(frozenset([depth])))
         if methods:
             batch.read(range(len(encoded)), step)
         verdicts = settle(len(encoded), lambda i: self._next(batch.trajectory(i), read), batch.read)
@@ -310,13 +321,13 @@ class Tracer:
         """
         needs_blind = any(method.needs.blind for method in methods.values())
         if not needs_blind:
-            encoded = [replace(e, blind_sequences=(), blind_boundaries=()) for e in encoded]
+            encoded = [*map(_sighted, encoded)]
         step = _step_of(methods.values(), self.scorer)
         needed = step.depths | {self.backbone.depth} if needs_blind else step.depths
         batch = self._batch(encoded, methods, needed)
         batch.read(range(len(encoded)), step)
         if needs_blind:
-            batch.read_blind()
+            batch.read_blind(Step(frozenset([self.backbone.depth])))
         return [_scores(batch, i, methods) for i in range(len(encoded))]
 
     @property
@@ -388,6 +399,11 @@ def _pieces(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield piece
 
 
+def _sighted(encoded: Encoded) -> Encoded:
+    """The item without its blind prompt."""
+    return replace(encoded, blind_sequences=(), blind_boundaries=())
+
+
 def _step_of(methods: Iterable[Method], scorer: Scorer) -> Step:
     """What all of these methods need read together."""
     needs = [method.needs for method in methods]
@@ -404,6 +420,8 @@ def _decision(
     tracer: Tracer, encoded: Encoded, batch: Batch, place: int, verdict: Verdict
 ) -> Decision:
     correction, trajectory = verdict.correction, batch.trajectory(place)
+    blind = batch.blind(place)
+    whole = blind if blind is not None and blind.t is not None else None
     tied = tied_first(correction.scores)
     return Decision(
         candidates=encoded.item.candidates,
@@ -421,7 +439,9 @@ def _decision(
         trajectory=trajectory.scores,
         t_scores=trajectory.t,
         tied=len(tied) > 1,
-        blind_scores=batch.blind_scores(place),
+        blind_scores=None if blind is None else blind.base,
+        blind_trajectory=None if whole is None else whole.scores,
+        blind_t_scores=None if whole is None else whole.t,
         truncated=encoded.truncated,
         id=encoded.item.id,
     )

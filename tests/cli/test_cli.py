@@ -114,6 +114,17 @@ def test_full_reads_every_depth_and_t(run, model, tracer):
     assert not any(v is None for row in value["trajectory"] for v in row)
 
 
+def test_full_reads_every_depth_after_a_blind_prompt_too(run, model, tmp_path):
+    values = [{**value, "blind_prompt": "w3 w4"} for value in items(2)]
+    path = write(tmp_path / "items.jsonl", *values, items(3)[2])
+    lines = [json.loads(line) for line in run(*many(model, path, "--full"))[1].splitlines()]
+    for line in lines[:2]:
+        widths = [len(row) for row in line["blind_trajectory"]]
+        assert widths == [len(row) for row in line["trajectory"]]
+        assert len(line["blind_t_scores"]) == len(line["t_scores"])
+    assert "blind_trajectory" not in lines[2]
+
+
 def test_plain_output_names_both_answers_their_probabilities_and_why(run, model, tracer):
     code, out, err = run(*single(model))
     d = tracer.correct(PROMPT, ANSWERS)

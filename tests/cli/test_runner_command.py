@@ -86,6 +86,20 @@ def test_models_in_turn_under_every_template(
     assert row["prompt"] == "w1 w10 w3 w2" and row["blind_scores"] is not None
 
 
+def test_how_much_is_read_blind_is_chosen(
+    run: Run, models: list[str], items: Path, tmp_path: Path
+) -> None:
+    for mode in ("base", "all", "none"):
+        assert run(*eval_(models[0], items, tmp_path / mode, "--blind", mode))[0] == 0
+    found = {mode: tracelm.load_records(tmp_path / mode) for mode in ("base", "all", "none")}
+    row = found["all"].iloc[0]
+    assert list(row["blind_trajectory"][:, -1]) == list(row["blind_scores"])
+    assert found["base"]["blind_trajectory"].isna().all()
+    assert found["none"]["blind_scores"].isna().all()
+    code, _, err = run(*eval_(models[0], items, tmp_path / "base", "--blind", "all"))
+    assert code == 1 and 'blind was "base" and is "all"' in err
+
+
 def test_the_table_tells_what_the_records_say(
     run: Run, models: list[str], items: Path, tmp_path: Path
 ) -> None:
@@ -101,7 +115,7 @@ def test_the_table_tells_what_the_records_say(
 
 
 def test_shards_and_merge(run: Run, models: list[str], items: Path, tmp_path: Path) -> None:
-    few = ("--batch-tokens", "24", "--no-blind")
+    few = ("--batch-tokens", "24", "--blind", "none")
     assert run(*eval_(models[0], items, tmp_path / "whole", *few))[0] == 0
     whole = tracelm.load_records(tmp_path / "whole")
     for i in range(2):

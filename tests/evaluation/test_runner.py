@@ -180,11 +180,40 @@ def test_the_blind_prompt_is_read_unless_it_is_left_out(tmp_path: Path) -> None:
     data = dataset(tmp_path, 6)
     assert records(tmp_path, data)["blind_scores"].notna().all()
     double: Any = TracerDouble()
-    work = runner.prepare(double, data, data.benchmark.template(), blind=False)
+    work = runner.prepare(double, data, data.benchmark.template(), blind="none")
     cell = runner.execute(double, work, tmp_path / "none").cell
     assert tracelm.load_records(cell)["blind_scores"].isna().all()
-    with pytest.raises(RecordError, match="blind was true and is false"):
+    with pytest.raises(RecordError, match='blind was "base" and is "none"'):
         runner.execute(double, work, tmp_path)
+
+
+def test_the_blind_trajectory_is_recorded_where_it_is_asked_for(tmp_path: Path) -> None:
+    data = dataset(tmp_path, 6)
+    usual = records(tmp_path / "base", data)
+    assert usual[["blind_trajectory", "blind_t_scores"]].isna().all(axis=None)
+    double: Any = TracerDouble()
+    work = runner.prepare(double, data, data.benchmark.template(), blind="all")
+    whole = tracelm.load_records(runner.execute(double, work, tmp_path / "all").cell)
+    assert work.info["blind"] == "all"
+    for place, row in enumerate(whole.to_dict("records")):
+        assert row["blind_trajectory"].shape == row["trajectory"].shape
+        assert row["blind_t_scores"].shape == row["t_scores"].shape
+        np.testing.assert_array_equal(row["blind_trajectory"][:, 8], row["blind_scores"])
+        np.testing.assert_array_equal(row["blind_scores"], usual["blind_scores"].iloc[place])
+        assert not np.array_equal(row["blind_trajectory"], row["trajectory"])
+    with pytest.raises(RecordError, match='blind was "base" and is "all"'):
+        runner.execute(double, work, tmp_path / "base")
+
+
+def test_items_without_a_blind_prompt_have_no_blind_trajectory(tmp_path: Path) -> None:
+    data = dataset(tmp_path, 6)
+    first, *rest = data.examples
+    bare = replace(data, examples=(replace(first, blind_fields=None), *rest))
+    double: Any = TracerDouble()
+    work = runner.prepare(double, bare, bare.benchmark.template(), blind="all")
+    found = tracelm.load_records(runner.execute(double, work, tmp_path).cell)
+    for name in ("blind_scores", "blind_trajectory", "blind_t_scores"):
+        assert found[name][0] is None and found[name][1:].notna().all()
 
 
 def test_a_template_has_a_cell_of_its_own(tmp_path: Path) -> None:
@@ -237,7 +266,7 @@ def test_what_overflows_a_context_of_512(stories: Any) -> None:
     failed: Counter[tuple[str, str]] = Counter()
     for name in ("truthfulqa", "halueval-qa"):
         data = find(name).load(SHARED / "data")
-        work = runner.prepare(stories, data, data.benchmark.template(), blind=False)
+        work = runner.prepare(stories, data, data.benchmark.template(), blind="none")
         rows = zip(work.kinds, work.encoded, strict=True)
         failed.update((name, kind) for kind, e in rows if isinstance(e, tracelm.TraceError))
     # The 19 of the mc1 sets are among the 24 of the mc2 sets, whose candidates are more.

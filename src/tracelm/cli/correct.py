@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,10 +16,10 @@ from tracelm.model.options import LoadOptions
 
 if TYPE_CHECKING:
     from tracelm.rule.decision import Decision, Gate
-    from tracelm.text.items import Item
+    from tracelm.text.items import Blind, Item
     from tracelm.text.tokens import Encoded
     from tracelm.theta import Theta
-    from tracelm.tracer import Tracer
+    from tracelm.tracer import Read, Tracer
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,16 @@ class AnswerOptions:
 
     def decide(self, tracer: "Tracer", encoded: "Sequence[Encoded]") -> "Iterator[Decision]":
         """The method's decisions, in order."""
+        read: Read = "all" if self.full else "decide"
+        blind: Blind = "all" if self.full else "base"
         if self.method == "trace":
-            yield from tracer.correct_encoded(encoded, "all" if self.full else "decide")
+            yield from tracer.correct_encoded(encoded, read, blind=blind)
             return
         from tracelm.methods import resolve
 
         methods = resolve([self.method], tracer.facts)
-        read: Literal["all", "base"] = "all" if self.full else "base"
-        for decision in tracer.correct_encoded(encoded, read, methods):
+        read = "all" if self.full else "base"
+        for decision in tracer.correct_encoded(encoded, read, methods, blind=blind):
             yield decision.by(self.method)
 
 

@@ -17,6 +17,7 @@ from tracelm.cli.progress import Countdown, waiting
 from tracelm.cli.questions import Questions
 from tracelm.errors import ItemError, ModelError
 from tracelm.model.options import LoadOptions
+from tracelm.text.items import Blind
 from tracelm.theta import Theta
 
 if TYPE_CHECKING:
@@ -40,12 +41,13 @@ class CellOptions:
     Attributes:
         shard: i/n, i from 0: do one part of the work of n processes.
         max_failures: Stop a cell where more items fail.
-        no_blind: Skip the question-blind baseline.
+        blind: What is read with the question left out: base, the question-blind baseline; all,
+            every depth and T too, so that reports tell what of a gain needs the question; none.
     """
 
     shard: str | None = None
     max_failures: Annotated[int | None, typer.Option(min=0)] = None
-    no_blind: bool = False
+    blind: Blind = "base"
 
     def part(self) -> "Shard | None":
         """The part of each cell that is done here; None for all."""
@@ -122,7 +124,7 @@ def _execute(
 ) -> "RunResult":
     """One cell, its progress on stderr."""
     with waiting("reading tokens"):
-        cell = engine.cell(dataset, template, blind=not options.no_blind)
+        cell = engine.cell(dataset, template, blind=options.blind)
     info, shard = cell.info, options.part()
     groups = [g for g in enumerate(info["plan"]) if shard is None or shard.holds(g[0])]
     total = sum(len(line.split()) for _, line in groups)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tracelm.benchmarks import Dataset, Template
     from tracelm.evaluation.runner import RunResult
     from tracelm.evaluation.store import RunInfo, Shard
+    from tracelm.text.items import Blind
 
 
 @runtime_checkable
@@ -39,5 +40,7 @@ class Assignment(Protocol):
 class Engine(AbstractContextManager["Engine"], Protocol):
     """A model that is held while the engine is open."""
 
-    def cell(self, dataset: "Dataset", template: "Template", *, blind: bool = True) -> Assignment:
+    def cell(
+        self, dataset: "Dataset", template: "Template", *, blind: "Blind" = "base"
+    ) -> Assignment:
         """What a cell needs computed, as `tracelm.evaluation.runner.prepare` says."""

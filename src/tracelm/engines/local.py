@@ -11,6 +11,7 @@ from tracelm.evaluation import runner
 from tracelm.evaluation.store import RunInfo, Shard
 
 if TYPE_CHECKING:
+    from tracelm.text.items import Blind
     from tracelm.tracer import Tracer
 
 
@@ -65,7 +66,9 @@ class Local:
         """Let the model go."""
         self._tracer = None
 
-    def cell(self, dataset: Dataset, template: Template, *, blind: bool = True) -> LocalAssignment:
+    def cell(
+        self, dataset: Dataset, template: Template, *, blind: "Blind" = "base"
+    ) -> LocalAssignment:
         """What a cell needs computed."""
         assert self._tracer is not None, "the engine is not open"
         return LocalAssignment(

@@ -31,6 +31,7 @@ from tracelm.evaluation import runner
 from tracelm.evaluation.store import Run, RunInfo, Shard, differences
 
 if TYPE_CHECKING:
+    from tracelm.text.items import Blind
     from tracelm.tracer import Tracer
 
 MOST_LOSSES = 3  # workers that one group may end
@@ -126,7 +127,7 @@ class Worker:
         self._tracer: Tracer | None = None
         self._job: runner.Job | None = None
 
-    def take(self, dataset: Dataset, template: Template, blind: bool) -> RunInfo:
+    def take(self, dataset: Dataset, template: Template, blind: "Blind") -> RunInfo:
         """Make a cell the one that groups are computed of, and say what it is.
 
         Raises:
@@ -160,7 +161,7 @@ class RayAssignment:
     """
 
     def __init__(
-        self, pool: "Pool", dataset: Dataset, template: Template, *, blind: bool = True
+        self, pool: "Pool", dataset: Dataset, template: Template, *, blind: "Blind" = "base"
     ) -> None:
         self._pool = pool
         self._work = (ray.put(dataset), template, blind)
@@ -289,7 +290,9 @@ class Pool:
         self.workers = []
         self._connection.close()
 
-    def cell(self, dataset: Dataset, template: Template, *, blind: bool = True) -> RayAssignment:
+    def cell(
+        self, dataset: Dataset, template: Template, *, blind: "Blind" = "base"
+    ) -> RayAssignment:
         """What a cell needs computed, as a worker says.
 
         Raises:

@@ -19,6 +19,7 @@ from tracelm.methods.contract import Method
 from tracelm.model.options import LoadOptions
 from tracelm.rule.decision import Decision
 from tracelm.rule.geometry import Scores
+from tracelm.text.items import Blind
 from tracelm.text.tokens import Encoded
 from tracelm.tracer import Read, Tracer
 
@@ -34,10 +35,11 @@ class LeadingTracer(Tracer):
         encoded: Sequence[Encoded],
         read: Read = "decide",
         methods: Mapping[str, Method] | None = None,
+        blind: Blind = "base",
     ) -> list[Decision]:
         """As `Tracer.decide`, on all ranks."""
-        _tell("decide", list(encoded), read, methods)
-        return super().decide(encoded, read, methods)
+        _tell("decide", list(encoded), read, methods, blind)
+        return super().decide(encoded, read, methods, blind)
 
     def compare(
         self, encoded: Sequence[Encoded], methods: Mapping[str, Method]

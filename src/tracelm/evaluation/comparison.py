@@ -311,10 +311,9 @@ def _run_alone(tracer: "Tracer", group: "Sequence[Encoded]", name: str, method: 
     if name != TRACE:
         tracer.compare(group, {name: method})
         return sum(_reads(e, method) for e in group)
-    # A decision does not need the blind prompts.
-    seen = [replace(e, blind_sequences=(), blind_boundaries=()) for e in group]
-    read = [~np.isnan(d.trajectory).any(axis=0) for d in tracer.decide(seen)]
-    return sum(_rows(e) * int(depths.sum()) for e, depths in zip(seen, read, strict=True))
+    decided = tracer.decide(group, blind="none")
+    read = [~np.isnan(d.trajectory).any(axis=0) for d in decided]
+    return sum(_rows(e) * int(depths.sum()) for e, depths in zip(group, read, strict=True))
 
 
 def _rows(encoded: "Encoded", *, blind: bool = False) -> int:

@@ -35,7 +35,7 @@ def _column(name: str, column: pa.Array) -> Any:
         return column.to_pylist()
     if name == "methods":
         return [None if pairs is None else _scores(pairs) for pairs in column.to_pylist()]
-    if name == "trajectory":
+    if name in ("trajectory", "blind_trajectory"):
         return _matrices(column)
     return column.to_pandas()
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from tracelm.evaluation.metrics import mc1, mc2, mc3
@@ -38,6 +39,8 @@ COLUMNS = pa.schema(
         ("trajectory", pa.list_(_NUMBERS)),
         ("t_scores", _NUMBERS),
         ("blind_scores", _NUMBERS),
+        ("blind_trajectory", pa.list_(_NUMBERS)),  # null unless every depth was read blind
+        ("blind_t_scores", _NUMBERS),
         ("d_eff", pa.float64()),
         ("invariant", pa.float64()),
         ("regime", pa.string()),
@@ -141,11 +144,12 @@ def _text(where: Place, item: Item) -> Row:
 
 def _decided(decision: Decision) -> Row:
     gates = {name: gate.to_dict() for name, gate in decision.gates.items()}
-    blind, t = decision.blind_scores, decision.t_scores
     return {
         "trajectory": decision.trajectory.tolist(),
-        "t_scores": None if t is None else t.tolist(),
-        "blind_scores": None if blind is None else blind.tolist(),
+        "t_scores": _list(decision.t_scores),
+        "blind_scores": _list(decision.blind_scores),
+        "blind_trajectory": _list(decision.blind_trajectory),
+        "blind_t_scores": _list(decision.blind_t_scores),
         "d_eff": _known(decision.d_eff),
         "invariant": decision.invariant,
         "regime": decision.regime,
@@ -161,10 +165,7 @@ def _decided(decision: Decision) -> Row:
         "tied": decision.tied,
         "withheld": None if decision.withheld is None else to_json(decision.to_dict()["withheld"]),
         "deferred": decision.deferred,
-        "methods": [
-            (name, None if scores is None else scores.tolist())
-            for name, scores in decision.methods.items()
-        ],
+        "methods": [(name, _list(scores)) for name, scores in decision.methods.items()],
     }
 
 
@@ -175,6 +176,10 @@ def _judged(kind: str | None, truthful: tuple[bool, ...] | None, decision: Decis
             row[f"{name}_base"] = _known(metric(decision.base_scores, truthful))
             row[name] = _known(metric(decision.scores, truthful))
     return row
+
+
+def _list(numbers: np.ndarray | None) -> list[Any] | None:
+    return None if numbers is None else numbers.tolist()
 
 
 def _known(value: float) -> float | None:

@@ -21,7 +21,7 @@ from tracelm.evaluation.record import Place, Row, failure, record
 from tracelm.evaluation.store import Run, RunInfo, Shard
 from tracelm.files.strict_json import strict
 from tracelm.rule.decision import Decision
-from tracelm.text.items import Item
+from tracelm.text.items import Blind, Item
 from tracelm.weights.identity import folder_digest, model_name
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Job:
         encoded: Each item's tokens, or why it has none.
         info: What `run.json` says, with the plan: groups of places, items without tokens first.
         methods: TRACE's peers that score the items too, by name.
+        blind: What is read of the items with the question left out.
     """
 
     benchmark: str
@@ -52,6 +53,7 @@ class Job:
     encoded: tuple["Encoded | ItemError", ...]
     info: RunInfo
     methods: "Mapping[str, Method]" = field(default_factory=dict)
+    blind: Blind = "base"
 
     def cell(self, out: Path) -> Path:
         """Folder of the cell under a root."""
@@ -99,7 +101,7 @@ def prepare(
     dataset: Dataset,
     template: Template,
     *,
-    blind: bool = True,
+    blind: Blind = "base",
     methods: "Mapping[str, Method] | None" = None,
 ) -> Job:
     """What a cell needs computed: its items as tokens, in groups, and the record of its settings.
@@ -108,7 +110,8 @@ def prepare(
         tracer: The model.
         dataset: The benchmark's examples.
         template: Makes the prompts.
-        blind: Whether the question-blind baseline is read too.
+        blind: What is read with the question left out: `base` the question-blind baseline, `all`
+            every depth and T too, `none` nothing.
         methods: TRACE's peers that score the items too, by name (`tracelm.methods.resolve`).
 
     Raises:
@@ -117,7 +120,7 @@ def prepare(
     """
     if tracer.certificate is not None:
         tracer.certificate.check_template(template_name(template.to_dict()))
-    items = dataset.items(template, blind=blind)
+    items = dataset.items(template, blind=blind != "none")
     encoded = tracer.encode(items)
     benchmark = label(dataset, template)
     described = tracer.describe()
@@ -138,7 +141,7 @@ def prepare(
     }
     kinds = tuple(example.kind for example in dataset.examples)
     encoded_items = tuple(encoded)
-    return Job(benchmark, tuple(items), kinds, encoded_items, strict(info), methods or {})
+    return Job(benchmark, tuple(items), kinds, encoded_items, strict(info), methods or {}, blind)
 
 
 def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> list[Row]:
@@ -156,7 +159,7 @@ def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> li
     where = {p: Place(job.benchmark, job.kinds[p], p, group) for p in places}
     known = {p: e for p in places if not isinstance(e := job.encoded[p], ItemError)}
     start = time.perf_counter()
-    decided = _decide(tracer, known, job.methods)
+    decided = _decide(tracer, known, job)
     seconds = time.perf_counter() - start
     tokens = {p: _tokens(e) for p, e in known.items()}
     share = seconds / max(sum(tokens.values()), 1)
@@ -267,20 +270,20 @@ def _plan(tracer: "Tracer", encoded: "Sequence[Encoded | ItemError]") -> list[li
 
 
 def _decide(
-    tracer: "Tracer", encoded: "dict[int, Encoded]", methods: "Mapping[str, Method]"
+    tracer: "Tracer", encoded: "dict[int, Encoded]", job: Job
 ) -> dict[int, Decision | NonFiniteError]:
     """Decisions by place, or why there is none."""
     if not encoded:
         return {}
     try:
-        decisions = tracer.decide(list(encoded.values()), "all", methods)
+        decisions = tracer.decide(list(encoded.values()), "all", job.methods, blind=job.blind)
         return dict(zip(encoded, decisions, strict=True))
     except NonFiniteError as error:
         if len(encoded) == 1:
             return dict.fromkeys(encoded, error)
     answers: dict[int, Decision | NonFiniteError] = {}
     for place, one in encoded.items():
-        answers |= _decide(tracer, {place: one}, methods)
+        answers |= _decide(tracer, {place: one}, job)
     return answers
 
 

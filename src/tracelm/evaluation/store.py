@@ -300,9 +300,10 @@ def load_records(path: str | Path) -> "pd.DataFrame":
     """Every record at or under a path, in the benchmark's order, one row an item.
 
     Columns are those of `tracelm.evaluation.record.COLUMNS` after `model` and `template`.
-    `trajectory` is an array [candidates, depths], other lists of numbers arrays [candidates],
-    `candidates` a list of texts, `gates` a dictionary by gate. `benchmark` carries the template
-    where that is not the default (`truthfulqa@own6`). Shards that were not merged are read too.
+    `trajectory` and `blind_trajectory` are arrays [candidates, depths], other lists of numbers
+    arrays [candidates], `candidates` a list of texts, `gates` a dictionary by gate. `benchmark`
+    carries the template where that is not the default (`truthfulqa@own6`). Shards that were not
+    merged are read too.
 
     Args:
         path: A cell's folder, or any folder above (`runs/`).

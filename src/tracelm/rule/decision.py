@@ -68,6 +68,8 @@ class Decision:
         trajectory: S [candidates, L + 1]; nan at depths that were not read.
         t_scores: t [candidates]; None where T was not read.
         blind_scores: Base scores without the question [candidates]; None without a blind prompt.
+        blind_trajectory: S without the question [candidates, L + 1]; None unless it was read whole.
+        blind_t_scores: t without the question [candidates]; None like `blind_trajectory`.
         tied: Whether the top score is shared.
         truncated: Prompt tokens dropped to fit the context.
         method: `trace`, or the name of a peer.
@@ -92,6 +94,8 @@ class Decision:
     t_scores: Float[np.ndarray, " candidates"] | None
     tied: bool
     blind_scores: Float[np.ndarray, " candidates"] | None = None
+    blind_trajectory: Float[np.ndarray, "candidates depths"] | None = None
+    blind_t_scores: Float[np.ndarray, " candidates"] | None = None
     truncated: int = 0
     method: str = "trace"
     id: str | None = field(default=None)
@@ -184,7 +188,7 @@ class Decision:
         return {**self.to_dict(full=True), "candidates": self.candidates, "truthful": truthful}
 
     def to_dict(self, *, full: bool = False) -> dict[str, Any]:
-        """The JSON of a decision; `full` adds the trajectory and t. What was not needed is null."""
+        """The JSON of a decision; `full` adds trajectories and t. What was not needed is null."""
         record: dict[str, Any] = {} if self.id is None else {"id": self.id}
         record |= {
             "schema": SCHEMA,
@@ -211,6 +215,9 @@ class Decision:
         }
         if full:
             record |= {"trajectory": self.trajectory, "t_scores": self.t_scores}
+        if full and self.blind_trajectory is not None:
+            blind = {"trajectory": self.blind_trajectory, "t_scores": self.blind_t_scores}
+            record |= {f"blind_{name}": value for name, value in blind.items()}
         return {key: strict(value) for key, value in record.items()}
 
     def _withheld(self) -> dict[str, Any] | None:

@@ -4,9 +4,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tracelm.errors import InputError, ItemError
+
+# What is read of an item with its question left out: depth L, every depth and T, or nothing.
+Blind = Literal["base", "all", "none"]
 
 
 @dataclass(frozen=True)
