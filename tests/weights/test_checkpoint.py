@@ -4,6 +4,8 @@ import json
 import math
 import os
 import struct
+import time
+import tracemalloc
 from pathlib import Path
 
 import planted
@@ -161,6 +163,68 @@ def test_a_header_that_is_none(header: bytes, words: str, tmp_path: Path) -> Non
     folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
     (folder / "model.safetensors").write_bytes(header)
     assert words in refusal(folder)
+
+
+def one(**entry: object) -> str:
+    """A header of one tensor of eight bytes, told otherwise by `entry`."""
+    return json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | entry})
+
+
+def two(first: list[int], second: list[int]) -> str:
+    entries = {"a": first, "b": second}
+    told = {n: {"dtype": "U8", "shape": [4], "data_offsets": at} for n, at in entries.items()}
+    return json.dumps(told)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        two([0, 4], [2, 6]),
+        two([0, 4], [0, 4]),
+        two([0, 4], [5, 9]),
+        two([0, 4], [8, 4]),
+        one(data_offsets=[-8, 0]),
+        one(data_offsets=[0, 8, 16]),
+        one(data_offsets=[0.0, 8.0]),
+        one(shape=[-2]),
+        one(shape=[True]),
+        one(shape=[9] * 200_000),
+        one().replace("[2]", "[1e999]"),
+        one().replace("[2]", "[" + "9" * 5000 + "]"),
+        one().replace("[2]", "[" * 10_000 + "]" * 10_000),
+        "[" * 10_000,
+    ],
+    ids=lambda header: header[:60],
+)
+def test_a_header_that_no_file_can_have(header: str, tmp_path: Path) -> None:
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
+    text = header.encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(16))
+    begun = time.monotonic()
+    message = refusal(folder)
+    assert time.monotonic() - begun < 1
+    assert "no readable safetensors header" in message and len(message) < 600
+
+
+def test_a_config_deeper_than_any_is_no_json(tmp_path: Path) -> None:
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
+    (folder / "config.json").write_text("[" * 100_000)
+    assert "config.json is not JSON" in refusal(folder)
+
+
+@pytest.mark.parametrize("terabytes", [1, 16, 2**40])
+def test_what_a_header_promises_takes_no_memory(terabytes: int, tmp_path: Path) -> None:
+    size = terabytes * 2**40
+    text = one(shape=[size // 4], data_offsets=[0, size]).encode()
+    (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
+    checkpoint = SafetensorsCheckpoint(LocalFiles(tmp_path), {}, "x.safetensors")
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match="cut short"):
+            checkpoint.read("a")
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
