@@ -157,7 +157,7 @@ class Tracer:
 
     def correct(
         self,
-        prompt: str,
+        prompt: str | Sequence[Mapping[str, str]],
         candidates: Sequence[str],
         *,
         separator: str = " ",
@@ -166,8 +166,9 @@ class Tracer:
         """The corrected choice among the candidates of one prompt.
 
         Args:
-            prompt: Text before the answer.
-            candidates: The answers to choose from.
+            prompt: Text before the answer, or the messages of a conversation (role and content),
+                which the tokenizer's chat template writes.
+            candidates: The answers to choose from; a list, not one text.
             separator: Text between prompt and candidate.
             read: `decide` reads what the decision needs, `all` every depth and T, `base` depth L.
 
@@ -175,7 +176,8 @@ class Tracer:
             ItemError: An item that cannot be answered.
             NonFiniteError: Logits that are not finite.
         """
-        item = Item(prompt, tuple(candidates), separator=separator)
+        given = {"prompt": prompt, "candidates": candidates, "separator": separator}
+        item = Item.from_dict(given)
         return next(self.correct_many([item], read=read))
 
     def correct_many(

@@ -143,6 +143,28 @@ def test_plain_output_names_both_answers_their_probabilities_and_why(run, model,
         assert name in lines[-1] and (gate.holds is None or isinstance(gate.holds, bool))
 
 
+def test_a_conversation_is_written_by_the_models_own_template(run, one_line, model, tmp_path):
+    talk = [{"role": "user", "content": "w4 w9"}]
+    asked = ("--messages", json.dumps(talk), "--candidate", "w7", "--candidate", "w10", "--json")
+    assert "no chat template" in one_line("correct", "--model", model, *asked)
+    build("llama").save_pretrained(tmp_path)
+    talking = type(tokenizer())(tokenizer_object=tokenizer().backend_tokenizer)
+    talking.chat_template = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}"
+    talking.save_pretrained(tmp_path)
+    value = json.loads(run("correct", "--model", str(tmp_path), *asked)[1])
+    expected = Tracer.from_pretrained(tmp_path).correct(talk, ["w7", "w10"])
+    assert value["scores"] == expected.scores.tolist()
+    path = write(tmp_path / "items.jsonl", {"prompt": talk, "candidates": ["w7", "w10"]})
+    (line,) = run(*many(str(tmp_path), path))[1].splitlines()
+    assert json.loads(line)["scores"] == pytest.approx(value["scores"])
+
+
+def test_messages_that_are_none_are_one_line(one_line):
+    for text, why in (("{", "no JSON"), ("[]", "no message"), ('[{"role": "user"}]', "content")):
+        asked = ("correct", "--model", "/no/such/model", "--messages", text, "--candidate", "w7")
+        assert why in one_line(*asked)
+
+
 def test_theta_of_the_run_is_used_and_printed(run, model, tmp_path):
     path = tmp_path / "theta.toml"
     path.write_text('tau_dim = 9\n[scorer]\noutside = "clip"\n')
@@ -220,6 +242,7 @@ EMBEDDED = ["--model", "tracelm/demo-organism", "--prompt", "p", "--candidate", 
         ["correct"],
         ["correct", "--model", "m"],
         ["correct", "--model", "m", "--prompt", "p"],
+        ["correct", "--model", "m", "--prompt", "p", "--messages", "[]", "--candidate", "c"],
         ["correct", "--model", "m", "--candidate", "c"],
         ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--input", "x"],
         ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--output", "x"],

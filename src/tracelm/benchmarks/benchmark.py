@@ -46,7 +46,12 @@ class Example:
 
         Where it has no blind prompt but a question that its prompt holds once, the blind prompt is
         the prompt without it.
+
+        Raises:
+            ItemError: Its prompt is a conversation, of which no template makes a text.
         """
+        if item.messages is not None:
+            raise ItemError("a benchmark's prompt is text: use --chat-template", item.id)
         question, blind = item.question or "", item.blind_prompt
         if blind is None and question and item.prompt.count(question) == 1:
             blind = item.prompt.replace(question, "")

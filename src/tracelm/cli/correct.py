@@ -1,5 +1,6 @@
 """`tracelm correct`: one prompt for people, or a JSONL file of them."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,10 @@ def correct(
     model: Model,
     *,
     prompt: Annotated[str | None, typer.Option(help="Text before the answer.")] = None,
+    messages: Annotated[
+        str | None,
+        typer.Option(help="A conversation instead of --prompt: JSON, a list of role and content."),
+    ] = None,
     candidate: Annotated[list[str] | None, typer.Option(help="An answer; repeat it.")] = None,
     file: FileOptions,
     separator: Annotated[str, typer.Option(help="Between prompt and candidate.")] = " ",
@@ -85,19 +90,30 @@ def correct(
     if answer.method != "trace":
         refuse_certificate(model, f"{answer.method} has none")
     if file.input is not None:
-        if prompt is not None or candidate:
+        if prompt is not None or messages is not None or candidate:
             raise typer.BadParameter("give --input, or --prompt with --candidate, not both")
         _many(model, file.input, separator, file, answer)
         return
-    if prompt is None or not candidate:
-        raise typer.BadParameter("give --prompt and at least one --candidate, or --input")
+    if (prompt is None) == (messages is None) or not candidate:
+        raise typer.BadParameter(
+            "give --prompt or --messages, and at least one --candidate; or --input"
+        )
     if file.output is not None or file.skip_invalid:
         raise typer.BadParameter("--output and --skip-invalid go with --input")
     from tracelm.text.items import Item
 
     answer.check()
     # Bad text fails before the model is loaded.
-    _one(model, Item(prompt, tuple(candidate), separator=separator), answer, as_json)
+    said = prompt if messages is None else _conversation(messages)
+    given = {"prompt": said, "candidates": candidate, "separator": separator}
+    _one(model, Item.from_dict(given), answer, as_json)
+
+
+def _conversation(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"--messages is no JSON: {error}") from error
 
 
 def _one(model: LoadOptions, item: "Item", answer: AnswerOptions, as_json: bool) -> None:

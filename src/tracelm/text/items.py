@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tracelm.errors import InputError, ItemError
+from tracelm.text.messages import Message, read_messages
 
 # What is read of an item with its question left out: depth L, every depth and T, or nothing.
 Blind = Literal["base", "all", "none"]
@@ -17,7 +18,8 @@ class Item:
     """One candidate-restricted question, validated when it is made.
 
     Attributes:
-        prompt: Text before the answer; may be empty (method, section 2).
+        prompt: Text before the answer; may be empty (method, section 2). Of a conversation it is
+            the text for people, made from `messages`.
         candidates: The answers to choose from, at least one, none blank.
         id: The caller's name for the item.
         truthful: Which candidates are true, for metrics.
@@ -25,6 +27,8 @@ class Item:
         question: The bare question, for people; never scored.
         blind_prompt: The prompt with the question left out; its base scores are the
             question-blind baseline.
+        messages: The prompt as a conversation, which the tokenizer's chat template writes; None
+            where the prompt is text.
 
     Raises:
         ItemError: No candidates, a blank candidate, text that is no text, lengths that differ.
@@ -37,9 +41,14 @@ class Item:
     separator: str = " "
     question: str | None = None
     blind_prompt: str | None = None
+    messages: tuple[Message, ...] | None = None
 
     def __post_init__(self) -> None:
         """Accept any sequence for the tuples; refuse what cannot be answered."""
+        if self.messages is not None:
+            object.__setattr__(self, "messages", read_messages(self.messages, self.id))
+            said = [f"{message.role}: {message.content}" for message in self.messages]
+            object.__setattr__(self, "prompt", "\n".join(said))
         object.__setattr__(self, "candidates", _tuple(self.candidates, "candidates", str, self.id))
         if self.truthful is not None:
             object.__setattr__(self, "truthful", _tuple(self.truthful, "truthful", bool, self.id))
@@ -56,6 +65,8 @@ class Item:
             texts[f"candidate {i}"] = candidate
         for name, text in texts.items():
             _check_text(name, text, self.id)
+        if self.messages is not None and self.blind_prompt is not None:
+            raise ItemError("blind_prompt goes with a prompt of text, not with messages", self.id)
         if not self.candidates:
             raise ItemError("no candidates; give at least one", self.id)
         for i, candidate in enumerate(self.candidates):
@@ -72,7 +83,7 @@ class Item:
         """Item from a decoded JSON object; keys that are not known are left alone.
 
         Args:
-            value: The decoded object.
+            value: The decoded object; its `prompt` may be a list of messages.
             id: Name to use where the object has none.
             separator: Separator to use where the object has none.
 
@@ -88,20 +99,22 @@ class Item:
         for key in ("prompt", "candidates"):
             if key not in value:
                 raise ItemError(f'missing key "{key}"', name)
-        for key in ("prompt", "separator", "question", "blind_prompt"):
+        for key in ("separator", "question", "blind_prompt"):
             if value.get(key) is not None and not isinstance(value[key], str):
                 raise ItemError(f"{key} is a string, not {_kind(value[key])}", name)
-        if value["prompt"] is None:
-            raise ItemError("prompt is a string, not null", name)
+        prompt = value["prompt"]
+        if not isinstance(prompt, str | list | tuple):
+            raise ItemError(f"prompt is a string or messages, not {_kind(prompt)}", name)
         truthful = value.get("truthful")
         return cls(
-            prompt=value["prompt"],
+            prompt=prompt if isinstance(prompt, str) else "",
             candidates=_tuple(value["candidates"], "candidates", str, name),
             id=name,
             truthful=None if truthful is None else _tuple(truthful, "truthful", bool, name),
             separator=separator if value.get("separator") is None else value["separator"],
             question=value.get("question"),
             blind_prompt=value.get("blind_prompt"),
+            messages=None if isinstance(prompt, str) else read_messages(prompt, name),
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from tracelm.errors import InputError, ItemError
 from tracelm.text.items import Item
+from tracelm.text.messages import Message, as_dicts
 from tracelm.theta import Theta
 
 Ids = tuple[int, ...]
@@ -44,7 +45,7 @@ class Chat:
     """The prompt is a user's message in the tokenizer's chat template, thinking switched off.
 
     Attributes:
-        system: The system message, or none.
+        system: The system message, or none; a conversation that brings one keeps its own.
     """
 
     system: str | None = None
@@ -110,16 +111,17 @@ def encode(
         first: Place of the first item among all that are read: the name of one without an id.
 
     Raises:
-        InputError: The chat template is missing or refuses the conversation.
+        InputError: The chat template that `chat` asks for is missing or refuses the prompt.
     """
     texts = [_texts(item, tokenizer, chat, theta.tokens.join) for item in items]
-    reader = _Reader(tokenizer, (t for pair in texts for p in pair for t in p.all), chat is None)
+    known = [t for found in texts if not isinstance(found, ItemError) for t in found]
+    reader = _Reader(tokenizer, (s for t in known for s in t.all), any(t.special for t in known))
     results: list[Encoded | ItemError] = []
-    for place, (item, pair) in enumerate(zip(items, texts, strict=True)):
+    for place, (item, found) in enumerate(zip(items, texts, strict=True)):
         alone = first == 0 and len(items) == 1
         name = str(first + place) if item.id is None and not alone else item.id
         try:
-            results.append(_encode_item(item, pair, reader, context, overflow))
+            results.append(_encode_item(item, found, reader, context, overflow))
         except ItemError as error:
             results.append(ItemError(str(error), name))
     return results
@@ -131,13 +133,29 @@ def chat_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat) -> str:
     Raises:
         InputError: The tokenizer has no template, or the template refuses the conversation.
     """
+    return templated([Message("user", prompt)], tokenizer, chat)
+
+
+def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | None = None) -> str:
+    """A conversation as the tokenizer's chat template writes it, up to where the answer begins.
+
+    Args:
+        messages: The conversation (`messages.read_messages`).
+        tokenizer: The model's tokenizer.
+        chat: Its system message stands in front of a conversation that has none.
+
+    Raises:
+        InputError: The tokenizer has no template, or the template refuses the conversation.
+    """
     if not tokenizer.chat_template:
-        raise InputError("the tokenizer has no chat template; leave --chat-template out")
-    system = [] if chat.system is None else [{"role": "system", "content": chat.system}]
-    messages = [*system, {"role": "user", "content": prompt}]
+        raise InputError(
+            "the tokenizer has no chat template: give the prompt as text, without --chat-template"
+        )
+    if chat is not None and chat.system is not None and messages[0].role != "system":
+        messages = [Message("system", chat.system), *messages]
     try:
         text = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, **_THINKING_OFF
+            as_dicts(messages), tokenize=False, add_generation_prompt=True, **_THINKING_OFF
         )
     # The template is the model author's program: jinja raises whatever its code raises.
     except Exception as error:
@@ -186,6 +204,7 @@ class _Texts:
     prompt: str
     rest: tuple[str, ...]  # whole texts, or what is joined to the prompt's ids
     join: Literal["text", "ids"]
+    special: bool  # whether the tokenizer's own special tokens go in front
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -194,18 +213,36 @@ class _Texts:
 
 def _texts(
     item: Item, tokenizer: Tokenizer, chat: Chat | None, join: Literal["text", "ids"]
-) -> list[_Texts]:
-    prompts = [item.prompt] if item.blind_prompt is None else [item.prompt, item.blind_prompt]
-    result = []
-    for prompt in prompts:
-        if chat is not None:
-            head, glue = chat_prompt(prompt, tokenizer, chat), ""
-        else:
-            head = prompt.rstrip()  # trailing whitespace moves to the continuation
-            glue = prompt[len(head) :] or item.separator
-        before = head if join == "text" else ""
-        result.append(_Texts(head, tuple(before + glue + c for c in item.candidates), join))
-    return result
+) -> list[_Texts] | ItemError:
+    if item.messages is not None:
+        try:
+            heads = [templated(item.messages, tokenizer, chat)]
+        except InputError as error:
+            return ItemError(str(error))
+    else:
+        prompts = [item.prompt] if item.blind_prompt is None else [item.prompt, item.blind_prompt]
+        if chat is None:
+            return [_plain(prompt, item, join) for prompt in prompts]
+        heads = [chat_prompt(prompt, tokenizer, chat) for prompt in prompts]
+    return [_joined(head, "", item.candidates, join, special=False) for head in heads]
+
+
+def _plain(prompt: str, item: Item, join: Literal["text", "ids"]) -> _Texts:
+    head = prompt.rstrip()  # trailing whitespace moves to the continuation
+    glue = prompt[len(head) :] or item.separator
+    return _joined(head, glue, item.candidates, join, special=True)
+
+
+def _joined(
+    head: str,
+    glue: str,
+    candidates: Sequence[str],
+    join: Literal["text", "ids"],
+    *,
+    special: bool,
+) -> _Texts:
+    before = head if join == "text" else ""
+    return _Texts(head, tuple(before + glue + c for c in candidates), join, special)
 
 
 class _Reader:
@@ -284,9 +321,15 @@ class _Split:
 
 
 def _encode_item(
-    item: Item, pair: list[_Texts], reader: _Reader, context: int | None, overflow: Overflow
+    item: Item,
+    found: list[_Texts] | ItemError,
+    reader: _Reader,
+    context: int | None,
+    overflow: Overflow,
 ) -> Encoded:
-    splits = [_fit(_split(texts, reader), reader, context, overflow) for texts in pair]
+    if isinstance(found, ItemError):
+        raise found
+    splits = [_fit(_split(texts, reader), reader, context, overflow) for texts in found]
     main, *blind = splits
     return Encoded(
         item=item,
@@ -301,11 +344,12 @@ def _encode_item(
 
 def _split(texts: _Texts, reader: _Reader) -> _Split:
     """Sequences and boundaries of one prompt, with something in front of every candidate."""
-    prompt = reader.whole(texts.prompt)
+    whole = reader.whole if texts.special else reader.continuation
+    prompt = whole(texts.prompt)
     if texts.join == "ids":
         sequences = tuple(prompt + reader.continuation(text) for text in texts.rest)
     else:
-        sequences = tuple(reader.whole(text) for text in texts.rest)
+        sequences = tuple(whole(text) for text in texts.rest)
     _check_candidates(prompt, sequences)
     common = [_common(prompt, sequence) for sequence in sequences]
     # A candidate keeps a token even where all of its sequence is the beginning of the prompt's.

@@ -1,0 +1,129 @@
+"""A conversation as a prompt: what the tokenizer's own template writes, and what is none."""
+
+import json
+
+import pytest
+from families import build, tokenizer
+
+from tracelm import Chat, Item, Theta, Tracer
+from tracelm.errors import InputError, ItemError
+from tracelm.text.messages import Message, read_messages
+from tracelm.text.tokens import encode
+
+TALK = [
+    {"role": "user", "content": "w4 w9"},
+    {"role": "assistant", "content": "w5"},
+    {"role": "user", "content": "w6"},
+]
+ANSWERS = ["w7 w8", "w10"]
+TEMPLATE = (
+    "{% for m in messages %}"
+    "{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+    "{{ m.role }} {{ m.content }} {% endfor %}{% if add_generation_prompt %}assistant {% endif %}"
+)
+
+
+def with_template(template: str | None = TEMPLATE):
+    own = type(tokenizer())(tokenizer_object=tokenizer().backend_tokenizer)
+    own.chat_template = template
+    return own
+
+
+def encoded(*items: Item, chat: Chat | None = None, template: str | None = TEMPLATE):
+    return encode(items, with_template(template), theta=Theta(), context=None, chat=chat)
+
+
+def item(messages, **more) -> Item:
+    return Item.from_dict({"prompt": messages, "candidates": ANSWERS, **more})
+
+
+def test_candidates_follow_what_the_template_writes():
+    (found,) = encoded(item(TALK))
+    own = with_template()
+    written = own.apply_chat_template(TALK, tokenize=False, add_generation_prompt=True)
+    assert written == "user w4 w9 assistant w5 user w6 assistant "
+    for sequence, answer in zip(found.sequences, ANSWERS, strict=True):
+        assert list(sequence) == own(written + answer, add_special_tokens=False)["input_ids"]
+
+
+def test_one_message_is_the_prompt_in_its_chat_template():
+    (talk,) = encoded(item(TALK[2:]))
+    (plain,) = encoded(Item("w6", tuple(ANSWERS)), chat=Chat())
+    assert talk.sequences == plain.sequences and talk.boundaries == plain.boundaries
+
+
+def test_conversations_and_texts_share_a_call():
+    plain, talk = Item("w4 w9", tuple(ANSWERS)), item(TALK)
+    together = encoded(plain, talk, plain)
+    assert [e.sequences for e in together] == [
+        encoded(i)[0].sequences for i in (plain, talk, plain)
+    ]
+
+
+def test_the_tracers_system_message_stands_in_front_of_a_conversation_without_one():
+    own = [{"role": "system", "content": "w20"}, *TALK]
+    (given,) = encoded(item(own))
+    assert encoded(item(TALK), chat=Chat("w20"))[0].sequences == given.sequences
+    assert encoded(item(own), chat=Chat("w21"))[0].sequences == given.sequences
+    assert encoded(item(TALK))[0].sequences != given.sequences
+
+
+def test_a_conversation_that_the_template_refuses_is_one_item_that_fails():
+    tool = item([{"role": "tool", "content": "w5"}], id="q7")
+    good, bad = encoded(item(TALK), tool)
+    assert not isinstance(good, ItemError)
+    assert "item q7" in str(bad) and "no tools" in str(bad) and "\n" not in str(bad)
+    (without,) = encoded(item(TALK), template=None)
+    assert "no chat template: give the prompt as text" in str(without)
+
+
+def test_a_tracer_takes_messages():
+    tracer = Tracer(build("llama"), with_template(), invariant=2.0)
+    chatting = Tracer(build("llama"), with_template(), invariant=2.0, chat=Chat())
+    talk = tracer.correct(TALK[2:], ANSWERS)
+    assert talk.scores == pytest.approx(chatting.correct("w6", ANSWERS).scores)
+    assert talk.scores != pytest.approx(tracer.correct("w6", ANSWERS).scores)
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ([], "no message; give at least one"),
+        (["w4"], "message 0 is str, expected an object with role and content"),
+        ([TALK[0], {"role": "user"}], "message 1: content is missing"),
+        ([{"role": 3, "content": "w4"}], "message 0: role is int, expected text"),
+        ([{"role": "user", "content": [{"text": "w4"}]}], "content is list, expected text"),
+        (TALK[:2], "last message is the assistant's"),
+        ([TALK[0] | {"tool_calls": [1]}], "message 0 has tool_calls, which is not read"),
+        ([{"role": "user", "content": "w4\0"}], "prompt contains a NUL"),
+    ],
+)
+def test_what_is_no_conversation_is_one_line(messages, message):
+    with pytest.raises(ItemError, match=message) as raised:
+        item(messages, id="q7")
+    assert str(raised.value).startswith("item q7: ") and "\n" not in str(raised.value)
+
+
+def test_messages_are_a_list():
+    with pytest.raises(ItemError, match="messages are a list, not str"):
+        read_messages("hello")
+    with pytest.raises(ItemError, match="messages are a list, not dict"):
+        read_messages(TALK[0])
+    empty: list[object] = [TALK[0] | {"tool_calls": []}]  # as interfaces write what is not there
+    assert read_messages(empty) == (Message("user", "w4 w9"),)
+    with pytest.raises(ItemError, match="blind_prompt goes with a prompt of text"):
+        item(TALK, blind_prompt="w4")
+
+
+def test_an_item_shows_its_conversation_as_text():
+    shown = item(TALK)
+    assert shown.prompt == "user: w4 w9\nassistant: w5\nuser: w6"
+    assert Item.from_dict(json.loads(json.dumps({"prompt": TALK, "candidates": ANSWERS}))) == shown
+    assert hash(shown) == hash(item(TALK))
+
+
+def test_a_benchmark_takes_no_conversation():
+    from tracelm.benchmarks import Example
+
+    with pytest.raises(InputError, match="a benchmark's prompt is text"):
+        Example.of(item(TALK), 0)
