@@ -140,8 +140,10 @@ def test_a_failed_item_is_said_on_stderr(
     extra = {"id": "long", "prompt": "w8 " * 5000, "candidates": ["w2", "w3"]}
     long.write_text(items.read_text() + "\n" + json.dumps(extra))
     code, out, err = run(*eval_(models[0], long, tmp_path / "runs"))
-    assert code == 0 and "1 of 13 items failed" in err
-    assert out.splitlines()[1].split()[2:4] == ["13", "1"]
+    assert code == 0 and "1 of 13 records are of items that failed" in err
+    titles, numbers = (line.split() for line in out.splitlines()[:2])
+    assert titles[2:4] == ["items", "failed"] and numbers[2:4] == ["12", "1"]
+    assert "On these 12 items" in out
     code, out, err = run(*eval_(models[0], long, tmp_path / "runs", "--max-failures", "0"))
     assert (code, out) == (1, "") and "more than the 0 of --max-failures" in err
     code, _, err = run(*eval_(models[0], long, tmp_path / "cut", "--overflow", "truncate"))
@@ -211,6 +213,6 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
             countdown.advance(10)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "m on b: 40 of 100 items, 0.5 items/s, 120 s left",
-        "m on b: 60 of 100 items, 0.5 items/s, 80 s left",
+        "m on b: 40 of 100 records, 0.5 records/s, 120 s left",
+        "m on b: 60 of 100 records, 0.5 records/s, 80 s left",
     ]

@@ -4,13 +4,14 @@ from itertools import product
 from math import comb, isnan, nan
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from records import synthetic_cell
 
 from tracelm.evaluation.ablation import Variant, deltas, read
-from tracelm.evaluation.cells import cells, summarise
+from tracelm.evaluation.cells import Counts, cells, summarise
 from tracelm.evaluation.metrics import ece, mc1, mc3
 from tracelm.evaluation.statistics import (
     Interval,
@@ -75,6 +76,23 @@ def test_the_bootstrap_repeats_itself_and_covers_what_it_should():
         interval = bootstrap_mean(rng.exponential(size=80) - 1, resamples=400)
         inside += interval.low <= 0 <= interval.high
     assert 175 <= inside <= 199
+
+
+def test_the_counts_of_a_cell_part_its_records():
+    bare = synthetic_cell("org/m", "halueval-qa", 7, failed=2)
+    bare = bare.assign(truthful=None, mc1=nan, mc1_base=nan, mc2=nan, mc2_base=nan)
+    both = pd.concat([bare, synthetic_cell("org/m", "truthfulqa", 20, failed=1)])
+    unlabelled, labelled = cells(both)
+    assert unlabelled.counts == Counts(items=0, unlabelled=5, failed=2)
+    assert labelled.counts == Counts(items=9, mc2=10, failed=1)
+    assert unlabelled.counts + labelled.counts == Counts(9, 10, 5, 3)
+
+
+@pytest.mark.parametrize("cells", [4, 5])
+def test_fewer_than_five_cells_have_no_interval(cells):
+    said = over_cells(np.linspace(0.0, 0.1, cells), resamples=100)
+    assert said.cells == cells and said.mean == pytest.approx(0.05)
+    assert isnan(said.interval.low) == isnan(said.interval.high) == (cells < 5)
 
 
 def test_nothing_to_resample_is_undefined():
@@ -150,7 +168,7 @@ def test_a_summary_is_what_the_records_say():
     [cell] = cells(records)
     said, answered = summarise(cell), records[records["error"].isna()]
     own = answered[answered["mc1_base"].notna()]
-    assert said.failed == 6 and said.items_mc1 == len(own) == 97 and said.items_mc2 == 97
+    assert len(own) == 97 and said.counts == Counts(items=97, mc2=97, failed=6)
     assert said.mc1 == pytest.approx(own["mc1"].mean())
     assert said.delta_mc2 == pytest.approx((answered["mc2"] - answered["mc2_base"]).mean())
     assert sum(said.gain_mc1.values()) == pytest.approx(said.delta_mc1)
@@ -198,7 +216,7 @@ def test_without_blind_scores_the_baseline_is_undefined():
 def test_a_cell_in_which_everything_failed_is_undefined_not_an_error():
     [cell] = cells(synthetic_cell("org/m", "truthfulqa", 6, failed=6))
     said, [verdict] = summarise(cell), judge([cell])
-    assert (said.failed, said.items_mc1) == (6, 0)
+    assert said.counts == Counts(items=0, failed=6)
     assert all(isnan(v) for v in (said.mc1, said.mc2, said.ece, said.scalar, said.invariant))
     assert verdict.finding == "unlabelled"
     assert all(isnan(v) for v in deltas(read(cell, Theta()), Variant()))

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from tracelm.cli import app
 from tracelm.errors import RecordError
 from tracelm.evaluation import cells as parted
-from tracelm.evaluation.statistics import judge, over_cells
+from tracelm.evaluation.statistics import Interval, Judgement, judge, over_cells
 from tracelm.report import build, figure_parts, page, page_data
 from tracelm.report.build import Material, report
 from tracelm.report.cost import Timing
@@ -101,8 +101,8 @@ def test_a_text_is_kept_once_for_all_models(records):
         ({"index": 1}, "changed"),
         ({"index": 1, "mc1": 1.0}, "fixed"),
         ({"index": 1, "mc1_base": 0.5}, "broken"),
-        ({"index": 1, "mc1": None, "mc1_base": None, "truthful": [False, True]}, "fixed"),
-        ({"index": 1, "mc1": None, "mc1_base": float("nan"), "truthful": [True, False]}, "broken"),
+        ({"index": 1, "mc1": None, "mc1_base": None, "truthful": [False, True]}, "changed"),
+        ({"index": 1, "mc1": None, "mc1_base": float("nan"), "truthful": [True, False]}, "changed"),
         ({"index": 1, "mc1": None, "mc1_base": None, "truthful": None}, "changed"),
         ({"index": 1, "mc1": np.nan, "mc1_base": np.nan, "truthful": None}, "changed"),
         ({"error": "does not fit"}, "failed"),
@@ -118,7 +118,8 @@ def test_codes_are_one_letter_each(records):
     for names in (page_data.REGIMES, page_data.OPERATORS, answered):
         assert all(code == name[0] for code, name in names.items())
     codes = {page_data.codes(record) for record in records.to_dict("records")}
-    assert "--e" in codes and all(len(code) == 3 for code in codes)
+    assert "--ee" in codes and all(len(code) == 4 for code in codes)
+    assert {code[3] for code in codes} <= set(page_data.JUDGED)
 
 
 def test_depths_that_were_not_read_are_not_drawn(records):
@@ -256,17 +257,61 @@ def test_items_without_labels_make_a_report(tmp_path):
     assert not (tmp_path / "figures" / "regimes.pdf").exists()
 
 
+def verdict(delta, finding):
+    nowhere = Interval(np.nan, np.nan)
+    return Judgement("m", "b", 10, 0, delta, nowhere, delta, nowhere, 0, 0, 0.5, 0.5, finding)
+
+
 @pytest.mark.parametrize(
-    ("deltas", "expected"),
+    ("cells", "expected"),
     [
-        ([0.1, 0.2], "moves MC1 by +15.00 points; none of them gets worse"),
-        ([0.1, -0.2], "moves MC1 by −5.00 points; one of them gets worse"),
-        ([-0.1, -0.2, 0.0], "moves MC1 by −10.00 points; 2 of them get worse"),
+        ([(0.1, "helps"), (0.2, "helps")], "by +15.00 points: it helps in both of them"),
+        (
+            [(0.1, "helps"), (-0.2, "unclear")],
+            "by −5.00 points: it helps in one of them and is not shown to help or to hurt in one",
+        ),
+        (
+            [(-0.1, "hurts"), (-0.2, "hurts"), (0.2, "helps"), (0.1, "unclear")],
+            "it helps in one of them, hurts in 2 and is not shown to help or to hurt in one",
+        ),
+        (
+            [(0.1, "unclear")] * 3,
+            "by +10.00 points: it is not shown to help or to hurt in any of them",
+        ),
+        (
+            [(-0.1, "unclear"), (np.nan, "unlabelled")],
+            "Correction is not shown to help or to hurt: −10.00 MC1 points on b",
+        ),
+        ([(np.nan, "unlabelled")], "without labels to judge them by"),
     ],
 )
-def test_the_headline_is_the_result(deltas, expected):
-    grid = over_cells(np.array(deltas), resamples=100)
-    assert expected in page.headline_of(grid)
+def test_the_headline_counts_the_verdicts(cells, expected):
+    grid = over_cells(np.array([delta for delta, _ in cells]), resamples=100)
+    assert page.headline_of(grid, [verdict(*cell) for cell in cells]).endswith(expected)
+
+
+def test_header_rows_filters_and_verdicts_count_the_same_items(index, records, tmp_path):
+    parts = parted.cells(records)
+    items, fixed, broken = (
+        [getattr(v, name) for v in judge(parts)] for name in ("items", "fixed", "broken")
+    )
+    with opened(index, tmp_path) as watched:
+        view = watched.page
+        names, values = (view.locator(f".masthead {t}").all_inner_texts() for t in ("dt", "dd"))
+        facts = dict(zip(names, values, strict=True))
+        said = [facts[name] for name in ("items", "answers fixed", "answers broken")]
+        assert said == [str(sum(counts)) for counts in (items, fixed, broken)]
+        for place, counts in {3: items, 10: fixed, 11: broken}.items():
+            column = view.locator(f".cells .row td:nth-child({place})").all_inner_texts()
+            assert column == [str(count) for count in counts]
+        assert view.inner_text(".count").startswith(f"{sum(items)} of {sum(items)} items · ")
+        for code, counts in {"f": fixed, "b": broken}.items():
+            view.select_option("select[name=outcome]", code)
+            assert view.inner_text(".count").startswith(f"{sum(counts)} of {sum(items)} items · 0")
+        view.fill("input[name=search]", "no such words")
+        assert view.inner_text(".count").startswith(f"0 of {sum(items)} items")
+        assert not view.locator(".more").is_visible()
+        assert view.inner_text(".list") == "No item matches."
 
 
 # In a browser
@@ -276,12 +321,12 @@ def test_the_page_opens_filters_and_shows_an_item(index, tmp_path):
     with opened(index, tmp_path) as watched:
         view = watched.page
         total = view.inner_text(".count")
-        assert total == "160 of 160 items"
+        assert total == "98 of 98 items · 60 of 60 for MC2 alone · 2 of 2 failed"
         view.select_option("select[name=operator]", "d")
         view.select_option("select[name=outcome]", "f")
         shown = int(view.inner_text(".count").split()[0])
         assert view.locator(".more").is_visible() == (shown > 60)
-        assert 0 < shown < 160 and view.locator(".list li").count() == shown
+        assert 0 < shown < 98 and view.locator(".list li").count() == shown
         view.locator(".list li button").first.click()
         view.wait_for_selector(".item .js-plotly-plot path.js-line")
         assert "All three gates hold" in view.inner_text(".item .told")
@@ -323,7 +368,9 @@ def test_cells_sort_open_and_lead_to_their_items(index, tmp_path):
         view.locator(".square").first.click()
         assert "On these 29 items" in view.inner_text("#cell-0 .verdict")
         view.locator("#cell-0 .browse").click()
-        assert view.inner_text(".count") == "60 of 160 items"
+        assert view.inner_text(".count") == (
+            "29 of 98 items · 30 of 60 for MC2 alone · 1 of 2 failed"
+        )
         view.select_option("select[name=outcome]", "e")
         view.locator(".list li button").first.click()
         view.wait_for_selector(".item .told")
@@ -377,6 +424,7 @@ def test_45_cells_of_600_items_open_in_three_seconds(tmp_path):
     grid = over_cells(np.array([v.summary.delta_mc1 for v in every]), resamples=100)
     index = tmp_path / "index.html"
     index.write_text(page.render(every, grid, [], [], blocks), encoding="utf-8")
+    items = "22,500 of 22,500 items · 4,500 of 4,500 for MC2 alone"
     with opened(index, tmp_path / "browser") as watched:
         seconds = []
         for _ in range(3):  # the best of three: other work on the machine is not the page's
@@ -384,6 +432,6 @@ def test_45_cells_of_600_items_open_in_three_seconds(tmp_path):
             watched.page.reload()
             watched.page.wait_for_selector("html[data-ready]")
             seconds.append(time.perf_counter() - start)
-        assert watched.page.inner_text(".count") == "27,000 of 27,000 items"
+        assert watched.page.inner_text(".count") == items
         assert min(seconds) < OPENING_SECONDS, seconds
         watched.assert_quiet()

@@ -14,7 +14,7 @@ from records import synthetic_grid
 
 from tracelm.errors import RecordError
 from tracelm.evaluation.ablation import GRIDS, Effect, necessity, read, sweep
-from tracelm.evaluation.cells import Summary, cells, summarise
+from tracelm.evaluation.cells import Counts, Summary, cells, summarise
 from tracelm.evaluation.statistics import judge
 from tracelm.report.cost import PACKED, PLAIN, STAGED, Timing, cost_table, read_timings
 from tracelm.report.published import against_paper, read_published
@@ -47,7 +47,7 @@ HOSTILE = '=cmd|"/c"!A1 <script>&x</script> a_b$%#{}~^\\ *b* [l](u) `c`\x1b[31m\
 def summary(model, benchmark, **values):
     zero = MappingProxyType({"decisive": 0.0, "mix": 0.0, "early": 0.0})
     return replace(
-        Summary(model, benchmark, 10, 10, 0, 2.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.1, 0.1, 0, 0,
+        Summary(model, benchmark, Counts(10), 2.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.1, 0.1, 0, 0,
                 1.0, zero, zero, zero, 0.5, 0.5, nan, nan),
         **values,
     )  # fmt: skip
@@ -156,7 +156,7 @@ def test_undefined_is_a_dash_for_people_and_nan_for_machines():
 
 def test_the_master_table_has_a_row_a_model_and_marks_failures():
     summaries = [
-        summary("m", "truthfulqa", mc1_base=0.25, mc1=0.375, mc2=0.25, failed=3),
+        summary("m", "truthfulqa", mc1_base=0.25, mc1=0.375, mc2=0.25, counts=Counts(10, failed=3)),
         summary("m", "halueval-qa", mc1_base=0.5, mc1=0.75),
         summary("n", "truthfulqa", invariant=1.0),
     ]
@@ -173,7 +173,7 @@ def test_per_model_shares_are_means_over_benchmarks():
     share = MappingProxyType({"decisive": 0.3, "mix": 0.0, "early": 0.0})
     none = MappingProxyType({"decisive": 0.0, "mix": 0.6, "early": 0.0})
     summaries = [
-        summary("m", "truthfulqa", scalar=43 / 817, fired=share, mc1=0.7, items_mc1=817),
+        summary("m", "truthfulqa", scalar=43 / 817, fired=share, mc1=0.7, counts=Counts(817)),
         summary("m", "halueval-qa", fired=none, mc1=0.6),
         summary("m", "halueval-sum", fired=none, mc1=0.4),
     ]

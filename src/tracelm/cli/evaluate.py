@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     Work = Sequence[tuple[Dataset, Template]]
 
+_COUNTED = {"mc2": "MC2-items"}
+_METRICS = "MC1-base MC1 change MC2-base MC2 change scalar".split()
 _EDGE = 4  # tokens shown on each side of where a candidate begins
 
 
@@ -143,8 +145,8 @@ def say(result: "RunResult") -> None:
     if result.failed:
         typer.echo(
             printable(
-                f"tracelm: {result.failed} of {result.items} items failed in "
-                f"{result.cell}; their records say why"
+                f"tracelm: {result.failed} of {result.items} records are of items that failed, in "
+                f"{result.cell}; they say why"
             ),
             err=True,
         )
@@ -168,31 +170,38 @@ def _summary(cells: Sequence[Path]) -> None:
 
 def _print_table(cells: "Sequence[Cell]") -> None:
     """One line a cell, as wide as its names: what is piped into a file is not folded."""
-    from tracelm.evaluation.cells import summarise
-
-    summaries = [summarise(cell) for cell in cells]
-    paired = any(s.pairs == s.pairs for s in summaries)
-    titles = "items failed MC1-base MC1 change MC2-base MC2 change scalar".split()
-    lines = [["model", "benchmark", *titles, *(("pairs-base", "pairs") if paired else ())]]
-    for cell, s in zip(cells, summaries, strict=True):
-        lines.append(
-            [
-                printable(s.model),
-                printable(s.benchmark),
-                str(len(cell.items) + s.failed),
-                str(s.failed),
-                *(_percent(v) for v in (s.mc1_base, s.mc1)),
-                _percent(s.delta_mc1, "+"),
-                *(_percent(v) for v in (s.mc2_base, s.mc2)),
-                _percent(s.delta_mc2, "+"),
-                *(_percent(v) for v in (s.scalar, s.pairs_base, s.pairs)[: 3 if paired else 1]),
-            ]
-        )
+    lines = _table(cells)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for names, numbers in ((line[:2], line[2:]) for line in lines):
         left = [n.ljust(w) for n, w in zip(names, widths, strict=False)]
         right = [n.rjust(w) for n, w in zip(numbers, widths[2:], strict=True)]
         typer.echo("  ".join([*left, *right]))
+
+
+def _table(cells: "Sequence[Cell]") -> list[list[str]]:
+    """Headings, then a line a cell; items are those that MC1 counts, as in the verdicts."""
+    from tracelm.evaluation.cells import summarise
+
+    summaries = [summarise(cell) for cell in cells]
+    paired = any(s.pairs == s.pairs for s in summaries)
+    beside = [n for n in ("mc2", "unlabelled") if any(getattr(s.counts, n) for s in summaries)]
+    counted = ["items", *beside, "failed"]
+    titles = [*(_COUNTED.get(name, name) for name in counted), *_METRICS]
+    lines = [["model", "benchmark", *titles, *(("pairs-base", "pairs") if paired else ())]]
+    lines += [
+        [
+            printable(s.model),
+            printable(s.benchmark),
+            *(str(getattr(s.counts, name)) for name in counted),
+            *(_percent(v) for v in (s.mc1_base, s.mc1)),
+            _percent(s.delta_mc1, "+"),
+            *(_percent(v) for v in (s.mc2_base, s.mc2)),
+            _percent(s.delta_mc2, "+"),
+            *(_percent(v) for v in (s.scalar, s.pairs_base, s.pairs)[: 3 if paired else 1]),
+        ]
+        for s in summaries
+    ]
+    return lines
 
 
 def _percent(share: float, sign: str = "") -> str:

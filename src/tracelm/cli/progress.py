@@ -99,12 +99,12 @@ class Countdown:
         """Take it away."""
         self._bar.stop()
 
-    def advance(self, items: int) -> None:
-        """Count items; the first call counts those of an earlier start, which took no time."""
-        self._done += items
+    def advance(self, records: int) -> None:
+        """Count records; the first call counts those of an earlier start, which took no time."""
+        self._done += records
         if self._resumed < 0:
             self._resumed, self._start = self._done, time.monotonic()
-        self._bar.update(self._line, completed=self._done, rate=f"{self._rate():.3g} items/s")
+        self._bar.update(self._line, completed=self._done, rate=f"{self._rate():.3g} records/s")
         if not self._console.is_terminal and time.monotonic() - self._said > LINE_SECONDS:
             self._said = time.monotonic()
             typer.echo(self._words(), err=True)
@@ -116,6 +116,6 @@ class Countdown:
         rate = self._rate()
         left = (self._total - self._done) / rate if rate else float("nan")
         return (
-            f"{self._task}: {self._done} of {self._total} items, {rate:.3g} items/s, "
+            f"{self._task}: {self._done} of {self._total} records, {rate:.3g} records/s, "
             f"{left:.0f} s left"
         )

@@ -229,7 +229,7 @@ def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
     """The rule and the eight rows of the necessity table, in the paper's order."""
     rule = Variant(theta)
     variants = {
-        "TRACE (published)" if theta == Theta() else "TRACE (as run)": rule,
+        "TRACE" if theta == Theta() else "TRACE (as run)": rule,
         "Force every item into multi-directional arm": replace(rule, candidate_space="always"),
         "Force every item into scalar arm": replace(rule, candidate_space="never"),
         "Drop signed mixing": replace(rule, dropped=frozenset({"mix"})),

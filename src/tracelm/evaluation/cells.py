@@ -34,6 +34,34 @@ _NEEDED = ("id", "model", "benchmark", "truthful", "scores", "base_scores", "ope
 _METRICS = ("mc1_base", "mc1", "mc2_base", "mc2", "error")
 
 
+@dataclass(frozen=True)
+class Counts:
+    """How many items there are: counted once, so that every place says the same number.
+
+    An item is one that counts for MC1; the others are named beside it. No record is in two.
+
+    Attributes:
+        items: Answered, with a truthful and a false candidate: what MC1 is a mean over.
+        mc2: Answered, and of use to MC2 alone.
+        unlabelled: Answered, and judged by neither.
+        failed: Not answered.
+    """
+
+    items: int
+    mc2: int = 0
+    unlabelled: int = 0
+    failed: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        """Of two cells together."""
+        return Counts(
+            self.items + other.items,
+            self.mc2 + other.mc2,
+            self.unlabelled + other.unlabelled,
+            self.failed + other.failed,
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Cell:
     """The records of one model on one benchmark.
@@ -42,7 +70,7 @@ class Cell:
         model: The model's name.
         benchmark: The benchmark's name.
         items: Records of the answered items, one row an item.
-        failed: How many items failed.
+        failed: How many of its records are of items that failed.
     """
 
     model: str
@@ -59,6 +87,13 @@ class Cell:
     def mc2_items(self) -> "pd.DataFrame":
         """The items that count for MC2 and MC3."""
         return self.items[self.items["mc2_base"].notna()]
+
+    @cached_property
+    def counts(self) -> Counts:
+        """How many items it has."""
+        first, second = (self.items[name].notna() for name in ("mc1_base", "mc2_base"))
+        neither = int((~first & ~second).sum())
+        return Counts(int(first.sum()), int((second & ~first).sum()), neither, self.failed)
 
     @property
     def gains_mc1(self) -> PerItem:
@@ -80,9 +115,7 @@ class Summary:
     Attributes:
         model: The model's name.
         benchmark: The benchmark's name.
-        items_mc1: How many items count for MC1.
-        items_mc2: How many items count for MC2.
-        failed: How many items failed.
+        counts: How many items it has.
         invariant: I(M); nan where the records have none.
         mc1_base: Mean MC1 of the model's own answers.
         mc1: Mean MC1 of the corrected answers.
@@ -106,9 +139,7 @@ class Summary:
 
     model: str
     benchmark: str
-    items_mc1: int
-    items_mc2: int
-    failed: int
+    counts: Counts
     invariant: float
     mc1_base: float
     mc1: float
@@ -173,9 +204,7 @@ def summarise(cell: Cell) -> Summary:
     return Summary(
         model=cell.model,
         benchmark=cell.benchmark,
-        items_mc1=len(first),
-        items_mc2=len(second),
-        failed=cell.failed,
+        counts=cell.counts,
         invariant=mean(column(cell.items, "invariant")[:1]),
         mc1_base=mean(column(first, "mc1_base")),
         mc1=mean(column(first, "mc1")),

@@ -21,6 +21,7 @@ Finding = Literal["helps", "hurts", "unclear", "unlabelled"]
 LEVEL = 0.95
 ITEM_RESAMPLES = 10_000
 CELL_RESAMPLES = 200_000
+LEAST_CELLS = 5  # the interval of fewer is hardly more than the smallest and the largest of them
 # A delta below zero by less than this is the rounding of a mean, not a regression.
 ROUNDING = 1e-12
 _CHUNK = 4_000_000  # draws held in memory at once
@@ -41,7 +42,7 @@ class GridStatistics:
     Attributes:
         cells: How many cells have a delta.
         mean: Their unweighted mean.
-        interval: Bootstrap interval of the mean over cells.
+        interval: Bootstrap interval of the mean over cells; nan for fewer than `LEAST_CELLS`.
         sign_p: Exact one-sided sign test against `as likely down as up`.
         negative: How many cells regress.
     """
@@ -163,10 +164,11 @@ def sign_test(deltas: Values) -> float:
 def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES, seed: int = 0) -> GridStatistics:
     """Mean, interval, sign test and regressions over the deltas of cells; nan cells leave."""
     known = deltas[~np.isnan(deltas)]
+    enough = known if known.size >= LEAST_CELLS else known[:0]
     return GridStatistics(
         cells=known.size,
         mean=mean(known),
-        interval=bootstrap_mean(known, resamples=resamples, seed=seed),
+        interval=bootstrap_mean(enough, resamples=resamples, seed=seed),
         sign_p=sign_test(known),
         negative=int((known < -ROUNDING).sum()),
     )

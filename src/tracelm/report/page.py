@@ -1,11 +1,12 @@
 """The page: one offline HTML file with tables that sort, figures, and every item."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tracelm.evaluation.cells import Summary
-from tracelm.evaluation.statistics import GridStatistics, Judgement
+from tracelm.evaluation.cells import Counts, Summary
+from tracelm.evaluation.statistics import Finding, GridStatistics, Judgement
 from tracelm.files.strict_json import strict
 from tracelm.report.document import compress, document
 from tracelm.report.figure_parts import Diagram, Figure
@@ -34,11 +35,6 @@ class CellReport:
     judgement: Judgement
     trust: CellTrust
     calibration: Figure | None
-
-    @property
-    def items(self) -> int:
-        """How many items it has, failed ones too."""
-        return len(self.trust.cell.items) + self.trust.cell.failed
 
     @property
     def figures(self) -> dict[str, Figure]:
@@ -86,7 +82,7 @@ def render(
         for i, cell in enumerate(cells)
         for name, figure in cell.figures.items()
     }
-    headline = headline_of(grid, cells[0] if len(cells) == 1 else None)
+    headline = headline_of(grid, [cell.judgement for cell in cells])
     return document(
         "page.html.j2",
         _SCRIPTS,
@@ -103,51 +99,78 @@ def render(
     )
 
 
-def headline_of(grid: GridStatistics, only: CellReport | None = None) -> str:
-    """The result in one sentence.
+def headline_of(grid: GridStatistics, judged: Sequence[Judgement]) -> str:
+    """The result in one sentence, which counts the cells' own verdicts.
 
     Args:
         grid: Statistics of delta MC1 over the cells.
-        only: The one cell, where there is no other.
+        judged: The verdicts.
     """
-    if not grid.cells:
+    known = [v for v in judged if v.finding != "unlabelled"]
+    if not known:
         return "Corrected answers, without labels to judge them by"
-    if only is not None:
-        said = {
-            "helps": "Correction helps",
-            "hurts": "Correction hurts",
-            "unclear": "Correction is not shown to help or to hurt",
-            "unlabelled": "No labels to judge by",
-        }[only.judgement.finding]
-        view = only.summary
-        return f"{said}: {_points(view.delta_mc1)} MC1 points on {view.benchmark}"
-    worse = f"{grid.negative} of them get worse" if grid.negative else "none of them gets worse"
-    if grid.negative == 1:
-        worse = "one of them gets worse"
-    return f"Over {grid.cells} cells correction moves MC1 by {_points(grid.mean)} points; {worse}"
+    if len(known) == 1:
+        (only,) = known
+        said = f"Correction {_VERDICTS[only.finding]}"
+        return f"{said}: {_points(only.delta_mc1)} MC1 points on {only.benchmark}"
+    counted = Counter(v.finding for v in known)
+    moved = f"Over {grid.cells} cells correction moves MC1 by {_points(grid.mean)} points"
+    return f"{moved}: it {_counted(counted, len(known))}"
+
+
+_VERDICTS: dict[Finding, str] = {
+    "helps": "helps",
+    "hurts": "hurts",
+    "unclear": "is not shown to help or to hurt",
+}
+
+
+def _counted(findings: Mapping[Finding, int], cells: int) -> str:
+    """`helps in 3 of them, hurts in one, is not shown to help or to hurt in 2`."""
+    present = [name for name in _VERDICTS if findings.get(name)]
+    if len(present) == 1:
+        none = present == ["unclear"]
+        every = ("either" if none else "both") if cells == 2 else ("any" if none else "all")
+        return f"{_VERDICTS[present[0]]} in {every} of them"
+    parts = [f"{_VERDICTS[name]} in {_in_words(findings[name])}" for name in present]
+    parts[0] += " of them"
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _in_words(count: int) -> str:
+    return "one" if count == 1 else f"{count}"
 
 
 def _standfirst(grid: GridStatistics) -> str:
-    if grid.cells < 2:
-        return "Base is the model's own choice among the candidates, corrected is TRACE's."
+    said = "Base is the model's own choice among the candidates, corrected is TRACE's."
+    if grid.interval.low != grid.interval.low:  # nan: too few cells
+        return said
     low, high = _points(grid.interval.low), _points(grid.interval.high)
     return (
-        "Base is the model's own choice among the candidates, corrected is TRACE's. The mean over "
-        f"cells has a 95% interval of {low} to {high} points; cells that share items or models are "
-        "not independent."
+        f"{said} The mean over cells has a 95% interval of {low} to {high} points; cells that "
+        "share items or models are not independent."
     )
 
 
 def _facts_of_all(cells: Sequence[CellReport], grid: GridStatistics) -> list[Detail]:
-    items, failed = sum(c.items for c in cells), sum(c.summary.failed for c in cells)
-    facts = [
+    counts = _all_counts(cells)
+    beside = {
+        "items for MC2 alone": counts.mc2,
+        "items without labels": counts.unlabelled,
+        "items failed": counts.failed,
+    }
+    return [
         Detail("models", str(len({c.summary.model for c in cells}))),
         Detail("benchmarks", str(len({c.summary.benchmark for c in cells}))),
-        Detail("items", f"{items:,}"),
+        Detail("items", f"{counts.items:,}"),
         Detail("answers fixed", f"{sum(c.summary.fixed for c in cells):,}"),
         Detail("answers broken", f"{sum(c.summary.broken for c in cells):,}"),
+        *(Detail(name, f"{count:,}") for name, count in beside.items() if count),
     ]
-    return facts + ([Detail("items failed", f"{failed:,}")] if failed else [])
+
+
+def _all_counts(cells: Sequence[CellReport]) -> Counts:
+    return sum((c.summary.counts for c in cells), Counts(0))
 
 
 _CELL_COLUMNS = (
@@ -173,11 +196,11 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
     row: tuple[Value, ...] = (
         s.model,
         s.benchmark,
-        s.items_mc1 or s.items_mc2,
+        s.counts.items,
         *(100 * v for v in (s.mc1_base, s.mc1, s.delta_mc1, s.mc2_base, s.mc2, s.delta_mc2)),
         s.fixed,
         s.broken,
-        s.failed,
+        s.counts.failed,
     )
     return {
         "row": [_shown(v, c) for v, c in zip(row, _CELL_COLUMNS, strict=True)],
@@ -189,7 +212,7 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
         "figures": sorted(view.figures),
         "model_place": models.index(s.model),
         "benchmark_place": benchmarks.index(s.benchmark),
-        "count": f"{view.items:,}",
+        "count": f"{s.counts.items:,}",
     }
 
 
@@ -221,8 +244,11 @@ def _notes(s: Summary) -> Sequence[str]:
             f"against the answers without the question ({number(100 * s.blind, _SHARE)}) and the "
             f"shortest candidates ({number(100 * s.shortest, _SHARE)})."
         )
-    if s.failed:
-        notes.append(f"{s.failed} items failed; they count neither for the base nor for TRACE.")
+    if s.counts.mc2:
+        notes.append(f"MC2 and MC3 are of {s.counts.mc2:,} items apart, which MC1 does not count.")
+    if s.counts.failed:
+        failed = f"{s.counts.failed:,} items failed"
+        notes.append(f"{failed}; they count neither for the base nor for TRACE.")
     return notes
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 REGIMES = {"s": "scalar", "c": "candidate-space"}
 OPERATORS = {name[0]: name for name in ("base", "decisive", "mix", "early")}
 OUTCOMES = {"f": "fixed", "b": "broken", "c": "changed", "u": "unchanged", "e": "failed"}
+JUDGED = {"1": "MC1", "2": "MC2 alone", "n": "nothing: no labels", "e": "nothing: failed"}
 _UNIT = 1000
 _QUESTION_LIMIT = 300
 
@@ -59,6 +60,7 @@ def data_blocks(records: "pd.DataFrame", theta: Theta) -> dict[str, str]:
         "outcome": OUTCOMES,
         "operator": OPERATORS,
         "regime": REGIMES,
+        "judged": JUDGED,
     }
     index = {"texts": texts.index, "cells": cells, "names": names}
     return {"items": compress(index), **texts.blocks(), **blocks}
@@ -100,30 +102,31 @@ def text(record: Record) -> Block:
 
 
 def codes(record: Record) -> str:
-    """Three letters: regime, operator and what became of the answer."""
+    """Four letters: regime, operator, what became of the answer, and which metric counts it."""
     if failed(record):
-        return "--e"
-    return f"{record['regime'][0]}{record['operator'][0]}{outcome(record)[0]}"
+        return "--ee"
+    return f"{record['regime'][0]}{record['operator'][0]}{outcome(record)[0]}{_judged(record)}"
 
 
 def outcome(record: Record) -> str:
-    """Whether correction fixed, broke, changed or kept an answer."""
+    """Whether correction fixed or broke an answer that MC1 counts, or changed or kept one."""
     if failed(record):
         return "failed"
-    gain = _gain(record)
+    gain = float(record["mc1"] - record["mc1_base"]) if _known(record, "mc1_base") else 0.0
     if gain:
         return "fixed" if gain > 0 else "broken"
     return "unchanged" if record["base_index"] == record["index"] else "changed"
 
 
-def _gain(record: Record) -> float:
-    """By MC1 where the item counts for it, else by the truth of the answers; 0 without labels."""
-    before, after, truthful = (record.get(name) for name in ("mc1_base", "mc1", "truthful"))
-    if before is not None and before == before:  # nan where a frame has none
-        return float(after - before)
-    if truthful is None:
-        return 0.0
-    return float(truthful[int(record["index"])]) - float(truthful[int(record["base_index"])])
+def _judged(record: Record) -> str:
+    if _known(record, "mc1_base"):
+        return "1"
+    return "2" if _known(record, "mc2_base") else "n"
+
+
+def _known(record: Record, name: str) -> bool:
+    value = record.get(name)
+    return value is not None and value == value  # nan where a frame has none
 
 
 def failed(record: Record) -> bool:

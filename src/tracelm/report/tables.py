@@ -15,7 +15,7 @@ import numpy as np
 
 from tracelm.evaluation.ablation import Effect, Sweep
 from tracelm.evaluation.cells import Summary, benchmark_of, mean
-from tracelm.evaluation.statistics import GridStatistics, Judgement, over_cells
+from tracelm.evaluation.statistics import LEAST_CELLS, GridStatistics, Judgement, over_cells
 from tracelm.report.table import EN_DASH, Column, Marked, Table, Value, delta, level
 from tracelm.theta import Theta
 
@@ -61,7 +61,7 @@ def master(summaries: Sequence[Summary], theta: Theta) -> Table:
         for name in benchmarks:
             row += _four(of[name]) if name in of else [math.nan] * 4
         rows.append(tuple(row))
-    notes = (FAILED,) if any(s.failed for s in summaries) else ()
+    notes = (FAILED,) if any(s.counts.failed for s in summaries) else ()
     return Table("master", "Base and TRACE, every cell", tuple(columns), tuple(rows), notes)
 
 
@@ -81,7 +81,12 @@ def grid(summaries: Sequence[Summary], *, seed: int = 0) -> Table:
         Column("Negative cells"),
     )
     rows = tuple((name, *_over(statistics)) for name, statistics in said.items())
-    return Table("grid", "Means over cells", columns, rows, (DEPENDENT,))
+    notes = (
+        DEPENDENT,
+        f"An interval needs at least {LEAST_CELLS} cells. A cell is negative where its mean is "
+        "below 0, whatever its verdict.",
+    )
+    return Table("grid", "Means over cells", columns, rows, notes)
 
 
 def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
@@ -264,7 +269,7 @@ def _line(*parts: Sequence[Value]) -> tuple[Value, ...]:
 
 def _four(s: Summary) -> list[Value]:
     values = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
-    return [Marked(v) for v in values] if s.failed else list(values)
+    return [Marked(v) for v in values] if s.counts.failed else list(values)
 
 
 def _over(statistics: GridStatistics) -> tuple[Value, ...]:

@@ -2,9 +2,20 @@
 
 const PAGE = 60;
 
+// An item is one that counts for MC1, here as in every other number of the page; others are named beside.
+const BESIDE = { 1: "items", 2: "for MC2 alone", n: "without labels", e: "failed" };
+
+const tally = (entries) => Object.fromEntries(Object.keys(BESIDE).map((code) => [code, entries.filter((entry) => entry.judged === code).length]));
+
+function countLine(found, all) {
+  const number = (n) => n.toLocaleString("en");
+  const parts = Object.entries(BESIDE).filter(([code]) => all[code]);
+  return parts.map(([code, name]) => `${number(found[code])} of ${number(all[code])} ${name}`).join(" · ");
+}
+
 class Browser {
   // texts: [id, benchmark, question]; cells: {model, benchmark, text: [...], codes: "..."}; a code is
-  // one letter an item for regime, operator and outcome each.
+  // one letter an item for regime, operator, outcome and the metric that counts it each.
   constructor({ texts, cells, names }) {
     Object.assign(this, { texts, cells, names, shown: 0, found: [] });
     this.root = document.getElementById("items");
@@ -14,8 +25,9 @@ class Browser {
     this.article = this.root.querySelector(".item");
     this.entries = cells.flatMap((cell, c) => cell.text.map((text, i) => ({
       cell: c, item: i, text, model: cell.model, benchmark: cell.benchmark,
-      regime: cell.codes[3 * i], operator: cell.codes[3 * i + 1], outcome: cell.codes[3 * i + 2],
+      regime: cell.codes[4 * i], operator: cell.codes[4 * i + 1], outcome: cell.codes[4 * i + 2], judged: cell.codes[4 * i + 3],
     })));
+    this.totals = tally(this.entries);
     this.haystack = texts.map(([id, , question]) => `${id} ${question}`.toLowerCase());
     this.fill();
     this.more.addEventListener("click", () => this.show());
@@ -37,9 +49,8 @@ class Browser {
     const wanted = Object.keys(this.names).map((name) => [name, selects[name].value]).filter(([, value]) => value !== "");
     const matches = this.haystack.map((text) => words.every((word) => text.includes(word)));
     this.found = this.entries.filter((entry) => matches[entry.text] && wanted.every(([name, value]) => String(entry[name]) === value));
-    const [found, all] = [this.found.length, this.entries.length].map((n) => n.toLocaleString("en"));
-    this.root.querySelector(".count").textContent = `${found} of ${all} items`;
-    this.list.replaceChildren();
+    this.root.querySelector(".count").textContent = countLine(tally(this.found), this.totals);
+    this.list.replaceChildren(...(this.found.length ? [] : [element("li", { class: "empty" }, "No item matches.")]));
     this.shown = 0;
     this.show();
   }
