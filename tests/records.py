@@ -19,6 +19,7 @@ from tracelm.evaluation.frame import to_frame
 from tracelm.evaluation.metrics import mc1, mc2, mc3
 from tracelm.evaluation.record import COLUMNS, to_table
 from tracelm.rule import geometry, router
+from tracelm.text.items import Blind
 from tracelm.theta import Theta
 
 WORDS = (
@@ -45,7 +46,7 @@ def synthetic_cell(
     *,
     invariant: float = 2.0,
     failed: int = 0,
-    blind: bool = True,
+    blind: Blind = "base",
     theta: Theta | None = None,
 ) -> pd.DataFrame:
     """Records of `items` items; of `truthfulqa` half are `k/mc1` and half `k/mc2`.
@@ -53,7 +54,7 @@ def synthetic_cell(
     Args:
         invariant: I(M): above 1 the scalar arm mixes, otherwise it falls back to depth 0.
         failed: How many of the first items failed (`error` set, nothing else known).
-        blind: Whether `blind_scores` were read.
+        blind: As `tracelm eval --blind`; read whole it is the wording without the truth's rise.
     """
     rng = np.random.default_rng([seed, *model.encode(), *benchmark.encode()])
     theta = theta or Theta()
@@ -148,7 +149,9 @@ def _failure() -> dict[str, Any]:
     return {"error": "700 prompt tokens do not fit the context of 512", "seconds": 0.0}
 
 
-def _read(row: dict[str, Any], depth: int, blind: bool, rng: np.random.Generator) -> dict[str, Any]:
+def _read(
+    row: dict[str, Any], depth: int, blind: Blind, rng: np.random.Generator
+) -> dict[str, Any]:
     truth = np.array(row["truthful"], dtype=float)[:, None]
     at = np.linspace(0, 1, depth + 1)
     level = rng.choice([-0.6, -3.0, -3.0, -3.0])
@@ -156,20 +159,34 @@ def _read(row: dict[str, Any], depth: int, blind: bool, rng: np.random.Generator
     bump = np.exp(-(((at - rng.uniform(0.4, 0.9)) / 0.15) ** 2))
     walk = np.cumsum(rng.normal(0, 0.35, (len(truth), depth + 1)), axis=1)
     spread = 1 - 0.75 * at**6
-    S = (
-        6 * (at - 1)
-        + level
-        + spread * ((1 - at) * wording + walk + rng.normal(2, 2) * bump * truth)
-    )
+    slope = 6 * (at - 1) + level
+    S = slope + spread * ((1 - at) * wording + walk + rng.normal(2, 2) * bump * truth)
     S = np.minimum(S, -0.01)
-    return {
+    read = {
         "trajectory": S.tolist(),
         "t_scores": (S[:, -1] + rng.normal(0.2, 0.5, len(S)) + 0.5 * truth[:, 0]).tolist(),
-        "blind_scores": (S[:, 0] + rng.normal(0, 0.5, len(S))).tolist() if blind else None,
+        "blind_scores": (S[:, 0] + rng.normal(0, 0.5, len(S))).tolist()
+        if blind == "base"
+        else None,
         "seconds": float(rng.uniform(0.01, 0.1)),
         "truncated": 0,
         "boundary_moved": False,
         "error": None,
+    }
+    if blind == "all":
+        read |= _read_blind(S, slope + spread * (1 - at) * wording, rng)
+    return read
+
+
+def _read_blind(S: np.ndarray, slope: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
+    """The wording without the rise of the truth; at depth 0 both readings are one."""
+    B = np.minimum(slope + np.cumsum(rng.normal(0, 0.35, S.shape), axis=1), -0.01)
+    B[:, 0] = S[:, 0]
+    t = B[:, -1] + rng.normal(0.2, 0.5, len(B))
+    return {
+        "blind_scores": B[:, -1].tolist(),
+        "blind_trajectory": B.tolist(),
+        "blind_t_scores": t.tolist(),
     }
 
 

@@ -209,7 +209,7 @@ def test_baselines_and_calibration_are_recomputed_from_the_items():
 
 
 def test_without_blind_scores_the_baseline_is_undefined():
-    [cell] = cells(synthetic_cell("org/m", "halueval-qa", 12, blind=False))
+    [cell] = cells(synthetic_cell("org/m", "halueval-qa", 12, blind="none"))
     assert isnan(summarise(cell).blind)
 
 

@@ -11,12 +11,14 @@ from tracelm.errors import RecordError
 from tracelm.evaluation import ablation
 from tracelm.evaluation.cells import Cell, Summary, calibration, cells, summarise
 from tracelm.evaluation.comparison import Comparison, read_comparisons
+from tracelm.evaluation.dependence import dependence
 from tracelm.evaluation.settings import one_theta, read_thetas
 from tracelm.evaluation.statistics import Judgement, judge, over_cells
 from tracelm.evaluation.store import load_records
 from tracelm.report import draw, figures, tables
 from tracelm.report.comparison import comparison_tables
 from tracelm.report.cost import Timing, cost_table, read_timings
+from tracelm.report.dependence import dependence_figure, dependence_table
 from tracelm.report.figure_parts import Diagram, Figure
 from tracelm.report.page import CellReport, render
 from tracelm.report.page_data import data_blocks
@@ -82,10 +84,12 @@ def write(material: Material, out: Path, *, with_paper: bool = False) -> Written
     summaries, judged = [summarise(cell) for cell in parted], judge(parted)
     effects, swept = _variants(parted, material.theta)
     trusted = [trust(cell, material.theta) for cell in parted]
+    depending = [dependence(cell, material.theta) for cell in parted]
     laid = _tables(summaries, judged, material, effects, swept)
-    laid += [trust_table(trusted)]
+    laid += [dependence_table(depending), trust_table(trusted)]
     laid += [against_paper(summaries)] if with_paper else []
     drawn = _figures(summaries, material, effects, swept)
+    drawn += [figure] if (figure := dependence_figure(depending)) is not None else []
     try:
         paths = [path for table in laid for path in write_table(table, out / "tables")]
         (out / "figures").mkdir(parents=True, exist_ok=True)
