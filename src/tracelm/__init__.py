@@ -19,6 +19,7 @@ Public:
     Item                    a prompt with its candidates, for many at once
     Decision, Gate          the answer, and every comparison that led to it
     ask, Sampling           a question without candidates: sampled answers, corrected among them
+    to_frame                decisions as a pandas DataFrame
     load_records            what `tracelm eval` has written, as a pandas DataFrame
     TraceError              the root of every error; the tree stands in `tracelm.errors`
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tracelm.generation.sampling import Sampling
     from tracelm.model.options import LoadOptions
     from tracelm.rule.decision import Decision, Gate
+    from tracelm.rule.frame import to_frame
     from tracelm.text.items import Item
     from tracelm.text.tokens import Chat
     from tracelm.theta import Theta
@@ -59,6 +61,7 @@ __all__ = [
     "Tracer",
     "ask",
     "load_records",
+    "to_frame",
 ]
 
 _HOMES = {
@@ -73,6 +76,7 @@ _HOMES = {
     "Tracer": "tracelm.tracer",
     "ask": "tracelm.generation.ask",
     "load_records": "tracelm.evaluation.store",
+    "to_frame": "tracelm.rule.frame",
 }
 
 

@@ -24,7 +24,7 @@ from tracelm.rule.operators import OPERATORS, Step
 from tracelm.rule.router import Verdict, next_step, settle
 from tracelm.rule.scorer import Scorer
 from tracelm.text.forest import plan
-from tracelm.text.items import Blind, Item
+from tracelm.text.items import Blind, Item, as_item, rows_of
 from tracelm.text.tokens import Chat, Encoded, Overflow, Tokenizer, describe_chat, encode
 from tracelm.theta import Theta
 from tracelm.trust.certificate import Certificate, Subject
@@ -182,7 +182,7 @@ class Tracer:
 
     def correct_many(
         self,
-        items: Iterable[Item],
+        items: Iterable[Any],
         read: Read = "decide",
         methods: Mapping[str, Method] | None = None,
         *,
@@ -191,24 +191,28 @@ class Tracer:
     ) -> Iterator[Decision]:
         """Decisions in the order of the items; the batches that they share are computed as needed.
 
-        A sequence is checked whole before any of it is answered. A generator is read as its
+        A sequence is checked whole before any of it is answered. Anything else is read as its
         decisions are taken, never more than `ahead` items before them: it may be endless.
 
         Args:
-            items: The items.
+            items: Each an `Item`, a dictionary with its fields, or (prompt, candidates); or their
+                rows: a pandas or Polars frame, a `datasets.Dataset`.
             read: As in `correct`.
             methods: As in `decide`.
             blind: As in `decide`.
             ahead: Items of a generator that are read, checked and planned together.
 
         Raises:
+            InputError: No items at all: one dictionary.
             ItemError: The first item of the sequence, or of those read together, that cannot be
                 answered, before any of them is.
         """
         first = 0
-        for piece in [items] if isinstance(items, Sequence) else _pieces(items, ahead):
+        pieces = [items] if isinstance(items, Sequence) else _pieces(rows_of(items), ahead)
+        for piece in pieces:
+            ready = [as_item(value, first + place) for place, value in enumerate(piece)]
             encoded = []
-            for result in self.encode(piece, first):
+            for result in self.encode(ready, first):
                 if isinstance(result, ItemError):
                     raise result
                 encoded.append(result)
@@ -332,6 +336,19 @@ class Tracer:
             batch.read_blind(Step(frozenset([self.backbone.depth])))
         return [_scores(batch, i, methods) for i in range(len(encoded))]
 
+    def __repr__(self) -> str:
+        """One line: the model, how it is run, and what its invariant chooses."""
+        config, high = self.backbone.config, self.invariant > self.theta.tau_I
+        told = [
+            repr(str(self.source["model"])),
+            f"{config.model_type} of {self.backbone.depth} blocks",
+            f"{str(self.backbone.model.dtype).removeprefix('torch.')} on {self.backbone.device}",
+            f"I(M) = {self.invariant:.4g} ({'mix' if high else 'early'} branch)",
+            *(["theta outside the paper"] if self.theta.outside_paper else []),
+            *(["certified"] if self.certificate is not None else []),
+        ]
+        return f"Tracer({', '.join(told)})"
+
     @property
     def facts(self) -> Facts:
         """What methods are made from."""
@@ -395,7 +412,7 @@ def _invariant_of(
     return factors, value
 
 
-def _pieces(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+def _pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     rest = iter(items)
     while piece := list(islice(rest, size)):
         yield piece

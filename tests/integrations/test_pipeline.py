@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import datasets
+import pandas as pd
 import pytest
 import transformers
 from families import build, random_items, tokenizer
@@ -61,7 +63,9 @@ def test_one_item_many_and_a_stream_give_the_tracers_decisions(correct, known):
     assert alike(correct(as_dict(ITEMS[0])), known[0])
     many = correct([as_dict(item) for item in ITEMS], batch_size=2)
     assert all(map(alike, many, known)) and len(many) == len(known)
-    for source in ((as_dict(item) for item in ITEMS), Held()):
+    rows = [as_dict(item) for item in ITEMS]
+    frames = (pd.DataFrame(rows), datasets.Dataset.from_list(rows))
+    for source in ((as_dict(item) for item in ITEMS), Held(), *frames):
         stream = correct(source)
         assert isinstance(stream, Iterator)
         assert all(map(alike, stream, known))
@@ -93,7 +97,7 @@ def test_a_model_in_memory_with_constants_of_its_own():
 
 
 def test_what_is_no_item_or_no_option(correct):
-    with pytest.raises(ItemError, match="expected a JSON object"):
+    with pytest.raises(ItemError, match="expected an Item, a dictionary"):
         correct("where is it?")
     with pytest.raises(ItemError, match='missing key "candidates"'):
         correct([{"prompt": "where"}])

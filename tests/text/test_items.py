@@ -2,6 +2,8 @@
 
 import json
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from tracelm.errors import InputError, ItemError
@@ -39,8 +41,13 @@ def read(tmp_path, *lines: str, **options):
         (line(prompt="x\0"), "prompt contains a NUL"),
         (line(prompt="x\ud800"), "prompt contains a lone surrogate"),
         (line(truthful=[True]), "truthful has 1 entries for 2 candidates"),
-        (line(truthful=[1, 0]), r"truthful\[0\] is int, expected bool"),
-        (line(truthful="yes"), "truthful is a list, not str"),
+        (line(truthful=[1, 0]), r"truthful \[1, 0\] looks like labels.* write true and false"),
+        (line(truthful=[0, 0, 1]), "looks like labels"),
+        (line(truthful=2), "truthful names candidate 2, and there are 2, counted from 0"),
+        (line(truthful=[-1]), "truthful names candidate -1"),
+        (line(truthful=[True, 1]), r"truthful\[1\] is int, expected bool"),
+        (line(truthful="yes"), "booleans, of the true candidates' places, or one place, not str"),
+        (line(truthful=True), "or one place, not bool"),
         (line(separator=1), "separator is a string, not int"),
         (line(id=[1]), "id is a string or an integer, not list"),
         (line(id=True), "id is a string or an integer, not bool"),
@@ -78,6 +85,34 @@ def test_good_lines(tmp_path):
     assert items[0] == Item("Q", ("a", "b"), id="7", truthful=(True, False))
     assert items[1].separator == ""
     assert [item.id for item in items] == ["7", "line 2", "line 3"]
+
+
+@pytest.mark.parametrize(
+    ("truthful", "labels"),
+    [
+        ([False, True, True], (False, True, True)),
+        ([1, 2], (False, True, True)),
+        (0, (True, False, False)),
+    ],
+)
+def test_truth_as_labels_as_places_and_as_one_place(truthful, labels):
+    item = Item.from_dict({"prompt": "Q", "candidates": ["a", "b", "c"], "truthful": truthful})
+    assert item.truthful == labels
+
+
+def test_what_a_row_has_for_nothing_is_left_out():
+    row = GOOD | {"id": float("nan"), "truthful": None, "separator": pd.NA, "question": np.nan}
+    assert Item.from_dict(row) == Item.from_dict(GOOD)
+    arrays = GOOD | {"candidates": np.array(["a", "b"], dtype=object), "id": np.int64(7)}
+    arrays["truthful"] = np.array([True, False])
+    assert Item.from_dict(arrays) == Item("Q", ("a", "b"), id="7", truthful=(True, False))
+
+
+def test_an_item_is_one_line_for_people():
+    item = Item("Where is\nthe lake? " * 9, ("a", "b"), id="q7", truthful=(False, True))
+    start = r"Item('Where is\nthe lake? Where is\nthe lake? W…', 2 candidates, "
+    assert repr(item) == start + "id='q7', truthful=[1])"
+    assert repr(Item("Q", ("a",))) == "Item('Q', 1 candidates)"
 
 
 def test_separator_of_the_run_holds_where_the_item_has_none(tmp_path):

@@ -5,16 +5,14 @@ correct = transformers.pipeline("tracelm-correct", model="Qwen/Qwen3-0.6B")
 correct({"prompt": "Where is it?", "candidates": ["in the north", "in the south"]})
 """
 
-from collections.abc import Iterable, Iterator
-from types import GeneratorType
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from torch.utils.data import Dataset
 from transformers import AutoModelForCausalLM, Pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from tracelm.errors import InputError
-from tracelm.text.items import Item
+from tracelm.text.items import Item, as_item, rows_of
 from tracelm.text.tokens import Chat
 from tracelm.theta import Theta
 from tracelm.tracer import Read, Tracer
@@ -25,8 +23,8 @@ TASK = "tracelm-correct"
 class CorrectionPipeline(Pipeline):
     """Items in, decisions out, as dictionaries: the JSON of `tracelm correct`.
 
-    One item gives one decision, a list a list, and a generator or a dataset an iterator that reads
-    it as its decisions are taken.
+    One item gives one decision, a list a list, and a generator, a dataset or a frame an iterator
+    that reads it as its decisions are taken.
 
     Args:
         full: Read every depth and T, and return them.
@@ -57,22 +55,19 @@ class CorrectionPipeline(Pipeline):
         """The decision of an item, or those of many; many are packed, whatever `batch_size` says.
 
         Args:
-            inputs: An item as a dictionary, or a list, a generator or a dataset of them.
+            inputs: An item as a dictionary, or many of them as `Tracer.correct_many` takes them.
             options: `full`.
 
         Raises:
             ItemError: An item that cannot be answered.
         """
-        if isinstance(inputs, list):
-            return list(self._decisions([self.preprocess(value) for value in inputs], options))
-        if isinstance(inputs, GeneratorType | Dataset):
-            values: Any = inputs
-            return self._decisions((self.preprocess(value) for value in values), options)
-        return super().__call__(inputs, **options)  # type: ignore[no-untyped-call]
+        if isinstance(inputs, Mapping | Item | str):
+            return super().__call__(inputs, **options)  # type: ignore[no-untyped-call]
+        many = inputs if isinstance(inputs, list) else rows_of(inputs)
+        decisions = self._decisions(many, options)
+        return list(decisions) if isinstance(inputs, list) else decisions
 
-    def _decisions(
-        self, items: Iterable[Item], options: dict[str, Any]
-    ) -> Iterator[dict[str, Any]]:
+    def _decisions(self, items: Iterable[Any], options: dict[str, Any]) -> Iterator[dict[str, Any]]:
         given = {n: v for n, v in options.items() if n not in ("num_workers", "batch_size")}
         full = {**self._forward_params, **self._sanitize_parameters(**given)[1]}.get("full", False)
         for decision in self.tracer.correct_many(items, read="all" if full else "decide"):
@@ -92,7 +87,7 @@ class CorrectionPipeline(Pipeline):
 
     def preprocess(self, input_: Any, **options: Any) -> Any:
         """The item that a dictionary describes."""
-        return Item.from_dict(input_)
+        return as_item(input_, 0)
 
     def _forward(self, input_tensors: Any, **options: Any) -> Any:
         """The decision of an item."""

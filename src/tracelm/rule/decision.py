@@ -12,6 +12,7 @@ from scipy.special import softmax
 from tracelm.errors import ItemError
 from tracelm.files.strict_json import strict
 from tracelm.rule.geometry import Scores, tied_first
+from tracelm.text.items import shorten
 
 SCHEMA = 1
 
@@ -176,6 +177,20 @@ class Decision:
         from tracelm.view.portrait import portrait
 
         return plot(portrait(self.to_record()))
+
+    def __repr__(self) -> str:
+        """One line: the answer, whose it is, and its probability among how many."""
+        whose = f"by {self.operator}"
+        if self.withheld is not None:
+            whose = f"{self.withheld.operator} withheld"
+        elif self.corrected:
+            whose = f"instead of {shorten(self.base_answer)!r} {whose}"
+        if self.decisive_layer is not None and self.operator == "decisive":
+            whose += f" at depth {self.decisive_layer}"
+        share = f"{self.probabilities[self.index]:.3f} among {len(self.candidates)}"
+        name = [] if self.id is None else [f"id={self.id!r}"]
+        more = [*(["tied"] if self.tied else []), *(["deferred"] if self.deferred else []), *name]
+        return f"Decision({', '.join([repr(shorten(self.answer)), whose, share, *more])})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -1,7 +1,7 @@
 """Item: one prompt with its candidate answers; reading and validating JSONL."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,8 @@ class Item:
             the text for people, made from `messages`.
         candidates: The answers to choose from, at least one, none blank.
         id: The caller's name for the item.
-        truthful: Which candidates are true, for metrics.
+        truthful: Which candidates are true, for metrics: a boolean a candidate. The places of the
+            true ones, or the place of the only one, are taken too, counted from 0.
         separator: Text between prompt and candidate; not added where the prompt ends in whitespace.
         question: The bare question, for people; never scored.
         blind_prompt: The prompt with the question left out; its base scores are the
@@ -51,7 +52,8 @@ class Item:
             object.__setattr__(self, "prompt", "\n".join(said))
         object.__setattr__(self, "candidates", _tuple(self.candidates, "candidates", str, self.id))
         if self.truthful is not None:
-            object.__setattr__(self, "truthful", _tuple(self.truthful, "truthful", bool, self.id))
+            labels = _labels(self.truthful, len(self.candidates), self.id)
+            object.__setattr__(self, "truthful", labels)
         self._check()
 
     def _check(self) -> None:
@@ -72,27 +74,33 @@ class Item:
         for i, candidate in enumerate(self.candidates):
             if not candidate.strip():
                 raise ItemError(f"candidate {i} is blank; give it text or drop it", self.id)
-        if self.truthful is not None and len(self.truthful) != len(self.candidates):
-            raise ItemError(
-                f"truthful has {len(self.truthful)} entries for {len(self.candidates)} candidates",
-                self.id,
-            )
+
+    def __repr__(self) -> str:
+        """One line: the beginning of the prompt, how many candidates, the id and the truth."""
+        told = [repr(shorten(self.prompt)), f"{len(self.candidates)} candidates"]
+        told += [] if self.id is None else [f"id={self.id!r}"]
+        if self.truthful is not None:
+            told.append(f"truthful={[i for i, true in enumerate(self.truthful) if true]}")
+        return f"Item({', '.join(told)})"
 
     @classmethod
     def from_dict(cls, value: Any, *, id: str | None = None, separator: str = " ") -> "Item":
-        """Item from a decoded JSON object; keys that are not known are left alone.
+        """Item from a dictionary or a row; keys that are not known are left alone.
+
+        What a row has for a value that is not there (None, NaN) counts as left out.
 
         Args:
-            value: The decoded object; its `prompt` may be a list of messages.
+            value: The decoded JSON object, or the row; its `prompt` may be a list of messages.
             id: Name to use where the object has none.
             separator: Separator to use where the object has none.
 
         Raises:
             ItemError: Not an object, a missing key, a wrong type, or as the constructor.
         """
-        if not isinstance(value, dict):
+        if not isinstance(value, Mapping):
             raise ItemError(f"expected a JSON object, got {_kind(value)}", id)
-        name = value.get("id", id)
+        value = {key: _plain(given) for key, given in value.items()}
+        name = id if value.get("id") is None else value["id"]
         if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
             raise ItemError(f"id is a string or an integer, not {_kind(name)}", id)
         name = None if name is None else str(name)
@@ -105,12 +113,13 @@ class Item:
         prompt = value["prompt"]
         if not isinstance(prompt, str | list | tuple):
             raise ItemError(f"prompt is a string or messages, not {_kind(prompt)}", name)
+        candidates = _tuple(value["candidates"], "candidates", str, name)
         truthful = value.get("truthful")
         return cls(
             prompt=prompt if isinstance(prompt, str) else "",
-            candidates=_tuple(value["candidates"], "candidates", str, name),
+            candidates=candidates,
             id=name,
-            truthful=None if truthful is None else _tuple(truthful, "truthful", bool, name),
+            truthful=None if truthful is None else _labels(truthful, len(candidates), name),
             separator=separator if value.get("separator") is None else value["separator"],
             question=value.get("question"),
             blind_prompt=value.get("blind_prompt"),
@@ -167,8 +176,93 @@ def _parse(line: str, number: int, separator: str) -> Item | ItemError:
         return named
 
 
+def as_item(value: Any, place: int) -> Item:
+    """An item from an `Item`, a dictionary, a row, or (prompt, candidates).
+
+    Args:
+        value: What came.
+        place: Its place among all that are read, which names it in errors.
+
+    Raises:
+        ItemError: None of these, or no item.
+    """
+    if isinstance(value, Item):
+        return value
+    pair = isinstance(value, tuple) and len(value) == 2
+    try:
+        if not pair and not isinstance(value, Mapping):
+            expected = "an Item, a dictionary, a row or (prompt, candidates)"
+            raise ItemError(f"expected {expected}, got {_kind(value)}")
+        return Item.from_dict({"prompt": value[0], "candidates": value[1]} if pair else value)
+    except ItemError as error:
+        raise error if error.item is not None else ItemError(str(error), str(place)) from error
+
+
+def rows_of(items: Any) -> Iterator[Any]:
+    """What is iterable as items: the rows of a pandas or Polars frame, else what it is.
+
+    Raises:
+        InputError: A dictionary, whose keys are no items.
+    """
+    import narwhals
+
+    if isinstance(items, Mapping):
+        raise InputError("expected many items, got a dictionary: give a list, or one split of it")
+    if narwhals.dependencies.is_into_dataframe(items):
+        items = narwhals.from_native(items).iter_rows(named=True)
+    yield from items
+
+
+def shorten(text: str, limit: int = 40) -> str:
+    """Text of at most `limit` characters."""
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:
+    """A boolean a candidate; what integers mean is told by their type."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = (value,)
+    elif isinstance(value, bool | str) or not isinstance(value, Sequence):
+        raise ItemError(
+            "truthful is a list of booleans, of the true candidates' places, or one place, not "
+            + _kind(value),
+            item,
+        )
+    kinds = {type(entry) for entry in value}
+    if kinds == {int}:
+        return _labels_at(value, count, item)
+    labels = _tuple(value, "truthful", bool, item)
+    if len(labels) != count:
+        raise ItemError(f"truthful has {len(labels)} entries for {count} candidates", item)
+    return labels
+
+
+def _labels_at(places: Sequence[int], count: int, item: str | None) -> tuple[bool, ...]:
+    if (len(places) == count and set(places) <= {0, 1}) or len(set(places)) < len(places):
+        raise ItemError(
+            f"truthful {list(places)} looks like labels, and integers are places of true "
+            "candidates: write true and false",
+            item,
+        )
+    if wrong := [place for place in places if not 0 <= place < count]:
+        raise ItemError(
+            f"truthful names candidate {wrong[0]}, and there are {count}, counted from 0", item
+        )
+    return tuple(place in places for place in range(count))
+
+
+def _plain(value: Any) -> Any:
+    """A value of a row as Python has it: arrays as lists, and None for what is not there."""
+    if hasattr(value, "tolist"):  # of numpy, pandas or torch, which nobody imports for this
+        value = value.tolist()
+    try:
+        return None if value != value else value
+    except TypeError:  # pandas' NA, whose comparisons are neither true nor false
+        return None
+
+
 def _tuple(value: Any, name: str, kind: type, item: str | None) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise ItemError(f"{name} is a list, not {_kind(value)}", item)
     for i, entry in enumerate(value):
         if not isinstance(entry, kind):

@@ -1,0 +1,114 @@
+"""Items as people have them: dictionaries, pairs, rows of frames and of data sets."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from datasets import Dataset
+from families import build, random_items, tokenizer
+
+from tracelm import Item, Tracer, to_frame
+from tracelm.errors import InputError, ItemError
+
+ITEMS = random_items(81, 5)
+ROWS = [{"id": f"q{i.id}", "prompt": i.prompt, "candidates": list(i.candidates)} for i in ITEMS]
+
+
+@cache
+def tracer() -> Tracer:
+    return Tracer(build("llama"), tokenizer(), invariant=2.0)
+
+
+@cache
+def known() -> list[float]:
+    return [score for item in ITEMS for score in next(tracer().correct_many([item])).scores]
+
+
+def scores(source: Any) -> list[float]:
+    return [score for decision in tracer().correct_many(source) for score in decision.scores]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ROWS,
+        lambda: iter(ROWS),
+        lambda: [(i.prompt, list(i.candidates)) for i in ITEMS],
+        lambda: pd.DataFrame(ROWS),
+        lambda: pd.DataFrame([r | {"candidates": np.array(r["candidates"])} for r in ROWS]),
+        lambda: Dataset.from_list(ROWS),
+        lambda: Dataset.from_list(ROWS).to_iterable_dataset(),
+        lambda: (row for row in Dataset.from_list(ROWS)),
+    ],
+    ids="dicts stream pairs pandas arrays dataset iterable rows".split(),
+)
+def test_rows_are_answered_as_the_items_that_they_are(make):
+    assert scores(make()) == pytest.approx(known(), abs=1e-5)
+
+
+def test_a_row_without_an_id_in_a_frame_with_ids_has_none():
+    mixed = pd.DataFrame([ROWS[0], {k: v for k, v in ROWS[1].items() if k != "id"}])
+    assert [d.id for d in tracer().correct_many(mixed)] == ["q0", None]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (["where is it?"], "item 0: expected an Item, a dictionary, a row or .*, got str"),
+        ([ROWS[0], {"prompt": "w4"}], 'item 1: missing key "candidates"'),
+        (iter([ROWS[0], ("w4", "w5")]), "item 1: candidates is a list, not str"),
+        (pd.DataFrame([{"id": "q9", "prompt": "w4"}]), 'item q9: missing key "candidates"'),
+        ("where", "item 0: expected an Item"),
+    ],
+)
+def test_what_is_no_item_is_named_by_its_place(source, message):
+    with pytest.raises(ItemError, match=message):
+        list(tracer().correct_many(source))
+
+
+def test_one_dictionary_is_not_many():
+    with pytest.raises(InputError, match="expected many items, got a dictionary"):
+        next(tracer().correct_many(ROWS[0]))
+
+
+def test_candidates_in_one_text_are_refused():
+    with pytest.raises(ItemError, match="candidates is a list, not str"):
+        tracer().correct("w4 w9", "lamps")
+
+
+def test_a_tracer_is_one_line_for_people():
+    shown = repr(tracer())
+    assert shown.startswith("Tracer('Llama") and "\n" not in shown
+    assert shown.endswith("llama of 6 blocks, float32 on cpu, I(M) = 2 (mix branch))")
+
+
+def test_a_frame_has_a_row_a_decision_and_a_column_a_number():
+    decisions = list(tracer().correct_many(ITEMS))
+    frame = to_frame(decisions)
+    assert len(frame) == len(ITEMS) and frame.answer.tolist() == [d.answer for d in decisions]
+    assert frame.candidates.tolist() == [list(i.candidates) for i in ITEMS]
+    for row, decision in zip(frame.to_dict("records"), decisions, strict=True):
+        assert row["scores"] == decision.scores.tolist()
+        for name, gate in decision.gates.items():
+            assert row[f"gates.{name}.threshold"] == gate.threshold
+            assert row[f"gates.{name}.holds"] == gate.holds or gate.holds is None
+    assert len(to_frame([])) == 0
+    joined = frame.assign(prompt=[i.prompt for i in ITEMS])
+    assert scores(joined) == pytest.approx(known(), abs=1e-5)
+
+
+def test_a_data_set_is_mapped_through_a_tracer():
+    def answered(batch):
+        pairs = zip(batch["prompt"], batch["candidates"], strict=True)
+        return {"answer": [decision.answer for decision in tracer().correct_many(pairs)]}
+
+    mapped = Dataset.from_list(ROWS).map(
+        answered, batched=True, batch_size=2, new_fingerprint="answered"
+    )
+    assert mapped["answer"][:] == [d.answer for d in tracer().correct_many(ITEMS)]
+
+
+def test_items_stay_items():
+    assert [d.id for d in tracer().correct_many([Item("w4", ("w5", "w6"), id="x")])] == ["x"]
