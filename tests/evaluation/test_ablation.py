@@ -10,7 +10,16 @@ from scipy.special import logsumexp
 
 from tracelm.errors import InputError, RecordError
 from tracelm.evaluation import ablation
-from tracelm.evaluation.ablation import GRIDS, Variant, decide, deltas, necessity, read, sweep
+from tracelm.evaluation.ablation import (
+    GRIDS,
+    QUESTION_GATE,
+    Variant,
+    decide,
+    deltas,
+    necessity,
+    read,
+    sweep,
+)
 from tracelm.evaluation.cells import cells, summarise
 from tracelm.evaluation.metrics import mc1, mc2
 from tracelm.rule import geometry, router
@@ -126,6 +135,69 @@ def test_gains_of_the_operators_are_what_dropping_them_costs(grid):
     )
     assert lost == pytest.approx(full)
     assert len(rows) == 9
+
+
+def stands(item, correction):
+    """Section 14 in plain Python: whether the question moved the new answer up."""
+    S, blind = np.array(item["trajectory"]), np.array(item["blind_trajectory"])
+    depth = {"decisive": correction.decisive_layer, "mix": S.shape[1] - 1, "early": 0}
+    new, old = int(correction.scores.argmax()), int(item["base_index"])
+    if correction.operator == "base" or new == old:
+        return True
+    moved = (S - blind)[:, depth[correction.operator]]
+    return bool(moved[new] > moved[old])
+
+
+@pytest.mark.parametrize("invariant", [2.0, 0.5])
+def test_the_question_gate_lets_stand_what_the_question_moved_up(invariant):
+    [cell] = cells(synthetic_cell(items=120, invariant=invariant, blind="all"))
+    outcome = decide(read(cell, Theta()), Variant(question_gate=True))
+    seen = set()
+    for place, (_, item) in enumerate(cell.items.iterrows()):
+        correction = routed(item, Theta())
+        kept = stands(item, correction)
+        seen.add((correction.operator, kept))
+        expected = correction.scores if kept else np.array(item["base_scores"])
+        np.testing.assert_array_equal(outcome.scores[place][: len(expected)], expected)
+        assert NAMES[outcome.operators[place]] == (correction.operator if kept else "base")
+    scalar = "mix" if invariant > 1 else "early"
+    assert {("decisive", True), ("decisive", False), (scalar, False)} <= seen
+
+
+def test_the_question_gate_lets_no_earliest_state_override_where_both_prompts_end_alike():
+    """Not even where rounding parts the two readings."""
+    records = synthetic_cell(items=240, invariant=0.5, blind="all")
+    rng = np.random.default_rng(0)
+    records["blind_trajectory"] = [
+        S + rng.uniform(-2e-5, 2e-5, S.shape) for S in records["blind_trajectory"]
+    ]
+    [cell] = cells(records)
+    outcome = decide(read(cell, Theta()), Variant(question_gate=True))
+    early = (cell.items["operator"] == "early").to_numpy()
+    overrides = early & (cell.items["index"] != cell.items["base_index"]).to_numpy()
+    assert overrides.sum() > 5
+    assert (outcome.index[overrides] == cell.items["base_index"][overrides]).all()
+    kept = outcome.operators[early & ~overrides]
+    assert (kept == NAMES.index("early")).all()  # what overrides nothing is left as it is
+
+
+def test_the_question_gate_is_a_row_where_something_was_read_blind():
+    whole, base = (cells(synthetic_cell(items=60, blind=mode))[0] for mode in ("all", "base"))
+    labels = [row.label for row in necessity([read(base, Theta())], Theta())]
+    assert QUESTION_GATE not in labels
+    rows = necessity([read(whole, Theta()), read(base, Theta())], Theta())
+    assert [row.label for row in rows] == [*labels, QUESTION_GATE]
+    known, unknown = rows[-1].deltas_mc1
+    assert not np.isnan(known) and np.isnan(unknown)
+
+
+def test_an_item_that_was_not_read_blind_keeps_the_bases_answer():
+    records = synthetic_cell(items=60, blind="all")
+    records.loc[:29, "blind_trajectory"] = None
+    [cell] = cells(records)
+    outcome = decide(read(cell, Theta()), Variant(question_gate=True))
+    assert (outcome.index[:30] == cell.items["base_index"][:30]).all()
+    assert (outcome.index[30:] != cell.items["base_index"][30:]).any()
 
 
 def test_rows_equal_metrics_taken_item_by_item(grid):

@@ -22,10 +22,17 @@ from tracelm.rule.operators import OPERATORS
 from tracelm.theta import Theta
 
 PerItem = Float[np.ndarray, " items"]
+PerCandidate = Float[np.ndarray, " candidates"]
 Padded = Float[np.ndarray, "items candidates"]
+
+QUESTION_GATE = "Question gate (ours)"
+# Less than this between two candidates is rounding, in nats (method, section 9): where both prompts
+# end alike depth 0 reads the same twice.
+_MOVED = 1e-4
 
 _NAMES = tuple(OPERATORS)
 _BASE, _DECISIVE, _MIX, _EARLY = (_NAMES.index(n) for n in ("base", "decisive", "mix", "early"))
+_OVERRIDING = (_DECISIVE, _MIX, _EARLY)
 
 GRIDS: Mapping[str, tuple[float, ...]] = MappingProxyType(
     {
@@ -48,12 +55,15 @@ class Variant:
             (n = 2 too, with the three gates), or none.
         dropped: Operators whose items fall to the base.
         invariant: Read instead of every model's I(M); None reads I(M).
+        question_gate: Whether an override stands only where the question moved its answer up
+            against the base's, at the depth that decides (method, section 14; ours).
     """
 
     theta: Theta = field(default_factory=Theta)
     candidate_space: Literal["routed", "always", "never"] = "routed"
     dropped: frozenset[str] = frozenset()
     invariant: float | None = None
+    question_gate: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +85,8 @@ class Readings:
         decisive: q, log pi at the decisive layer [items, candidates].
         early: S at depth 0 [items, candidates].
         t: The trajectory scorer's scores [items, candidates].
+        moved: For each operator that overrides, S less its blind reading at the depth that decides:
+            l*, L for mix, 0 for early; nan where nothing was read blind [items, candidates].
         present: Which entries are candidates [items, candidates].
         truthful: Which entries are truthful candidates [items, candidates].
         counts_mc1: Which items count for MC1 [items].
@@ -93,10 +105,16 @@ class Readings:
     decisive: Padded
     early: Padded
     t: Padded
+    moved: Mapping[int, Padded]
     present: Bool[np.ndarray, "items candidates"]
     truthful: Bool[np.ndarray, "items candidates"]
     counts_mc1: Bool[np.ndarray, " items"]
     counts_mc2: Bool[np.ndarray, " items"]
+
+    @property
+    def read_blind(self) -> bool:
+        """Whether some item was read with the question left out."""
+        return not np.isnan(self.moved[_MIX]).any(axis=1).all()
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +203,7 @@ def read(cell: Cell, theta: Theta) -> Readings:
     ]
     width = max((len(d["base"]) for d in derived), default=1)
     vectors = {n: _pad([d[n] for d in derived], width) for n in ("base", "decisive", "early", "t")}
+    moved = [_moved(*row) for row in zip(derived, items["trajectory"], _blind(cell), strict=True)]
     truth = [() if labels is None else labels for labels in items["truthful"]]
     numbers = {
         name: np.array([d[name] for d in derived], dtype=float)
@@ -193,6 +212,7 @@ def read(cell: Cell, theta: Theta) -> Readings:
     return Readings(
         invariant=_invariant(cell),
         changes=np.array([d["changes"] for d in derived], dtype=bool),
+        moved={place: _pad([m[place] for m in moved], width) for place in _OVERRIDING},
         present=_pad([np.ones(len(d["base"])) for d in derived], width).astype(bool),
         truthful=_pad(truth, width).astype(bool),
         counts_mc1=items["mc1_base"].notna().to_numpy(dtype=bool),
@@ -208,16 +228,22 @@ def decide(readings: Readings, variant: Variant) -> Answers:
     eta = variant.theta.eta
     mixing = np.where(r.shift > 0, eta, -eta)[:, None]  # lambda, Eq. 17
     u = np.select(
-        [(operators == place)[:, None] for place in (_DECISIVE, _MIX, _EARLY)],
+        [(operators == place)[:, None] for place in _OVERRIDING],
         [r.decisive, (1 - mixing) * r.base + mixing * r.t, r.early],
         r.base,
     )
-    return Answers(operators, np.where(r.present, u, -np.inf))
+    answers = Answers(operators, np.where(r.present, u, -np.inf))
+    return _gated(r, answers) if variant.question_gate else answers
 
 
 def deltas(readings: Readings, variant: Variant) -> tuple[float, float]:
-    """Mean delta MC1 and delta MC2 of a cell under `variant`; nan where no item counts."""
+    """Mean delta MC1 and delta MC2 of a cell under `variant`; nan where no item counts.
+
+    The question gate has none where nothing was read blind.
+    """
     r = readings
+    if variant.question_gate and not r.read_blind:
+        return np.nan, np.nan
     u, b = decide(r, variant).scores, np.where(r.present, r.base, -np.inf)
     first, second = r.counts_mc1, r.counts_mc2
     gain_1 = mc1_rows(u[first], r.truthful[first]) - mc1_rows(b[first], r.truthful[first])
@@ -226,7 +252,10 @@ def deltas(readings: Readings, variant: Variant) -> tuple[float, float]:
 
 
 def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
-    """The rule and the eight rows of the necessity table, in the paper's order."""
+    """The rule and the eight rows of the necessity table, in the paper's order.
+
+    Where cells were read blind a row of our own follows, the question gate, over those.
+    """
     rule = Variant(theta)
     variants = {
         "TRACE" if theta == Theta() else "TRACE (as run)": rule,
@@ -239,6 +268,8 @@ def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
         "Force signed mixing on every model": replace(rule, invariant=np.inf),
         "Force fallback on every model": replace(rule, invariant=0.0),
     }
+    if any(cell.read_blind for cell in cells):
+        variants[QUESTION_GATE] = replace(rule, question_gate=True)
     return [_effect(label, cells, variant) for label, variant in variants.items()]
 
 
@@ -291,9 +322,36 @@ def _operators(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
     fires += [~spatial & ~mixes & (r.confidence < theta.gamma)]
     kept = [
         fire & (_NAMES[place] not in variant.dropped)
-        for fire, place in zip(fires, (_DECISIVE, _MIX, _EARLY), strict=True)
+        for fire, place in zip(fires, _OVERRIDING, strict=True)
     ]
     return np.select(kept, [_DECISIVE, _MIX, _EARLY], _BASE)
+
+
+def _gated(r: Readings, answers: Answers) -> Answers:
+    """The answers whose overrides the question itself moved up; the base's for the others."""
+    base = np.where(r.present, r.base, -np.inf)
+    new, old, item = answers.index, base.argmax(axis=1), np.arange(len(base))
+    moved = np.select(
+        [(answers.operators == place)[:, None] for place in _OVERRIDING],
+        [r.moved[place] for place in _OVERRIDING],
+    )
+    stands = (new == old) | (moved[item, new] - moved[item, old] > _MOVED)  # nan does not stand
+    operators = np.where(stands, answers.operators, _BASE)
+    return Answers(operators, np.where(stands[:, None], answers.scores, base))
+
+
+def _blind(cell: Cell) -> Sequence[Any]:
+    """The blind trajectory of every item; None where there is none."""
+    read = cell.items.get("blind_trajectory")
+    return [None] * len(cell.items) if read is None else list(read)
+
+
+def _moved(derived: Mapping[str, Any], trajectory: Any, blind: Any) -> dict[int, PerCandidate]:
+    """S less its blind reading where each operator decides, by the operator's place."""
+    S = np.asarray(trajectory, dtype=float)
+    difference = S - (np.nan if blind is None else np.asarray(blind, dtype=float))
+    at = {_DECISIVE: derived["layer"], _MIX: S.shape[1] - 1, _EARLY: 0}
+    return {place: difference[:, depth] for place, depth in at.items()}
 
 
 def _derive(trajectory: Any, t_scores: Any, theta: Theta, cell: Cell) -> dict[str, Any]:
@@ -311,6 +369,7 @@ def _derive(trajectory: Any, t_scores: Any, theta: Theta, cell: Cell) -> dict[st
     single = len(b) == 1
     return {
         "d_eff": geometry.effective_dimension(window),
+        "layer": layer,
         "changes": int(np.argmax(q)) != top,
         "log_ratio": np.nan if single else geometry.log_margin_ratio(window, b, theta.delta_r),
         "entropy": np.nan if single else geometry.normalised_entropy(b),

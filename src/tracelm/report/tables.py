@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tracelm.evaluation.ablation import Effect, Sweep
+from tracelm.evaluation.ablation import QUESTION_GATE, Effect, Sweep
 from tracelm.evaluation.cells import Summary, benchmark_of, mean
 from tracelm.evaluation.statistics import LEAST_CELLS, GridStatistics, Judgement, over_cells
 from tracelm.report.table import EN_DASH, Column, Marked, Table, Value, delta, level
@@ -221,7 +221,8 @@ def necessity_table(effects: Sequence[Effect]) -> Table:
     """The published rule and its variants, each one component away."""
     columns = (Column("Variant"), *_ABLATED)
     body = tuple((effect.label, *_ablated(effect)) for effect in effects)
-    return Table("ablation", "Necessity of the components", columns, body, (_DROPPED,))
+    notes = (_DROPPED, *([_GATED] if any(e.label == QUESTION_GATE for e in effects) else []))
+    return Table("ablation", "Necessity of the components", columns, body, notes)
 
 
 def sweep_table(sweeps: Sequence[Sweep]) -> Table:
@@ -253,6 +254,14 @@ def branch(invariant: float, theta: Theta) -> str:
 _DROPPED = (
     "A dropped operator's items answer as the base; forcing the multi-directional arm keeps its "
     "three gates and includes binary items."
+)
+
+_GATED = (
+    "Question gate: ours, not the paper's, and off everywhere else. An override stands only where "
+    "the question moved the new answer up against the base's at the depth that decides; an item "
+    "that was not read blind keeps the base's answer. Where both prompts end alike the question "
+    "moves nothing at depth 0, and early overrides nothing. Cells that were not read blind are not "
+    "among its cells."
 )
 
 
