@@ -8,9 +8,11 @@ import pandas as pd
 import pytest
 from records import synthetic_cell, synthetic_grid
 
+from tracelm.errors import RecordError
 from tracelm.evaluation import ablation, cells
 from tracelm.evaluation.metrics import Reliability
 from tracelm.report import draw, figures, tables
+from tracelm.report.chosen import named, telling
 from tracelm.report.cost import Timing
 from tracelm.report.figure_parts import Band, Bars, Figure, Line, Note, Panel, Points, Rule
 from tracelm.rule import geometry
@@ -98,15 +100,58 @@ def test_one_item_stands_on_every_model_in_the_order_of_the_invariant():
         for i in (2.5, 0.4, 7.0)
     ]
     records = pd.concat(parts, ignore_index=True)
-    figure = figures.across_models(records, THETA)
+    figure = figures.across_models(figures.hardest(records), THETA)
     assert [panel.title for panel in figure.panels] == [
         f"m{i}\nI(M) = {i:.2f}" for i in (0.4, 2.5, 7.0)
     ]
     wrong = records[records.mc1_base == 0].groupby("id").size()
     assert wrong.max() == 3 and "3 are wrong at the last depth" in figure.caption
-    named = figures.across_models(records, THETA, item=wrong.index[1])
-    assert f"(truthfulqa {wrong.index[1]})" in named.caption
-    assert figures.across_models(parts[0], THETA) is None
+    asked = figures.rows_of(named(records, f"TruthfulQA-{wrong.index[1]}"))
+    assert f"(truthfulqa {wrong.index[1]})" in figures.across_models(asked, THETA).caption
+    assert figures.across_models(figures.hardest(parts[0]), THETA) is None
+
+
+def test_an_item_is_named_by_benchmark_and_id(records):
+    short, whole = named(records, "TruthfulQA-7"), named(records, "truthfulqa-7/mc1")
+    assert list(short["id"]) == ["7/mc1"] * 2 == list(whole["id"])
+    assert set(short["benchmark"]) == {"truthfulqa"}
+    assert set(named(records, "halueval-qa-7")["benchmark"]) == {"halueval-qa"}
+    with pytest.raises(RecordError, match=r"no item 'truthfulqa-777'.*truthfulqa-7/mc"):
+        named(records, "truthfulqa-777")
+    lost = records.assign(error=records["error"].where(records["id"] != "3", "too long"))
+    with pytest.raises(RecordError, match="'halueval-sum-3' failed on every model: too long"):
+        named(lost, "halueval-sum-3")
+
+
+def test_of_an_items_records_the_one_that_tells_most_is_shown(records):
+    rows = figures.rows_of(records[records["mc1"].notna()])
+    chosen = telling(rows)
+    assert chosen["operator"] == "decisive" and (chosen["mc1_base"], chosen["mc1"]) == (0, 1)
+    kept = [row for row in rows if row["operator"] == "base"]
+    assert telling(kept)["id"] == kept[0]["id"]
+
+
+@pytest.mark.parametrize("operator", ["base", "mix", "early"])
+def test_an_item_that_no_layer_decides_is_a_worked_example_too(records, operator):
+    record = figures.rows_of(records[records["operator"] == operator])[0]
+    figure = figures.worked_example(record, THETA)
+    assert record["id"] in figure.caption and figures.OPERATORS[operator] in figure.caption
+    looked_for = record["decisive_layer"] == record["decisive_layer"]
+    assert len(marks(figure.panels[1], Rule)) == looked_for
+
+
+def test_every_letter_of_a_figure_has_its_key_in_the_figure(records):
+    example = figures.worked_example(figures.representative(records, "decisive"), THETA)
+    twins = pd.concat([records, records.assign(model=records["model"] + "-twin")])
+    across = figures.across_models(figures.hardest(twins), THETA)
+    for figure in (figures.regimes(records, THETA), example, across):
+        for panel in figure.panels:
+            letters = {line.label for line in marks(panel, Line)} - {""}
+            letters |= {name for bars in marks(panel, Bars) for name in bars.names}
+            assert letters <= {key.letter for key in (*panel.key, *figure.key)}
+    record = figures.representative(records, "decisive")
+    assert [key.text for key in example.key] == [short(t, 48) for t in record["candidates"]]
+    assert [key.true for key in example.key] == list(record["truthful"])
 
 
 def test_the_motifs_earn_the_evidence_of_the_definition():

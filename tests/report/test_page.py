@@ -22,7 +22,7 @@ from tracelm.cli import app
 from tracelm.errors import RecordError
 from tracelm.evaluation import cells as parted
 from tracelm.evaluation.statistics import Interval, Judgement, judge, over_cells
-from tracelm.report import build, figure_parts, page, page_data
+from tracelm.report import build, figure_parts, figures, page, page_data
 from tracelm.report.build import Material, report
 from tracelm.report.cost import Timing
 from tracelm.report.trust import CellTrust
@@ -221,7 +221,8 @@ def test_a_report_holds_every_table_and_figure(written):
         "cost",
     ):
         assert {f"{figure}.pdf", f"{figure}.svg", f"{figure}.png"} <= names
-    for table in ("master", "per-model", "ablation", "sweeps", "cost", "against-paper"):
+    laid = "master per-model ablation sweeps scorer-constants cost against-paper"
+    for table in laid.split():
         assert {f"{table}.md", f"{table}.csv", f"{table}.tex"} <= names
     assert all(path.stat().st_size for path in written.paths)
 
@@ -237,6 +238,18 @@ def test_the_command_reads_a_folder_and_says_the_verdicts(tmp_path):
     assert result.exit_code == 0 and said == [f"org/model-a on {name}" for name in names]
     assert lines[-1] == str(tmp_path / "out" / "index.html")
     assert "cost.md" not in result.stdout and "against-paper.md" not in result.stdout
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_item_that_was_asked_for_is_shown(tmp_path):
+    write_cells(synthetic_grid(1, 24), tmp_path / "runs")
+    arguments = ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--item"]
+    result = CliRunner().invoke(app, [*arguments, "HaluEval-QA-7"], catch_exceptions=False)
+    shown = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert result.exit_code == 0 and "halueval-qa 7 on model-a" in shown
+    result = CliRunner().invoke(app, [*arguments, "halueval-qa-77"])
+    assert isinstance(result.exception, RecordError)
+    assert "such as halueval-qa-7" in str(result.exception)
 
 
 def test_what_cannot_be_read_or_written_is_one_error(tmp_path, records):
@@ -394,6 +407,52 @@ def test_a_phone_in_the_dark_reads_one_thing_at_a_time(index, tmp_path):
         view.locator(".item .back").click()
         assert view.locator(".list").is_visible() and not view.locator(".item").is_visible()
         watched.assert_quiet()
+
+
+def test_items_are_where_their_link_leads_although_figures_are_drawn_later(index, tmp_path):
+    narrow = {"width": 375, "height": 700}
+    with opened(index, tmp_path, viewport=narrow) as watched:
+        view = watched.page
+        view.locator(".contents a", has_text="Items").click()
+        stands_still(view)
+        assert 0 <= top_of(view, "items") <= 80
+        heights = "Array.from(document.querySelectorAll('#figures .plots'), (n) => n.offsetHeight)"
+        before = view.evaluate(heights)
+        for place in range(view.locator("#figures figure").count()):
+            figure = view.locator("#figures figure").nth(place)
+            figure.scroll_into_view_if_needed()
+            figure.locator(".js-plotly-plot .main-svg").first.wait_for()
+        assert view.evaluate(heights) == before and min(before) > 200
+        assert view.evaluate("document.documentElement.scrollWidth") <= narrow["width"]
+        view.goto("about:blank")
+        view.goto(f"{index.as_uri()}#items")
+        view.wait_for_selector("html[data-ready]")
+        stands_still(view)
+        assert 0 <= top_of(view, "items") <= 80
+        watched.assert_quiet()
+
+
+def top_of(view, identity):
+    return view.evaluate(f"document.getElementById('{identity}').getBoundingClientRect().top")
+
+
+def stands_still(view):
+    """Wait until the page has scrolled and every figure in sight is drawn."""
+    place, last = view.evaluate("scrollY"), None
+    while place != last:
+        view.wait_for_timeout(700)
+        place, last = view.evaluate("scrollY"), place
+
+
+def test_a_letter_has_its_key_in_the_figure(index, records, tmp_path):
+    with opened(index, tmp_path) as watched:
+        figure = watched.page.locator("#figures figure", has_text="A worked example")
+        figure.scroll_into_view_if_needed()
+        figure.locator(".js-plotly-plot .main-svg").first.wait_for()
+        example = figures.representative(records, "decisive")
+        key = figure.locator(".letters.wide li").all_inner_texts()
+        said = [short(text, 48) for text in example["candidates"]]
+        assert [line.split("\n")[-1].removesuffix(" ✓") for line in key] == said
 
 
 def test_an_address_opens_its_item(index, tmp_path):

@@ -16,6 +16,7 @@ from tracelm.errors import RecordError
 from tracelm.evaluation.ablation import GRIDS, Effect, necessity, read, sweep
 from tracelm.evaluation.cells import Counts, Summary, cells, summarise
 from tracelm.evaluation.statistics import judge
+from tracelm.report.constants import scorer_constants
 from tracelm.report.cost import PACKED, PLAIN, STAGED, Timing, cost_table, read_timings
 from tracelm.report.published import against_paper, read_published
 from tracelm.report.table import (
@@ -39,7 +40,7 @@ from tracelm.report.tables import (
     template_table,
     verdict_table,
 )
-from tracelm.theta import Theta
+from tracelm.theta import ScorerTheta, Theta
 
 HOSTILE = '=cmd|"/c"!A1 <script>&x</script> a_b$%#{}~^\\ *b* [l](u) `c`\x1b[31m\n| end'
 
@@ -293,6 +294,24 @@ def test_published_numbers_stand_beside_ones_own():
     assert column(table, "ΔMC1")[0] == 25.0 and column(table, "ΔMC1 paper")[0] == 43.60
     assert column(table, "MC2 base paper")[0] == 39.13 and column(table, "I(M) paper")[0] == 6.54
     assert isnan(column(table, "MC1 base paper")[1])
+
+
+def test_the_scorers_constants_are_those_of_theta():
+    table = scorer_constants(Theta())
+    values = dict(zip(column(table, "Symbol"), column(table, "Value"), strict=True))
+    # As the paper's appendix prints them.
+    assert values["A"] == "{0.2692, 0.5769, 0.8461, 1}"
+    assert values["G"] == "{0.5, 0.6923, 0.8461, 1}"
+    assert values["k"] == "max(50, ⌈0.005 |V|⌉)" and values["r_Ω"] == "⌈0.75 |A|⌉ = 3"
+    assert values["(β_s, β_j, β_c)"] == "(0.3, 0.5, 0.2)"
+    assert (values["λ_0"], values["γ"], values["|A|, |G|"]) == ("0.5", "5", "4, 4")
+    other = Theta(scorer=ScorerTheta(anchors=(0.5, 1.0), lambda_0=0.25, outside="clip"))
+    values = dict(
+        zip(column(table, "Symbol"), column(scorer_constants(other), "Value"), strict=True)
+    )
+    assert (values["A"], values["r_Ω"]) == ("{0.5, 1}", "⌈0.75 |A|⌉ = 2")
+    assert (values["λ_0"], values["outside"]) == ("0.25", "clip")
+    assert all(ord(c) < 128 for c in to_latex(table))
 
 
 def test_the_published_grid_is_whole():

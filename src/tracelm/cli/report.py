@@ -13,6 +13,13 @@ def report(
         Path | None,
         typer.Option(help="What `tracelm bench --out` left: adds the cost table and figure."),
     ] = None,
+    item: Annotated[
+        str | None,
+        typer.Option(
+            help="BENCHMARK-ID, such as truthfulqa-42: what the worked example and the figure "
+            "across models show."
+        ),
+    ] = None,
     against_paper: Annotated[
         bool, typer.Option("--against-paper", help="Lay the cells beside the paper's grid.")
     ] = False,
@@ -25,7 +32,7 @@ def report(
         from tracelm.evaluation.settings import unfinished
         from tracelm.report.build import report as build
 
-        written = build(runs, out, bench=bench, with_paper=against_paper)
+        written = build(runs, out, bench=bench, with_paper=against_paper, item=item)
         warnings = unfinished(runs)
     for warning in warnings:
         typer.echo(printable(f"tracelm: {warning}"), err=True)

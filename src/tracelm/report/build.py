@@ -16,7 +16,9 @@ from tracelm.evaluation.settings import one_theta, read_thetas
 from tracelm.evaluation.statistics import Judgement, judge, over_cells
 from tracelm.evaluation.store import load_records
 from tracelm.report import draw, figures, tables
+from tracelm.report.chosen import named, telling
 from tracelm.report.comparison import comparison_tables
+from tracelm.report.constants import scorer_constants
 from tracelm.report.cost import Timing, cost_table, read_timings
 from tracelm.report.dependence import dependence_figure, dependence_table
 from tracelm.report.figure_parts import Diagram, Figure
@@ -37,12 +39,15 @@ class Material:
         theta: Theta of the runs.
         timings: What the bench measured; empty without it.
         comparisons: TRACE beside its peers, of the runs that `tracelm compare` made.
+        item: What the worked example and the figure across models show, as BENCHMARK-ID; None
+            lets them choose.
     """
 
     records: pd.DataFrame
     theta: Theta
     timings: tuple[Timing, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    item: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ def report(
     *,
     bench: Path | None = None,
     with_paper: bool = False,
+    item: str | None = None,
 ) -> Written:
     """Write `tables/`, `figures/` and `index.html` under `out`.
 
@@ -67,19 +73,22 @@ def report(
         out: Folder to write to.
         bench: What `tracelm bench --out` left, for the cost table and figure.
         with_paper: Whether the published grid is laid beside the cells.
+        item: What the worked example and the figure across models show, as BENCHMARK-ID.
 
     Raises:
-        RecordError: No records, records of different settings, or a folder that cannot be written.
+        RecordError: No records, records of different settings, no such item, or a folder that
+            cannot be written.
     """
     timings = () if bench is None else tuple(read_timings(bench))
     records = load_records(runs)
     compared = tuple(read_comparisons(runs, cells(records)))
-    material = Material(records, one_theta(read_thetas(runs)), timings, compared)
+    material = Material(records, one_theta(read_thetas(runs)), timings, compared, item)
     return write(material, out, with_paper=with_paper)
 
 
 def write(material: Material, out: Path, *, with_paper: bool = False) -> Written:
     """The report of records in memory; as `report`."""
+    shown = None if material.item is None else named(material.records, material.item)
     parted = cells(material.records)
     summaries, judged = [summarise(cell) for cell in parted], judge(parted)
     effects, swept = _variants(parted, material.theta)
@@ -88,7 +97,7 @@ def write(material: Material, out: Path, *, with_paper: bool = False) -> Written
     laid = _tables(summaries, judged, material, effects, swept)
     laid += [dependence_table(depending), trust_table(trusted)]
     laid += [against_paper(summaries)] if with_paper else []
-    drawn = _figures(summaries, material, effects, swept)
+    drawn = _figures(summaries, material, effects, swept, shown)
     drawn += [figure] if (figure := dependence_figure(depending)) is not None else []
     try:
         paths = [path for table in laid for path in write_table(table, out / "tables")]
@@ -126,6 +135,7 @@ def _tables(
         tables.calibrations(summaries),
         tables.necessity_table(effects),
         tables.sweep_table(swept),
+        scorer_constants(material.theta),
     ]
     templates = tables.template_table(summaries)
     laid += [templates] if templates.rows else []
@@ -138,10 +148,24 @@ def _figures(
     material: Material,
     effects: Sequence[ablation.Effect],
     swept: Sequence[ablation.Sweep],
+    shown: pd.DataFrame | None,
 ) -> list[Figure | Diagram]:
-    """Every figure of the paper that these records can fill, in its order."""
+    """Every figure of the paper that these records can fill, in its order.
+
+    Args:
+        summaries: Of the cells.
+        material: What the report is made from.
+        effects: Of the components.
+        swept: Of the constants.
+        shown: Records of the item that was asked for; None where none was.
+    """
     records, theta = material.records, material.theta
-    example = figures.representative(records, "decisive")
+    if shown is None:
+        example = figures.representative(records, "decisive")
+        across = figures.hardest(records)
+    else:
+        across = figures.rows_of(shown)
+        example = telling(across)
     drawn = [
         figures.regimes(records, theta),
         None if example is None else figures.worked_example(example, theta),
@@ -149,7 +173,7 @@ def _figures(
         figures.scorer_dataflow(theta),
         figures.ablation(effects, swept),
         figures.per_model(tables.per_model(summaries, theta)),
-        figures.across_models(records, theta),
+        figures.across_models(across, theta),
         figures.costs(material.timings) if material.timings else None,
     ]
     return [figure for figure in drawn if figure is not None]

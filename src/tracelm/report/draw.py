@@ -4,7 +4,7 @@ Text stays text in PDF and SVG, and no text is read as mathematics or markup.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tracelm.report.figure_parts import (
     Box,
     Diagram,
     Figure,
+    Key,
     Line,
     Note,
     Panel,
@@ -31,6 +32,7 @@ from tracelm.view.palette import LOOKS
 
 FORMATS = ("pdf", "svg", "png")
 _PANEL_INCHES = (3.4, 2.6)
+_KEY_INCHES, _KEY_POINTS = 0.13, 6.5  # of a line that says what a letter stands for
 _DPI = 200
 _DASHES = {"solid": "-", "dash": (0, (4, 2.5)), "dot": (0, (1, 1.6))}
 _STYLE: Any = {
@@ -82,7 +84,9 @@ def _figure(figure: Figure) -> Canvas:
     columns = max(len(row) for row in rows)
     width, _ = _PANEL_INCHES
     heights = [max(map(_height, row)) for row in rows]
-    canvas = _canvas(width * max(columns, 2), sum(heights))
+    canvas = _canvas(width * max(columns, 2), sum(heights) + _KEY_INCHES * len(figure.key))
+    if figure.key:
+        canvas.supxlabel(_key_text(figure.key), x=0.01, ha="left", fontsize=_KEY_POINTS)
     grid = canvas.add_gridspec(len(rows), columns, height_ratios=heights)
     for place, row in enumerate(rows):
         for column, panel in enumerate(row):
@@ -108,7 +112,8 @@ def _is_wide(*panels: Panel) -> bool:
 def _height(panel: Panel) -> float:
     bars = [mark for mark in panel.marks if isinstance(mark, Bars) and mark.horizontal]
     per_name = 0.18 + 0.12 * max((mark.groups for mark in bars), default=0)
-    return 0.9 + per_name * len(bars[0].names) if bars else _PANEL_INCHES[1]
+    own = 0.9 + per_name * len(bars[0].names) if bars else _PANEL_INCHES[1]
+    return own + _KEY_INCHES * len(panel.key)
 
 
 class _Sparse(LogFormatter):
@@ -141,9 +146,18 @@ def _panel(panel: Panel, axes: Any) -> None:
         axes.set_ylim(0, 1)
     for mark in panel.marks:
         _DRAW[type(mark)](mark, axes)
+    if panel.key:
+        below: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top"}
+        axes.annotate(_key_text(panel.key), (0, 0), (0, -32), fontsize=_KEY_POINTS, **below)
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         axes.legend(handles, labels)
+
+
+def _key_text(key: Sequence[Key]) -> str:
+    """A line a letter."""
+    said = {True: " (true)", False: " (false)", None: ""}
+    return "\n".join(f"{k.letter}: {k.text}{said[k.true]}" for k in key)
 
 
 def _line(line: Line, axes: Any) -> None:

@@ -88,6 +88,15 @@ class Note:
     kind: Literal["note"] = "note"
 
 
+@dataclass(frozen=True)
+class Key:
+    """What a letter stands for: a candidate's text, and whether it is true where that is known."""
+
+    letter: str
+    text: str
+    true: bool | None
+
+
 Mark = Line | Bars | Points | Rule | Band | Note
 
 
@@ -95,7 +104,7 @@ Mark = Line | Bars | Points | Rule | Band | Note
 class Panel:
     """Marks on common axes; a panel without axes holds notes alone, x and y from 0 to 1.
 
-    `x_names` are read at 0, 1, 2, ... instead of numbers.
+    `x_names` are read at 0, 1, 2, ... instead of numbers; `key` stands under the axes.
     """
 
     title: str
@@ -107,17 +116,19 @@ class Panel:
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
     axes: bool = True
+    key: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: its file name, its caption and its panels in reading order."""
+    """A figure: its file name, its caption, its panels in reading order, and their common key."""
 
     name: str
     title: str
     caption: str
     panels: tuple[Panel, ...]
     columns: int = 3
+    key: tuple[Key, ...] = ()
     kind: Literal["figure"] = "figure"
 
 

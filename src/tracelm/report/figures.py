@@ -20,6 +20,7 @@ from tracelm.report.figure_parts import (
     Box,
     Diagram,
     Figure,
+    Key,
     Line,
     Mark,
     Note,
@@ -33,7 +34,7 @@ from tracelm.rule import geometry
 from tracelm.theta import Theta
 from tracelm.view.explanation import gate_lines
 from tracelm.view.palette import Role
-from tracelm.view.portrait import Portrait, Record, portrait, short
+from tracelm.view.portrait import Candidate, Portrait, Record, portrait, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +67,14 @@ def trajectory(record: Record, theta: Theta, title: str = "") -> Panel:
         for place, candidate in enumerate(seen.candidates)
     ]
     behind = sorted(lines, key=lambda line: _BEHIND.index(line.role))
-    return Panel(title, (*rules, *behind), "depth", "probability among candidates", y_range=_SHARES)
+    lettered = tuple(_key(c) for c in seen.candidates if c.role != "other")
+    marks: tuple[Mark, ...] = (*rules, *behind)
+    label = "probability among candidates"
+    return Panel(title, marks, "depth", label, y_range=_SHARES, key=lettered)
+
+
+def _key(candidate: Candidate) -> Key:
+    return Key(candidate.letter, short(candidate.text, 48), candidate.true)
 
 
 def band(seen: Portrait) -> Band:
@@ -114,32 +122,47 @@ def representative(records: "pd.DataFrame", operator: str) -> Record | None:
 
 
 def worked_example(record: Record, theta: Theta) -> Figure:
-    """One candidate-space item end to end: trajectory, D_l, gates, scores before and after."""
+    """One item end to end: trajectory, D_l, gates, scores before and after."""
     seen = portrait(record, theta)
-    S = np.array([candidate.scores for candidate in seen.candidates])
-    (layer,) = seen.chosen
     path = trajectory(record, theta, f"(a) {subject(record, 40)}")
-    inner = band(seen)
-    D = geometry.decisiveness(S[:, 1:], theta.eps_H)  # Eq. 7, depths 1..L
-    depths = tuple(float(d) for d in range(1, S.shape[1]))
-    sharpness = Panel(
-        f"(b) Decisiveness, sharpest at depth {layer}",
-        (inner, Rule(float(layer), label=seen.chosen_name), Line(depths, _numbers(D), "corrected")),
-        "depth",
-        "D = margin / (entropy + ε)",
-    )
     caption = (
-        f"One item end to end (d_eff = {float(record['d_eff']):.3f}). (a) Candidate probabilities"
-        " over depth; (b) decisiveness, whose argmax is ℓ*; (c) the three gates; (d) candidate"
-        " probabilities and the margin of the scores before and after."
+        f"One item end to end: {record['benchmark']} {record['id']} on {model_name(record)}, d_eff"
+        f" = {float(record['d_eff']):.3f}, answered by {OPERATORS[record['operator']]}. (a)"
+        " Candidate probabilities over depth; (b) decisiveness, whose argmax is ℓ*; (c) the gates"
+        " that were asked; (d) candidate probabilities and the margin of the scores before and"
+        " after."
     )
     panels = (
-        replace(path, marks=(inner, *path.marks)),
-        sharpness,
+        replace(path, marks=(band(seen), *path.marks), key=()),
+        _sharpness(seen, theta),
         _gates_panel(record),
         _before_after(record),
     )
-    return Figure("worked-example", "A worked example", caption, panels, columns=2)
+    key = tuple(map(_key, seen.candidates))
+    return Figure("worked-example", "A worked example", caption, panels, columns=2, key=key)
+
+
+OPERATORS = {
+    "mix": "signed mixing",
+    "early": "the earliest state",
+    "decisive": "its decisive layer",
+    "base": "the model's own scores",
+}
+
+
+def _sharpness(seen: Portrait, theta: Theta) -> Panel:
+    """Decisiveness over depth, the sharpest depth marked where one was looked for."""
+    S = np.array([candidate.scores for candidate in seen.candidates])
+    D = geometry.decisiveness(S[:, 1:], theta.eps_H)  # Eq. 7, depths 1..L
+    depths = tuple(float(d) for d in range(1, S.shape[1]))
+    layer = seen.sharpest
+    rules = () if layer is None else (Rule(float(layer), label=f"ℓ* = {layer}"),)
+    return Panel(
+        "(b) Decisiveness" + ("" if layer is None else f", sharpest at depth {layer}"),
+        (band(seen), *rules, Line(depths, _numbers(D), "corrected")),
+        "depth",
+        "D = margin / (entropy + ε)",
+    )
 
 
 _HELD: tuple[tuple[str, Role], ...] = (("✗", "alarm"), ("✓", "truthful"))
@@ -167,20 +190,19 @@ def _before_after(record: Record) -> Panel:
     return Panel(title, bars, "candidate", "probability", y_range=_SHARES)
 
 
-def across_models(records: "pd.DataFrame", theta: Theta, item: str | None = None) -> Figure | None:
-    """One item on every model, ordered by I(M); None where no item was read by two models.
+def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
+    """One item on every model, ordered by I(M); None where fewer than two models read it.
 
     Args:
-        records: Records of one benchmark, or of several.
+        rows: The item's records, a model each (`hardest` chooses one).
         theta: Theta of the runs.
-        item: The item's id; absent, the one on which most models were wrong and most repaired.
     """
-    readable = records[records["error"].isna()]
-    chosen = readable[readable["id"] == item] if item is not None else _hardest(readable)
-    if chosen is None or len(chosen) < 2:
+    if len(rows) < 2:
         return None
-    rows = rows_of(chosen.sort_values(["invariant", "model"]))
+    rows = sorted(rows, key=lambda r: (np.nan_to_num(r["invariant"], nan=np.inf), r["model"]))
     panels = tuple(trajectory(r, theta, f"{model_name(r)}\n{_invariant(r)}") for r in rows)
+    lettered = {key.letter for panel in panels for key in panel.key}
+    key = tuple(k for k in map(_key, portrait(rows[0]).candidates) if k.letter in lettered)
     wrong = sum(r["mc1_base"] == 0 for r in rows)
     right = sum(r["mc1_base"] == 0 and r["mc1"] == 1 for r in rows)
     caption = (
@@ -190,13 +212,15 @@ def across_models(records: "pd.DataFrame", theta: Theta, item: str | None = None
         " another false answer, where TRACE chose one."
     )
     columns = min(5, max(2, len(rows)))
-    return Figure("across-models", "One item across all models", caption, panels, columns)
+    bare = tuple(replace(panel, key=()) for panel in panels)
+    return Figure("across-models", "One item across all models", caption, bare, columns, key)
 
 
-def _hardest(records: "pd.DataFrame") -> "pd.DataFrame | None":
-    scored = records[records["mc1"].notna()]
+def hardest(records: "pd.DataFrame") -> list[Record]:
+    """The records of the item on which most models were wrong, and most of these repaired."""
+    scored = records[records["error"].isna() & records["mc1"].notna()]
     if scored.empty:
-        return None
+        return []
     by_item = scored.assign(
         wrong=scored["mc1_base"] == 0,
         repaired=(scored["mc1_base"] == 0) & (scored["mc1"] == 1),
@@ -207,7 +231,7 @@ def _hardest(records: "pd.DataFrame") -> "pd.DataFrame | None":
         .sum()
         .sort_values(["wrong", "repaired"], ascending=False, kind="stable")
     )
-    return by_item.get_group(counts.index[0])
+    return rows_of(by_item.get_group(counts.index[0]))
 
 
 def _truthful_gain(record: Record) -> float:

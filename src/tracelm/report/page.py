@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tracelm.evaluation.cells import Counts, Summary
+from tracelm.evaluation.cells import Counts, Summary, benchmark_of
 from tracelm.evaluation.statistics import Finding, GridStatistics, Judgement
 from tracelm.files.strict_json import strict
 from tracelm.report.document import compress, document
@@ -161,7 +161,8 @@ def _facts_of_all(cells: Sequence[CellReport], grid: GridStatistics) -> list[Det
     }
     return [
         Detail("models", str(len({c.summary.model for c in cells}))),
-        Detail("benchmarks", str(len({c.summary.benchmark for c in cells}))),
+        Detail("benchmarks", str(len({benchmark_of(c.summary.benchmark) for c in cells}))),
+        Detail("cells", str(len(cells))),
         Detail("items", f"{counts.items:,}"),
         Detail("answers fixed", f"{sum(c.summary.fixed for c in cells):,}"),
         Detail("answers broken", f"{sum(c.summary.broken for c in cells):,}"),

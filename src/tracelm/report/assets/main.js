@@ -1,12 +1,15 @@
-// Start: tables at once, figures when they come into view, items from their index.
+// Start: tables at once, room for figures, which are drawn when they come into view, items from their index.
 
 async function start() {
   wireTables();
-  unpackJSON("figures").then(watchPlots);
-  const browser = new Browser(await unpackJSON("items"));
+  const [figures, items] = await Promise.all([unpackJSON("figures"), unpackJSON("items")]);
+  watchPlots(figures);
+  const browser = new Browser(items);
   document.querySelectorAll(".browse").forEach((node) => node.addEventListener("click", () => browser.select(node.dataset.model, node.dataset.benchmark)));
   addEventListener("popstate", () => browser.follow(location.hash));
   browser.follow(location.hash);
+  // The browser went to the address before there was room for the figures.
+  document.querySelector(`section[id="${CSS.escape(location.hash.slice(1))}"]`)?.scrollIntoView({ behavior: "instant" });
   document.documentElement.dataset.ready = "true";
 }
 

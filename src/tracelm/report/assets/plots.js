@@ -94,6 +94,13 @@ function withRoom(values, share) {
   return [low < 0 ? low - room : 0, high > 0 ? high + room : 0];
 }
 
+// Known before anything is drawn, so that room is kept for it.
+function heightOf(panel, width) {
+  if (panel.kind === "diagram") return 320;
+  const along = panel.marks.find((mark) => mark.kind === "bars" && mark.horizontal);
+  return panel.height ?? (along ? Math.max(260, 90 + (width < NARROW ? 36 : 26) * along.names.length) : 260);
+}
+
 function layoutOf(panel, parts, width) {
   const narrow = width < NARROW;
   const marks = panel.marks;
@@ -102,7 +109,7 @@ function layoutOf(panel, parts, width) {
   const layout = {
     font: { family: "system-ui, sans-serif", size: 12, color: color("soft") },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 46, r: bars.some((mark) => mark.texts) ? 60 : 24, t: bars.length ? 34 : named ? 24 : 12, b: 42 },
-    height: panel.height ?? (bars.some((mark) => mark.horizontal) ? Math.max(260, 90 + (narrow ? 36 : 26) * bars[0].names.length) : 260),
+    height: heightOf(panel, width),
     xaxis: { ...axis(panel.x_label, panel), type: panel.x_scale }, yaxis: axis(panel.y_label, panel),
     barmode: bars.some((mark) => mark.groups > 1) ? "group" : "overlay", bargap: 0.25,
     hovermode: marks.some((mark) => mark.kind === "line") ? "x unified" : "closest",
@@ -139,7 +146,7 @@ function diagramPanel(diagram, node) {
   });
   const range = { range: [0, 1], visible: false, fixedrange: true };
   const layout = {
-    height: 320, margin: { l: 4, r: 4, t: 4, b: 4 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    height: heightOf(diagram), margin: { l: 4, r: 4, t: 4, b: 4 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 12, color: color("ink") }, xaxis: { ...range }, yaxis: { ...range },
     annotations: [
       ...arrows.flatMap(({ from, to, ink }) => [
@@ -165,20 +172,35 @@ function frameOf(panel, figure) {
   return figure.panels.length === 1 ? figure.frame ?? "sole" : null;
 }
 
-// Draws a figure into an element, one plot a panel.
-async function draw(container, figure) {
-  drawn.set(container, figure);
-  const Plotly = await loadPlotly();
-  if (drawn.get(container) !== figure) return; // another figure took its place meanwhile
+// What the letters of a figure stand for.
+function keyView(key, attributes) {
+  if (!key?.length) return null;
+  const rows = key.map(({ letter, text, true: truth }) => element("li", { class: truth ? "truthful" : null },
+    element("span", { class: "letter" }, letter), element("span", { dir: "auto" }, truth ? `${text} ✓` : text)));
+  return element("ul", { class: "letters", ...attributes }, rows);
+}
+
+// A figure's frames, with the room that its plots will take: what stands below does not move when they are drawn.
+function place(container, figure) {
   container.style.setProperty("--columns", figure.columns ?? 1);
   container.classList.toggle("drawn-diagram", figure.kind === "diagram");
   const panels = figure.kind === "diagram" ? [figure] : figure.panels;
   const nodes = panels.map((panel) => {
     const heading = panel.kind !== "diagram" && panel.title ? element("h4", {}, panel.title) : null;
     const plot = element("div", { class: "plot" });
-    return { panel, plot, frame: element("div", { class: frameOf(panel, figure) }, heading, plot) };
+    return { panel, plot, frame: element("div", { class: frameOf(panel, figure) }, heading, plot, keyView(panel.key)) };
   });
-  container.replaceChildren(...nodes.map((node) => node.frame));
+  container.replaceChildren(...nodes.map((node) => node.frame), ...[keyView(figure.key, { class: "letters wide" })].filter(Boolean));
+  for (const { panel, plot } of nodes) plot.style.height = `${heightOf(panel, plot.clientWidth)}px`;
+  return nodes;
+}
+
+// Draws a figure into an element, one plot a panel.
+async function draw(container, figure) {
+  drawn.set(container, figure);
+  const Plotly = await loadPlotly();
+  if (drawn.get(container) !== figure) return; // another figure took its place meanwhile
+  const nodes = place(container, figure);
   await Promise.all(nodes.map(({ panel, plot }) => (panel.kind === "diagram" ? diagramPanel(panel, plot) : drawPanel(Plotly, plot, panel))));
 }
 
@@ -190,7 +212,10 @@ function watchPlots(figures) {
       draw(target, figures[target.dataset.plot]);
     }
   }, { rootMargin: "200px" });
-  document.querySelectorAll("[data-plot]").forEach((node) => seen.observe(node));
+  document.querySelectorAll("[data-plot]").forEach((node) => {
+    place(node, figures[node.dataset.plot]);
+    seen.observe(node);
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     for (const [node, figure] of drawn) if (node.isConnected) draw(node, figure);
   });
