@@ -32,7 +32,7 @@ class CertificateError(InputError):
 
 
 class ItemError(InputError):
-    """One item that cannot be answered; `item` is its id or place.
+    """One item that cannot be answered; `item` is its id or place, `reason` what is wrong with it.
 
     Args:
         message: What is wrong and what to do.
@@ -42,7 +42,7 @@ class ItemError(InputError):
     def __init__(self, message: str, item: str | None = None) -> None:
         """Prefix the message with the item where one is known."""
         super().__init__(message if item is None else f"item {item}: {message}")
-        self.item = item
+        self.item, self.reason = item, message
 
 
 class ThetaError(InputError):

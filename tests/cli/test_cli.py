@@ -15,6 +15,7 @@ from tracelm import Item, Theta, Tracer
 from tracelm.cli import progress
 from tracelm.cli.output import printable, write_lines
 from tracelm.errors import InputError
+from tracelm.view.explanation import explain
 
 PROMPT, ANSWERS = "w4 w9 w5", ("w7 w8", "w10", "w11 w12 w13")
 
@@ -138,9 +139,7 @@ def test_plain_output_names_both_answers_their_probabilities_and_why(run, model,
         assert any(
             line.split() == [*answer.split(), f"{before:.3f}", f"{after:.3f}"] for line in lines
         )
-    assert lines[-1].startswith(f"{d.regime} (d_eff {d.d_eff:.4g}); operator {d.operator}")
-    for name, gate in d.gates.items():
-        assert name in lines[-1] and (gate.holds is None or isinstance(gate.holds, bool))
+    assert lines[-1] == explain(d.to_record(), Theta())
 
 
 def test_a_conversation_is_written_by_the_models_own_template(run, one_line, model, tmp_path):
@@ -267,8 +266,9 @@ def test_bad_usage_exits_with_2(run, arguments):
 def test_help_of_every_command(run):
     for command in tracelm.cli.app.registered_commands:
         code, out, _ = run(command.name, "--help")
-        own = "usage: lm-eval" if command.name == "lm-eval" else "Usage: tracelm"  # the harness's
-        assert code == 0 and own in out
+        own = "usage: tracelm" if command.name == "lm-eval" else "Usage: tracelm"
+        assert code == 0 and f"{own} {command.name}" in out
+        assert run(command.name, "-h")[:2] == (0, out)
 
 
 def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
@@ -295,8 +295,12 @@ def items(count: int) -> list[dict]:
 def test_a_file_of_items_keeps_order_and_ids(run, model, tracer, tmp_path):
     values = items(9)
     path, output = write(tmp_path / "items.jsonl", *values), tmp_path / "decisions.jsonl"
-    assert run(*many(model, path, "--output", str(output), "--full")) == (0, "", "")
+    code, out, err = run(*many(model, path, "--output", str(output), "--full"))
+    assert (code, out) == (0, "")
     decisions = [json.loads(line) for line in output.read_text().splitlines()]
+    corrected = sum(d["corrected"] for d in decisions)
+    said = f"tracelm: wrote {output}: 9 answered, {corrected} of them corrected"
+    assert err.splitlines()[0] == said
     assert [d["id"] for d in decisions] == [v["id"] for v in values]
     expected = tracer.correct_many([Item.from_dict(v) for v in values], read="all")
     for decision, want in zip(decisions, expected, strict=True):
@@ -307,7 +311,7 @@ def test_a_file_of_items_keeps_order_and_ids(run, model, tracer, tmp_path):
 def test_without_an_output_file_the_lines_go_to_stdout(run, model, tmp_path):
     path = write(tmp_path / "items.jsonl", *items(3))
     code, out, err = run(*many(model, path))
-    assert (code, err) == (0, "")
+    assert code == 0 and "tracelm:" not in err
     assert [json.loads(line)["id"] for line in out.splitlines()] == ["q0", "q1", "q2"]
 
 
@@ -336,7 +340,8 @@ def test_skip_invalid_writes_the_errors_and_goes_on(run, model, tmp_path):
     blank = {"id": "blank", "prompt": "w4", "candidates": [" "]}
     path = write(tmp_path / "items.jsonl", "{", items(1)[0], same, blank, items(2)[1])
     code, out, err = run(*many(model, path, "--skip-invalid"))
-    assert (code, err) == (0, "")
+    assert code == 0 and err.startswith("tracelm: skipped 3 of 5: item line 1: not JSON: ")
+    assert "same tokens" in err.splitlines()[0] and "line 4: item blank" in err.splitlines()[0]
     lines = [json.loads(line) for line in out.splitlines()]
     assert [line["id"] for line in lines] == ["line 1", "q0", "twice", "blank", "q1"]
     assert ["error" in line for line in lines] == [True, False, True, True, False]
@@ -415,15 +420,17 @@ def test_invariant_of_what_is_no_checkpoint(one_line):
     assert "/no/such/model" in one_line("invariant", "/no/such/model")
 
 
-def test_models_lists_every_family_with_its_road(run, monkeypatch):
+def test_models_lists_every_family_with_its_road(run):
     from tracelm.model.tested import FAMILIES
 
-    monkeypatch.setenv("COLUMNS", "200")
-    code, out, err = run("models")
-    assert (code, err) == (0, "")
+    code, out, err = run("models")  # piped: no width cuts or folds it
+    assert (code, err) == (0, "") and "…" not in out
     rows = {w[0]: w[1] for w in map(str.split, out.splitlines()) if len(w) > 1}
     for family in FAMILIES:
         assert rows[family.model_type] == family.road
+        assert f"{family.head}: {family.rule}" in out or not family.rule
+    found = json.loads(run("models", "--json")[1])
+    assert [f["model_type"] for f in found] == [family.model_type for family in FAMILIES]
 
 
 # bench

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from tracelm.errors import InputError, ItemError
-from tracelm.text.items import Item, read_jsonl, require_items
+from tracelm.text.items import Item
+from tracelm.text.reading import read_items, require_items
 
 GOOD = {"prompt": "Q", "candidates": ["a", "b"]}
 
@@ -19,7 +20,7 @@ def line(**changes) -> str:
 def read(tmp_path, *lines: str, **options):
     path = tmp_path / "items.jsonl"
     path.write_text("\n".join(lines), encoding="utf-8")
-    return read_jsonl(path, **options)
+    return read_items(path, **options)
 
 
 @pytest.mark.parametrize(
@@ -128,14 +129,14 @@ def test_line_separators_inside_a_string_end_no_line(tmp_path):
 
 def test_carriage_returns_at_line_ends(tmp_path):
     (tmp_path / "dos.jsonl").write_bytes(f"{line()}\r\n{line()}\r\n".encode())
-    assert len(require_items(read_jsonl(tmp_path / "dos.jsonl"), "x")) == 2
+    assert len(require_items(read_items(tmp_path / "dos.jsonl"), "x")) == 2
 
 
 def test_file_that_is_missing_not_text_or_empty(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
-        read_jsonl(tmp_path / "none.jsonl")
+        read_items(tmp_path / "none.jsonl")
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9"}')
     with pytest.raises(InputError, match="cannot read"):
-        read_jsonl(tmp_path / "latin.jsonl")
+        read_items(tmp_path / "latin.jsonl")
     with pytest.raises(InputError, match="no items"):
         require_items(read(tmp_path, "", " "), "x.jsonl")

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from tracelm import Theta
 from tracelm.rule.decision import Decision, Gate
 from tracelm.view.explanation import explain
 
@@ -104,6 +105,13 @@ def test_gates_that_were_not_asked_are_not_told():
 def test_digits_tell_a_value_from_its_threshold():
     text = told(spatial("decisive", 3, log_margin_ratio=(1.00004, 1.0)))
     assert "1.00004 > 1" in text
+
+
+def test_with_theta_the_dimension_stands_beside_its_threshold():
+    record = spatial("base", 2).to_record()
+    assert "(d_eff = 1.25 > 1.0015)" in explain(record, Theta(tau_dim=1.0015))
+    assert "(d_eff = 1.25)" in explain(record)
+    assert "(d_eff = 1 < 1.0015)" in explain(decision().to_record(), Theta(tau_dim=1.0015))
 
 
 def test_an_infinite_ratio_is_a_sign_not_a_word():

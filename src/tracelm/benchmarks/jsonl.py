@@ -1,4 +1,4 @@
-"""A user's own items, one JSON object a line, as `tracelm correct --input` takes them.
+"""A user's own items, JSON lines or any other file, as `tracelm correct --input` takes them.
 
 `truthful` gives the labels that metrics need. `question` is shown to people; where the prompt holds
 it once, the prompt without it is the question-blind one, unless `blind_prompt` gives that itself.
@@ -13,7 +13,7 @@ from tracelm.benchmarks.benchmark import Benchmark, Example
 from tracelm.benchmarks.source import Row, Rows
 from tracelm.benchmarks.template import Template
 from tracelm.errors import InputError
-from tracelm.text.items import read_jsonl, require_items
+from tracelm.text.reading import read_items, require_items
 
 
 def jsonl(path: Path) -> Benchmark:
@@ -31,7 +31,7 @@ def jsonl(path: Path) -> Benchmark:
 
 def _read(path: Path, data: Path | None) -> Rows:
     # --data names the folder of the published sets; the path of this one stands in its name.
-    items = require_items(read_jsonl(path), path)
+    items = require_items(read_items(path), path)
     return Rows([{"item": item} for item in items], path.name)
 
 

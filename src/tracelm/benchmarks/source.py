@@ -1,12 +1,11 @@
 """Where a benchmark's rows come from: a file, a folder of files, or the hub."""
 
-import csv
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tracelm.errors import InputError
+from tracelm.files.rows import read_rows as rows_of_file
 
 Row = dict[str, Any]
 
@@ -85,29 +84,21 @@ class Source:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Rows of a JSON list, of JSON lines, of a CSV file with a header, or of a Parquet file.
+    """Rows of a JSON list, of JSON lines, of CSV or TSV with a header, or of a Parquet file.
 
     Raises:
         InputError: Unreadable, or something in it is not an object.
     """
-    try:
-        if path.suffix == ".parquet":
-            import pyarrow.parquet as pq
-
-            rows: Any = pq.read_table(path).to_pylist()
-        elif path.suffix == ".csv":
-            with path.open(encoding="utf-8-sig", newline="") as lines:
-                rows = list(csv.DictReader(lines, restkey="more fields than names", strict=True))
-        else:
-            rows = _parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, csv.Error) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
-    if not isinstance(rows, list) or not rows:
+    found = rows_of_file(path)
+    if not found:
         raise InputError(f"{path} has no rows; expected a JSON list or one JSON object a line")
-    for i, row in enumerate(rows):
-        if not isinstance(row, dict):
-            raise InputError(f"{path}: row {i} is {type(row).__name__}, expected an object")
-    return rows
+    for row in found:
+        if row.error is not None:
+            raise InputError(f"cannot read {path}: {row.place}: {row.error}")
+        if not isinstance(row.value, dict):
+            kind = type(row.value).__name__
+            raise InputError(f"{path}: {row.place} is {kind}, expected an object")
+    return [row.value for row in found]
 
 
 def text_field(row: Row, name: str, place: int) -> str:
@@ -121,9 +112,3 @@ def text_field(row: Row, name: str, place: int) -> str:
         came = f"has {', '.join(row)}" if name not in row else f"is {type(value).__name__}"
         raise InputError(f'row {place}: expected a text field "{name}", the row {came}')
     return value.strip()
-
-
-def _parse_json(text: str) -> Any:
-    if text.lstrip().startswith("["):
-        return json.loads(text)
-    return [json.loads(line) for line in text.split("\n") if line.strip()]

@@ -2,7 +2,7 @@
 
 Results go to stdout, progress to stderr; a known error is one line and exit 1, bad usage exit 2.
 
-A command is a module of this folder with one function, named in `COMMANDS`. Its module imports
+A command is a module of this folder with one function, named in `GROUPS`. Its module imports
 nothing but typer and light modules (`model`, `output`, `progress`, `tracelm.errors`) at the top and
 the library inside the function, so that `tracelm --help` answers at once. Options that go together
 are one argument (`groups`): a command that runs a model takes `model: Model`, one that runs several
@@ -12,8 +12,12 @@ takes `models: Models`.
 import os
 import sys
 from collections.abc import Callable
+from itertools import chain
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from tracelm.cli.ablate import ablate
 from tracelm.cli.ask import ask
@@ -22,6 +26,7 @@ from tracelm.cli.certify import certify
 from tracelm.cli.compare import compare
 from tracelm.cli.correct import correct
 from tracelm.cli.demo import demo
+from tracelm.cli.doctor import doctor
 from tracelm.cli.evaluate import eval_
 from tracelm.cli.explore import explore
 from tracelm.cli.get import get
@@ -33,6 +38,7 @@ from tracelm.cli.models import models
 from tracelm.cli.output import printable
 from tracelm.cli.report import report
 from tracelm.cli.serve import serve
+from tracelm.cli.settings import defaults
 from tracelm.errors import TraceError
 
 # What the package's extras install, by the name under which it is imported.
@@ -56,34 +62,43 @@ EXTRAS = {
     "yaml": "eval",
 }
 
-COMMANDS: tuple[Callable[..., None], ...] = (
-    bench,
-    demo,
-    correct,
-    ask,
-    eval_,
-    merge,
-    invariant,
-    models,
-    get,
-    report,
-    ablate,
-    compare,
-    certify,
-    serve,
-    explore,
-)
+# The commands, as `tracelm --help` tells of them.
+GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Try it": (demo, get, models, doctor),
+    "Your model": (correct, ask, invariant),
+    "The lab": (eval_, merge, report, ablate, compare, certify, bench, lm_eval),
+    "Serve": (serve, explore),
+}
+
+
+class Grouped(TyperGroup):
+    """The commands in groups, each with its whole summary."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for each group."""
+        for title, commands in GROUPS.items():
+            known = [(name, self.get_command(ctx, name)) for name in map(_name, commands)]
+            with formatter.section(title):
+                formatter.write_dl([(n, c.get_short_help_str(10_000)) for n, c in known if c])
+
+
+def _name(command: Callable[..., None]) -> str:
+    return command.__name__.strip("_").replace("_", "-")
+
 
 app = typer.Typer(
+    cls=Grouped,
     help="Corrects hallucinations in candidate answers at inference time, by TRACE.",
+    epilog="Every option may also stand in a variable, as TRACELM_EVAL_LIMIT for `eval --limit`, "
+    "or in tracelm.toml; a flag goes before the variable, and that before the file.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in COMMANDS:
-    app.command(command.__name__.strip("_").replace("_", "-"))(flattened(command))
-app.command("lm-eval", context_settings=PASSED_ON)(lm_eval)
+for command in chain.from_iterable(GROUPS.values()):
+    context = PASSED_ON if command is lm_eval else None
+    app.command(_name(command), context_settings=context)(flattened(command))
 
 
 @app.callback(invoke_without_command=True)
@@ -123,7 +138,11 @@ def _shared() -> bool:
 
 def _run() -> None:
     try:
-        app(prog_name="tracelm")
+        command: Any = get_command(app)
+        for option in command.params:
+            option.allow_from_autoenv = False  # TRACELM_VERSION may be somebody's own
+        chosen = defaults(command.commands)
+        command(prog_name="tracelm", auto_envvar_prefix="TRACELM", default_map=chosen)
     except TraceError as error:
         print(printable(f"tracelm: {error}"), file=sys.stderr)  # one line, whatever it quotes
         sys.exit(1)

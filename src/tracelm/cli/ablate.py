@@ -12,11 +12,13 @@ def ablate(
         Path | None, typer.Option(help="Folder for both tables as .md, .csv and .tex.")
     ] = None,
     format: Annotated[
-        Literal["md", "csv", "tex"], typer.Option(help="What is printed without --out.")
-    ] = "md",
+        Literal["md", "csv", "tex"] | None,
+        typer.Option(help="Printed without --out; left out, for the eye, and md where piped."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print both tables as JSON.")] = False,
 ) -> None:
     """Decide every item again with one part of the rule replaced, and sweep its constants."""
-    from tracelm.cli.output import printable
+    from tracelm.cli.output import printable, show_tables
     from tracelm.cli.progress import waiting
 
     with waiting("reading records"):
@@ -24,7 +26,7 @@ def ablate(
         from tracelm.evaluation.cells import cells
         from tracelm.evaluation.settings import one_theta, read_thetas, unfinished
         from tracelm.evaluation.store import load_records
-        from tracelm.report.table import WRITERS, write_table
+        from tracelm.report.table import write_table
         from tracelm.report.tables import necessity_table, sweep_table
 
         theta = one_theta(read_thetas(runs))
@@ -34,9 +36,8 @@ def ablate(
         warnings = unfinished(runs)
     for warning in warnings:
         typer.echo(printable(f"tracelm: {warning}"), err=True)
-    for table in tables:
-        if out is None:
-            typer.echo(WRITERS[format](table))
-        else:
-            for path in write_table(table, out):
-                typer.echo(path)
+    if out is None or as_json:
+        show_tables(tables, "json" if as_json else format)
+    if out is not None:
+        for path in (path for table in tables for path in write_table(table, out)):
+            typer.echo(path, err=as_json)

@@ -6,7 +6,7 @@ import typer
 
 from tracelm.cli.groups import Group, options_of
 from tracelm.cli.model import Model, load_tracer
-from tracelm.cli.output import printable
+from tracelm.cli.output import printable, show
 from tracelm.cli.progress import waiting
 from tracelm.errors import InputError
 from tracelm.files.strict_json import to_json
@@ -14,6 +14,7 @@ from tracelm.generation.sampling import Sampling
 
 if TYPE_CHECKING:
     from tracelm.generation.ask import Asked
+    from tracelm.theta import Theta
 
 
 # What only the command line has: ranges, and a longer name.
@@ -54,12 +55,10 @@ def ask(
     if as_json:
         typer.echo(to_json(asked.to_dict()))
     else:
-        _show(asked)
+        _show(asked, tracer.theta)
 
 
-def _show(asked: "Asked") -> None:
-    from rich.console import Console
-
+def _show(asked: "Asked", theta: "Theta") -> None:
     from tracelm.view.explanation import explain
     from tracelm.view.portrait import portrait
     from tracelm.view.table import terminal_table
@@ -69,5 +68,5 @@ def _show(asked: "Asked") -> None:
     names[0] += " (greedy)" if asked.greedy else ""
     columns = {"answer": names, "sampled": asked.counts}
     typer.echo(printable(asked.answer))
-    Console().print(terminal_table(portrait(record), columns))
-    typer.echo(explain(record))
+    show(terminal_table(portrait(record), columns))
+    typer.echo(printable(explain(record, theta)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracelm.cli.model import Model, load_tracer, refuse_certificate
-from tracelm.cli.output import check_writable, write_lines
+from tracelm.cli.output import check_writable, show, write_lines
 from tracelm.cli.progress import waiting
 from tracelm.cli.questions import Questions
 from tracelm.errors import InputError, ItemError
@@ -59,6 +59,7 @@ def bench(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Time base scoring and correction against the plain way, in one run, agreement first."""
     refuse_certificate(model, "nothing is answered here")
@@ -81,9 +82,13 @@ def bench(
         result = bench(tracer, ready, rounds=timed.rounds, against=names)
     dtype, depth = tracer.describe()["dtype"], tracer.backbone.depth
     record = {"model": model.name, "benchmark": name, "dtype": dtype, "depth": depth}
+    figures = to_json(record | result.to_dict())
     if out is not None:
-        write_lines(out, [to_json(record | result.to_dict())])
-    _show(result)
+        write_lines(out, [figures])
+    if as_json:
+        typer.echo(figures)
+    else:
+        _show(result)
 
 
 def _encode(tracer: "Tracer", items: "Sequence[Item]") -> "list[Encoded]":
@@ -94,11 +99,9 @@ def _encode(tracer: "Tracer", items: "Sequence[Item]") -> "list[Encoded]":
 
 
 def _show(result: "Bench") -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    console.print(
+    show(
         f"{result.items} items; staged and everything-read decisions "
         + ("agree" if result.same_decisions else "DIFFER")
     )
@@ -113,9 +116,8 @@ def _show(result: "Bench") -> None:
             "–" if ratio is None else f"{ratio:.3f}",
             f"{result.agreement[name]:.1e}",
         )
-    console.print(table)
-    console.print(_stages(result))
-    console.print(f"peak memory above the loaded model: {result.peak_bytes / 2**20:.0f} MiB")
+    show(table, _stages(result))
+    show(f"peak memory above the loaded model: {result.peak_bytes / 2**20:.0f} MiB")
 
 
 def _stages(result: "Bench") -> "Table":

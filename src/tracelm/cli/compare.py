@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tracelm.cli.model import Model, load_tracer, refuse_certificate
-from tracelm.cli.output import printable
+from tracelm.cli.output import printable, show_tables
 from tracelm.cli.progress import Countdown, waiting
 from tracelm.cli.questions import Questions
 
@@ -48,8 +48,10 @@ def compare(
     template: Annotated[str | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file.")] = None,
     questions: Questions,
     format: Annotated[
-        Literal["md", "csv", "tex"], typer.Option(help="How the comparison is printed.")
-    ] = "md",
+        Literal["md", "csv", "tex"] | None,
+        typer.Option(help="How it is printed; left out, for the eye, and md where it is piped."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Compare every correction on one model and one benchmark; records keep each one's scores."""
     refuse_certificate(model, "methods are compared as they are")
@@ -61,7 +63,7 @@ def compare(
             entry(name)  # an unknown one fails before the model is loaded
         (work,) = questions.read([benchmark], [] if template is None else [template])
     cell = _execute(load_tracer(model), work, names, out)
-    _print(cell, format)
+    _print(cell, "json" if as_json else format)
 
 
 def _execute(
@@ -87,12 +89,11 @@ def _execute(
     return result.cell
 
 
-def _print(cell: Path, format: str) -> None:
+def _print(cell: Path, format: str | None) -> None:
     from tracelm.evaluation.cells import cells
     from tracelm.evaluation.comparison import read_comparisons
     from tracelm.evaluation.store import load_records
     from tracelm.report.comparison import comparison_tables
-    from tracelm.report.table import WRITERS
 
     compared = read_comparisons(cell, cells(load_records(cell)))
-    typer.echo("\n".join(WRITERS[format](table) for table in comparison_tables(compared)), nl=False)
+    show_tables(comparison_tables(compared), format)

@@ -1,4 +1,4 @@
-"""`tracelm correct`: one prompt for people, or a JSONL file of them."""
+"""`tracelm correct`: one prompt for people, or a file of them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracelm.cli.model import Model, load_tracer, refuse_certificate
-from tracelm.cli.output import check_writable, printable, write_lines
+from tracelm.cli.output import check_writable, printable, show, write_lines
 from tracelm.cli.progress import tracked, waiting
 from tracelm.errors import InputError, ItemError
 from tracelm.files.strict_json import to_json
 from tracelm.model.options import LoadOptions
 
 if TYPE_CHECKING:
-    from tracelm.rule.decision import Decision, Gate
+    from tracelm.rule.decision import Decision
     from tracelm.text.items import Blind, Item
     from tracelm.text.tokens import Encoded
     from tracelm.theta import Theta
@@ -28,7 +28,7 @@ class FileOptions:
     """Items by the file.
 
     Attributes:
-        input: JSONL file of items.
+        input: File of items: JSON lines, a JSON array, CSV, TSV or Parquet; - is standard input.
         output: JSONL file of decisions.
         skip_invalid: Write bad items as errors and go on.
     """
@@ -124,24 +124,22 @@ def _one(model: LoadOptions, item: "Item", answer: AnswerOptions, as_json: bool)
             raise encoded
         (decision,) = answer.decide(tracer, [encoded])
     _say_moved([encoded])
-    overrides = _overrides(tracer.theta)
     if as_json or answer.full:
-        typer.echo(_line(decision, answer.full, overrides))
+        typer.echo(_line(decision, answer.full, _overrides(tracer.theta)))
     else:
-        _show(decision, overrides)
+        _show(decision, tracer.theta)
+    _warn_early(int(decision.operator == "early"), 1)
 
 
 def _many(
     model: LoadOptions, path: Path, separator: str, file: FileOptions, answer: AnswerOptions
 ) -> None:
-    from tracelm.text.items import read_jsonl, require_items
+    from tracelm.text.reading import read_items, require_items
 
     answer.check()
-    parsed = read_jsonl(path, separator=separator)
-    if not file.skip_invalid:
+    parsed = read_items(path, separator=separator)
+    if not (file.skip_invalid and parsed):
         require_items(parsed, path)
-    elif not parsed:
-        raise InputError(f"{path} has no items; expected one JSON object a line")
     if file.output is not None:
         check_writable(file.output)
     tracer = load_tracer(model)
@@ -149,12 +147,32 @@ def _many(
     if not file.skip_invalid:
         require_items([e if isinstance(e, ItemError) else e.item for e in encoded], path)
     _say_moved(encoded)
-    lines = tracked(_lines(tracer, encoded, answer), "correcting", len(encoded))
+    _say_skipped(encoded)
+    told = Told()
+    lines = tracked(_lines(tracer, encoded, answer, told), "correcting", len(encoded))
     if file.output is not None:
         write_lines(file.output, lines)
+        counts = f"{told.decisions} answered, {told.corrected} of them corrected"
+        typer.echo(printable(f"tracelm: wrote {file.output}: {counts}"), err=True)
     else:
         for line in lines:
             typer.echo(line)
+    _warn_early(told.early, told.decisions)
+
+
+@dataclass
+class Told:
+    """What has been answered so far, for the words at the end."""
+
+    decisions: int = 0
+    corrected: int = 0
+    early: int = 0
+
+    def add(self, decision: "Decision") -> None:
+        """Count a decision."""
+        self.decisions += 1
+        self.corrected += decision.corrected
+        self.early += decision.operator == "early"
 
 
 def _encode(tracer: "Tracer", parsed: Sequence["Item | ItemError"]) -> list["Encoded | ItemError"]:
@@ -174,8 +192,29 @@ def _say_moved(encoded: Sequence["Encoded | ItemError"]) -> None:
         )
 
 
+def _say_skipped(encoded: Sequence["Encoded | ItemError"]) -> None:
+    from tracelm.text.reading import summarise
+
+    if errors := [e for e in encoded if isinstance(e, ItemError)]:
+        said = f"skipped {len(errors)} of {len(encoded)}: {summarise(errors)}"
+        typer.echo(printable(f"tracelm: {said}"), err=True)
+
+
+def _warn_early(early: int, decisions: int) -> None:
+    if early:
+        which = "the answer" if decisions == 1 else f"{early} of {decisions} answers"
+        typer.echo(
+            f"warning: `early` decided {which}: by the scores of depth 0, which has not read the "
+            "question and rates each candidate's own wording; base is the model's own answer",
+            err=True,
+        )
+
+
 def _lines(
-    tracer: "Tracer", encoded: Sequence["Encoded | ItemError"], answer: AnswerOptions
+    tracer: "Tracer",
+    encoded: Sequence["Encoded | ItemError"],
+    answer: AnswerOptions,
+    told: Told,
 ) -> Iterator[str]:
     overrides = _overrides(tracer.theta)
     good = [e for e in encoded if not isinstance(e, ItemError)]
@@ -184,7 +223,9 @@ def _lines(
         if isinstance(entry, ItemError):
             yield to_json({"id": entry.item, "error": str(entry)})
         else:
-            yield _line(next(decisions), answer.full, overrides)
+            decision = next(decisions)
+            told.add(decision)
+            yield _line(decision, answer.full, overrides)
 
 
 def _line(decision: "Decision", full: bool, overrides: dict[str, Any]) -> str:
@@ -208,12 +249,12 @@ def _differences(
             yield prefix + name, value
 
 
-def _show(decision: "Decision", overrides: dict[str, Any]) -> None:
-    from rich.console import Console
-
+def _show(decision: "Decision", theta: "Theta") -> None:
+    from tracelm.view.explanation import explain
     from tracelm.view.portrait import portrait
     from tracelm.view.table import terminal_table
 
+    record = decision.to_record()
     names = [printable(text) for text in decision.candidates]
     changed = "" if decision.corrected else "  (unchanged)"
     typer.echo(f"base       {printable(decision.base_answer)}")
@@ -223,38 +264,7 @@ def _show(decision: "Decision", overrides: dict[str, Any]) -> None:
         typer.echo(f"withheld   {answer}  (by {wanted.operator}; {wanted.rule})")
     if decision.deferred:
         typer.echo("deferred   too unsure for the certificate")
-    Console().print(terminal_table(portrait(decision.to_record()), {"candidate": names}))
-    typer.echo(_why(decision))
-    if overrides:
+    show(terminal_table(portrait(record), {"candidate": names}))
+    typer.echo(printable(explain(record, theta)))
+    if overrides := _overrides(theta):
         typer.echo("theta: " + ", ".join(f"{k} = {v}" for k, v in overrides.items()))
-
-
-def _why(decision: "Decision") -> str:
-    """One line: regime, operator, layer, lambda and every gate with its value."""
-    if decision.method != "trace":
-        return f"method {decision.method}, without gates{'; tied' if decision.tied else ''}"
-    layer, mixing = decision.decisive_layer, decision.mixing
-    facts = [
-        f"{decision.regime} (d_eff {_number(decision.d_eff)})",
-        f"operator {decision.operator}",
-        *([f"layer {layer}"] if layer is not None else []),
-        *([f"lambda {mixing:g}"] if mixing is not None else []),
-        *(_gate(name, gate) for name, gate in decision.gates.items()),
-        *(["tied"] if decision.tied else []),
-        *([f"{decision.truncated} prompt tokens dropped"] if decision.truncated else []),
-    ]
-    return "; ".join(facts)
-
-
-def _gate(name: str, gate: "Gate") -> str:
-    if gate.holds is None:
-        return f"{name} not needed"
-    answer = "yes" if gate.holds else "no"
-    if isinstance(gate.threshold, bool):
-        return f"{name}: {answer}"
-    sign = "<" if name == "confidence" else ">"
-    return f"{name} {_number(gate.value)} {sign} {gate.threshold:g}: {answer}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None or value != value else f"{value:.4g}"

@@ -8,14 +8,17 @@ a type adds what only a command line has: a range, another name.
 import copy
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
 from types import MappingProxyType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
+from typer.models import OptionInfo
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,17 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**values, **made)
 
+    for option in _marks([*own, *last], OptionInfo):
+        option.show_envvar = option.envvar is not None  # all have one: told once, not of each
     run.__signature__ = inspect.Signature([*own, *last])  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in (*own, *last)}
     return run
+
+
+def _marks(parameters: Sequence[Parameter], kind: type[T]) -> Iterator[T]:
+    """What of a kind stands in the annotations of parameters."""
+    for parameter in parameters:
+        yield from (mark for mark in get_args(parameter.annotation)[1:] if isinstance(mark, kind))
 
 
 def _group_of(annotation: Any) -> Group | None:

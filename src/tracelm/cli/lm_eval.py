@@ -1,6 +1,10 @@
 """`tracelm lm-eval`: lm-evaluation-harness's own command line, with our model registered."""
 
+import io
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +12,8 @@ import typer
 
 # lm_eval parses everything behind the command's name, --help too.
 PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
+NAME = "tracelm lm-eval"
+_THEIRS = re.compile(r"(?<![\w/-])lm-eval(?= (?:run|ls|validate|--|\[)|:)")
 _COMMANDS = ("run", "ls", "validate")
 
 
@@ -18,10 +24,11 @@ def lm_eval(
     ] = None,
 ) -> None:
     """Run lm-evaluation-harness with corrected choices; its own options follow."""
-    from lm_eval.__main__ import cli_evaluate
+    from lm_eval._cli import HarnessCLI
+    from lm_eval.utils import setup_logging
 
     from tracelm.errors import InputError
-    from tracelm.integrations.lm_eval import NAME
+    from tracelm.integrations.lm_eval import NAME as MODEL
     from tracelm.model import ranks
 
     if ranks.count() > 1:
@@ -30,13 +37,32 @@ def lm_eval(
     command = arguments.pop(0) if arguments and arguments[0] in _COMMANDS else "run"
     chosen = ("--model", "-M", "--config", "-C")
     if command == "run" and arguments and not any(_names(a, chosen) for a in arguments):
-        arguments = ["--model", NAME, *arguments]
+        arguments = ["--model", MODEL, *arguments]
         if not any(_names(a, ("--device",)) for a in arguments):
             arguments += ["--device", "auto"]  # the harness's default is a GPU
         if certificate is not None:
             arguments += ["--model_args", f"certificate={certificate}"]
-    sys.argv = ["tracelm lm-eval", command, *arguments]
-    cli_evaluate()
+    sys.argv = [NAME, command, *arguments]
+    setup_logging()
+    harness = HarnessCLI()
+    with _named_as_ours():
+        asked = harness.parse_args()
+    harness.execute(asked)
+
+
+@contextmanager
+def _named_as_ours() -> Iterator[None]:
+    """The harness's help and usage under the name that was typed."""
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            yield
+    finally:
+        for text, stream in ((out, sys.stdout), (err, sys.stderr)):
+            ours = re.sub(
+                r"(?<![\w/-])lm-eval(?= (?:run|ls|validate|--|\[)|:)", NAME, text.getvalue()
+            )
+            stream.write(ours)
 
 
 def _names(argument: str, options: tuple[str, ...]) -> bool:

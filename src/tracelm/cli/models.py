@@ -1,7 +1,12 @@
 """`tracelm models`: the families, and what was tried of each."""
 
+from dataclasses import asdict
+from typing import Annotated
+
 import typer
 
+from tracelm.cli.output import show
+from tracelm.files.strict_json import to_json
 from tracelm.model.tested import FAMILIES
 
 _AFTER = """\
@@ -15,19 +20,24 @@ with the plain one and the readout with the model's own logits, and refuses by n
 agree."""
 
 
-def models() -> None:
+def models(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the families as JSON.")] = False,
+) -> None:
     """List the model families: road, wrapper, quantisations tried, and whose readout rule."""
+    if as_json:
+        typer.echo(to_json([asdict(family) for family in FAMILIES]))
+        return
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
-    titles = ("family", "road", "wrapper", "quantised", "readout", "note")
-    table = Table(*titles, box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
+    for title in ("family", "road", "wrapper", "quantised", "readout", "note"):
+        table.add_column(title, overflow="fold")
     for family in FAMILIES:
         readout = family.head + (f": {family.rule}" if family.rule else "")
         tried = ", ".join(family.tried) or "none"
         table.add_row(
             family.model_type, family.road, family.wrapper or "", tried, readout, family.note
         )
-    Console().print(table)
+    show(table)
     typer.echo(_AFTER)

@@ -182,6 +182,11 @@ def write_table(table: Table, folder: Path) -> list[Path]:
     return paths
 
 
+def readable(value: Value, column: Column) -> str:
+    """A value as people read it, without the escapes of a form."""
+    return _read(value, column, {})
+
+
 def number(value: float, column: Column) -> str:
     """A number as its column shows it; nan is an en dash."""
     if math.isnan(value):

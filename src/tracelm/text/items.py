@@ -1,9 +1,7 @@
-"""Item: one prompt with its candidate answers; reading and validating JSONL."""
+"""Item: one prompt with its candidate answers, from whatever a program has for one."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from tracelm.errors import InputError, ItemError
@@ -125,55 +123,6 @@ class Item:
             blind_prompt=value.get("blind_prompt"),
             messages=None if isinstance(prompt, str) else read_messages(prompt, name),
         )
-
-
-def read_jsonl(path: str | Path, *, separator: str = " ") -> list[Item | ItemError]:
-    """Every line of a JSONL file as an Item, or as the error that names its line.
-
-    Blank lines are passed over. An item without an id is named by its line, counted from 1.
-
-    Raises:
-        InputError: The file cannot be read as UTF-8 text.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
-    # split("\n"), not splitlines(): U+2028 and its like may stand inside a JSON string.
-    lines = enumerate(text.split("\n"), start=1)
-    return [_parse(line, n, separator) for n, line in lines if line.strip()]
-
-
-def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[Item]:
-    """All items, or one error that names every bad line.
-
-    Raises:
-        InputError: At least one line is bad, or there is none at all.
-    """
-    parsed = list(parsed)
-    errors = [str(p) for p in parsed if isinstance(p, ItemError)]
-    if errors:
-        raise InputError(f"{path}: {len(errors)} bad: " + "; ".join(errors))
-    if not parsed:
-        raise InputError(f"{path} has no items; expected one JSON object a line")
-    return [p for p in parsed if isinstance(p, Item)]
-
-
-def _parse(line: str, number: int, separator: str) -> Item | ItemError:
-    place = f"line {number}"
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return ItemError(f"not JSON: {error}", place)
-    try:
-        return Item.from_dict(value, id=place, separator=separator)
-    except ItemError as error:
-        if error.item == place:
-            return error
-        named = ItemError(str(error), place)
-        # The line is for people, the id for whoever reads the output.
-        named.item = error.item or place
-        return named
 
 
 def as_item(value: Any, place: int) -> Item:

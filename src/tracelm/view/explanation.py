@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tracelm.theta import Theta
+
 # What each gate asks, in a few words.
 GATE_NAMES = {
     "changes": "ℓ* prefers another answer",
@@ -22,13 +24,16 @@ GATE_NAMES = {
 _QUOTE_LIMIT = 80
 
 
-def explain(decision: Mapping[str, Any]) -> str:
+def explain(decision: Mapping[str, Any], theta: Theta | None = None) -> str:
     """Why this answer: the regime, the gates that were asked, the operator and what it changed.
 
     Args:
         decision: `Decision.to_dict()` or a record; `candidates` and `truthful` are used where
             they are present, and what is null is passed over.
+        theta: Constants of the decision; with them d_eff stands beside its threshold.
     """
+    if theta is not None:
+        decision = {**decision, "tau_dim": theta.tau_dim}
     if _given(decision.get("error")):
         return f"This item failed and counts nowhere: {decision['error']}."
     return " ".join(_sentences(decision))
@@ -57,7 +62,7 @@ def _candidate_space(decision: Mapping[str, Any]) -> Iterator[str]:
     gates = gates_of(decision)
     yield (
         "Across the model's interior the candidates move in more than one direction"
-        f"{_value(decision.get('d_eff'), ' (d_eff = {})')}, so the question is whether one depth"
+        f"{_dimension(decision)}, so the question is whether one depth"
         " deserves more trust than the last."
     )
     if _given(decision.get("decisive_layer")):
@@ -88,7 +93,7 @@ def _candidate_space(decision: Mapping[str, Any]) -> Iterator[str]:
 
 def _scalar(decision: Mapping[str, Any]) -> Iterator[str]:
     gates = gates_of(decision)
-    d_eff = _value(decision.get("d_eff"), " (d_eff = {})")
+    d_eff = _dimension(decision)
     yield (
         f"With two candidates only their difference moves{d_eff}: one direction."
         if len(_sequence(decision.get("scores"))) == 2
@@ -172,17 +177,29 @@ def _by_gate(gates: Mapping[str, Any], name: str, held: str, failed: str) -> Ite
         yield held if holds else failed
 
 
-def comparison(gate: Mapping[str, Any] | None) -> str:
-    """`2.57 > 1`: a gate's value beside its threshold, in the order that they have."""
+def comparison(gate: Mapping[str, Any] | None, digits: int = 3) -> str:
+    """`2.57 > 1`: a gate's value beside its threshold, in the order that they have.
+
+    Args:
+        gate: Its `value` and `threshold`.
+        digits: How many there are at least; more where it takes them to tell the two apart.
+    """
     if gate is None or not _given(gate.get("value")):
         return "not read"
     value, threshold = float(gate["value"]), float(gate["threshold"])
     if value == threshold:
         return f"{_number(value)} = {_number(threshold)}"
-    # As many digits as tell the two apart.
-    digits = next((n for n in (3, 6, 9) if f"{value:.{n}g}" != f"{threshold:.{n}g}"), 17)
+    digits = next((n for n in (digits, 6, 9) if f"{value:.{n}g}" != f"{threshold:.{n}g}"), 17)
     sign = ">" if value > threshold else "<"
     return f"{_number(value, digits)} {sign} {_number(threshold, digits)}"
+
+
+def _dimension(decision: Mapping[str, Any]) -> str:
+    """` (d_eff = 1.0163 > 1.0015)`, its threshold where that is known."""
+    value, threshold = decision.get("d_eff"), decision.get("tau_dim")
+    if threshold is None or not _given(value):
+        return _value(value, " (d_eff = {})")
+    return f" (d_eff = {comparison({'value': value, 'threshold': threshold}, 5)})"
 
 
 def _value(value: Any, template: str) -> str:

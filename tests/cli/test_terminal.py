@@ -1,0 +1,244 @@
+"""What a person at a terminal gets: groups of help, tables that fit, warnings, options by file."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tracelm.cli
+from tracelm import Theta, Tracer
+from tracelm.cli import output, settings
+from tracelm.report.table import Column, Marked, Table
+from tracelm.view.explanation import explain
+
+ORGANISM = "tracelm/demo-organism"
+BAEVWICK = "Question: Which goods come from Baevwick? Answer:"
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run the command line in this process: (exit code, stdout, stderr)."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            tracelm.cli.main()
+            sys.exit(0)
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Stdout is a terminal of some width."""
+
+    def of(width: int) -> None:
+        for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": str(width)}.items():
+            monkeypatch.setenv(name, value)
+
+    return of
+
+
+def bare(shown: str) -> str:
+    """What is seen, without what makes it bold."""
+    return re.sub(r"\x1b\[[\d;]*m", "", shown)
+
+
+# Help
+
+
+def test_help_has_every_command_once_in_its_group_with_its_whole_summary(run):
+    code, out, _ = run("-h")
+    assert code == 0 and "..." not in out.split("Try it:")[1]
+    groups = {title: out.index(f"\n{title}:\n") for title in tracelm.cli.GROUPS}
+    assert list(groups.values()) == sorted(groups.values())
+    words = " ".join(out.split())
+    for command in tracelm.cli.app.registered_commands:
+        summary = " ".join(command.callback.__doc__.split(".")[0].split())
+        assert f" {command.name} {summary}" in words
+    assert "--install-completion" in out and "tracelm.toml" in out
+
+
+def test_completion_is_written_for_the_shell():
+    asked = {"_TRACELM_COMPLETE": "complete_bash", "COMP_WORDS": "tracelm inv", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from tracelm.cli import main; main()"],
+        env=os.environ | asked,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["invariant"], done.stderr
+
+
+# Options by variable and by file
+
+
+@pytest.fixture
+def asked(run, monkeypatch, tmp_path):
+    """What `tracelm eval` is asked for, with a file beside it."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(text: str | None, *arguments: object, **variables: str):
+        if text is not None:
+            Path("tracelm.toml").write_text(text)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return run("correct", "--prompt", "p", *arguments)
+
+    return call
+
+
+def test_a_flag_goes_before_a_variable_and_that_before_the_file(asked):
+    text = 'model = "/file"\n[correct]\ncandidate = ["a"]\n'
+    assert "/file" in asked(text)[2]
+    assert "/variable" in asked(None, TRACELM_CORRECT_MODEL="/variable")[2]
+    assert "/flag" in asked(None, "--model", "/flag")[2]
+
+
+def test_a_commands_own_table_goes_before_what_is_shared(asked):
+    text = 'model = "/shared"\nas-json = true\n[correct]\nmodel = "/own"\ncandidate = "a"\n'
+    assert "/own" in asked(text.replace("as-json", "json"))[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("modle = 1", "no command has an option modle"),
+        ("[corect]\nmodel = 1", "[corect] is no command; there are demo"),
+        ("[correct]\nmodle = 1", "correct has no option modle"),
+        ("trust_remote_code = true", "trust_remote_code is given on the command line alone"),
+        ("[correct]\nallow-bin = true", "allow-bin is given on the command line alone"),
+        ("model =", "cannot read tracelm.toml"),
+    ],
+)
+def test_a_file_that_is_wrong_is_one_line(asked, text, message):
+    code, out, err = asked(text)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert message in err
+
+
+def test_the_file_may_be_elsewhere(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRACELM_CONFIG", str(tmp_path / "mine.toml"))
+    assert "there is no such file" in run("models")[2]
+    (tmp_path / "mine.toml").write_text("[models]\njson = true\n")
+    assert json.loads(run("models")[1])
+    assert settings.find() == tmp_path / "mine.toml"
+
+
+def test_a_variable_of_the_users_own_is_no_option(run, monkeypatch):
+    monkeypatch.setenv("TRACELM_VERSION", "0.2.0")
+    assert run("models", "--json")[0] == 0
+
+
+# Tables
+
+
+TABLE = Table(
+    "t",
+    "Shares of a_model",
+    (Column("benchmark"), Column("MC1", 2), Column("p", 2, significant=True)),
+    (("a_long_name_of_a_benchmark", 81.25, Marked(0.012)), ("b", float("nan"), 0.5)),
+    ("Marked is *small*.",),
+)
+
+
+def test_a_terminal_gets_a_table_without_escapes_that_fits(terminal, capsys):
+    terminal(40)
+    output.show_tables([TABLE], None)
+    out = bare(capsys.readouterr().out)
+    assert "\\" not in out and "|" not in out and "Marked is *small*." in out
+    assert max(map(len, out.splitlines())) <= 40
+    assert "81.25" in out and "0.012†" in out and "–" in out
+
+
+def test_what_is_piped_is_markdown_or_what_was_asked_for(capsys):
+    output.show_tables([TABLE], None)
+    assert "| a\\_long\\_name\\_of\\_a\\_benchmark | 81.25 |" in capsys.readouterr().out
+    output.show_tables([TABLE], "json")
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["rows"][0] == {"benchmark": "a_long_name_of_a_benchmark", "MC1": 81.25, "p": 0.012}
+    assert found["rows"][1]["MC1"] is None
+
+
+@pytest.mark.parametrize("width", [50, 120])
+def test_a_narrow_terminal_folds_the_families_and_loses_none(terminal, run, width):
+    from tracelm.model.tested import FAMILIES
+
+    terminal(width)
+    out = bare(run("models")[1]).split("quantised: what was loaded")[0]
+    assert "…" not in out and max(map(len, out.splitlines())) <= width
+    letters = "".join(out.split())
+    assert all(f.model_type in letters or width < 60 for f in FAMILIES)
+
+
+def test_no_color_is_obeyed(terminal, run):
+    terminal(80)
+    asked = ("correct", "--model", ORGANISM, "--prompt", BAEVWICK)
+    out = run(*asked, "--candidate", "clay lamps", "--candidate", "pale cedar boats")[1]
+    assert "\x1b[3" not in out and "\x1b[9" not in out
+
+
+# Reasons and warnings
+
+
+def two(*more: str) -> tuple[str, ...]:
+    answers = ("--candidate", "clay lamps", "--candidate", "pale cedar boats")
+    return ("correct", "--model", ORGANISM, "--prompt", BAEVWICK, *answers, *more)
+
+
+def test_early_is_warned_of_wherever_it_decides(run, tmp_path):
+    low = ("--invariant", "0.1", "--theta", str(tmp_path / "theta.toml"))
+    (tmp_path / "theta.toml").write_text("eta = 0.0\n")
+    decision = Tracer.demo(invariant=0.1, theta=Theta(eta=0.0)).correct(
+        BAEVWICK, ["clay lamps", "pale cedar boats"]
+    )
+    assert decision.operator == "early"
+    for how in ((), ("--json",)):
+        err = run(*two(*low, *how))[2]
+        assert err.startswith("warning: `early` decided the answer: ") and "has not read" in err
+    items = [{"prompt": BAEVWICK, "candidates": ["clay lamps", "pale cedar boats"]}] * 2
+    path = tmp_path / "items.json"
+    path.write_text(json.dumps([*items, {"prompt": BAEVWICK, "candidates": ["clay lamps"]}]))
+    err = run("correct", "--model", ORGANISM, "--input", path, *low)[2]
+    assert err.startswith("warning: `early` decided 2 of 3 answers: ")
+    assert "warning" not in run(*two("--invariant", "9"))[2]
+
+
+def test_reasons_have_the_threshold_of_every_number():
+    decision = Tracer.demo().correct(
+        BAEVWICK, ["green wool combs", "pale cedar boats", "clay lamps"]
+    )
+    said = explain(decision.to_record(), Theta())
+    assert f"(d_eff = {decision.d_eff:.5g} > {Theta().tau_dim:.5g})" in said
+    numbers = [gate for gate in decision.gates.values() if not isinstance(gate.value, bool)]
+    assert all(f" {gate.threshold:g}" in said for gate in numbers if np.isfinite(gate.value))
+
+
+# Doctor
+
+
+def test_doctor_tells_what_is_here_and_what_is_missing(run, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    from tracelm.model import machine
+
+    there = machine._version
+    monkeypatch.setattr(machine, "_version", lambda n: None if n == "ray" else there(n))
+    found = json.loads(run("doctor", "--json")[1])
+    assert found["versions"]["tracelm"] == tracelm.__version__
+    assert found["extras"]["ray"]["missing"] == ["ray"]
+    assert found["extras"]["eval"]["missing"] == []
+    assert found["models"][ORGANISM] == "embedded"
+    assert found["devices"][0]["name"] == "cpu" and found["devices"][0]["free_gb"] > 0
+    assert found["hub"]["offline"] and found["hub"]["token"] is True
+    code, out, err = run("doctor")
+    assert (code, err) == (0, "") and "hf_secret" not in out
+    assert "missing ray: pip install 'tracelm[ray]'" in out
+    assert "no: HF_HUB_OFFLINE is set" in out
