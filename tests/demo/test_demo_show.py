@@ -5,21 +5,29 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from browser import opened
 from rich.console import Console
 
-from tracelm.benchmarks.world import Label, benchmark
-from tracelm.demo import outcome as outcome_module
-from tracelm.demo.outcome import Outcome, early, outcomes, score, worked
+from tracelm.benchmarks import world
+from tracelm.cli import main
+from tracelm.demo import organism, real
+from tracelm.demo.figures import Figures, everyday, figures
+from tracelm.demo.organism import early
+from tracelm.demo.outcome import BROKEN, HELD, KEPT, REPAIRED, answer, judge, score, worked
 from tracelm.demo.page import write_page
-from tracelm.demo.show import shades, show
+from tracelm.demo.section import Grid, Section
+from tracelm.demo.show import show
+from tracelm.demo.terminal import shades
 from tracelm.errors import InputError
+from tracelm.model import named
 from tracelm.rule.decision import Decision, Gate
 from tracelm.text.items import Item
 from tracelm.theta import Theta
+from tracelm.tracer import Tracer
 from tracelm.view.portrait import portrait
 
 
@@ -46,19 +54,17 @@ def judged(base, scores, operator="base", changes=False, truth=0, blind=(0.0, -1
         tied=False,
         blind_scores=np.array(blind),
     )
-    made = outcome_module._judge(item, Label("clean", "multi", "seen"), decision)
-    assert isinstance(made, Outcome)
-    return made
+    return judge(item, decision)
 
 
 RIGHT = judged((-1.0, -2.0), (-1.0, -2.0))
-FIXED = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)
-BROKEN = judged((-1.0, -2.0), (-2.0, -1.0), "early")
-HELD = judged((-1.0, -2.0), (-1.0, -2.0), changes=True)
+WON = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)
+LOST = judged((-1.0, -2.0), (-2.0, -1.0), "early")
+STOPPED = judged((-1.0, -2.0), (-1.0, -2.0), changes=True)
 
 
 def test_means_and_counts_of_some_outcomes():
-    s = score([RIGHT, FIXED, BROKEN, FIXED])
+    s = score([RIGHT, WON, LOST, WON])
     assert (s.items, s.fixed, s.broken) == (4, 2, 1)
     assert (s.mc1_base, s.mc1) == (0.5, 0.75)
     assert s.mc2_base == pytest.approx(0.5) and s.mc2 == pytest.approx(0.75, abs=1e-3)
@@ -66,30 +72,40 @@ def test_means_and_counts_of_some_outcomes():
 
 
 def test_early_is_judged_on_the_items_that_it_decides_beside_its_baselines():
-    e = early([RIGHT, BROKEN, FIXED])
+    e = early([RIGHT, LOST, WON])
     assert (e.items, e.base, e.early, e.blind, e.shortest) == (1, 1.0, 0.0, 1.0, 0.0)
     assert early([RIGHT]).items == 0 and np.isnan(early([RIGHT]).blind)
 
 
 def test_worked_items_are_the_first_by_rule_and_absent_where_there_is_none():
-    second = replace(FIXED, label=Label("revised", "multi", "seen"))
-    chosen = list(worked([RIGHT, HELD, BROKEN, FIXED, second]).values())
-    assert chosen[0] is FIXED and chosen[1] is BROKEN and chosen[2] is HELD
-    assert worked([RIGHT]) == {}
+    again = replace(WON, item=replace(WON.item, id="again"))
+    some = [RIGHT, STOPPED, LOST, WON, again]
+    assert worked(some, REPAIRED, BROKEN, HELD) == {REPAIRED: WON, BROKEN: LOST, HELD: STOPPED}
+    assert worked([LOST, STOPPED, RIGHT], KEPT) == {KEPT: STOPPED}
+    assert worked([RIGHT], REPAIRED, BROKEN, HELD) == {}
 
 
 def test_a_trajectory_is_drawn_as_one_shade_a_depth():
-    lines = [shades(candidate) for candidate in portrait(FIXED.record).candidates]
+    lines = [shades(candidate.shares) for candidate in portrait(WON.record).candidates]
     assert [len(line) for line in lines] == [5, 5]
     assert lines[0][2] == "█" and lines[1][2] == " " and lines[0][0] == lines[1][0] == "▄"
 
 
+def section(**changes):
+    shown = {REPAIRED: WON, BROKEN: LOST}
+    grid = Grid("by <depth>", ("who", "MC1"), (("<b>TRACE</b>", "12.5"),))
+    made = Section("title", "Model", "a <note>", (grid,), ("correction <hurts>",), shown)
+    return replace(made, **changes)
+
+
 def test_the_page_needs_no_network_and_escapes_candidates(tmp_path):
     path = tmp_path / "demo.html"
-    write_page(path, "a <note>", {"first": FIXED, "second": BROKEN}, Theta())
+    write_page(path, [section()], Theta())
     html = path.read_text(encoding="utf-8")
     assert not re.search(r"<(script|link|img)[^>]*\b(src|href)=[^>]*(//|\.)", html)
-    assert "a &lt;note&gt;" in html and len(html) < 2_000_000
+    assert "a &lt;note&gt;" in html and "correction &lt;hurts&gt;" in html and "12.5" in html
+    assert "by &lt;depth&gt;" in html and "&lt;b&gt;TRACE&lt;/b&gt;" in html
+    assert len(html) < 2_100_000
     with opened(path, tmp_path / "browser") as watched:
         view = watched.page
         view.wait_for_function("document.querySelectorAll('.item .js-plotly-plot').length == 2")
@@ -99,7 +115,7 @@ def test_the_page_needs_no_network_and_escapes_candidates(tmp_path):
         assert view.locator(".item").nth(1).locator(".shapelayer path").count() == 2
         watched.assert_quiet()
     with pytest.raises(InputError, match="cannot write"):
-        write_page(tmp_path / "absent" / "demo.html", "", {}, Theta())
+        write_page(tmp_path / "absent" / "demo.html", [], Theta())
 
 
 def test_the_demo_needs_nothing_of_the_eval_extra():
@@ -109,32 +125,171 @@ def test_the_demo_needs_nothing_of_the_eval_extra():
     assert "tracelm.report.document" in done.stdout
 
 
+def unwatched(decisions, *_):
+    return decisions
+
+
 @pytest.fixture
 def few(monkeypatch):
-    chosen = benchmark()[:6] + benchmark()[-6:]
-    monkeypatch.setattr(outcome_module, "benchmark", lambda: chosen)
+    """Twelve items of the world, which the organism's part shows in place of all."""
+    chosen = world.items()[:6] + world.items()[-6:]
+    monkeypatch.setattr(organism, "items", lambda: chosen)
     return chosen
 
 
+@pytest.fixture
+def some(monkeypatch):
+    """Items of every sort, which the real part shows in place of all."""
+    chosen = [item for item in everyday() if str(item.id).split("/")[1] in ("001", "002")]
+    monkeypatch.setattr(real, "everyday", lambda: chosen)
+    return chosen
+
+
+def printed(*arguments):
+    text = io.StringIO()
+    show(Console(file=text, width=80), *arguments)
+    return text.getvalue()
+
+
 def test_the_demo_prints_every_model_form_kind_and_operator(few, tmp_path):
-    text, seen = io.StringIO(), []
+    seen = []
 
     def watch(decisions, task, total):
         seen.append((task, total))
         return decisions
 
-    show(Console(file=text, width=100), tmp_path / "demo.html", watch)
-    printed = text.getvalue()
-    assert [total for _, total in seen] == [12] * len(seen)
+    text = printed(tmp_path / "demo.html", None, True, watch)
+    assert [total for _, total in seen] == [12] * 4
     for word in ("organism", "control", "contested", "revised", "unseen", "decisive", "early"):
-        assert word in printed
-    assert "no evidence" in printed and "question-blind" in printed
+        assert word in text
+    assert "no evidence" in text and "question-blind" in text
     assert (tmp_path / "demo.html").is_file()
 
 
-def test_outcomes_keep_the_order_of_the_benchmark_and_their_own_item(few):
-    from tracelm.tracer import Tracer
+def test_the_real_model_comes_first_with_its_figures_and_what_to_do(few, some, tmp_path):
+    text = printed(tmp_path / "demo.html", Tracer.demo("organism"))
+    first, _, second = text.partition(organism.TITLE)
+    assert real.TITLE in first and "question-blind" in second
+    for words in ("demo-organism on everyday: 8 items, 2 pairs", "shortest candidate"):
+        assert words in first and words not in second
+    assert re.search(r"On these 8 items\s+correction", first)
+    assert "tracelm certify --gain" in first and "let through: " in first
+    assert "…" not in first.partition("on everyday")[2], "a strip is cut at 80 columns"
+    html = (tmp_path / "demo.html").read_text(encoding="utf-8")
+    assert html.index(real.TITLE) < html.index(organism.TITLE)
+    # The table of all items stands on the page as it does in the terminal.
+    row = re.search(r"^ shortest candidate +(.+)$", first, flags=re.MULTILINE)
+    assert row is not None
+    for number in row[1].split():
+        assert f'<td class="number">{number}</td>' in html
 
-    answered = outcomes(Tracer.demo("organism"), lambda decisions, *_: decisions)
-    assert [o.item.id for o in answered] == [item.id for item, _ in few]
-    assert [o.decision.id for o in answered] == [item.id for item, _ in few]
+
+def test_outcomes_keep_the_order_of_the_items(few):
+    answered = answer(Tracer.demo("organism"), few, unwatched)
+    assert [o.item.id for o in answered] == [item.id for item in few]
+    assert [o.decision.id for o in answered] == [item.id for item in few]
+
+
+# Figures of the real model, counted by hand: two pairs and a fact, on a model of four blocks.
+
+
+def asked(id, base, scores, truth, operator="base", inside=(-1.0, -2.0), blind=(0.0, -1.0)):
+    made = judged(base, scores, operator, truth=truth, blind=blind)
+    trajectory = made.decision.trajectory.copy()
+    trajectory[:, 2] = inside
+    decision = replace(made.decision, trajectory=trajectory, decisive_layer=2)
+    return judge(replace(made.item, id=id), decision)
+
+
+FIRST, SECOND = (-1.0, -2.0), (-2.0, -1.0)
+
+
+@pytest.fixture(scope="module")
+def found() -> Figures:
+    outcomes = [
+        asked("pair/001/a", FIRST, FIRST, truth=0),
+        asked("pair/001/b", SECOND, FIRST, truth=1, operator="decisive"),
+        asked("pair/002/a", SECOND, FIRST, truth=0, operator="decisive"),
+        asked("pair/002/b", SECOND, SECOND, truth=1, inside=SECOND),
+        asked("plain/001", FIRST, SECOND, truth=0, operator="mix"),
+    ]
+    return figures(Tracer.demo("organism"), outcomes)
+
+
+def test_figures_of_whoever_chooses(found):
+    assert (found.items, found.pairs) == (5, 2)
+    rights = {name: (right.mc1, right.pairs) for name, right in found.choosers.items()}
+    assert rights == {
+        "the model": (0.8, 0.5),
+        "TRACE": (0.6, 0.5),
+        "question left out": (0.6, 0.0),
+        "shortest candidate": (0.4, 0.0),
+        "longest candidate": (0.6, 0.0),
+        "first candidate": (0.6, 0.0),
+    }
+    assert found.choosers["TRACE"].sorts["pair"] == 0.75
+    assert found.choosers["TRACE"].sorts["plain"] == 0.0
+
+
+def test_figures_by_operator_and_of_all(found):
+    counts = {name: (d.items, d.fixed, d.broken) for name, d in found.operators.items()}
+    assert counts == {"base": (2, 0, 0), "decisive": (2, 1, 1), "mix": (1, 0, 1)}
+    assert found.operators["decisive"].mc1_blind == 0.5
+    assert (found.judgement.fixed, found.judgement.broken) == (1, 2)
+    assert found.judgement.finding == "unclear"
+    assert found.certificate[1] == "let through: nothing: keep correction off"
+
+
+def test_figures_by_depth(found):
+    depths = found.depths
+    # At depth 2 the first pair's two get one answer, the second's do not; at the end both differ.
+    assert depths.alike == [1.0, 1.0, 0.5, 1.0, 0.0]
+    assert (depths.decided, depths.decided_alike) == (2, 1)
+    assert depths.mc1[2] == 0.8 and depths.mc1[4] == 0.8
+    assert depths.apart[2] == depths.apart[4] == 1.0
+
+
+# The command
+
+
+def run(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["tracelm", "demo", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return stop.value.code, *capsys.readouterr()
+
+
+@pytest.fixture
+def absent(monkeypatch, tmp_path):
+    monkeypatch.setenv("TRACELM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(named, "find_spec", lambda _: None)
+
+
+def test_without_the_file_a_line_says_how_to_get_it_and_the_organism_is_shown(
+    few, absent, tmp_path, monkeypatch, capsys
+):
+    code, out, err = run(monkeypatch, capsys, "--page", tmp_path / "demo.html")
+    assert (code, err) == (0, "")
+    line, _, rest = out.partition("\n")
+    assert line.startswith("Without a real model: ") and "`tracelm get smollm2-135m`" in line
+    assert organism.TITLE in rest and real.TITLE not in rest
+
+
+def test_the_real_model_alone_needs_its_file(absent, tmp_path, monkeypatch, capsys):
+    code, out, err = run(monkeypatch, capsys, "--real", "--page", tmp_path / "demo.html")
+    assert (code, out) == (1, "") and "`tracelm get smollm2-135m`" in err
+
+
+def test_the_organism_alone_says_nothing_of_a_real_model(
+    few, absent, tmp_path, monkeypatch, capsys
+):
+    code, out, _ = run(monkeypatch, capsys, "--organism", "--page", tmp_path / "demo.html")
+    assert code == 0 and organism.TITLE in out and "real model" not in out
+
+
+def test_the_real_model_alone(some, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(real, "NAME", "tracelm/demo-organism")
+    code, out, _ = run(monkeypatch, capsys, "--real", "--page", tmp_path / "demo.html")
+    assert code == 0 and real.TITLE in out and organism.TITLE not in out
+    html = Path(tmp_path / "demo.html").read_text(encoding="utf-8")
+    assert real.TITLE in html and organism.TITLE not in html

@@ -1,24 +1,49 @@
-"""`tracelm demo`: what comes out on the embedded models."""
+"""`tracelm demo`: what comes out on a real model and on the embedded ones."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelm.cli.output import check_writable
+from tracelm.cli.model import load_tracer
+from tracelm.cli.output import check_writable, printable
 from tracelm.cli.progress import tracked, waiting
+from tracelm.errors import ModelError
+from tracelm.model.options import LoadOptions
+
+if TYPE_CHECKING:
+    from tracelm.tracer import Tracer
 
 
 def demo(
     page: Annotated[Path, typer.Option(help="Where the page with the worked items goes.")] = Path(
         "demo.html"
     ),
+    real: Annotated[bool, typer.Option("--real", help="The real model alone.")] = False,
+    organism: Annotated[
+        bool, typer.Option("--organism", help="The embedded models alone, in a minute.")
+    ] = False,
 ) -> None:
-    """Answer the demo's benchmark with the embedded models, base and corrected."""
+    """Answer questions with a real model and with the embedded ones, base and corrected."""
     check_writable(page)
+    both = real == organism
     with waiting("loading torch"):
         from rich.console import Console
 
         from tracelm.demo.show import show
 
-    show(Console(), page, tracked)
+    tracer = _open_real(needed=not both) if real or both else None
+    show(Console(), page, tracer, organism or both, tracked)
+
+
+def _open_real(needed: bool) -> "Tracer | None":
+    """The real model; where it is not needed and cannot be had, a line that says how to."""
+    from tracelm.demo.real import NAME
+
+    try:
+        return load_tracer(LoadOptions(NAME))
+    except ModelError as error:
+        if needed:
+            raise
+        typer.echo(printable(f"Without a real model: {error}"))
+        return None

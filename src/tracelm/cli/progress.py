@@ -54,14 +54,15 @@ def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
         transient=True,
     )
     line = bar.add_task(task, total=total)
-    due = time.monotonic() + PATIENCE_SECONDS
+    timer = Timer(PATIENCE_SECONDS, bar.start)  # the first may take long
+    timer.start()
     try:
         for thing in things:
             yield thing
             bar.advance(line)
-            if time.monotonic() > due:
-                bar.start()
     finally:
+        timer.cancel()
+        timer.join()
         bar.stop()
 
 

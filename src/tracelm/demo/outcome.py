@@ -1,13 +1,12 @@
-"""What the method does to an embedded model's benchmark: decisions, judged and averaged."""
+"""What the method does to a model's items: decisions, judged and averaged."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracelm.benchmarks.world import Form, Label, benchmark
-from tracelm.evaluation.metrics import fixed_and_broken, mc1, mc2
+from tracelm.evaluation.metrics import Numbers, fixed_and_broken, mc1, mc2
 from tracelm.rule.decision import Decision
 from tracelm.text.items import Item
 
@@ -19,10 +18,9 @@ Watch = Callable[[Iterable[Decision], str, int], Iterable[Decision]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One item of the benchmark, answered and judged; shares lie in [0, 1]."""
+    """One item of a benchmark, answered and judged; shares lie in [0, 1]."""
 
     item: Item
-    label: Label
     decision: Decision
     mc1_base: float
     mc1: float
@@ -40,6 +38,26 @@ class Outcome:
         changes = self.decision.gates.get("changes")
         return bool(changes and changes.holds) and self.decision.operator == "base"
 
+    @property
+    def kept(self) -> bool:
+        """Whether the answer is the model's own."""
+        return self.decision.index == self.decision.base_index
+
+    @property
+    def blind(self) -> np.ndarray:
+        """The model's own scores with the question left out [candidates]."""
+        assert self.decision.blind_scores is not None
+        return self.decision.blind_scores
+
+    @property
+    def shortness(self) -> list[int]:
+        """Scores of whoever takes the candidate with the fewest characters [candidates]."""
+        return [-len(candidate) for candidate in self.item.candidates]
+
+    def mc1_of(self, scores: Numbers) -> float:
+        """MC1 of other scores of the same candidates."""
+        return mc1(scores, _truth(self.item))
+
 
 @dataclass(frozen=True)
 class Score:
@@ -54,88 +72,39 @@ class Score:
     broken: int
 
 
-@dataclass(frozen=True)
-class Early:
-    """Items where `early` decided, MC1 of its scores and of scores that read no question.
+Rule = Callable[[Outcome], bool]
 
-    Attributes:
-        items: How many items it decided.
-        base: MC1 of the model's own scores on them.
-        early: MC1 of S[:, 0].
-        blind: MC1 of the model's own scores with the question left out.
-        shortest: MC1 of taking the candidate with the fewest characters.
-    """
+REPAIRED = "first item that correction repairs"
+BROKEN = "first item that correction breaks"
+KEPT = "first item whose answer stays"
+HELD = "first item where a gate holds another answer back"
 
-    items: int
-    base: float
-    early: float
-    blind: float
-    shortest: float
+RULES: dict[str, Rule] = {
+    REPAIRED: lambda o: o.mc1 > o.mc1_base,
+    BROKEN: lambda o: o.mc1 < o.mc1_base,
+    KEPT: lambda o: o.kept,
+    HELD: lambda o: o.held,
+}
 
 
-def outcomes(tracer: "Tracer", watch: Watch) -> list[Outcome]:
-    """The whole benchmark answered by one model, in its order.
+def answer(tracer: "Tracer", items: Sequence[Item], watch: Watch) -> list[Outcome]:
+    """Labelled items answered by one model, in their order.
 
     Args:
         tracer: The model.
+        items: With the truth.
         watch: Passes decisions on and shows how many of them there are (task, total).
     """
-    labelled = benchmark()
-    decisions = tracer.correct_many([item for item, _ in labelled], read="all")
-    watched = watch(decisions, str(tracer.source["model"]), len(labelled))
-    return [
-        _judge(item, label, decision)
-        for (item, label), decision in zip(labelled, watched, strict=True)
-    ]
+    decisions = tracer.correct_many(items, read="all")
+    watched = watch(decisions, str(tracer.source["model"]), len(items))
+    return [judge(item, decision) for item, decision in zip(items, watched, strict=True)]
 
 
-def score(outcomes: Sequence[Outcome]) -> Score:
-    """Means of some outcomes."""
-    fixed, broken = fixed_and_broken([o.mc1 - o.mc1_base for o in outcomes])
-    return Score(
-        items=len(outcomes),
-        mc1_base=_mean(o.mc1_base for o in outcomes),
-        mc1=_mean(o.mc1 for o in outcomes),
-        mc2_base=_mean(o.mc2_base for o in outcomes),
-        mc2=_mean(o.mc2 for o in outcomes),
-        fixed=fixed,
-        broken=broken,
-    )
-
-
-def of_form(outcomes: Sequence[Outcome], form: Form) -> list[Outcome]:
-    """The multiple-choice or the binary items."""
-    return [o for o in outcomes if o.label.form == form]
-
-
-def early(outcomes: Sequence[Outcome]) -> Early:
-    """What `early` did, beside the baselines that belong with it (method, section 6)."""
-    fired = [o for o in outcomes if o.decision.operator == "early"]
-    return Early(
-        items=len(fired),
-        base=_mean(o.mc1_base for o in fired),
-        early=_mean(o.mc1 for o in fired),
-        blind=_mean(mc1(_blind(o), _truth(o.item)) for o in fired),
-        shortest=_mean(mc1([-len(c) for c in o.item.candidates], _truth(o.item)) for o in fired),
-    )
-
-
-def worked(outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
-    """Three items by a rule, not by hand: the first fixed, broken and held back, if any."""
-    rules: dict[str, Callable[[Outcome], bool]] = {
-        "first item that correction repairs": lambda o: o.mc1 > o.mc1_base,
-        "first item that correction breaks": lambda o: o.mc1 < o.mc1_base,
-        "first item where a gate holds another answer back": lambda o: o.held,
-    }
-    firsts = {name: next(filter(rule, outcomes), None) for name, rule in rules.items()}
-    return {name: first for name, first in firsts.items() if first is not None}
-
-
-def _judge(item: Item, label: Label, decision: Decision) -> Outcome:
+def judge(item: Item, decision: Decision) -> Outcome:
+    """A decision held against the truth of its item."""
     base, corrected, truth = decision.base_scores, decision.scores, _truth(item)
     return Outcome(
         item,
-        label,
         decision,
         mc1_base=mc1(base, truth),
         mc1=mc1(corrected, truth),
@@ -144,16 +113,32 @@ def _judge(item: Item, label: Label, decision: Decision) -> Outcome:
     )
 
 
+def score(outcomes: Sequence[Outcome]) -> Score:
+    """Means of some outcomes."""
+    fixed, broken = fixed_and_broken([o.mc1 - o.mc1_base for o in outcomes])
+    return Score(
+        items=len(outcomes),
+        mc1_base=average(o.mc1_base for o in outcomes),
+        mc1=average(o.mc1 for o in outcomes),
+        mc2_base=average(o.mc2_base for o in outcomes),
+        mc2=average(o.mc2 for o in outcomes),
+        fixed=fixed,
+        broken=broken,
+    )
+
+
+def worked(outcomes: Sequence[Outcome], *rules: str) -> Mapping[str, Outcome]:
+    """The first item of each rule, if any: chosen by the benchmark's order and not by hand."""
+    firsts = {name: next(filter(RULES[name], outcomes), None) for name in rules}
+    return {name: first for name, first in firsts.items() if first is not None}
+
+
+def average(values: Iterable[float]) -> float:
+    """The mean; nan over none."""
+    listed = list(values)
+    return float(np.mean(listed)) if listed else float("nan")
+
+
 def _truth(item: Item) -> tuple[bool, ...]:
     assert item.truthful is not None
     return item.truthful
-
-
-def _blind(outcome: Outcome) -> np.ndarray:
-    assert outcome.decision.blind_scores is not None
-    return outcome.decision.blind_scores
-
-
-def _mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return float(np.mean(listed)) if listed else float("nan")

@@ -1,9 +1,9 @@
-"""The demo's page: the worked items as the report shows an item, one file that needs no network."""
+"""The demo's page: its parts with their worked items, one file that needs no network."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
-from tracelm.demo.outcome import Outcome
+from tracelm.demo.section import Section
 from tracelm.errors import InputError
 from tracelm.report.document import compress, document
 from tracelm.report.page_data import item, text
@@ -13,26 +13,25 @@ _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("data.js", "plots.js", "portrait.js", "demo.js")
 
 
-def write_page(path: Path, note: str, examples: Mapping[str, Outcome], theta: Theta) -> None:
+def write_page(path: Path, sections: Sequence[Section], theta: Theta) -> None:
     """Write one self-contained HTML file.
 
     Args:
         path: The file.
-        note: What the embedded models are.
-        examples: Worked items by the rule that chose them.
+        sections: Parts of the demo, in their order.
         theta: Constants of the decisions.
 
     Raises:
         InputError: The file cannot be written.
     """
+    outcomes = [outcome for section in sections for outcome in section.examples.values()]
     html = document(
         "demo.html.j2",
         _SCRIPTS,
-        {"items": compress([(text(o.record), item(o.record, theta)) for o in examples.values()])},
+        {"items": compress([(text(o.record), item(o.record, theta)) for o in outcomes])},
         assets=_ASSETS,
         title="tracelm demo",
-        note=note,
-        examples={f"Organism: the {name}": o.item for name, o in examples.items()},
+        sections=sections,
     )
     try:
         path.write_text(html, encoding="utf-8")

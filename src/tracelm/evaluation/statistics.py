@@ -6,12 +6,12 @@ a mean is over this grid, not how it would move on another.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
-from tracelm.evaluation.cells import Cell, mean
+from tracelm.evaluation.cells import mean
 from tracelm.evaluation.metrics import fixed_and_broken
 from tracelm.trust.testing import holm
 
@@ -25,6 +25,31 @@ LEAST_CELLS = 5  # the interval of fewer is hardly more than the smallest and th
 # A delta below zero by less than this is the rounding of a mean, not a regression.
 ROUNDING = 1e-12
 _CHUNK = 4_000_000  # draws held in memory at once
+
+
+@runtime_checkable
+class Judged(Protocol):
+    """One model on one benchmark, judged by its gains: a cell of records is one."""
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+
+    @property
+    def benchmark(self) -> str:
+        """The benchmark's name."""
+
+    @property
+    def failed(self) -> int:
+        """How many items failed."""
+
+    @property
+    def gains_mc1(self) -> Values:
+        """Corrected minus base MC1 of every item that counts for it, in [-1, 1]."""
+
+    @property
+    def gains_mc2(self) -> Values:
+        """Corrected minus base MC2 of every item that counts for it, in [-1, 1]."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +199,7 @@ def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES, seed: int = 0
     )
 
 
-def judge(cells: Sequence[Cell], *, seed: int = 0) -> list[Judgement]:
+def judge(cells: Sequence[Judged], *, seed: int = 0) -> list[Judgement]:
     """A judgement of every cell, with Holm's correction over those that have items to judge."""
     gains = [cell.gains_mc1 for cell in cells]
     counts = [fixed_and_broken(g) for g in gains]
@@ -186,7 +211,7 @@ def judge(cells: Sequence[Cell], *, seed: int = 0) -> list[Judgement]:
 
 
 def _judge(
-    cell: Cell, gains: Values, fixed: int, broken: int, *, p: float, p_holm: float, seed: int
+    cell: Judged, gains: Values, fixed: int, broken: int, *, p: float, p_holm: float, seed: int
 ) -> Judgement:
     interval = bootstrap_mean(gains, seed=seed)
     return Judgement(

@@ -1,0 +1,70 @@
+"""What the demo computes, for the tables of the README and of docs/demo.md.
+
+    tracelm get smollm2-135m && python benchmarks/demo.py
+
+The real model on `everyday`, with every item's two answers, then the four embedded models on their
+world. The result is kept in benchmarks/results/demo.json; the tests hold the tables against it.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from tracelm import Tracer
+from tracelm.benchmarks.world import Form, Kind, Split
+from tracelm.demo.figures import everyday, figures
+from tracelm.demo.organism import answered, label, of_form
+from tracelm.demo.outcome import Outcome, answer, score
+from tracelm.demo.real import NAME
+from tracelm.model.embedded import Name
+from tracelm.rule.decision import Decision
+
+RESULTS = Path(__file__).parent / "results" / "demo.json"
+COMMAND = "tracelm get smollm2-135m && python benchmarks/demo.py"
+
+
+def main() -> None:
+    made_with = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    result = {"command": COMMAND, **made_with, "real": real(), "organisms": organisms()}
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def real() -> dict[str, Any]:
+    tracer = Tracer.from_pretrained(NAME)
+    outcomes = answer(tracer, everyday(), silent)
+    answers = [[o.decision.base_index, o.decision.index] for o in outcomes]
+    return asdict(figures(tracer, outcomes)) | {
+        # One digit an item, in the benchmark's order: small, and readable beside it.
+        name: "".join(str(pair[place]) for pair in answers)
+        for place, name in enumerate(("base_answers", "answers"))
+    }
+
+
+def organisms() -> dict[str, Any]:
+    return {name: organism(name) for name in get_args(Name)}
+
+
+def organism(name: Name) -> dict[str, Any]:
+    """Scores by form, then by kind of fact and by template."""
+    shown = answered(name, silent)
+    parts: dict[str, list[Outcome]] = {}
+    for form in get_args(Form):
+        part = parts[form] = of_form(shown.outcomes, form)
+        for kind in get_args(Kind):
+            parts[f"{form}/{kind}"] = [o for o in part if label(o).kind == kind]
+        for split in get_args(Split):
+            parts[f"{form}/{split}"] = [o for o in part if label(o).split == split]
+    scores = {part: asdict(score(some)) for part, some in parts.items()}
+    return {"invariant": shown.invariant, **scores}
+
+
+def silent(decisions: Iterable[Decision], *_: object) -> Iterable[Decision]:
+    return decisions
+
+
+if __name__ == "__main__":
+    main()

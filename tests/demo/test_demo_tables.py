@@ -1,0 +1,148 @@
+"""The tables of README and docs/demo.md are what benchmarks/demo.py computed and still computes."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tracelm.model import named
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULT = json.loads((ROOT / "benchmarks" / "results" / "demo.json").read_text(encoding="utf-8"))
+REAL, ORGANISMS = RESULT["real"], RESULT["organisms"]
+README, DEMO = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/demo.md"))
+MODEL = named.PUBLISHED["smollm2-135m"]
+
+Rows = dict[str, list[str]]
+
+
+def table(page: str, heading: str) -> Rows:
+    """The cells of a Markdown table by the first of each row."""
+    lines = page[page.index(f"| {heading}") :].partition("\n\n")[0].splitlines()
+    cells = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines[2:]]
+    return {first: rest for first, *rest in cells}
+
+
+def percent(*shares: float) -> list[str]:
+    return [f"{100 * share:.1f}" for share in shares]
+
+
+def counts(of: dict[str, Any]) -> list[str]:
+    return [str(of["fixed"]), str(of["broken"])]
+
+
+def beside(name: str) -> list[str]:
+    return counts(REAL["judgement"]) if name == "TRACE" else ["", ""]
+
+
+def test_the_readme_opens_with_the_real_models_figures() -> None:
+    shown = table(README, "SmolLM2-135M on `everyday` |")
+    assert {"the model", "TRACE", "question left out"} <= set(shown)
+    for name, cells in shown.items():
+        right = REAL["choosers"][name]
+        assert cells == percent(right["mc1"], right["pairs"]) + beside(name), name
+    assert f"{REAL['items']} questions" in README and f"{REAL['pairs']} pairs" in README
+    assert REAL["judgement"]["finding"] == "hurts"
+    assert REAL["certificate"][1] == "let through: nothing: keep correction off"
+
+
+def test_the_real_models_tables_of_the_page() -> None:
+    shown = table(DEMO, "chooses |")
+    assert list(shown) == list(REAL["choosers"])
+    for name, right in REAL["choosers"].items():
+        shares = percent(right["mc1"], *right["sorts"].values(), right["pairs"])
+        assert shown[name] == shares + beside(name), name
+    shown = table(DEMO, "decides |")
+    assert set(shown) == set(REAL["operators"])
+    for name, of in REAL["operators"].items():
+        shares = percent(of["mc1_base"], of["mc1"], of["mc1_blind"])
+        assert shown[name] == [str(of["items"]), *shares, *counts(of)], name
+    assert f"McNemar p = {REAL['judgement']['p']:.3g}" in DEMO
+    assert f"I(M) {REAL['invariant']:.2f}" in DEMO
+    assert REAL["certificate"][1] in DEMO
+
+
+def test_why_it_loses_is_what_was_measured() -> None:
+    shown, depths = table(DEMO, "| 1..29 |"), REAL["depths"]
+    for name, key, scale, digits in (
+        ("MC1", "mc1", 100, 1),
+        ("pairs answered alike", "alike", 100, 1),
+        ("two best apart, nats", "apart", 1, 2),
+    ):
+        _, *inside, last = depths[key]
+        mean = sum(inside) / len(inside)
+        assert shown[name] == [f"{scale * value:.{digits}f}" for value in (mean, last)], name
+    said = " ".join(DEMO.split())
+    assert f"Of the {depths['decided']} questions of pairs that `decisive` decides" in said
+    assert f"the same answer in {depths['decided_alike']}." in said
+
+
+KINDS = {
+    "organism": ("organism", "multi"),
+    "– facts never disputed": ("organism", "multi/clean"),
+    "– facts contested by several errors": ("organism", "multi/contested"),
+    "– facts overwritten by one error": ("organism", "multi/overwritten"),
+    "– facts where the late text is right": ("organism", "multi/revised"),
+    "its control": ("control", "multi"),
+}
+
+
+def test_the_readmes_table_of_the_organism() -> None:
+    shown = table(README, "300 multiple-choice items, MC1 |")
+    assert list(shown) == list(KINDS)
+    for row, (name, part) in KINDS.items():
+        of = ORGANISMS[name][part]
+        assert shown[row] == percent(of["mc1_base"], of["mc1"]) + counts(of), row
+
+
+def test_the_pages_table_of_the_embedded_models() -> None:
+    shown = table(DEMO, "| n | MC1 | MC2-style |")
+    assert len(shown) == 14
+    for what, cells in shown.items():
+        name, part = named_part(what)
+        of = ORGANISMS[name][part]
+        mc1, mc2 = ((of[f"{m}_base"], of[m]) for m in ("mc1", "mc2"))
+        shares = [f"{100 * a:.1f} → {100 * b:.1f}" for a, b in (mc1, mc2)]
+        assert cells == [str(of["items"]), *shares, f"{of['fixed']} / {of['broken']}"], what
+
+
+def named_part(row: str) -> tuple[str, str]:
+    """`organism, multi, I(M) 0.50`, or a part of that model's multiple-choice items."""
+    if row.startswith("– "):
+        return "organism", f"multi/{row.removeprefix('– ').split()[0]}"
+    name, form, *invariant = row.split(", ")
+    if invariant:
+        assert invariant[0] == f"I(M) {ORGANISMS[name]['invariant']:.2f}"
+    return name, form
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["organism", "control"])
+def test_the_organism_still_answers_so(name: Any) -> None:
+    from tracelm.demo.organism import answered, of_form
+    from tracelm.demo.outcome import score
+
+    outcomes = answered(name, lambda decisions, *_: decisions).outcomes
+    for form in ("multi", "binary"):
+        now = asdict(score(of_form(outcomes, form)))
+        assert now == pytest.approx(ORGANISMS[name][form], abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(named.find(MODEL) is None, reason=f"no {MODEL.file}: {MODEL.advice}")
+def test_the_real_model_still_answers_so() -> None:
+    from tracelm import Tracer
+    from tracelm.demo.figures import everyday
+    from tracelm.demo.outcome import answer
+    from tracelm.demo.real import NAME
+
+    items = everyday()
+    assert len(REAL["answers"]) == len(REAL["base_answers"]) == len(items)
+    tracer = Tracer.from_pretrained(NAME, device="cpu")
+    outcomes = answer(tracer, items[:24], lambda decisions, *_: decisions)
+    found = [[str(o.decision.base_index), str(o.decision.index)] for o in outcomes]
+    kept = zip(REAL["base_answers"][:24], REAL["answers"][:24], strict=True)
+    assert found == [list(pair) for pair in kept]
+    assert any(base != corrected for base, corrected in found)
