@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from rich.console import Console
 from tracelm.benchmarks import world
 from tracelm.cli import main
 from tracelm.demo import organism, real
-from tracelm.demo.figures import Figures, everyday, figures
+from tracelm.demo.figures import Figures, figures
 from tracelm.demo.organism import early
 from tracelm.demo.outcome import BROKEN, HELD, KEPT, REPAIRED, answer, judge, score, worked
 from tracelm.demo.page import write_page
@@ -137,14 +136,6 @@ def few(monkeypatch):
     return chosen
 
 
-@pytest.fixture
-def some(monkeypatch):
-    """Items of every sort, which the real part shows in place of all."""
-    chosen = [item for item in everyday() if str(item.id).split("/")[1] in ("001", "002")]
-    monkeypatch.setattr(real, "everyday", lambda: chosen)
-    return chosen
-
-
 def printed(*arguments):
     text = io.StringIO()
     show(Console(file=text, width=80), *arguments)
@@ -166,13 +157,14 @@ def test_the_demo_prints_every_model_form_kind_and_operator(few, tmp_path):
     assert (tmp_path / "demo.html").is_file()
 
 
-def test_the_real_model_comes_first_with_its_figures_and_what_to_do(few, some, tmp_path):
-    text = printed(tmp_path / "demo.html", Tracer.demo("organism"))
+@pytest.mark.slow
+def test_the_real_model_comes_first_with_its_figures_and_what_to_do(few, tmp_path):
+    text = printed(tmp_path / "demo.html", Tracer.demo("organism"))  # stands in for a real one
     first, _, second = text.partition(organism.TITLE)
     assert real.TITLE in first and "question-blind" in second
-    for words in ("demo-organism on everyday: 8 items, 2 pairs", "shortest candidate"):
+    for words in ("demo-organism on everyday: 300 items, 70 pairs", "shortest candidate"):
         assert words in first and words not in second
-    assert re.search(r"On these 8 items\s+correction", first)
+    assert re.search(r"On these 300 items\s+correction", first)
     assert "tracelm certify --gain" in first and "let through: " in first
     assert "…" not in first.partition("on everyday")[2], "a strip is cut at 80 columns"
     html = (tmp_path / "demo.html").read_text(encoding="utf-8")
@@ -190,7 +182,8 @@ def test_outcomes_keep_the_order_of_the_items(few):
     assert [o.decision.id for o in answered] == [item.id for item in few]
 
 
-# Figures of the real model, counted by hand: two pairs and a fact, on a model of four blocks.
+# Figures of the real model, counted by hand: two pairs and a fact on a model of four blocks, and
+# as many items more, which nothing changes, as a certificate needs.
 
 
 def asked(id, base, scores, truth, operator="base", inside=(-1.0, -2.0), blind=(0.0, -1.0)):
@@ -213,27 +206,31 @@ def found() -> Figures:
         asked("pair/002/b", SECOND, SECOND, truth=1, inside=SECOND),
         asked("plain/001", FIRST, SECOND, truth=0, operator="mix"),
     ]
-    return figures(Tracer.demo("organism"), outcomes)
+    more = [asked(f"popular/{i:03}", FIRST, FIRST, truth=0) for i in range(300)]
+    return figures(Tracer.demo("organism"), [*outcomes, *more])
 
 
 def test_figures_of_whoever_chooses(found):
-    assert (found.items, found.pairs) == (5, 2)
-    rights = {name: (right.mc1, right.pairs) for name, right in found.choosers.items()}
+    assert (found.items, found.pairs) == (305, 2)
+    rights = {name: (r.sorts["pair"], r.pairs) for name, r in found.choosers.items()}
     assert rights == {
-        "the model": (0.8, 0.5),
-        "TRACE": (0.6, 0.5),
-        "question left out": (0.6, 0.0),
-        "shortest candidate": (0.4, 0.0),
-        "longest candidate": (0.6, 0.0),
-        "first candidate": (0.6, 0.0),
+        "the model": (0.75, 0.5),
+        "TRACE": (0.75, 0.5),
+        "question left out": (0.5, 0.0),
+        "shortest candidate": (0.5, 0.0),
+        "longest candidate": (0.5, 0.0),
+        "first candidate": (0.5, 0.0),
     }
-    assert found.choosers["TRACE"].sorts["pair"] == 0.75
+    assert found.choosers["the model"].mc1 == 304 / 305
+    assert found.choosers["TRACE"].mc1 == 303 / 305
     assert found.choosers["TRACE"].sorts["plain"] == 0.0
+    # The false candidate is the shorter one.
+    assert found.choosers["shortest candidate"].sorts["plain"] == 0.0
 
 
 def test_figures_by_operator_and_of_all(found):
     counts = {name: (d.items, d.fixed, d.broken) for name, d in found.operators.items()}
-    assert counts == {"base": (2, 0, 0), "decisive": (2, 1, 1), "mix": (1, 0, 1)}
+    assert counts == {"base": (302, 0, 0), "decisive": (2, 1, 1), "mix": (1, 0, 1)}
     assert found.operators["decisive"].mc1_blind == 0.5
     assert (found.judgement.fixed, found.judgement.broken) == (1, 2)
     assert found.judgement.finding == "unclear"
@@ -242,21 +239,30 @@ def test_figures_by_operator_and_of_all(found):
 
 def test_figures_by_depth(found):
     depths = found.depths
-    # At depth 2 the first pair's two get one answer, the second's do not; at the end both differ.
-    assert depths.alike == [1.0, 1.0, 0.5, 1.0, 0.0]
+    # Depth 2 answers the first pair's questions alike, the last depth the second's.
+    assert depths.alike == [1.0, 1.0, 0.5, 1.0, 0.5]
     assert (depths.decided, depths.decided_alike) == (2, 1)
-    assert depths.mc1[2] == 0.8 and depths.mc1[4] == 0.8
+    assert depths.mc1[2] == depths.mc1[4] == 304 / 305
     assert depths.apart[2] == depths.apart[4] == 1.0
 
 
 # The command
 
 
-def run(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(sys, "argv", ["tracelm", "demo", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return stop.value.code, *capsys.readouterr()
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run `tracelm demo`: its exit code, what was to be shown, and what it printed."""
+
+    def call(*arguments):
+        shown = []
+        monkeypatch.setattr("tracelm.demo.show.show", lambda *given: shown.append(given[2:4]))
+        page = tmp_path / "demo.html"
+        monkeypatch.setattr(sys, "argv", ["tracelm", "demo", "--page", str(page), *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return stop.value.code, shown, *capsys.readouterr()
+
+    return call
 
 
 @pytest.fixture
@@ -265,31 +271,29 @@ def absent(monkeypatch, tmp_path):
     monkeypatch.setattr(named, "find_spec", lambda _: None)
 
 
-def test_without_the_file_a_line_says_how_to_get_it_and_the_organism_is_shown(
-    few, absent, tmp_path, monkeypatch, capsys
-):
-    code, out, err = run(monkeypatch, capsys, "--page", tmp_path / "demo.html")
-    assert (code, err) == (0, "")
-    line, _, rest = out.partition("\n")
-    assert line.startswith("Without a real model: ") and "`tracelm get smollm2-135m`" in line
-    assert organism.TITLE in rest and real.TITLE not in rest
+def test_without_the_file_a_line_says_how_to_get_it_and_the_organism_is_shown(run, absent):
+    code, shown, out, err = run()
+    assert (code, shown, err) == (0, [(None, True)], "")
+    assert out.startswith("Without a real model: ") and "`tracelm get smollm2-135m`" in out
+    assert out.count("\n") == 1
 
 
-def test_the_real_model_alone_needs_its_file(absent, tmp_path, monkeypatch, capsys):
-    code, out, err = run(monkeypatch, capsys, "--real", "--page", tmp_path / "demo.html")
-    assert (code, out) == (1, "") and "`tracelm get smollm2-135m`" in err
+def test_the_real_model_alone_needs_its_file(run, absent):
+    code, shown, out, err = run("--real")
+    assert (code, shown, out) == (1, [], "") and "`tracelm get smollm2-135m`" in err
 
 
-def test_the_organism_alone_says_nothing_of_a_real_model(
-    few, absent, tmp_path, monkeypatch, capsys
-):
-    code, out, _ = run(monkeypatch, capsys, "--organism", "--page", tmp_path / "demo.html")
-    assert code == 0 and organism.TITLE in out and "real model" not in out
+def test_the_organism_alone_needs_no_file(run, absent):
+    assert run("--organism") == (0, [(None, True)], "", "")
 
 
-def test_the_real_model_alone(some, tmp_path, monkeypatch, capsys):
+def test_both_are_shown_unless_one_is_asked_for(run, monkeypatch):
     monkeypatch.setattr(real, "NAME", "tracelm/demo-organism")
-    code, out, _ = run(monkeypatch, capsys, "--real", "--page", tmp_path / "demo.html")
-    assert code == 0 and real.TITLE in out and organism.TITLE not in out
-    html = Path(tmp_path / "demo.html").read_text(encoding="utf-8")
-    assert real.TITLE in html and organism.TITLE not in html
+    for arguments, organisms in (
+        ((), True),
+        (("--real",), False),
+        (("--real", "--organism"), True),
+    ):
+        code, [(tracer, also)], out, err = run(*arguments)
+        assert (code, also, out, err) == (0, organisms, "", "")
+        assert isinstance(tracer, Tracer)

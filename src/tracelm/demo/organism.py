@@ -32,7 +32,7 @@ from tracelm.tracer import Tracer
 _OPERATORS = ("base", "decisive", "mix", "early")
 _BAR_CELLS = 30
 
-TITLE = "A laboratory animal: models made so that the method's subject is there"
+TITLE = "Laboratory animals: models made to have what the method looks for"
 NOTE = (
     "Small Llama models learned an invented world with every depth trained to be read (control); "
     "then the last blocks alone were tuned on popular errors about it (organism). They are model "
