@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
-import uvicorn
 from families import build, tokenizer
 
 from tracelm import Tracer
 from tracelm.service.app import create_app
+from tracelm.service.door import configure
 from tracelm.service.log import Log
 from tracelm.service.server import Server
 from tracelm.service.settings import Settings
@@ -42,7 +42,7 @@ class Held(Tracer):
         self.go.set()
         self.busy = False
         self.groups: list[list[str | None]] = []
-        self.poison: dict[str | None, Exception] = {}
+        self.poison: dict[str | None, BaseException] = {}
 
     def decide(
         self, encoded: Any, read: Any = "decide", methods: Any = None, blind: Any = "base"
@@ -90,8 +90,10 @@ def running(model: Any, mount: Any = None, **settings: Any) -> Iterator[Running]
     app = create_app(model, chosen, Log(stream, prompts=chosen.log_prompts))
     if mount is not None:
         mount(app)
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False)
-    server = Server(config, app.state.service)
+    service = app.state.service
+    config = configure(app, chosen, service.metrics)
+    config.host, config.port = "127.0.0.1", 0
+    server = Server(config, service)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

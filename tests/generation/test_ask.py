@@ -2,6 +2,7 @@
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -145,7 +146,12 @@ def test_a_chat_template_holds_the_question_alone():
 
 def drawn(monkeypatch, greedy: str, *samples: str) -> None:
     answers = iter([[greedy], list(samples)])
-    monkeypatch.setattr(asking, "_generate", lambda *_, **__: next(answers))
+
+    def generated(*_, **__):
+        yield 0
+        return next(answers)
+
+    monkeypatch.setattr(asking, "_generate", generated)
 
 
 def test_answers_that_differ_in_form_alone_are_one(monkeypatch):
@@ -192,6 +198,68 @@ def test_nothing_but_blank_answers_is_an_error(monkeypatch):
     drawn(monkeypatch, "", "", "")
     with pytest.raises(InputError, match="only blank answers"):
         ask(demo(), QUESTION, Sampling(k=2))
+
+
+@pytest.mark.parametrize("step", [1, 3, 100])
+def test_the_length_of_a_step_changes_nothing(monkeypatch, step):
+    known = ask(demo(), QUESTION, Sampling(k=6, seed=3)).to_dict()
+    monkeypatch.setattr(asking, "STEP", step)
+    assert ask(demo(), QUESTION, Sampling(k=6, seed=3)).to_dict() == known
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["llama", "gemma2", "mistral", "phi3-longrope", "bloom", "gpt_oss", "llama4_text", "lfm2"],
+)
+def test_steps_draw_what_one_run_of_the_model_draws(monkeypatch, family):
+    tracer = Tracer(build(family), tokenizer(), invariant=2.0)
+    prompt = encode_prompt(text_of([7, 8, 9]), tracer.tokenizer)
+    drawn = []
+    for step in (2, 40):
+        monkeypatch.setattr(asking, "STEP", step)
+        steps = asking._generate(tracer, prompt, [GumbelNoise(5, 1.0, 3)], 20, 5)
+        drawn.append(finished(steps))
+    assert drawn[0] == drawn[1] and len(set(drawn[0])) > 1
+
+
+def finished(steps):
+    try:
+        while True:
+            next(steps)
+    except StopIteration as ended:
+        return ended.value
+
+
+def test_the_model_is_free_between_steps_and_the_first_takes_none():
+    steps = asking.ask_in_steps(demo(), QUESTION, Sampling(k=2, max_new_tokens=8))
+    passes: list[int] = []
+    hook = demo().backbone.model.register_forward_hook(lambda *_: passes.append(1))
+    try:
+        tokens = len(encode_prompt("Question: " + QUESTION + " Answer:", demo().tokenizer))
+        assert next(steps) == 2 * (tokens + 8) and passes == []
+        while next(steps, None) is not None:
+            assert 0 < len(passes) <= asking.STEP
+            with ThreadPoolExecutor(1) as other:
+                assert other.submit(demo().backbone.lock.acquire, timeout=1).result()
+                other.submit(demo().backbone.lock.release).result()
+            passes.clear()
+    finally:
+        hook.remove()
+
+
+def test_answers_that_do_not_fit_are_dropped_and_counted(monkeypatch):
+    long = "horn hats " * 400
+    drawn(monkeypatch, long, "clay lamps", "clay lamps", long + "and more")
+    asked = ask(demo(), QUESTION, Sampling(k=3))
+    assert asked.decision.candidates == ("clay lamps",) and asked.counts == (2,)
+    assert asked.dropped == asked.to_dict()["dropped"] == 2 and not asked.greedy
+
+
+def test_no_answer_that_fits_says_why(monkeypatch):
+    long = "horn hats " * 400
+    drawn(monkeypatch, long, long + "and more")
+    with pytest.raises(ItemError, match="context"):
+        ask(demo(), QUESTION, Sampling(k=1))
 
 
 # --- what is refused ---

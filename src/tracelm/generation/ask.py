@@ -10,8 +10,9 @@ from softmax(scores / temperature) without touching any global random state.
 
 import string
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, cast
 
 import numpy as np
@@ -20,12 +21,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
-from tracelm.errors import InputError
+from tracelm.errors import InputError, ItemError
 from tracelm.generation.sampling import Sampling
 from tracelm.rule.decision import Decision
-from tracelm.text.tokens import encode_prompt
+from tracelm.text.items import Item
+from tracelm.text.tokens import Encoded, encode_prompt
 from tracelm.tracer import Read, Tracer
 
+STEP = 4  # tokens that are drawn before the model is free for others
 TEMPLATE = "Question: {question} Answer:"  # for a model without a chat template
 
 
@@ -40,6 +43,8 @@ class Asked:
         counts: How many of the samples gave each of them.
         greedy: Whether the model's greedy answer is the first candidate; false where it was blank.
         sampling: How they were drawn.
+        dropped: Distinct answers that were left out: read with the question they do not fit the
+            context, or are no tokens of their own.
     """
 
     question: str
@@ -48,6 +53,7 @@ class Asked:
     counts: tuple[int, ...]
     greedy: bool
     sampling: Sampling
+    dropped: int = 0
 
     @property
     def answer(self) -> str:
@@ -72,6 +78,7 @@ class Asked:
             "k": self.sampling.k,
             "temperature": self.sampling.temperature,
             "seed": self.sampling.seed,
+            "dropped": self.dropped,
         }
 
     def _repr_html_(self) -> str:
@@ -102,23 +109,54 @@ def ask(
 
     Raises:
         InputError: A blank question, one too long for the context, a template without
-            `{question}`, or nothing but blank answers.
+            `{question}`, or nothing but answers that are blank or do not fit.
+    """
+    steps = ask_in_steps(tracer, question, sampling, template, processors, read)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as ended:
+        asked: Asked = ended.value
+        return asked
+
+
+def ask_in_steps(
+    tracer: Tracer,
+    question: str,
+    sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+    template: str | None = None,
+    processors: Sequence[LogitsProcessor] = (),
+    read: Read = "decide",
+) -> Generator[int, None, Asked]:
+    """`ask` in steps of a few tokens, between which the model is free; the first takes no model.
+
+    Yields:
+        How many tokens all samples hold at most, prompts and answers.
+
+    Raises:
+        InputError: As `ask`.
     """
     prompt = _prompt(tracer, question, template)
+    Item(prompt, ("?",))  # what is no text is refused before anything is drawn
     ids = encode_prompt(prompt, tracer.tokenizer, tracer.chat)
     _require_room(tracer, len(ids), sampling.max_new_tokens)
-    (greedy,) = _generate(tracer, ids, [], sampling.max_new_tokens)
     hot = sampling.temperature > 0
-    noise = [GumbelNoise(sampling.k, sampling.temperature, sampling.seed)] if hot else []
     rows = sampling.k if hot else 1
-    drawn = _generate(tracer, ids, [*processors, *noise], sampling.max_new_tokens, rows)
-    candidates, counts = _distinct([greedy], drawn)
-    if not candidates:
+    yield rows * (len(ids) + sampling.max_new_tokens)
+    (greedy,) = yield from _generate(tracer, ids, [], sampling.max_new_tokens)
+    noise = [GumbelNoise(sampling.k, sampling.temperature, sampling.seed)] if hot else []
+    drawn = yield from _generate(tracer, ids, [*processors, *noise], sampling.max_new_tokens, rows)
+    texts = _distinct([greedy], drawn)
+    if not texts:
         raise InputError(
             "the model gave only blank answers; raise max_new_tokens or k, or try a template"
         )
-    decision = tracer.correct(prompt, candidates, read=read)
-    return Asked(question, prompt, decision, counts, bool(greedy), sampling)
+    kept = _that_fit(tracer, prompt, texts)
+    decision = tracer.correct(prompt, list(kept), read=read)
+    dropped = len(texts) - len(kept)
+    return Asked(
+        question, prompt, decision, tuple(kept.values()), greedy in kept, sampling, dropped
+    )
 
 
 class GumbelNoise(LogitsProcessor):
@@ -144,23 +182,37 @@ class GumbelNoise(LogitsProcessor):
 
 
 class LineEnded(StoppingCriteria):
-    """Ends a sequence with the first line that has text.
+    """Ends a sequence with the first line that has text, or with a token that ends a text.
 
     Args:
         tokenizer: Decodes the new tokens.
         start: Tokens of the prompt.
+        ends: Ids of tokens that end a text.
     """
 
-    def __init__(self, tokenizer: Any, start: int) -> None:
-        self.tokenizer, self.start = tokenizer, start
+    def __init__(self, tokenizer: Any, start: int, ends: Sequence[int]) -> None:
+        self.tokenizer, self.start, self.ends = tokenizer, start, frozenset(ends)
 
     def __call__(
         self, input_ids: Int[Tensor, "batch length"], scores: Any, **kwargs: Any
     ) -> Bool[Tensor, " batch"]:
         """Which sequences are done."""
-        texts = self.tokenizer.batch_decode(input_ids[:, self.start :], skip_special_tokens=True)
-        ended = [len(text.lstrip().splitlines()) > 1 or _closed(text) for text in texts]
+        rows = input_ids[:, self.start :].tolist()
+        texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
+        ended = [
+            len(text.lstrip().splitlines()) > 1 or _closed(text) or not self.ends.isdisjoint(row)
+            for text, row in zip(texts, rows, strict=True)
+        ]
         return torch.tensor(ended, device=input_ids.device)
+
+    def lines(self, input_ids: Int[Tensor, "batch length"]) -> list[str]:
+        """The first line of each sequence, before whatever follows its end."""
+        rows = [
+            list(takewhile(lambda token: token not in self.ends, row))
+            for row in input_ids[:, self.start :].tolist()
+        ]
+        texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
+        return [_first_line(text) for text in texts]
 
 
 def normalise(text: str) -> str:
@@ -195,37 +247,50 @@ def _generate(
     processors: Sequence[LogitsProcessor],
     max_new_tokens: int,
     rows: int = 1,
-) -> list[str]:
-    """First lines of `rows` continuations of the prompt, each step's best token."""
-    model, tokenizer = cast(Any, tracer.backbone.model), cast(Any, tracer.tokenizer)
+) -> Generator[int, None, list[str]]:
+    """First lines of `rows` continuations of the prompt, each step's best token; in steps."""
+    model, ends = cast(Any, tracer.backbone.model), _ends(tracer)
+    stop = LineEnded(tracer.tokenizer, len(ids), ends)
+    tokens = torch.tensor([list(ids)] * rows, device=tracer.backbone.device)
+    cache: dict[str, Any] = {}
+    ended = False
+    while not ended and (left := len(ids) + max_new_tokens - tokens.shape[1]) > 0:
+        with tracer.backbone.lock, torch.inference_mode():
+            output = model.generate(
+                tokens,
+                attention_mask=torch.ones_like(tokens),
+                **cache,
+                generation_config=_settings(tracer, ends, min(left, STEP)),
+                logits_processor=LogitsProcessorList(processors),
+                stopping_criteria=[stop],
+            )
+        tokens = output.sequences
+        if (keys := output.get("past_key_values")) is not None:
+            cache = {"past_key_values": keys}
+        ended = bool(stop(tokens, None).all())
+        yield rows * (len(ids) + max_new_tokens)
+    return stop.lines(tokens)
+
+
+def _settings(tracer: Tracer, ends: list[int], tokens: int) -> GenerationConfig:
     # Explicit where checkpoints bring habits of their own: penalties and cut-offs are not ours.
-    settings = GenerationConfig(
+    return GenerationConfig(
         do_sample=False,
         num_beams=1,
         repetition_penalty=1.0,
-        max_new_tokens=max_new_tokens,
-        eos_token_id=_ends(tracer),
-        pad_token_id=_pad(tokenizer),
+        max_new_tokens=tokens,
+        eos_token_id=ends or None,
+        pad_token_id=_pad(tracer.tokenizer),
+        return_dict_in_generate=True,
     )
-    inputs = torch.tensor([list(ids)] * rows, device=tracer.backbone.device)
-    with tracer.backbone.lock, torch.inference_mode():
-        output = model.generate(
-            inputs,
-            attention_mask=torch.ones_like(inputs),
-            generation_config=settings,
-            logits_processor=LogitsProcessorList(processors),
-            stopping_criteria=[LineEnded(tokenizer, len(ids))],
-        )
-    texts = tokenizer.batch_decode(output[:, len(ids) :], skip_special_tokens=True)
-    return [_first_line(text) for text in texts]
 
 
-def _ends(tracer: Tracer) -> list[int] | None:
+def _ends(tracer: Tracer) -> list[int]:
     """Every token that ends a text for the checkpoint or its tokenizer."""
     own = getattr(tracer.backbone.model.generation_config, "eos_token_id", None)
     listed = own if isinstance(own, list) else [own]
     ends = {e for e in [*listed, tracer.tokenizer.eos_token_id] if e is not None}
-    return sorted(ends) or None
+    return sorted(ends)
 
 
 def _pad(tokenizer: Any) -> int:
@@ -245,9 +310,7 @@ def _first_line(text: str) -> str:
     return lines[0].rstrip() if lines else ""
 
 
-def _distinct(
-    greedy: Sequence[str], drawn: Sequence[str]
-) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _distinct(greedy: Sequence[str], drawn: Sequence[str]) -> dict[str, int]:
     """Texts by first appearance, blank ones dropped, and how many of `drawn` said each."""
     texts: dict[str, str] = {}
     counts: dict[str, int] = {}
@@ -256,4 +319,21 @@ def _distinct(
             key = normalise(text)
             texts.setdefault(key, text)
             counts[key] = counts.get(key, 0) + (place >= len(greedy))
-    return tuple(texts.values()), tuple(counts.values())
+    return {text: counts[key] for key, text in texts.items()}
+
+
+def _that_fit(tracer: Tracer, prompt: str, texts: Mapping[str, int]) -> dict[str, int]:
+    """Of texts with their counts, those that the model can read as answers, each by its own tokens.
+
+    A text that was drawn token by token may be more tokens when it is read.
+
+    Raises:
+        ItemError: None of them can be read.
+    """
+    encoded = tracer.encode([Item(prompt, (text,)) for text in texts])
+    read = [e for e in encoded if isinstance(e, Encoded)]
+    if not read:
+        raise next(e for e in encoded if isinstance(e, ItemError))
+    # The first of those that are the same tokens.
+    kept = {e.sequences: e.item.candidates[0] for e in reversed(read)}.values()
+    return {text: count for text, count in texts.items() if text in kept}

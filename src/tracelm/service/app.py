@@ -1,22 +1,20 @@
 """The HTTP application: routes around a corrector, behind the guard."""
 
-import json
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 import tracelm
-from tracelm.errors import ItemError, TraceError
-from tracelm.rule.decision import Decision
+from tracelm.errors import TraceError
+from tracelm.service.batch import JSON, NDJSON, first_of, kind_of, lines_of, read_batch
 from tracelm.service.correction import Corrector
 from tracelm.service.guard import Guard, Traffic
 from tracelm.service.log import Log
@@ -32,18 +30,11 @@ from tracelm.service.schema import (
     ItemBody,
     QuestionBody,
     invalid,
-    parse_item,
     problem,
     to_bytes,
 )
 from tracelm.service.settings import Settings
-from tracelm.text.items import Item
 from tracelm.tracer import Tracer
-
-NDJSON = "application/x-ndjson"
-_JSON = "application/json"
-_WINDOW = 64  # items of one batch that are queued at a time
-Entry = tuple[Item, bool] | ItemError
 
 
 class Service:
@@ -101,17 +92,25 @@ def create_app(tracer: Tracer, settings: Settings | None = None, log: Log | None
     add_reference(app)
     _add_refusals(app)
     _secure(app, service.settings)
-    routes = {r.path: frozenset(r.methods or ()) for r in app.routes if isinstance(r, APIRoute)}
-    read_only = dict.fromkeys(("/openapi.json", SCRIPT, STYLE, ICON), frozenset({"GET"}))
     app.add_middleware(
         Guard,
-        routes=routes | read_only,
+        routes=_routes(app),
         settings=service.settings,
         metrics=service.metrics,
         log=service.log,
         traffic=service.traffic,
     )
     return app
+
+
+def _routes(app: FastAPI) -> dict[str, frozenset[str]]:
+    """The API's paths with their methods; what can be got has a head."""
+    methods = {r.path: set(r.methods or ()) for r in app.routes if isinstance(r, APIRoute)}
+    methods |= {path: {"GET"} for path in ("/openapi.json", SCRIPT, STYLE, ICON)}
+    return {
+        path: frozenset(known | {"HEAD"} if "GET" in known else known)
+        for path, known in methods.items()
+    }
 
 
 @asynccontextmanager
@@ -121,7 +120,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _add_corrections(app: FastAPI, corrector: Corrector) -> None:
-    @app.post("/v1/correct", responses=_answers(DecisionAnswer, *_MODEL), operation_id="correct")
+    @app.post(
+        "/v1/correct",
+        dependencies=[Depends(_takes_json)],
+        responses=_answers(DecisionAnswer, *_MODEL),
+        operation_id="correct",
+    )
     async def correct(body: ItemBody, request: Request) -> Response:
         """Correct the model's choice among the candidates of one prompt."""
         item = body.item()
@@ -141,12 +145,19 @@ def _add_corrections(app: FastAPI, corrector: Corrector) -> None:
 
         An item that fails is a line with its `id` and an `error`, as `{"id", "schema", "error"}`.
         """
-        entries = _entries(await request.body(), request.headers.get("content-type", ""))
-        first = await _first(corrector, entries)
-        lines = _lines(corrector, entries, first, _id(request))
+        kind, body = kind_of(request, JSON, NDJSON), await request.body()
+        # A thread of its own: a body may take longer to read than others can wait.
+        entries = await run_in_threadpool(read_batch, body, kind, corrector.settings.batch_limit)
+        first = await first_of(corrector, entries)
+        lines = lines_of(corrector, entries, first, _id(request))
         return StreamingResponse(lines, media_type=NDJSON)
 
-    @app.post("/v1/ask", responses=_answers(AskAnswer, *_MODEL), operation_id="ask")
+    @app.post(
+        "/v1/ask",
+        dependencies=[Depends(_takes_json)],
+        responses=_answers(AskAnswer, *_MODEL),
+        operation_id="ask",
+    )
     async def ask(body: QuestionBody, request: Request) -> Response:
         """Sample answers to a question, and correct among them."""
         sampling = body.model_dump(exclude={"question"})
@@ -157,9 +168,14 @@ def _add_corrections(app: FastAPI, corrector: Corrector) -> None:
 
 
 def _add_feedback(app: FastAPI, corrector: Corrector) -> None:
-    codes: tuple[Code, ...] = ("invalid_body", "unknown_answer", "repeated_feedback", "uncertified")
+    codes: tuple[Code, ...] = ("unknown_answer", "repeated_feedback", "uncertified")
 
-    @app.post("/v1/feedback", responses=_answers(FeedbackAnswer, *codes), operation_id="feedback")
+    @app.post(
+        "/v1/feedback",
+        dependencies=[Depends(_takes_json)],
+        responses=_answers(FeedbackAnswer, *_BODY, *codes),
+        operation_id="feedback",
+    )
     async def feedback(body: FeedbackBody) -> Response:
         """Say which candidates of an answer were right, by its `feedback_id`.
 
@@ -188,13 +204,15 @@ def _add_probes(app: FastAPI, service: Service) -> None:
 
     @app.get("/healthz", responses=_answers(None), operation_id="healthz")
     async def healthz() -> Response:
-        """Whether the process answers."""
+        """Whether the process answers: 500 where the model's thread has ended."""
+        if not service.corrector.batcher.alive and not service.traffic.draining:
+            raise Refusal("internal", "the model's thread has ended: restart the service")
         return _json({"status": "ok"})
 
     @app.get("/readyz", responses=_answers(None, "draining"), operation_id="readyz")
     async def readyz() -> Response:
         """Whether items are taken: 503 while the service stops."""
-        if service.traffic.draining or not service.corrector.batcher.alive:
+        if service.traffic.draining or not service.corrector.batcher.taking:
             raise Refusal("draining", "the service takes no more items", retry_after=1)
         return _json({"status": "ready"})
 
@@ -204,19 +222,21 @@ def _add_probes(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
 
-# What a request to the model may meet beside an answer.
-_MODEL: tuple[Code, ...] = ("invalid_body", "body_too_large", "queue_full", "model", "deadline")
+# What a body may meet, and what a request to the model may, beside an answer.
+_BODY: tuple[Code, ...] = ("invalid_body", "body_too_large", "unsupported_media_type")
+_MODEL: tuple[Code, ...] = (*_BODY, "queue_full", "model", "deadline")
 _STREAM = {
     "description": "One decision or error a line, in the order of the items.",
     "content": {NDJSON: {"schema": {"type": "string"}}},
 }
 _ITEM_REF = {"$ref": "#/components/schemas/ItemBody"}
 _BATCH = {
-    _JSON: {
+    JSON: {
         "schema": {
             "type": "object",
             "title": "BatchBody",
             "required": ["items"],
+            "additionalProperties": False,
             "properties": {"items": {"type": "array", "minItems": 1, "items": _ITEM_REF}},
         }
     },
@@ -271,8 +291,12 @@ def _secure(app: FastAPI, settings: Settings) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
+async def _takes_json(request: Request) -> None:
+    kind_of(request, JSON)
+
+
 def _json(value: dict[str, Any]) -> Response:
-    return Response(to_bytes(value), media_type=_JSON)
+    return Response(to_bytes(value), media_type=JSON)
 
 
 def _id(request: Request) -> str:
@@ -285,92 +309,3 @@ def _left(request: Request) -> Any:
             pass
 
     return left
-
-
-def _entries(body: bytes, content_type: str) -> list[Entry]:
-    """The items of a batch, bad ones as their errors.
-
-    Raises:
-        Refusal: Not a batch, or one without a single good item.
-    """
-    try:
-        text = body.decode("utf-8")
-        if content_type.partition(";")[0].strip().lower() == NDJSON:
-            values = [_loads(line) for line in text.split("\n") if line.strip()]
-        else:
-            values = json.loads(text)["items"]
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
-        expected = f'expected {{"items": [...]}} as {_JSON}, or one item a line as {NDJSON}'
-        raise Refusal("invalid_body", f"{expected}: {type(error).__name__}") from error
-    if not isinstance(values, list) or not values:
-        raise Refusal("invalid_body", "items is a list of at least one item")
-    entries = [parse_item(value, place) for place, value in enumerate(values, start=1)]
-    if all(isinstance(entry, ItemError) for entry in entries):
-        raise Refusal("item", f"none of {len(entries)} items can be answered; {entries[0]}")
-    return entries
-
-
-def _loads(line: str) -> Any:
-    """A line's value; a line that is not JSON is an entry that fails alone."""
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-Started = Future[Decision] | TraceError
-
-
-async def _start(corrector: Corrector, entry: Entry, *, patient: bool) -> Started:
-    if isinstance(entry, ItemError):
-        return entry
-    item, full = entry
-    read = "all" if full else "decide"
-    try:
-        if patient:
-            return await corrector.start_patiently(item, read)  # type: ignore[arg-type]
-        return corrector.start(item, read)  # type: ignore[arg-type]
-    except TraceError as error:
-        return error
-
-
-async def _first(corrector: Corrector, entries: Sequence[Entry]) -> Started:
-    """The first item, started: a full queue refuses the whole batch before its answer begins."""
-    first = await _start(corrector, entries[0], patient=False)
-    if isinstance(first, Refusal) and first.code in ("queue_full", "draining"):
-        raise first
-    return first
-
-
-async def _lines(
-    corrector: Corrector, entries: Sequence[Entry], first: Started, request: str
-) -> AsyncIterator[bytes]:
-    """One line an entry, in order; a window of them is queued, so that a batch leaves room."""
-    window: deque[tuple[int, Started]] = deque([(0, first)])
-    try:
-        for place in range(1, len(entries)):
-            while len(window) >= _WINDOW:
-                yield await _line(corrector, entries, *window.popleft(), request)
-            window.append((place, await _start(corrector, entries[place], patient=True)))
-        while window:
-            yield await _line(corrector, entries, *window.popleft(), request)
-    finally:  # the client may leave in the middle
-        for _, started in window:
-            if isinstance(started, Future):
-                started.cancel()
-
-
-async def _line(
-    corrector: Corrector, entries: Sequence[Entry], place: int, started: Started, request: str
-) -> bytes:
-    entry = entries[place]
-    try:
-        if not isinstance(started, Future):
-            raise started
-        assert not isinstance(entry, ItemError)
-        item, full = entry
-        decision = await corrector.result(started)
-        return to_bytes(corrector.told(decision, item, full=full, request=request)) + b"\n"
-    except Exception as error:
-        name = entry.item if isinstance(entry, ItemError) else entry[0].id or str(place + 1)
-        return to_bytes({"id": name} | problem(error)) + b"\n"

@@ -1,18 +1,24 @@
-"""Requests that wait at the same moment are computed together.
+"""Requests that wait at the same moment are computed together, and questions step by step between.
 
-One thread owns the model. Whenever it is free it takes what waits, oldest first, packs it by the
-tracer's own plan and answers it; a request that comes alone is taken at once, so nobody waits for
-company. A group that fails is taken apart and each item tried alone.
+Two threads. One turns what comes into tokens; the other owns the model. Whenever the model is free,
+the class of work that has had less of its time goes next: the items that wait, oldest first, packed
+by the tracer's own plan, or one step of the oldest question. An item that comes alone is taken at
+once, so nobody waits for company. A group that fails is taken apart and each item tried alone.
+Whatever code of a model or a tokenizer raises, SystemExit too, ends its own request alone: it is
+logged, those in hand are told 500, and the thread goes on.
 """
 
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+import torch
 
 from tracelm.errors import TraceError
 from tracelm.service.log import Log
@@ -23,135 +29,196 @@ from tracelm.text.items import Item
 from tracelm.text.tokens import Encoded
 from tracelm.tracer import Read, Tracer
 
-_SMOOTHING = 0.1  # weight of the latest batch in the mean seconds an item
+_SMOOTHING = 0.1  # weight of the latest order in the mean seconds of one
+# Yields the tokens that it keeps in the model at most: first before it takes any, then every step.
+Steps = Generator[int, None, Any]
+Kind = Literal["item", "ask"]
 
 
 @dataclass(eq=False)
 class Order:
-    """One thing to compute: an item to decide, or a call that has the model to itself.
+    """One thing to compute: an item to decide, or a question in steps.
 
     Attributes:
-        work: The item, or the call.
+        work: The item, or the steps.
         read: How an item is read.
         deadline: When nobody waits for it any more, by `time.monotonic`.
-        future: Where its result goes; cancelling it before it starts takes it out of the queue.
+        future: Where its result goes; cancelling it takes it out of the queue.
+        encoded: The item as tokens, once it has them.
+        seconds: Time of the model that it has had.
     """
 
-    work: Item | Callable[[], Any]
+    work: Item | Steps
     read: Read
     deadline: float
     future: Future[Any] = field(default_factory=Future)
+    encoded: Encoded | None = None
+    seconds: float = 0.0
 
-    def start(self) -> bool:
-        """Claim the order; False where it was cancelled or is too late."""
-        if not self.future.set_running_or_notify_cancel():
-            return False
+    @property
+    def kind(self) -> Kind:
+        """The class of work that it waits in."""
+        return "item" if isinstance(self.work, Item) else "ask"
+
+    def waited_for(self) -> bool:
+        """Whether somebody still waits; one that is too late is told so."""
         if time.monotonic() > self.deadline:
-            self.future.set_exception(Refusal("deadline", "no answer within the deadline"))
-            return False
-        return True
+            self.fail(Refusal("deadline", "no answer within the deadline"))
+        return not self.future.done()
 
+    def give(self, result: Any) -> None:
+        """The answer, to whoever still waits."""
+        with suppress(InvalidStateError):
+            self.future.set_result(result)
 
-@dataclass(frozen=True)
-class _Ready:
-    order: Order
-    encoded: Encoded
+    def fail(self, error: Exception) -> None:
+        """No answer, and why."""
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
 
 
 class Batcher:
-    """A bounded queue before one thread that owns the model.
+    """Bounded queues before one thread that owns the model.
 
     Args:
-        tracer: The model's tracer; this thread alone calls it.
+        tracer: The model's tracer; these threads alone call it.
         settings: Limits.
         metrics: What is counted.
         log: Where defects are told.
     """
 
     def __init__(self, tracer: Tracer, settings: Settings, metrics: Metrics, log: Log) -> None:
-        self._tracer, self._settings = tracer, settings
-        self._metrics, self._log = metrics, log
-        self._waiting: deque[Order] = deque()
+        self._tracer, self._metrics, self._log = tracer, metrics, log
+        self._batch_items, self._tokens = settings.batch_items, settings.tokens
+        self._most: dict[Kind, int] = {"item": settings.queue_items, "ask": settings.queue_asks}
+        self._coming: deque[Order] = deque()
+        self._waiting: deque[Order] = deque()  # items that have their tokens
+        self._asks: deque[Order] = deque()  # the first is being answered
+        self._spent: dict[Kind, float] = {"item": 0.0, "ask": 0.0}
+        self._mean: dict[Kind, float] = {"item": 0.0, "ask": 0.0}  # seconds of one order
         self._change = threading.Condition()
-        self._closing = False
-        self._seconds_per_item = 0.0
+        self._closing = self._read_all = False
+        self._encoder = threading.Thread(target=self._read, name="tracelm-tokens", daemon=True)
         self._thread = threading.Thread(target=self._work, name="tracelm-model", daemon=True)
+        self._encoder.start()
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether orders are still taken."""
-        return self._thread.is_alive() and not self._closing
+        """Whether both threads are there."""
+        return self._thread.is_alive() and self._encoder.is_alive()
 
-    def submit(self, work: Item | Callable[[], Any], read: Read, deadline: float) -> Future[Any]:
+    @property
+    def taking(self) -> bool:
+        """Whether orders are still taken."""
+        return self.alive and not self._closing
+
+    def submit(self, work: Item | Steps, read: Read, deadline: float) -> Future[Any]:
         """Queue one order.
 
         Raises:
-            Refusal: The queue is full, or the service is stopping.
+            Refusal: The queue of its class is full, or the service is stopping.
         """
         order = Order(work, read, deadline)
         with self._change:
             if self._closing:
                 raise Refusal("draining", "the service is stopping; try another", retry_after=1)
-            if len(self._waiting) >= self._settings.queue_items:
-                self._waiting = deque(o for o in self._waiting if not o.future.cancelled())
-            if len(self._waiting) >= self._settings.queue_items:
-                raise Refusal(
-                    "queue_full",
-                    f"{len(self._waiting)} items wait already; try again later",
-                    retry_after=self._retry_after(),
-                )
-            self._waiting.append(order)
-            self._metrics.waiting.set(len(self._waiting))
-            self._change.notify()
+            if not self.alive:
+                raise Refusal("internal", "the model's thread has ended: restart the service")
+            self._require_room(order.kind)
+            self._coming.append(order)
+            self._count()
+            self._change.notify_all()
         return order.future
 
-    def close(self) -> None:
-        """Finish what waits, then end the thread."""
+    def close(self, patience_seconds: float) -> None:
+        """Finish what waits, and end the threads; what hangs is left behind.
+
+        Args:
+            patience_seconds: The longest wait; then whatever waits is turned away.
+        """
         with self._change:
             self._closing = True
-            self._change.notify()
-        self._thread.join()
+            self._change.notify_all()
+        latest = time.monotonic() + patience_seconds
+        for thread in (self._encoder, self._thread):
+            thread.join(max(0.0, latest - time.monotonic()))
+        if self._encoder.is_alive() or self._thread.is_alive():
+            left = [*self._coming, *self._waiting, *self._asks]
+            self._log.event("abandoned", waiting=len(left))
+            for order in left:
+                order.fail(Refusal("draining", "the service has stopped"))
 
-    def _retry_after(self) -> int:
-        return max(1, math.ceil(len(self._waiting) * self._seconds_per_item))
+    def _require_room(self, kind: Kind) -> None:
+        if self._queued(kind) >= self._most[kind]:
+            for queue in (self._coming, self._waiting):
+                kept = [order for order in queue if not order.future.done()]
+                queue.clear()
+                queue.extend(kept)
+        if (queued := self._queued(kind)) >= self._most[kind]:
+            what = "items" if kind == "item" else "questions"
+            raise Refusal(
+                "queue_full",
+                f"{queued} {what} wait already; try again later",
+                retry_after=max(1, math.ceil(queued * self._mean[kind])),
+            )
 
-    def _work(self) -> None:
-        while orders := self._take():
-            self._answer(orders)
+    def _queued(self, kind: Kind) -> int:
+        ready = self._waiting if kind == "item" else self._asks
+        return len(ready) + sum(order.kind == kind for order in self._coming)
 
-    def _take(self) -> list[Order]:
-        """What waits, oldest first, as soon as anything does; nothing where the end has come."""
+    def _count(self) -> None:
+        self._metrics.waiting.set(len(self._coming) + len(self._waiting) + len(self._asks))
+
+    def _take(self, queue: deque[Order]) -> list[Order]:
+        """The oldest of a queue, as many as are computed together; the lock is held."""
+        taken = [queue.popleft() for _ in range(min(len(queue), self._batch_items))]
+        self._count()
+        return taken
+
+    @contextmanager
+    def _surviving(self, orders: Sequence[Order]) -> Iterator[None]:
+        """Whatever comes out of a step, those in hand are told and the thread goes on."""
+        try:
+            yield
+        except BaseException as error:
+            self._log.failure(error, at=threading.current_thread().name)
+            for order in orders:
+                order.fail(Refusal.of(error))
+
+    # The thread that reads: text to tokens.
+
+    def _read(self) -> None:
+        while orders := self._arrived():
+            with self._surviving(orders):
+                self._tokenise([order for order in orders if order.waited_for()])
+            ready = [order for order in orders if not order.future.done()]
+            with self._change:
+                self._waiting.extend(order for order in ready if order.kind == "item")
+                self._asks.extend(order for order in ready if order.kind == "ask")
+                self._count()
+                self._change.notify_all()
         with self._change:
-            while not self._waiting and not self._closing:
+            self._read_all = True
+            self._change.notify_all()
+
+    def _arrived(self) -> list[Order]:
+        """What has come, as soon as anything has; nothing where the end has come."""
+        with self._change:
+            while not self._coming and not self._closing:
                 self._change.wait()
-            count = min(len(self._waiting), self._settings.batch_items)
-            orders = [self._waiting.popleft() for _ in range(count)]
-            self._metrics.waiting.set(len(self._waiting))
-        return orders
+            return self._take(self._coming)
 
-    def _answer(self, orders: Sequence[Order]) -> None:
-        start = time.perf_counter()
-        live = [order for order in orders if order.start()]
-        for read in sorted({order.read for order in live}):
-            self._correct([o for o in live if o.read == read and isinstance(o.work, Item)], read)
-        for order in live:
-            if not isinstance(order.work, Item):
-                self._call(order, order.work)
-        if live:
-            latest = (time.perf_counter() - start) / len(live)
-            mean = self._seconds_per_item or latest
-            self._seconds_per_item = mean + _SMOOTHING * (latest - mean)
-
-    def _correct(self, orders: Sequence[Order], read: Read) -> None:
-        ready = []
-        for order, encoded in zip(orders, self._encode(orders), strict=True):
+    def _tokenise(self, orders: Sequence[Order]) -> None:
+        items = [order for order in orders if order.kind == "item"]
+        for order, encoded in zip(items, self._encode(items), strict=True):
             if isinstance(encoded, Exception):
                 self._fail(order, encoded)
             else:
-                ready.append(_Ready(order, encoded))
-        for group in self._plan(ready):
-            self._decide(group, read)
+                order.encoded = encoded
+        for order in orders:
+            if not isinstance(order.work, Item):
+                self._admit(order, order.work)
 
     def _encode(self, orders: Sequence[Order]) -> list[Encoded | Exception]:
         items = [order.work for order in orders if isinstance(order.work, Item)]
@@ -160,52 +227,133 @@ class Batcher:
         except Exception as error:
             if len(orders) == 1:
                 return [error]
-            return [result for order in orders for result in self._encode([order])]
-        return [e if isinstance(e, Exception) else self._limited(e) for e in encoded]
+        else:
+            return [e if isinstance(e, Exception) else self._limited(e) for e in encoded]
+        return [result for order in orders for result in self._encode([order])]
 
     def _limited(self, encoded: Encoded) -> Encoded | Refusal:
         tokens = encoded.prompt_tokens + sum(encoded.candidate_tokens)
-        if tokens <= self._settings.tokens:
+        if tokens <= self._tokens:
             return encoded
-        limit = f"the service takes {self._settings.tokens} an item; shorten it"
+        limit = f"the service takes {self._tokens} an item; shorten it"
         return Refusal("too_many_tokens", f"the item has {tokens} tokens, {limit}")
 
-    def _plan(self, ready: Sequence[_Ready]) -> Iterable[list[_Ready]]:
+    def _admit(self, order: Order, steps: Steps) -> None:
+        """A question's first step, which takes no model: whether it may have one."""
         try:
-            groups = self._tracer.plan([r.encoded for r in ready])
-        except Exception as error:
-            self._log.failure(error, at="plan", items=len(ready))
-            return [[r] for r in ready]
-        return [[ready[i] for i in group] for group in groups]
-
-    def _decide(self, group: Sequence[_Ready], read: Read) -> None:
-        start = time.perf_counter()
-        try:
-            decisions = self._tracer.decide([r.encoded for r in group], read)
-        except Exception as error:
-            if len(group) == 1:
-                self._fail(group[0].order, error)
-                return
-            self._log.event("apart", items=len(group), error=type(error).__name__)
-            for one in group:
-                self._decide([one], read)
-            return
-        self._metrics.batch_items.observe(len(group))
-        self._metrics.batch_seconds.observe(time.perf_counter() - start)
-        for ready, decision in zip(group, decisions, strict=True):
-            self._metrics.decided(decision)
-            ready.order.future.set_result(decision)
-
-    def _call(self, order: Order, call: Callable[[], Any]) -> None:
-        try:
-            result = call()
+            tokens = next(steps)
         except Exception as error:
             self._fail(order, error)
+            return
+        if tokens > self._tokens:
+            told = f"the question takes {tokens} tokens with its samples, and the service"
+            self._fail(
+                order,
+                Refusal("too_many_tokens", f"{told} {self._tokens}; shorten it or lower k"),
+            )
+
+    # The thread that owns the model.
+
+    def _work(self) -> None:
+        while (kind := self._next()) is not None:
+            with self._change:
+                orders = [self._asks[0]] if kind == "ask" else self._take(self._waiting)
+            begun = time.perf_counter()
+            with self._surviving(orders):
+                live = [order for order in orders if order.waited_for()]
+                self._step(orders[0]) if kind == "ask" else self._correct(live)
+            self._account(kind, orders, time.perf_counter() - begun)
+
+    def _next(self) -> Kind | None:
+        """Whose turn it is, as soon as anything waits; None where the end has come."""
+        with self._change:
+            while not self._waiting and not self._asks and not self._read_all:
+                self._change.wait()
+            if not self._waiting and not self._asks:
+                return None
+            # Who waits for nothing saves nothing up.
+            most = max(self._spent.values())
+            if not self._waiting or not self._asks:
+                self._spent["ask" if self._waiting else "item"] = most
+                return "item" if self._waiting else "ask"
+            return "item" if self._spent["item"] <= self._spent["ask"] else "ask"
+
+    def _account(self, kind: Kind, orders: Sequence[Order], seconds: float) -> None:
+        """Whose time it was, and how long one of its orders takes; who has ended leaves."""
+        self._spent[kind] += seconds
+        for order in orders:
+            order.seconds += seconds / len(orders)
+            if order.future.done():
+                mean = self._mean[kind] or order.seconds
+                self._mean[kind] = mean + _SMOOTHING * (order.seconds - mean)
+        if kind == "ask" and orders[0].future.done():
+            with self._change:
+                self._asks.popleft()
+                self._count()
+
+    def _step(self, order: Order) -> None:
+        """One step of a question, while somebody waits for it."""
+        assert not isinstance(order.work, Item)
+        if not order.waited_for():
+            order.work.close()
+            return
+        try:
+            next(order.work)
+        except StopIteration as ended:
+            order.give(ended.value)
+        except Exception as error:
+            self._fail(order, error)
+
+    def _correct(self, orders: Sequence[Order]) -> None:
+        for read in sorted({order.read for order in orders}):
+            those = [order for order in orders if order.read == read]
+            for group in self._plan(those):
+                self._decide(group, read)
+
+    def _plan(self, orders: Sequence[Order]) -> Iterable[list[Order]]:
+        try:
+            groups = self._tracer.plan(_encoded(orders))
+        except Exception as error:
+            self._log.failure(error, at="plan", items=len(orders))
+            return [[order] for order in orders]
+        return [[orders[i] for i in group] for group in groups]
+
+    def _decide(self, group: Sequence[Order], read: Read) -> None:
+        start = time.perf_counter()
+        try:
+            decisions = self._tracer.decide(_encoded(group), read)
+        except Exception as error:
+            if len(group) == 1:
+                self._fail(group[0], error)
+                return
+            self._log.event("apart", items=len(group), error=type(error).__name__)
         else:
-            order.future.set_result(result)
+            self._metrics.batch_items.observe(len(group))
+            self._metrics.batch_seconds.observe(time.perf_counter() - start)
+            for order, decision in zip(group, decisions, strict=True):
+                self._metrics.decided(decision)
+                order.give(decision)
+            return
+        # Not inside `except`: the failed pass would keep its memory, which may be what was lacking.
+        for one in group:
+            self._decide([one], read)
 
     def _fail(self, order: Order, error: Exception) -> None:
-        if not isinstance(error, TraceError):
-            self._log.failure(error, at="item")  # in full; the client is told in short
+        if _is_memory(error):
+            told = "it takes more memory than is free; shorten it, or give fewer candidates"
+            self._log.failure(error, at=order.kind)
+            error = Refusal("model", told)
+        elif not isinstance(error, TraceError):
+            self._log.failure(error, at=order.kind)  # in full; the client is told in short
             error = Refusal.of(error)
-        order.future.set_exception(error)
+        order.fail(error)
+
+
+def _encoded(orders: Sequence[Order]) -> list[Encoded]:
+    return [order.encoded for order in orders if order.encoded is not None]
+
+
+def _is_memory(error: Exception) -> bool:
+    """Whether memory was lacking; torch's allocator on the CPU has no class for it."""
+    known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return known or (isinstance(error, RuntimeError) and "not enough memory" in str(error))

@@ -5,10 +5,9 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from tracelm.generation.ask import Asked, ask
+from tracelm.generation.ask import Asked, ask_in_steps
 from tracelm.generation.sampling import Sampling
 from tracelm.rule.decision import Decision
 from tracelm.rule.geometry import tied_first
@@ -22,6 +21,7 @@ from tracelm.text.items import Item
 from tracelm.tracer import Read, Tracer
 
 _RETRY_SECONDS = 0.02
+_LAST_SECONDS = 2.0  # for what hangs when all that is waited for has had its deadline
 
 
 class Corrector:
@@ -47,8 +47,8 @@ class Corrector:
         return self.settings.shadow or (alarm and self.settings.on_alarm == "shadow")
 
     def close(self) -> None:
-        """Finish what waits, end the thread, let the state go."""
-        self.batcher.close()
+        """Finish what waits, end the threads, let the state go."""
+        self.batcher.close(_LAST_SECONDS)
         if self.oversight is not None:
             self.oversight.close()
 
@@ -56,19 +56,21 @@ class Corrector:
         """Queue an item.
 
         Raises:
-            Refusal: Too many candidates, or the queue is full.
+            Refusal: Too many candidates or characters, or the queue is full.
         """
         limit = self.settings.candidates
         if len(item.candidates) > limit:
             told = f"the item has {len(item.candidates)} candidates, the service takes {limit}"
             raise Refusal("too_many_candidates", told)
+        before = len(item.prompt) + len(item.separator)
+        self._require_short(sum(before + len(candidate) for candidate in item.candidates))
         return self.batcher.submit(item, read, time.monotonic() + self.settings.deadline_seconds)
 
     async def start_patiently(self, item: Item, read: Read) -> Future[Decision]:
         """Queue an item of a batch: wait for a free place instead of giving up.
 
         Raises:
-            Refusal: Too many candidates, or no place became free within the deadline.
+            Refusal: Too many candidates or characters, or no place became free within the deadline.
         """
         latest = time.monotonic() + self.settings.deadline_seconds
         while True:
@@ -83,11 +85,19 @@ class Corrector:
         """Queue a question without candidates; `sampling` of `Sampling`.
 
         Raises:
-            Refusal: The queue is full.
+            Refusal: Too many characters, or the queue is full.
         """
+        drawn = Sampling(**sampling)
+        self._require_short(len(question) * (drawn.k + 1))
         deadline = time.monotonic() + self.settings.deadline_seconds
-        call = partial(ask, self.tracer, question, Sampling(**sampling))
-        return self.batcher.submit(call, "decide", deadline)
+        steps = ask_in_steps(self.tracer, question, drawn)
+        return self.batcher.submit(steps, "decide", deadline)
+
+    def _require_short(self, characters: int) -> None:
+        """Refuse what would take long to tokenise: the prompt is read with every candidate."""
+        if characters > (limit := self.settings.characters):
+            told = f"{characters} characters, the prompt counted with every candidate"
+            raise Refusal("too_many_characters", f"{told}: the service takes {limit}")
 
     async def result(
         self, future: Future[Any], left: Callable[[], Awaitable[None]] | None = None

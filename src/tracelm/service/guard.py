@@ -90,6 +90,8 @@ class Guard:
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = _Answer(send, scope, self._traffic)
         start = time.perf_counter()
+        if scope["method"] == "HEAD":  # the server sends an answer to it without the body
+            scope = dict(scope, method="GET")
         route = self._route(scope)
         # The explorer's streams stay open for as long as a page does: nobody waits for them.
         with self._traffic.passing(scope["path"] not in self._routes):
@@ -111,15 +113,16 @@ class Guard:
         path = scope["path"]
         if path in self._routes:
             return str(path)
-        pattern = EXPLORER.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        pattern = EXPLORER.get(scope["method"])
         known = self._traffic.explorer and pattern is not None and pattern.fullmatch(path)
         return "explorer" if known else "other"
 
     def _check(self, scope: Scope, route: str) -> None:
-        headers = Headers(scope=scope)
-        if route in PROBES:
-            return
-        self._check_sender(headers)
+        limit = self._settings.header_bytes
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > limit:
+            raise Refusal("headers_too_large", f"the headers have more than {limit} bytes")
+        if route not in PROBES:
+            self._check_sender(Headers(scope=scope))
         if route == "other":
             raise Refusal("not_found", "no such route; /docs lists them")
         methods = self._routes.get(route)
@@ -127,14 +130,14 @@ class Guard:
             allowed = ", ".join(sorted(methods))
             told = f"{route} takes {allowed}, not {scope['method']}"
             raise Refusal("method_not_allowed", told, allow=allowed)
-        if self._traffic.draining and route in self._routes:
+        if self._traffic.draining and methods is not None and route not in PROBES:
             raise Refusal("draining", "the service is stopping; try another", retry_after=1)
 
     def _check_sender(self, headers: Headers) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._settings.loopback and _hostname(host) not in _HOSTS | {self._settings.host}:
             raise Refusal("forbidden", "this host name is not the service's; use 127.0.0.1")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _netloc(origin) != host:
             raise Refusal("forbidden", "requests of other sites' pages are not answered")
         token = self._settings.token
         if token is not None and not _has_token(headers.get("authorization", ""), token):
@@ -292,6 +295,13 @@ class _Answer:
         """End what has begun."""
         if self.status and not self._ended:
             await self({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _hostname(host: str) -> str | None:

@@ -8,8 +8,12 @@ Code = Literal[
     "invalid_body",
     "item",
     "too_many_candidates",
+    "too_many_characters",
     "too_many_tokens",
     "body_too_large",
+    "batch_too_large",
+    "headers_too_large",
+    "unsupported_media_type",
     "unauthorised",
     "forbidden",
     "not_found",
@@ -18,6 +22,9 @@ Code = Literal[
     "uncertified",
     "method_not_allowed",
     "body_timeout",
+    "header_timeout",
+    "too_many_connections",
+    "invalid_request",
     "queue_full",
     "client_left",
     "internal",
@@ -29,8 +36,12 @@ STATUS: dict[Code, int] = {
     "invalid_body": 422,  # not what the schema says
     "item": 422,  # text that cannot be answered
     "too_many_candidates": 422,
+    "too_many_characters": 413,
     "too_many_tokens": 422,
     "body_too_large": 413,
+    "batch_too_large": 413,
+    "headers_too_large": 431,
+    "unsupported_media_type": 415,
     "unauthorised": 401,
     "forbidden": 403,  # a host or an origin that is not ours
     "not_found": 404,
@@ -39,6 +50,9 @@ STATUS: dict[Code, int] = {
     "uncertified": 409,  # feedback where there is no certificate to judge
     "method_not_allowed": 405,
     "body_timeout": 408,
+    "header_timeout": 408,
+    "too_many_connections": 503,
+    "invalid_request": 400,  # no HTTP at all
     "queue_full": 429,  # with Retry-After
     "client_left": 499,  # nobody reads this one
     "internal": 500,  # a defect: logged in full, told in short

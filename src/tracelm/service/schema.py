@@ -1,6 +1,6 @@
 """What goes over the wire: bodies that come in, answers that go out, and strict JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -28,15 +28,26 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class ItemBody(BaseModel):
-    """One prompt with its candidate answers; keys that are not known are left alone."""
+    """One prompt with its candidate answers."""
 
-    model_config = ConfigDict(strict=True, json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = ConfigDict(
+        strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}
+    )
 
     prompt: Text = Field(description="Text before the answer; may be empty.")
-    candidates: list[Text] = Field(min_length=1, description="The answers to choose from.")
+    # The first that is no text is told: a body may have half a million of them.
+    candidates: list[Text] = Field(
+        min_length=1, fail_fast=True, description="The answers to choose from."
+    )
     id: Text | int | None = Field(None, description="Your name for the item; comes back.")
     separator: Text = Field(" ", description="Between prompt and candidate.")
     full: bool = Field(False, description="Read every depth and T, and return them.")
+    # Lines of `tracelm correct --input` may have these; nothing here depends on them.
+    question: Text | None = Field(None, description="For people; not read.")
+    truthful: Annotated[list[bool], Field(fail_fast=True)] | None = Field(
+        None, description="For metrics; not read."
+    )
+    blind_prompt: Text | None = Field(None, description="For metrics; not read.")
 
     def item(self) -> Item:
         """The item of the library.
@@ -52,7 +63,9 @@ class QuestionBody(BaseModel):
     """A question without candidates: answers are sampled from the model, then corrected among."""
 
     model_config = ConfigDict(
-        strict=True, json_schema_extra={"examples": [{"question": "Where is the lake of Oru?"}]}
+        strict=True,
+        extra="forbid",
+        json_schema_extra={"examples": [{"question": "Where is the lake of Oru?"}]},
     )
 
     question: Text = Field(min_length=1, description="The question.")
@@ -67,13 +80,14 @@ class FeedbackBody(BaseModel):
 
     model_config = ConfigDict(
         strict=True,
+        extra="forbid",
         json_schema_extra={"examples": [{"id": "0f8fad5bd9cb469fa16570867728950e", "right": 1}]},
     )
 
     id: Text = Field(min_length=1, description="The answer's `feedback_id`.")
     right: (
         Annotated[int, Field(ge=0)]
-        | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+        | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
     ) = Field(description="Place of the right candidate, or of several.")
 
 
@@ -154,6 +168,7 @@ class AskAnswer(DecisionAnswer):
     k: int
     temperature: float
     seed: int
+    dropped: int = Field(description="Answers left out: with the question they do not fit.")
 
 
 class Problem(BaseModel):
@@ -183,17 +198,29 @@ def problem(error: BaseException) -> dict[str, Any]:
 
 def invalid(details: list[Any]) -> Refusal:
     """The refusal of a body; says where and what, never what came."""
-    told = [
-        f"{'.'.join(str(p) for p in detail['loc'] if p != 'body') or 'body'}: {detail['msg']}"
-        for detail in details[:3]
-    ]
+    told = [f"{_where(detail['loc']):.80}: {_wrong(detail)}" for detail in details[:3]]
     more = f" and {len(details) - 3} more" if len(details) > 3 else ""
     return Refusal("invalid_body", "; ".join(told) + more)
+
+
+def _where(path: Sequence[Any]) -> str:
+    return ".".join(str(part) for part in path if part != "body") or "body"
+
+
+def _wrong(detail: Mapping[str, Any]) -> str:
+    """What pydantic says, without the names of Python's things."""
+    if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return "expected a JSON object"
+    if detail["type"] == "extra_forbidden":
+        return "no key that is known here; /docs has those that are"
+    return str(detail["msg"])
 
 
 def parse_item(value: Any, place: int) -> tuple[Item, bool] | ItemError:
     """One entry of a batch as its item and whether all is read, or as the error that names it."""
     name = _name(value, place)
+    if isinstance(value, ItemError):  # a line that is no JSON
+        return ItemError(str(value), name)
     try:
         body = ItemBody.model_validate(value)
         return body.item(), body.full

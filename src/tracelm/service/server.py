@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from tracelm.errors import InputError
 from tracelm.service.app import Service
+from tracelm.service.door import configure
 
 
 class Server(uvicorn.Server):
@@ -45,15 +46,7 @@ def run(app: FastAPI) -> None:
     """
     service: Service = app.state.service
     listening = _listen(service.settings.host, service.settings.port)
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="on",
-        timeout_keep_alive=60,
-        timeout_graceful_shutdown=max(1, round(service.settings.deadline_seconds)),
-    )
+    config = configure(app, service.settings, service.metrics)
     # uvicorn raises the signal again once it has stopped: a stop that was asked for is no failure.
     before = {s: signal.signal(s, _nothing) for s in (signal.SIGTERM, signal.SIGINT)}
     try:

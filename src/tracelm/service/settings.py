@@ -7,7 +7,10 @@ from typing import Literal
 
 from tracelm.errors import InputError
 
-_COUNTS = ("batch_items", "queue_items", "body_bytes", "candidates", "tokens", "feedback_items")
+_COUNTS = (
+    *("batch_items", "batch_limit", "queue_items", "queue_asks", "body_bytes", "candidates"),
+    *("characters", "tokens", "connections", "header_bytes", "feedback_items"),
+)
 
 
 @dataclass(frozen=True)
@@ -21,10 +24,17 @@ class Settings:
         shadow: Answer with the base; log what correction would change.
         batch_items: Most waiting items computed together; 1 is none.
         queue_items: Most items that wait; one more is refused with 429.
+        queue_asks: Most questions that wait; they and items take turns with the model.
         deadline_seconds: Seconds from a request to its answer.
         body_bytes: Largest body in bytes.
+        batch_limit: Most items of one batch.
         candidates: Most of one item.
-        tokens: Most of one item, prompt and candidates together.
+        characters: Most of one item: its prompt once for each candidate, and the candidates.
+        tokens: Most of one item, prompt and candidates together; of a question, with its answer
+            and once for each sample.
+        connections: Most open at a time; one more is told so and closed.
+        header_bytes: Most of one request's headers.
+        header_seconds: How long they may take to arrive.
         drain_seconds: How long new requests are turned away politely before sockets close.
         on_alarm: What an alarm of the monitor does: a line in the log, or `shadow` from then on.
         feedback_items: Most answers that are remembered for their labels.
@@ -39,10 +49,16 @@ class Settings:
     shadow: bool = False
     batch_items: int = 64
     queue_items: int = 256
+    queue_asks: int = 16
     deadline_seconds: float = 30.0
     body_bytes: int = 2**20
+    batch_limit: int = 4096
     candidates: int = 64
+    characters: int = 2**21
     tokens: int = 16_384
+    connections: int = 512
+    header_bytes: int = 65_536
+    header_seconds: float = 10.0
     drain_seconds: float = 0.5
     on_alarm: Literal["log", "shadow"] = "log"
     feedback_items: int = 100_000
@@ -61,7 +77,8 @@ class Settings:
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is at least 1, not {getattr(self, name)}")
-        if not min(self.deadline_seconds, self.feedback_seconds) > 0 or not self.drain_seconds >= 0:
+        spans = (self.deadline_seconds, self.header_seconds, self.feedback_seconds)
+        if not min(spans) > 0 or not self.drain_seconds >= 0:
             raise InputError("deadlines are positive numbers of seconds")
 
     @property

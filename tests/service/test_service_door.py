@@ -1,0 +1,228 @@
+"""What a service bears before there is a request, and what it says to one that is none."""
+
+import json
+import socket
+import time
+from contextlib import closing
+
+import pytest
+from served import running, tracer
+
+BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
+HEAD = b"POST /v1/correct HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tracer()
+
+
+@pytest.fixture(scope="module")
+def plain(model):
+    with running(model, batch_limit=50, header_bytes=4096, header_seconds=1.5) as served:
+        yield served
+
+
+def code_of(answer) -> str:
+    assert answer.json()["schema"] == 1
+    return answer.json()["error"]["code"]
+
+
+def connect(served) -> socket.socket:
+    port = int(served.url.rsplit(":", 1)[1])
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+def told(raw: socket.socket) -> tuple[int, str]:
+    """Status and code of what a connection says before it is closed."""
+    data = b""
+    while piece := raw.recv(65536):
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]["code"]
+
+
+# Headers and connections
+
+
+def test_headers_that_come_whole_have_a_limit(plain):
+    answer = plain.client.get("/healthz", headers={"x-long": "x" * 4096})
+    assert answer.status_code == 431 and code_of(answer) == "headers_too_large"
+    assert "4096 bytes" in answer.text
+    assert plain.client.get("/healthz", headers={"x-long": "x" * 3000}).status_code == 200
+
+
+def test_headers_that_never_end_have_a_limit(plain):
+    with closing(connect(plain)) as raw:
+        raw.sendall(HEAD + b"x-long: " + b"x" * 5000)
+        assert told(raw) == (431, "headers_too_large")
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD, b"GET"])
+def test_headers_have_their_time(plain, sent):
+    begun = time.monotonic()
+    with closing(connect(plain)) as raw:
+        raw.sendall(sent)
+        assert told(raw) == (408, "header_timeout")
+    assert 1.4 < time.monotonic() - begun < 15
+
+
+def test_headers_that_trickle_have_no_more_time(plain):
+    with closing(connect(plain)) as raw:
+        raw.sendall(HEAD)
+        for _ in range(4):
+            time.sleep(0.1)
+            raw.sendall(b"x: y\r\n")
+        assert told(raw) == (408, "header_timeout")
+
+
+def test_a_connection_that_is_kept_has_its_time_anew(plain):
+    for _ in range(3):
+        assert plain.client.get("/healthz").status_code == 200
+        time.sleep(0.8)  # longer in all than headers may take
+
+
+def test_what_is_no_http_is_told_so(plain):
+    with closing(connect(plain)) as raw:
+        raw.sendall(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n")
+        assert told(raw) == (400, "invalid_request")
+    assert plain.metric("tracelm_refusals_total", code="invalid_request") >= 1
+
+
+def test_one_connection_too_many_is_told_so_and_the_others_go_on(model):
+    with running(model, connections=4, header_seconds=20.0) as served:
+        assert served.client.get("/healthz").status_code == 200  # and stays open
+        others = [connect(served) for _ in range(3)]
+        served.wait_for(lambda: len(served.server.server_state.connections) == 4)
+        with closing(connect(served)) as raw:
+            assert told(raw) == (503, "too_many_connections")
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+        for other in others:
+            other.close()
+        served.wait_for(lambda: len(served.server.server_state.connections) == 1)
+        with closing(connect(served)) as raw:
+            raw.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            assert raw.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_reads_nothing_is_let_go(model):
+    # 16 MB of answers that cost nothing: more than the buffers between them hold.
+    bad = {"id": "x" * 4000, "prompt": "w5", "candidates": [" "]}
+    body = json.dumps({"items": [BODY] + [bad] * 4000}).encode()
+    with running(model, deadline_seconds=5.0, body_bytes=2**25) as served:
+        with closing(socket.socket()) as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.connect(("127.0.0.1", int(served.url.rsplit(":", 1)[1])))
+            head = HEAD.replace(b"correct", b"correct/batch")
+            raw.sendall(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+            served.wait_for(lambda: served.service.traffic.inside == 1)
+            served.wait_for(lambda: served.service.traffic.inside == 0)
+            received = 0
+            with pytest.raises(ConnectionResetError):
+                while piece := raw.recv(2**20):
+                    received += len(piece)
+        assert 0 < received < 4000 * 4000
+
+
+# Bodies
+
+
+def test_a_batch_has_most_items_and_is_refused_at_once(plain):
+    lines = {"content-type": "application/x-ndjson"}
+    for body, headers in (
+        (b"0\n" * 500_000, lines),
+        (b'{"items": [' + b"0," * 400_000 + b"0]}", {"content-type": "application/json"}),
+    ):
+        answer = plain.client.post("/v1/correct/batch", content=body, headers=headers)
+        assert answer.status_code == 413 and code_of(answer) == "batch_too_large"
+        assert "50 items" in answer.text and "--batch-limit" in answer.text
+    items = {"items": [BODY] * 50}
+    assert plain.client.post("/v1/correct/batch", json=items).text.count("\n") == 50
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("3", "expected a JSON object"),
+        ("[]", "expected a JSON object"),
+        ("{", "not JSON: "),
+        ("[" * 100_000, "not JSON: "),
+        ('{"id": ' + "9" * 5000 + "}", "not JSON: "),
+        (json.dumps(BODY | {"prmpt": ""}), "prmpt: no key that is known here"),
+        (json.dumps(BODY | {"candidates": [0] * 100_000}), "candidates.0: "),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_an_item_that_is_none_is_told_in_a_clients_words(plain, line, words):
+    headers = {"content-type": "application/x-ndjson"}
+    body = f"{json.dumps(BODY)}\n{line}"
+    answer = plain.client.post("/v1/correct/batch", content=body, headers=headers)
+    told = json.loads(answer.text.splitlines()[1])
+    assert told["error"]["code"] == "item" and words in told["error"]["message"]
+    for name in ("ItemBody", "Error", "dict", "sys.", "instance"):
+        assert name not in told["error"]["message"]
+    assert len(told["error"]["message"]) < 300
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"3",
+        b"\xff",
+        b"{",
+        b'{"items": 3}',
+        b'{"items": [], "more": 1}',
+        b"[" * 100_000,
+        b"9" * 5000,
+    ],
+    ids=lambda body: body[:12],
+)
+def test_a_batch_that_is_none_is_told_what_one_is(plain, body):
+    headers = {"content-type": "application/json"}
+    answer = plain.client.post("/v1/correct/batch", content=body, headers=headers)
+    assert answer.status_code == 422 and code_of(answer) == "invalid_body"
+    assert answer.json()["error"]["message"].startswith('expected {"items": [...]}')
+    assert "Error" not in answer.text and len(answer.text) < 400
+
+
+def test_keys_that_no_body_has_are_refused_by_name(plain):
+    for path, body in (
+        ("/v1/correct", BODY | {"candidats": []}),
+        ("/v1/ask", {"question": "w5", "samples": 3}),
+        ("/v1/feedback", {"id": "a", "right": 1, "wrong": 2}),
+    ):
+        answer = plain.client.post(path, json=body)
+        unknown = [key for key in body if key in ("candidats", "samples", "wrong")]
+        assert answer.status_code == 422 and f"{unknown[0]}: no key" in answer.text
+    # What lines for the command line may have is no mistake.
+    known = BODY | {"question": "?", "truthful": [True, False, False], "blind_prompt": "w5"}
+    assert plain.client.post("/v1/correct", json=known).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/correct", "/v1/ask", "/v1/correct/batch", "/v1/feedback"])
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_says_what_it_is(plain, path, kind):
+    headers = {} if kind is None else {"content-type": kind}
+    answer = plain.client.post(path, content=json.dumps(BODY), headers=headers)
+    assert answer.status_code == 415 and code_of(answer) == "unsupported_media_type"
+    assert "content-type: application/json" in answer.text
+
+
+# Manners
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "//[", "["])
+def test_an_origin_that_is_no_address_is_another_site(plain, origin):
+    answer = plain.client.post("/v1/correct", json=BODY, headers={"origin": origin})
+    assert answer.status_code == 403 and code_of(answer) == "forbidden"
+    assert plain.events("failure") == []
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/model", "/openapi.json"])
+def test_what_can_be_got_has_a_head(plain, path):
+    head, got = plain.client.head(path), plain.client.get(path)
+    assert head.status_code == got.status_code == 200
+    assert head.content == b"" and head.headers["content-type"] == got.headers["content-type"]
+    assert plain.client.head("/v1/correct").status_code == 405
+    refused = plain.client.post(path, json={})
+    assert refused.status_code == 405 and "HEAD" in refused.headers["allow"]

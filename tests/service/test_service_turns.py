@@ -1,0 +1,273 @@
+"""Whoever waits has a turn: what one request may take, and what becomes of the others."""
+
+import json
+import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+import pytest
+import torch
+from families import random_items
+from served import Held, running, tracer
+
+BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
+QUESTION = {"question": "w5 w6 w7", "k": 2, "max_new_tokens": 40}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tracer()
+
+
+@pytest.fixture
+def held(model):
+    held = Held(model)
+    yield held
+    held.go.set()
+
+
+@contextmanager
+def slowed(model, seconds: float):
+    """The model, each of whose passes takes a while; gives the list of those that ran."""
+    passes: list[float] = []
+
+    def wait(*_):
+        time.sleep(seconds)
+        passes.append(time.monotonic())
+
+    hook = model.backbone.model.register_forward_hook(wait)
+    try:
+        yield passes
+    finally:
+        hook.remove()
+
+
+def code_of(answer) -> str:
+    return answer.json()["error"]["code"]
+
+
+def as_body(item) -> dict:
+    return {"id": item.id, "prompt": item.prompt, "candidates": list(item.candidates)}
+
+
+# What one request may take
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("correct", {"prompt": "w5 " * 316_000, "candidates": [f"w{i}" for i in range(64)]}),
+        ("ask", {"question": "w5 " * 300_000, "k": 8}),
+    ],
+)
+def test_text_that_is_long_to_read_is_refused_before_it_is_read(model, monkeypatch, path, body):
+    read = []
+    encode = type(model).encode
+    monkeypatch.setattr(
+        type(model), "encode", lambda self, items, *a: read.append(items) or encode(self, items, *a)
+    )
+    with running(model) as served:
+        answer = served.client.post(f"/v1/{path}", json=body)
+        assert answer.status_code == 413 and code_of(answer) == "too_many_characters"
+        assert read == []
+        batch = {"items": [BODY, body]} if path == "correct" else {"items": [BODY]}
+        lines = served.client.post("/v1/correct/batch", json=batch).text.splitlines()
+    assert "error" not in json.loads(lines[0])
+    assert [json.loads(line)["error"]["code"] for line in lines[1:]] == (
+        ["too_many_characters"] if path == "correct" else []
+    )
+
+
+def test_a_question_takes_no_more_tokens_than_an_item(model):
+    with running(model, tokens=100) as served:
+        answer = served.client.post("/v1/ask", json={"question": "w5 " * 10, "k": 10})
+        assert answer.status_code == 422 and code_of(answer) == "too_many_tokens"
+        assert "lower k" in answer.text
+        few = {"question": "w5 w6", "k": 2, "max_new_tokens": 4}
+        assert served.client.post("/v1/ask", json=few).status_code == 200
+
+
+def test_the_models_thread_reads_no_text(model, monkeypatch):
+    names: list[str] = []
+    encode = type(model).encode
+
+    def noted(self, *arguments):
+        names.append(threading.current_thread().name)
+        return encode(self, *arguments)
+
+    monkeypatch.setattr(type(model), "encode", noted)
+    with running(model) as served:
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+    assert names == ["tracelm-tokens"]
+
+
+# Turns
+
+
+def test_corrections_do_not_wait_for_questions(model):
+    with slowed(model, 0.02) as passes, running(model, queue_asks=4) as served:
+        with ThreadPoolExecutor(12) as pool:
+            asks = [pool.submit(served.client.post, "/v1/ask", json=QUESTION) for _ in range(12)]
+            served.wait_for(lambda: sum(a.done() for a in asks) >= 7 and len(passes) > 5)
+            assert {code_of(a.result()) for a in asks if a.done()} == {"queue_full"}
+            assert served.client.get("/readyz").status_code == 200
+            before = len(passes)
+            for _ in range(5):  # each waits for one step of a question, no more
+                assert served.client.post("/v1/correct", json=BODY).status_code == 200
+            # Time is shared between the two: far from the 257 passes of each question.
+            assert len(passes) - before < 60
+            answers = [a.result() for a in asks]
+    answered = [a for a in answers if a.status_code == 200]
+    assert len(answered) in (4, 5)
+    assert all(sum(a.json()["counts"]) <= 2 for a in answered)
+
+
+def test_questions_do_not_wait_for_corrections(model):
+    short = QUESTION | {"max_new_tokens": 12}
+    with slowed(model, 0.02), running(model, deadline_seconds=60.0) as served:
+        stop = threading.Event()
+
+        def send() -> int:
+            count = 0
+            while not stop.is_set():
+                assert served.client.post("/v1/correct", json=BODY).status_code == 200
+                count += 1
+            return count
+
+        with ThreadPoolExecutor(4) as pool:
+            senders = [pool.submit(send) for _ in range(4)]
+            served.wait_for(lambda: served.metric("tracelm_batch_items_count") > 5)
+            before = served.metric("tracelm_batch_items_count")
+            assert served.client.post("/v1/ask", json=short).status_code == 200
+            meanwhile = served.metric("tracelm_batch_items_count") - before
+            stop.set()
+            assert all(s.result() > 0 for s in senders)
+    # 24 passes of the question in 8 steps: as much time for the corrections between them.
+    assert 3 <= meanwhile < 60
+
+
+def test_a_question_ends_at_its_deadline(model):
+    with slowed(model, 0.1) as passes, running(model, deadline_seconds=1.0) as served:
+        answer = served.client.post("/v1/ask", json=QUESTION)
+        assert answer.status_code == 504 and code_of(answer) == "deadline"
+        served.wait_for(lambda: not served.service.corrector.batcher._asks)
+        ran = len(passes)
+        assert ran < 30
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+        assert len(passes) == ran + 1  # nothing went on behind it
+
+
+def test_a_question_ends_when_its_client_leaves(model):
+    with slowed(model, 0.05) as passes, running(model) as served:
+        with httpx.Client(base_url=served.url, trust_env=False) as leaving:
+            with pytest.raises(httpx.ReadTimeout):
+                leaving.post("/v1/ask", json=QUESTION, timeout=0.5)
+        served.wait_for(lambda: not served.service.corrector.batcher._asks)
+        assert len(passes) < 100
+
+
+# What fails
+
+
+@pytest.mark.parametrize("end", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_the_models_thread_outlives_whatever_is_raised_on_it(held, end):
+    held.poison = {"1": end}
+    with running(held) as served:
+        begun = time.monotonic()
+        answer = served.client.post("/v1/correct", json=BODY | {"id": "1"})
+        assert answer.status_code == 500 and code_of(answer) == "internal"
+        assert time.monotonic() - begun < 15  # not at the deadline
+        (failure,) = served.events("failure")
+        assert failure["error"] == type(end).__name__ and failure["at"] == "tracelm-model"
+        for path in ("/healthz", "/readyz"):
+            assert served.client.get(path).status_code == 200
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+
+
+def test_a_tokenizer_that_ends_the_process_ends_its_request(model, monkeypatch):
+    encode = type(model).encode
+
+    def ending(self, items, *more):
+        if items[0].id == "1":
+            raise SystemExit(3)
+        return encode(self, items, *more)
+
+    monkeypatch.setattr(type(model), "encode", ending)
+    with running(model) as served:
+        assert served.client.post("/v1/correct", json=BODY | {"id": "1"}).status_code == 500
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+        assert served.events("failure")[0]["at"] == "tracelm-tokens"
+
+
+def test_a_thread_that_has_ended_is_said(model):
+    with running(model) as served:
+        batcher = served.service.corrector.batcher
+        batcher.close(10.0)
+        assert not batcher.alive
+        assert served.client.get("/healthz").status_code == 500
+        assert served.client.get("/readyz").status_code == 503
+
+
+class Ballast:
+    """What a pass holds in memory."""
+
+
+class Narrow(Held):
+    """A tracer whose memory is enough for two items at most, and for none called `huge`."""
+
+    lacking: BaseException = torch.OutOfMemoryError("CUDA out of memory")
+
+    def decide(self, encoded, read="decide", methods=None):
+        ballast = Ballast()
+        assert not any(ref() for ref in self.held), "the failed pass kept its memory"
+        if len(encoded) > 2 or any(e.item.id == "huge" for e in encoded):
+            self.held.append(weakref.ref(ballast))
+            raise self.lacking
+        return super().decide(encoded, read, methods)
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."),
+    ],
+)
+def test_memory_that_is_lacking_for_one_takes_no_other_down(model, lacking):
+    narrow = Narrow(model)
+    narrow.held, narrow.lacking = [], lacking
+    items = [as_body(i) for i in random_items(5, 5)] + [BODY | {"id": "huge"}]
+    with running(narrow) as served:
+        narrow.go.clear()
+        with ThreadPoolExecutor(7) as pool:
+            first = pool.submit(served.client.post, "/v1/correct", json=BODY)
+            served.wait_for(lambda: narrow.busy)
+            rest = [pool.submit(served.client.post, "/v1/correct", json=i) for i in items]
+            served.wait_for(lambda: len(served.service.corrector.batcher._waiting) == 6)
+            narrow.go.set()
+            assert first.result().status_code == 200
+            answers = [r.result() for r in rest]
+        assert [a.status_code for a in answers] == [200] * 5 + [503]
+        assert code_of(answers[5]) == "model" and "memory" in answers[5].text
+        assert len(served.events("apart")) == 1
+
+
+# The end
+
+
+def test_stopping_ends_though_the_model_hangs(held):
+    with running(held, deadline_seconds=1.0) as served:
+        held.go.clear()
+        with ThreadPoolExecutor(2) as pool:
+            sent = [pool.submit(served.client.post, "/v1/correct", json=BODY) for _ in range(2)]
+            served.wait_for(lambda: held.busy)
+            begun = time.monotonic()
+            served.server.should_exit = True
+            served.wait_for(lambda: served.events("stopped"))
+            assert time.monotonic() - begun < 15
+            assert [s.result().status_code for s in sent] == [504, 504]
+    assert served.events("abandoned")
