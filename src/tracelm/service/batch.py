@@ -1,5 +1,6 @@
 """A batch: what kind of body it is, its items as they are read, its answers line by line."""
 
+import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -130,6 +131,8 @@ async def lines_of(
     window: deque[tuple[int, Started]] = deque([(0, first)])
     try:
         for place in range(1, len(entries)):
+            # Lines that cost nothing wait for nothing: others have their turn all the same.
+            await asyncio.sleep(0)
             while len(window) >= _WINDOW:
                 yield await _line(corrector, entries, *window.popleft(), request)
             window.append((place, await _start(corrector, entries[place], patient=True)))

@@ -92,6 +92,7 @@ class Batcher:
         self._batch_items, self._tokens = settings.batch_items, settings.tokens
         self._most: dict[Kind, int] = {"item": settings.queue_items, "ask": settings.queue_asks}
         self._coming: deque[Order] = deque()
+        self._reading: list[Order] = []
         self._waiting: deque[Order] = deque()  # items that have their tokens
         self._asks: deque[Order] = deque()  # the first is being answered
         self._spent: dict[Kind, float] = {"item": 0.0, "ask": 0.0}
@@ -144,7 +145,7 @@ class Batcher:
         for thread in (self._encoder, self._thread):
             thread.join(max(0.0, latest - time.monotonic()))
         if self._encoder.is_alive() or self._thread.is_alive():
-            left = [*self._coming, *self._waiting, *self._asks]
+            left = [*self._coming, *self._reading, *self._waiting, *self._asks]
             self._log.event("abandoned", waiting=len(left))
             for order in left:
                 order.fail(Refusal("draining", "the service has stopped"))
@@ -165,7 +166,7 @@ class Batcher:
 
     def _queued(self, kind: Kind) -> int:
         ready = self._waiting if kind == "item" else self._asks
-        return len(ready) + sum(order.kind == kind for order in self._coming)
+        return len(ready) + sum(order.kind == kind for order in (*self._coming, *self._reading))
 
     def _count(self) -> None:
         self._metrics.waiting.set(len(self._coming) + len(self._waiting) + len(self._asks))
@@ -196,6 +197,7 @@ class Batcher:
             with self._change:
                 self._waiting.extend(order for order in ready if order.kind == "item")
                 self._asks.extend(order for order in ready if order.kind == "ask")
+                self._reading = []
                 self._count()
                 self._change.notify_all()
         with self._change:
@@ -207,7 +209,8 @@ class Batcher:
         with self._change:
             while not self._coming and not self._closing:
                 self._change.wait()
-            return self._take(self._coming)
+            self._reading = self._take(self._coming)
+            return self._reading
 
     def _tokenise(self, orders: Sequence[Order]) -> None:
         items = [order for order in orders if order.kind == "item"]

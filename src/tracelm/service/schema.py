@@ -3,13 +3,22 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+)
 
 from tracelm.errors import ItemError
 from tracelm.files.strict_json import to_json
 from tracelm.rule.decision import SCHEMA
 from tracelm.service.refusal import Code, Refusal
 from tracelm.text.items import Item
+from tracelm.text.messages import Message
 
 
 def _encodable(text: str) -> str:
@@ -27,6 +36,23 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
+class MessageBody(BaseModel):
+    """One message of a conversation."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    role: Text = Field(description="`system`, `user`, `assistant`, or what the template knows.")
+    content: Text = Field(description="Its text.")
+
+
+# Told apart before either is read, so that what is wrong is told of one of them.
+Prompt = Annotated[
+    Annotated[Text, Tag("text")]
+    | Annotated[list[MessageBody], Field(min_length=1, fail_fast=True), Tag("messages")],
+    Discriminator(lambda value: "messages" if isinstance(value, list) else "text"),
+]
+
+
 class ItemBody(BaseModel):
     """One prompt with its candidate answers."""
 
@@ -34,7 +60,9 @@ class ItemBody(BaseModel):
         strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}
     )
 
-    prompt: Text = Field(description="Text before the answer; may be empty.")
+    prompt: Prompt = Field(
+        description="Text before the answer, which may be empty, or the messages of a conversation."
+    )
     # The first that is no text is told: a body may have half a million of them.
     candidates: list[Text] = Field(
         min_length=1, fail_fast=True, description="The answers to choose from."
@@ -44,9 +72,7 @@ class ItemBody(BaseModel):
     full: bool = Field(False, description="Read every depth and T, and return them.")
     # Lines of `tracelm correct --input` may have these; nothing here depends on them.
     question: Text | None = Field(None, description="For people; not read.")
-    truthful: Annotated[list[bool], Field(fail_fast=True)] | None = Field(
-        None, description="For metrics; not read."
-    )
+    truthful: Any = Field(None, description="For metrics; not read.")
     blind_prompt: Text | None = Field(None, description="For metrics; not read.")
 
     def item(self) -> Item:
@@ -56,7 +82,11 @@ class ItemBody(BaseModel):
             ItemError: Text that cannot be answered.
         """
         name = None if self.id is None else str(self.id)
-        return Item(self.prompt, tuple(self.candidates), id=name, separator=self.separator)
+        candidates, separator = tuple(self.candidates), self.separator
+        if isinstance(self.prompt, str):
+            return Item(self.prompt, candidates, id=name, separator=separator)
+        said = tuple(Message(m.role, m.content) for m in self.prompt)
+        return Item("", candidates, id=name, separator=separator, messages=said)
 
 
 class QuestionBody(BaseModel):

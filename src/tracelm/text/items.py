@@ -224,8 +224,11 @@ def _check_text(name: str, text: Any, item: str | None) -> None:
         raise ItemError(f"{name} is a string, not {_kind(text)}", item)
     if "\0" in text:
         raise ItemError(f"{name} contains a NUL character; remove it", item)
-    if any("\ud800" <= c <= "\udfff" for c in text):
-        raise ItemError(f"{name} contains a lone surrogate, which is no text; remove it", item)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        told = f"{name} contains a lone surrogate, which is no text; remove it"
+        raise ItemError(told, item) from None
 
 
 def _kind(value: Any) -> str:
