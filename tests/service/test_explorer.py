@@ -2,6 +2,7 @@
 
 import gc
 import json
+import socket
 
 import httpx
 import pandas as pd
@@ -155,6 +156,23 @@ def test_routes_of_gradio_that_the_page_does_not_need_are_none(served):
     for path in ("/gradio_api/file=/etc/passwd", "/gradio_api/proxy=http://x", "/monitoring"):
         assert client.get(path).status_code == 404
     assert client.get("/v1/correct").status_code == 405
+
+
+@pytest.mark.parametrize("folder", ["static", "assets", "svelte", "docs-files", "gradio_api"])
+@pytest.mark.parametrize(
+    "climb",
+    ["../" * 9, "%2e%2e/" * 9, "..%2f" * 9, "%2e%2e%2f" * 9, "..\\" * 9, "%5c..%5c" * 9, "/"],
+)
+def test_no_path_climbs_out_of_the_page(served, folder, climb):
+    for wanted in ("etc/passwd", "proc/self/environ"):
+        with socket.create_connection(("127.0.0.1", int(served.url.rsplit(":", 1)[1]))) as raw:
+            path = f"/{folder}/{climb}{wanted}"  # as it stands: a client would tidy it up
+            raw.sendall(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n".encode())
+            raw.sendall(b"connection: close\r\n\r\n")
+            answer = b"".join(iter(lambda: raw.recv(65536), b""))
+        assert answer.split()[1] in (b"404", b"403"), path
+        assert b"root:" not in answer and b"PATH=" not in answer
+    assert served.events("failure") == []
 
 
 def test_gradios_queue_stands_under_the_same_limits(served):

@@ -204,6 +204,21 @@ def test_a_restart_goes_on_where_it_stood(model, free, certificate, tmp_path):
         pass
 
 
+def test_a_label_that_cannot_be_kept_is_not_counted(model, free, tmp_path):
+    item = overridden(free)[0]
+    with running(model, state=tmp_path / "state.db") as service:
+        answer = ask(service, item)
+        database = service.service.corrector.oversight._ledger._connection
+        database.execute("PRAGMA query_only = 1")  # what a disk that turned read-only does
+        refused = label(service, answer, answer["base_index"])
+        assert refused.status_code == 503 and code_of(refused) == "unkept"
+        assert service.metric("tracelm_labelled") == 0
+        assert ask(service, item)["feedback_id"] is None
+        database.execute("PRAGMA query_only = 0")
+        assert label(service, answer, answer["base_index"]).json()["labelled"] == 1
+        assert {event["at"] for event in service.events("failure")} == {"state"}
+
+
 def test_a_state_that_is_none_is_refused(model, tmp_path):
     path = tmp_path / "state.db"
     path.write_text("no database at all, and long enough to be one " * 40)

@@ -168,7 +168,7 @@ def _add_corrections(app: FastAPI, corrector: Corrector) -> None:
 
 
 def _add_feedback(app: FastAPI, corrector: Corrector) -> None:
-    codes: tuple[Code, ...] = ("unknown_answer", "repeated_feedback", "uncertified")
+    codes: tuple[Code, ...] = ("unknown_answer", "repeated_feedback", "uncertified", "unkept")
 
     @app.post(
         "/v1/feedback",
@@ -236,7 +236,6 @@ _BATCH = {
             "type": "object",
             "title": "BatchBody",
             "required": ["items"],
-            "additionalProperties": False,
             "properties": {"items": {"type": "array", "minItems": 1, "items": _ITEM_REF}},
         }
     },

@@ -89,7 +89,8 @@ class Oversight:
             right: Places of the right candidates.
 
         Raises:
-            Refusal: An id that is unknown or has its label, or a place that is none.
+            Refusal: An id that is unknown or has its label, a place that is none, or a disk that
+                does not take the label.
         """
         with self._lock:
             entry = self._ledger.find(name)
@@ -99,7 +100,12 @@ class Oversight:
             broken, fixed = entry.judge(right)
             after = self.monitor.seen(broken)
             counts = {n: getattr(after, n) for n in ("labelled", "broken", "alarm")}
-            self._ledger.label(name, monitor=counts)
+            try:
+                self._ledger.label(name, monitor=counts)
+            except sqlite3.Error as error:  # nothing is counted that a restart would forget
+                self._log.failure(error, at="state")
+                told = "the label cannot be kept on disk; make room, and send it again"
+                raise Refusal("unkept", told, retry_after=60) from error
             before, self.monitor = self.monitor, after
             self._measure()
         if fixed:

@@ -30,6 +30,7 @@ Code = Literal[
     "internal",
     "model",
     "draining",
+    "unkept",
     "deadline",
 ]
 STATUS: dict[Code, int] = {
@@ -58,6 +59,7 @@ STATUS: dict[Code, int] = {
     "internal": 500,  # a defect: logged in full, told in short
     "model": 503,  # the model failed on this item
     "draining": 503,  # with Retry-After
+    "unkept": 503,  # the disk does not take what must outlive the process
     "deadline": 504,
 }
 
