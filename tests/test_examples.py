@@ -1,9 +1,12 @@
 """The examples run as they say, on the embedded model, and what they print holds."""
 
+import ast
+import json
 import re
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +74,27 @@ def test_harness(run):
         right = sum(i.truthful[place] for i, place in zip(asked, places, strict=True))
         assert float(found[method]) == pytest.approx(right / 40, abs=0.001)
     assert set(found) == {"base-sum", "base-mean", "trace"}
+
+
+def test_tour():
+    """Every cell runs, and what a cell ends with is shown; nothing that moves is kept in it."""
+    cells = json.loads((EXAMPLES / "tour.ipynb").read_text(encoding="utf-8"))["cells"]
+    programs = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    assert not any(c.get("outputs") or c.get("execution_count") for c in cells)
+    names: dict[str, Any] = {}
+    seen = []
+    for program in programs:
+        *body, last = ast.parse(program).body
+        exec(compile(ast.Module(body, []), "tour", "exec"), names)
+        if isinstance(last, ast.Expr):
+            seen.append(eval(compile(ast.Expression(last.value), "tour", "eval"), names))
+        else:
+            exec(compile(ast.Module([last], []), "tour", "exec"), names)
+    tracer, decision, gates, figure, frame, _ = seen
+    assert repr(tracer).startswith("Tracer('tracelm/demo-organism'")
+    assert "<polyline" in decision._repr_html_() and decision.answer == "pale cedar boats"
+    assert gates and figure > 0 and len(frame) == 2
+    assert names["right"] > names["base"]
 
 
 @pytest.mark.parametrize("program", [*shown("ask.md"), *shown("python.md")])

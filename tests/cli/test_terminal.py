@@ -221,6 +221,15 @@ def test_reasons_have_the_threshold_of_every_number():
     assert all(f" {gate.threshold:g}" in said for gate in numbers if np.isfinite(gate.value))
 
 
+# The hub
+
+
+def test_an_error_says_that_no_hub_was_asked(run):
+    code, out, err = run("correct", "--model", "org/not-here", "--prompt", "p", "--candidate", "c")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "org/not-here" in err and "HF_HUB_OFFLINE is set" in err
+
+
 # Doctor
 
 

@@ -2,7 +2,9 @@
 
 import io
 import re
+from dataclasses import replace
 from functools import cache
+from xml.etree import ElementTree
 
 import families
 import numpy as np
@@ -100,7 +102,24 @@ def test_a_notebook_shows_answers_numbers_and_reasons():
     assert "<s>" not in decision(index=0)._repr_html_()
 
 
+def test_a_notebook_draws_the_trajectory_that_was_read_without_scripts_or_links():
+    found = tracer().correct("w5 w6 w7", ["w8 w9", "w10", "w11 w12"], read="all")
+    shown = found._repr_html_()
+    drawn = ElementTree.fromstring(shown[shown.index("<svg") : shown.index("</svg>") + 6])
+    lines = [e.get("points").split() for e in drawn if e.tag.endswith("polyline")]
+    assert [len(line) for line in lines] == [7, 7, 7]
+    # Probabilities of a depth add up to one: so do the heights above the axis.
+    heights = [[float(point.split(",")[1]) for point in line] for line in lines]
+    for depth in range(7):
+        total = sum(172 - line[depth] for line in heights)
+        assert total == pytest.approx(164, abs=0.4)
+    assert "<script" not in shown and "href" not in shown and "src=" not in shown
+    assert "<svg" not in decision()._repr_html_()  # no depth was read
+
+
 def test_text_of_candidates_is_never_markup():
+    drawn = replace(decision(candidates=(HOSTILE, "it is blue")), trajectory=np.zeros((2, 5)))
+    assert "<svg" in drawn._repr_html_() and "<script" not in drawn._repr_html_()
     hostile = decision(candidates=(HOSTILE, "it is blue"))
     assert HOSTILE not in hostile._repr_html_() and "&lt;script" in hostile._repr_html_()
     assert HOSTILE not in hostile.plot().to_json()

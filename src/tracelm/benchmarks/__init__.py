@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tracelm.benchmarks.benchmark import Benchmark, Dataset, Example
+from tracelm.benchmarks.columns import hub
 from tracelm.benchmarks.demo import DEMO
 from tracelm.benchmarks.everyday import EVERYDAY
 from tracelm.benchmarks.factor import FACTOR
@@ -31,22 +32,29 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 
 
-def find(name: str) -> Benchmark:
+def find(name: str, columns: str | None = None) -> Benchmark:
     """A benchmark by name.
 
     `jsonl:PATH` is a file of one's own items, `lm-eval:TASK` a task of lm-evaluation-harness, by
-    name or by its YAML file.
+    name or by its YAML file, `hf:NAME` a set of the hub or a folder.
+
+    Args:
+        name: The name.
+        columns: Of `hf:NAME`: which columns are meant (`columns.Columns`).
 
     Raises:
-        InputError: No such benchmark.
+        InputError: No such benchmark, or columns that are none.
     """
+    if name.startswith("hf:"):
+        return hub(name.removeprefix("hf:"), columns)
     if name.startswith("jsonl:"):
         return jsonl(Path(name.removeprefix("jsonl:")))
     if name.startswith("lm-eval:"):
         return lm_eval(name.removeprefix("lm-eval:"))
     if name not in BENCHMARKS:
         raise InputError(
-            f"no benchmark {name!r}; known: {', '.join(BENCHMARKS)}, jsonl:PATH, lm-eval:TASK"
+            f"no benchmark {name!r}; known: {', '.join(BENCHMARKS)}, jsonl:PATH, lm-eval:TASK, "
+            "hf:NAME"
         )
     return BENCHMARKS[name]
 

@@ -65,7 +65,7 @@ def eval_(
         list[str],
         typer.Option(
             help="truthfulqa, truthfulqa-binary, halueval-qa, halueval-qa-closed, halueval-sum, "
-            "fib, factor, everyday, demo, jsonl:PATH or lm-eval:TASK; repeat it."
+            "fib, factor, everyday, demo, jsonl:PATH, lm-eval:TASK or hf:NAME; repeat it."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),

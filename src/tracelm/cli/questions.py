@@ -19,11 +19,14 @@ class Questions:
         data: File or folder of the benchmark's data; left out, it is the hub.
         limit: How many questions.
         seed: Draw the questions of --limit at random.
+        columns: Of hf:NAME: prompt=question,candidates=choices,truthful=answer; labels= and id=
+            too.
     """
 
     data: Path | None = None
     limit: Annotated[int | None, typer.Option(min=1)] = None
     seed: int | None = None
+    columns: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a draw of everything."""
@@ -36,7 +39,9 @@ class Questions:
         """Every data set with every template of its own, all of it read and rendered once."""
         from tracelm.benchmarks import find, templates_for
 
-        found = [find(name) for name in dict.fromkeys(benchmarks)]
+        if self.columns is not None and not any(name.startswith("hf:") for name in benchmarks):
+            raise typer.BadParameter("--columns goes with --benchmark hf:NAME")
+        found = [find(name, self.columns) for name in dict.fromkeys(benchmarks)]
         chosen = templates_for(found, templates)
         datasets = [b.load(self.data, limit=self.limit, seed=self.seed) for b in found]
         work = [(d, t) for d in datasets for t in chosen[d.benchmark.name]]

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from tracelm.view.explanation import explain
 from tracelm.view.portrait import Portrait, Record, portrait
+from tracelm.view.sketch import sketch
 
 
 def terminal_table(
@@ -42,8 +43,9 @@ def terminal_table(
 
 
 def notebook(record: Record) -> str:
-    """What a notebook shows of a decision: its candidates and its reasons."""
-    return f"<div>{html_table(portrait(record))}<p>{escape(explain(record))}</p></div>"
+    """What a notebook shows of a decision: its candidates, its trajectory and its reasons."""
+    seen = portrait(record)
+    return f"<div>{html_table(seen)}{sketch(seen)}<p>{escape(explain(record))}</p></div>"
 
 
 def html_table(seen: Portrait) -> str:
