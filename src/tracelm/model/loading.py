@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from huggingface_hub import constants
 from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 from safetensors import SafetensorError
 from transformers import (
@@ -396,7 +397,9 @@ def _in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
     except _TROUBLE as error:
         if isinstance(error.__cause__, RepositoryNotFoundError | RevisionNotFoundError):
             hub.connect(base.name, base.revision)  # refuses, and says what to do
-        raise ModelError(f"cannot load {what}{base.name}: {_first_line(error)}") from error
+        asked = not constants.HF_HUB_OFFLINE or Path(base.name).exists()
+        why = "" if asked else " (HF_HUB_OFFLINE is set: no hub was asked)"
+        raise ModelError(f"cannot load {what}{base.name}: {_first_line(error)}{why}") from error
 
 
 def _auto(config: Any) -> Any:
