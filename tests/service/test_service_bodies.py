@@ -18,7 +18,12 @@ with warnings.catch_warnings():
         status_code_conformance,
     )
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    # beartype draws samples of lists in the service's threads while cases are drawn in this one.
+    pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies"),
+]
 CHECKS = [
     checks.not_a_server_error,
     content_type_conformance,

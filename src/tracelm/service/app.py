@@ -236,6 +236,7 @@ _BATCH = {
             "type": "object",
             "title": "BatchBody",
             "required": ["items"],
+            "additionalProperties": False,
             "properties": {"items": {"type": "array", "minItems": 1, "items": _ITEM_REF}},
         }
     },
