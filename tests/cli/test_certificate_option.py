@@ -117,7 +117,6 @@ def test_commands_that_answer_nothing_take_none(name, file):
 
 
 def test_the_harness_obeys_too(file, monkeypatch):
-    import lm_eval.__main__
 
     from tracelm.integrations.lm_eval import CorrectedLM
 
@@ -126,7 +125,9 @@ def test_the_harness_obeys_too(file, monkeypatch):
     with pytest.raises(InputError, match="method=trace alone"):
         CorrectedLM(MODEL, method="base-sum", certificate=str(file))
     given: list[str] = []
-    monkeypatch.setattr(lm_eval.__main__, "cli_evaluate", lambda: given.extend(sys.argv))
+    harness = "lm_eval._cli.HarnessCLI"
+    monkeypatch.setattr(f"{harness}.parse_args", lambda _: given.extend(sys.argv))
+    monkeypatch.setattr(f"{harness}.execute", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["tracelm"])
     command("lm-eval", "--tasks", "t", "--certificate", file, "--limit", 3)
     assert given[-2:] == ["--model_args", f"certificate={file}"] and "--certificate" not in given

@@ -326,12 +326,13 @@ def test_the_command_line(tmp_path):
     ],
 )
 def test_the_harness_parses_its_own_options(given, passed, monkeypatch):
-    import lm_eval.__main__
 
     import tracelm.cli
 
     seen = []
-    monkeypatch.setattr(lm_eval.__main__, "cli_evaluate", lambda: seen.extend(sys.argv))
+    harness = "lm_eval._cli.HarnessCLI"
+    monkeypatch.setattr(f"{harness}.parse_args", lambda _: seen.extend(sys.argv))
+    monkeypatch.setattr(f"{harness}.execute", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["tracelm", "lm-eval", *given.split()])
     with pytest.raises(SystemExit) as stop:
         tracelm.cli.main()
