@@ -90,8 +90,14 @@ def synthetic_grid(
     return pd.concat(cells, ignore_index=True)
 
 
-def write_cells(records: pd.DataFrame, out: Path, theta: Theta | None = None) -> None:
-    """The records as `tracelm eval` leaves them: a folder a cell."""
+def write_cells(
+    records: pd.DataFrame, out: Path, theta: Theta | None = None, questions: int | None = None
+) -> None:
+    """The records as `tracelm eval` leaves them: a folder a cell.
+
+    Args:
+        questions: How many the benchmark has, where the records are its first; None is no more.
+    """
     for (model, benchmark), cell in records.groupby(["model", "benchmark"], sort=False):
         rows = [_as_written(row) for row in cell.to_dict("records")]
         groups: dict[int, list[dict[str, Any]]] = {}
@@ -103,7 +109,12 @@ def write_cells(records: pd.DataFrame, out: Path, theta: Theta | None = None) ->
             "benchmark": benchmark,
             "template": {"name": "synthetic", "version": "1", "sha256": "0" * 64},
             "invariant": float(cell["invariant"].dropna().iloc[0]),
-            "dataset": {"fingerprint": f"of {benchmark}"},
+            "items": len(cell),
+            "dataset": {
+                "fingerprint": f"of {benchmark}",
+                "questions": questions or len(cell),
+                "limit": len(cell) if questions else None,
+            },
             "packages": {"tracelm": "test"},
             "theta": json.loads(json.dumps((theta or Theta()).to_dict())),
             "plan": store.plan_lines([row["place"] for row in g] for g in groups.values()),

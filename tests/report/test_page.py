@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from tracelm.cli import app
 from tracelm.errors import RecordError
 from tracelm.evaluation import cells as parted
+from tracelm.evaluation.checklist import tally
 from tracelm.evaluation.statistics import Interval, Judgement, judge, over_cells
 from tracelm.report import build, figure_parts, figures, page, page_data
 from tracelm.report.build import Material, report
@@ -221,7 +222,7 @@ def test_a_report_holds_every_table_and_figure(written):
         "cost",
     ):
         assert {f"{figure}.pdf", f"{figure}.svg", f"{figure}.png"} <= names
-    laid = "master per-model ablation sweeps scorer-constants cost against-paper"
+    laid = "checklist master per-model ablation sweeps scorer-constants cost against-paper"
     for table in laid.split():
         assert {f"{table}.md", f"{table}.csv", f"{table}.tex"} <= names
     assert all(path.stat().st_size for path in written.paths)
@@ -236,6 +237,7 @@ def test_the_command_reads_a_folder_and_says_the_verdicts(tmp_path):
     said = sorted(line.split(": On these ")[0] for line in lines[:3])
     names = ("halueval-qa", "halueval-sum", "truthfulqa")
     assert result.exit_code == 0 and said == [f"org/model-a on {name}" for name in names]
+    assert re.fullmatch(r"sceptic's checklist: \d met, \d not met, \d not applicable", lines[3])
     assert lines[-1] == str(tmp_path / "out" / "index.html")
     assert "cost.md" not in result.stdout and "against-paper.md" not in result.stdout
 
@@ -444,6 +446,14 @@ def stands_still(view):
         place, last = view.evaluate("scrollY"), place
 
 
+def test_the_checklist_stands_on_the_page_with_its_reasons(index, written, tmp_path):
+    with opened(index, tmp_path) as watched:
+        rows = [row.split("\n") for row in watched.page.locator(".checklist li").all_inner_texts()]
+        assert rows == [[p.status, p.name, p.why] for p in written.checklist] and len(rows) == 8
+        assert tally(written.checklist) in watched.page.inner_text("#checklist .lede")
+        watched.assert_quiet()
+
+
 def test_a_letter_has_its_key_in_the_figure(index, records, tmp_path):
     with opened(index, tmp_path) as watched:
         figure = watched.page.locator("#figures figure", has_text="A worked example")
@@ -482,7 +492,7 @@ def test_45_cells_of_600_items_open_in_three_seconds(tmp_path):
     blocks = page_data.data_blocks(pd.concat(models, ignore_index=True), THETA)
     grid = over_cells(np.array([v.summary.delta_mc1 for v in every]), resamples=100)
     index = tmp_path / "index.html"
-    index.write_text(page.render(every, grid, [], [], blocks), encoding="utf-8")
+    index.write_text(page.render(every, grid, [], [], [], blocks), encoding="utf-8")
     items = "22,500 of 22,500 items · 4,500 of 4,500 for MC2 alone"
     with opened(index, tmp_path / "browser") as watched:
         seconds = []

@@ -29,6 +29,7 @@ def report(
     from tracelm.cli.progress import waiting
 
     with waiting("writing the report"):
+        from tracelm.evaluation.checklist import tally
         from tracelm.evaluation.settings import unfinished
         from tracelm.report.build import report as build
 
@@ -38,5 +39,6 @@ def report(
         typer.echo(printable(f"tracelm: {warning}"), err=True)
     for line in written.verdicts:
         typer.echo(printable(line))
+    typer.echo(f"sceptic's checklist: {tally(written.checklist)}")
     for path in written.paths:
         typer.echo(path)

@@ -1,6 +1,7 @@
-"""Settings: under which Theta the records of a folder were made, and whether all are there."""
+"""Settings: under which Theta the records of a folder were made, and of how much of a benchmark."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tracelm.errors import RecordError
@@ -8,6 +9,21 @@ from tracelm.evaluation.store import find_cells, missing_groups, read_run
 from tracelm.theta import Theta
 
 Name = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of its benchmark a cell is.
+
+    Attributes:
+        questions: How many the benchmark has.
+        asked: How many of them the run was for.
+        records: How many records it leaves once it is finished.
+    """
+
+    questions: int
+    asked: int
+    records: int
 
 
 def read_thetas(path: str | Path) -> dict[Name, Theta]:
@@ -19,6 +35,24 @@ def read_thetas(path: str | Path) -> dict[Name, Theta]:
     """
     runs = [read_run(cell) for cell in find_cells(Path(path))]
     return {(run["model"], run["benchmark"]): Theta.from_dict(run["theta"]) for run in runs}
+
+
+def read_extents(path: str | Path) -> dict[Name, Extent]:
+    """How much of its benchmark each cell at or under a path is, where its run says so.
+
+    Raises:
+        RecordError: No records, or a `run.json` that cannot be read.
+    """
+    runs = [read_run(cell) for cell in find_cells(Path(path))]
+    return {
+        (run["model"], run["benchmark"]): Extent(
+            questions,
+            min(questions, run["dataset"]["limit"] or questions),
+            run["items"],
+        )
+        for run in runs
+        if (questions := run["dataset"].get("questions")) is not None
+    }
 
 
 def one_theta(thetas: Mapping[Name, Theta]) -> Theta:

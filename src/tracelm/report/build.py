@@ -1,7 +1,7 @@
 """Build: a folder of records becomes tables, figures and one page."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +9,15 @@ import pandas as pd
 
 from tracelm.errors import RecordError
 from tracelm.evaluation import ablation
-from tracelm.evaluation.cells import Cell, Summary, calibration, cells, summarise
+from tracelm.evaluation.cells import Cell, calibration, cells, summarise
+from tracelm.evaluation.checklist import Findings, Point, checklist
 from tracelm.evaluation.comparison import Comparison, read_comparisons
 from tracelm.evaluation.dependence import dependence
-from tracelm.evaluation.settings import one_theta, read_thetas
-from tracelm.evaluation.statistics import Judgement, judge, over_cells
+from tracelm.evaluation.settings import Extent, Name, one_theta, read_extents, read_thetas
+from tracelm.evaluation.statistics import judge, over_cells
 from tracelm.evaluation.store import load_records
 from tracelm.report import draw, figures, tables
+from tracelm.report.checklist import checklist_table
 from tracelm.report.chosen import named, telling
 from tracelm.report.comparison import comparison_tables
 from tracelm.report.constants import scorer_constants
@@ -41,6 +43,7 @@ class Material:
         comparisons: TRACE beside its peers, of the runs that `tracelm compare` made.
         item: What the worked example and the figure across models show, as BENCHMARK-ID; None
             lets them choose.
+        extents: How much of its benchmark each cell was run on, where that is known.
     """
 
     records: pd.DataFrame
@@ -48,14 +51,22 @@ class Material:
     timings: tuple[Timing, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     item: str | None = None
+    extents: Mapping[Name, Extent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a report left: its files, the page last, and the verdict of every cell in words."""
+    """What a report left and found.
+
+    Attributes:
+        paths: Its files, the page last.
+        verdicts: Of every cell, in words.
+        checklist: The points that a sceptic asks.
+    """
 
     paths: tuple[Path, ...]
     verdicts: tuple[str, ...]
+    checklist: tuple[Point, ...]
 
 
 def report(
@@ -82,33 +93,44 @@ def report(
     timings = () if bench is None else tuple(read_timings(bench))
     records = load_records(runs)
     compared = tuple(read_comparisons(runs, cells(records)))
-    material = Material(records, one_theta(read_thetas(runs)), timings, compared, item)
+    theta = one_theta(read_thetas(runs))
+    material = Material(records, theta, timings, compared, item, read_extents(runs))
     return write(material, out, with_paper=with_paper)
 
 
 def write(material: Material, out: Path, *, with_paper: bool = False) -> Written:
     """The report of records in memory; as `report`."""
     shown = None if material.item is None else named(material.records, material.item)
-    parted = cells(material.records)
-    summaries, judged = [summarise(cell) for cell in parted], judge(parted)
-    effects, swept = _variants(parted, material.theta)
-    trusted = [trust(cell, material.theta) for cell in parted]
-    depending = [dependence(cell, material.theta) for cell in parted]
-    laid = _tables(summaries, judged, material, effects, swept)
-    laid += [dependence_table(depending), trust_table(trusted)]
-    laid += [against_paper(summaries)] if with_paper else []
-    drawn = _figures(summaries, material, effects, swept, shown)
-    drawn += [figure] if (figure := dependence_figure(depending)) is not None else []
+    found = _find(material)
+    points = checklist(found)
+    effects, swept = _variants(found.cells, material.theta)
+    trusted = [trust(cell, material.theta) for cell in found.cells]
+    laid = [*_tables(found, material, effects, swept), trust_table(trusted)]
+    laid += [against_paper(found.summaries)] if with_paper else []
+    drawn = _figures(found, material, effects, swept, shown)
     try:
-        paths = [path for table in laid for path in write_table(table, out / "tables")]
+        files = [checklist_table(points), *laid]
+        written = [path for table in files for path in write_table(table, out / "tables")]
         (out / "figures").mkdir(parents=True, exist_ok=True)
-        paths += [path for figure in drawn for path in draw.save(figure, out / "figures")]
+        written += [path for figure in drawn for path in draw.save(figure, out / "figures")]
         index = out / "index.html"
-        index.write_text(_page(trusted, summaries, judged, laid, drawn, material), encoding="utf-8")
+        index.write_text(_page(found, trusted, points, laid, drawn, material), encoding="utf-8")
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
-    said = tuple(f"{v.model} on {v.benchmark}: {v.sentence}" for v in judged)
-    return Written((*paths, index), said)
+    said = tuple(f"{v.model} on {v.benchmark}: {v.sentence}" for v in found.judged)
+    return Written((*written, index), said, points)
+
+
+def _find(material: Material) -> Findings:
+    parted = cells(material.records)
+    return Findings(
+        cells=parted,
+        summaries=[summarise(cell) for cell in parted],
+        judged=judge(parted),
+        dependences=[dependence(cell, material.theta) for cell in parted],
+        comparisons=material.comparisons,
+        extents=material.extents,
+    )
 
 
 def _variants(
@@ -120,22 +142,23 @@ def _variants(
 
 
 def _tables(
-    summaries: Sequence[Summary],
-    judged: Sequence[Judgement],
+    found: Findings,
     material: Material,
     effects: Sequence[ablation.Effect],
     swept: Sequence[ablation.Sweep],
 ) -> list[Table]:
+    summaries = found.summaries
     laid = [
         tables.master(summaries, material.theta),
         tables.grid(summaries),
         tables.per_model(summaries, material.theta),
-        tables.verdict_table(judged),
+        tables.verdict_table(found.judged),
         tables.baselines(summaries),
         tables.calibrations(summaries),
         tables.necessity_table(effects),
         tables.sweep_table(swept),
         scorer_constants(material.theta),
+        dependence_table(found.dependences),
     ]
     templates = tables.template_table(summaries)
     laid += [templates] if templates.rows else []
@@ -144,7 +167,7 @@ def _tables(
 
 
 def _figures(
-    summaries: Sequence[Summary],
+    found: Findings,
     material: Material,
     effects: Sequence[ablation.Effect],
     swept: Sequence[ablation.Sweep],
@@ -153,7 +176,7 @@ def _figures(
     """Every figure of the paper that these records can fill, in its order.
 
     Args:
-        summaries: Of the cells.
+        found: What the records say.
         material: What the report is made from.
         effects: Of the components.
         swept: Of the constants.
@@ -172,27 +195,30 @@ def _figures(
         figures.scorer_motifs(theta),
         figures.scorer_dataflow(theta),
         figures.ablation(effects, swept),
-        figures.per_model(tables.per_model(summaries, theta)),
+        figures.per_model(tables.per_model(found.summaries, theta)),
         figures.across_models(across, theta),
         figures.costs(material.timings) if material.timings else None,
+        dependence_figure(found.dependences),
     ]
     return [figure for figure in drawn if figure is not None]
 
 
 def _page(
+    found: Findings,
     trusted: Sequence[CellTrust],
-    summaries: Sequence[Summary],
-    judged: Sequence[Judgement],
+    points: Sequence[Point],
     laid: Sequence[Table],
     drawn: Sequence[Figure | Diagram],
     material: Material,
 ) -> str:
     views = [
-        CellReport(summary, judgement, found, _calibration(found.cell))
-        for found, summary, judgement in zip(trusted, summaries, judged, strict=True)
+        CellReport(summary, judgement, certified, _calibration(certified.cell))
+        for summary, judgement, certified in zip(
+            found.summaries, found.judged, trusted, strict=True
+        )
     ]
-    grid = over_cells(np.array([s.delta_mc1 for s in summaries], dtype=float))
-    return render(views, grid, laid, drawn, data_blocks(material.records, material.theta))
+    grid = over_cells(np.array([s.delta_mc1 for s in found.summaries], dtype=float))
+    return render(views, grid, points, laid, drawn, data_blocks(material.records, material.theta))
 
 
 def _calibration(cell: Cell) -> Figure | None:

@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tracelm.evaluation.cells import Counts, Summary, benchmark_of
+from tracelm.evaluation.checklist import Point, tally
 from tracelm.evaluation.statistics import Finding, GridStatistics, Judgement
 from tracelm.files.strict_json import strict
+from tracelm.report.checklist import NOTES
 from tracelm.report.document import compress, document
 from tracelm.report.figure_parts import Diagram, Figure
 from tracelm.report.table import EN_DASH, Column, Marked, Table, Value, number
@@ -63,6 +65,7 @@ class Shown:
 def render(
     cells: Sequence[CellReport],
     grid: GridStatistics,
+    points: Sequence[Point],
     tables: Sequence[Table],
     figures: Sequence[Figure | Diagram],
     blocks: Mapping[str, str],
@@ -72,6 +75,7 @@ def render(
     Args:
         cells: In the order of their blocks.
         grid: Statistics of delta MC1 over the cells.
+        points: The sceptic's checklist.
         tables: Every table of the report.
         figures: Every figure of the report.
         blocks: Packed records (`data_blocks`).
@@ -92,6 +96,9 @@ def render(
         standfirst=_standfirst(grid),
         facts=_facts_of_all(cells, grid),
         grid=_grid(cells) if len(cells) > 1 else None,
+        points=points,
+        points_tally=tally(points),
+        points_notes=NOTES,
         cell_columns=[c.name for c in _CELL_COLUMNS],
         cells=[_cell(view, cells) for view in cells],
         tables=[_table(table) for table in tables],

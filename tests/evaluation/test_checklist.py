@@ -1,0 +1,165 @@
+"""The sceptic's checklist: a clean run meets it, and each seeded flaw is found."""
+
+from dataclasses import replace
+from math import nan
+
+import numpy as np
+import pandas as pd
+import pytest
+from records import synthetic_cell, write_cells
+
+from tracelm.evaluation.cells import cells, summarise
+from tracelm.evaluation.checklist import Findings, checklist, tally
+from tracelm.evaluation.comparison import Comparison, Standing
+from tracelm.evaluation.dependence import dependence
+from tracelm.evaluation.settings import Extent, read_extents
+from tracelm.evaluation.statistics import judge
+from tracelm.theta import Theta
+
+BENCHMARKS = ("halueval-qa", "halueval-qa@own", "truthfulqa", "truthfulqa@own6")
+WHOLE, TWO, BASELINES, CHANCE, TEMPLATES, BROKEN, QUESTION, PEERS = range(8)
+
+
+@pytest.fixture(scope="module")
+def clean():
+    frames = [synthetic_cell("org/m", name, 300, blind="all") for name in BENCHMARKS]
+    return pd.concat(frames, ignore_index=True)
+
+
+def findings(records, **values):
+    parted = cells(records)
+    found = Findings(
+        cells=parted,
+        summaries=[summarise(cell) for cell in parted],
+        judged=judge(parted),
+        dependences=[dependence(cell, Theta()) for cell in parted],
+        comparisons=(),
+        extents={(c.model, c.benchmark): Extent(300, 300, 300) for c in parted},
+    )
+    return replace(found, **values)
+
+
+def test_a_clean_run_meets_every_point(clean):
+    points = checklist(findings(clean, comparisons=[compared(0.5)]))
+    assert [p.status for p in points] == ["met"] * 8, points
+    assert tally(points) == "8 met, 0 not met, 0 not applicable"
+    summaries = {s.benchmark: s for s in findings(clean).summaries}
+    fixed, broken = (sum(getattr(s, n) for s in summaries.values()) for n in ("fixed", "broken"))
+    right = int((clean["mc1_base"] > 0).sum())
+    assert f"{broken} of {right} right answers broken" in points[BROKEN].why
+    assert f"{fixed} wrong ones fixed" in points[BROKEN].why
+    assert points[TWO].why == "2 benchmarks: halueval-qa; truthfulqa"
+    gains = [100 * summaries[n].delta_mc1 for n in ("truthfulqa@own6", "truthfulqa")]
+    assert f"{gains[0]:+.2f} to {gains[1]:+.2f} points over 2 templates" in points[TEMPLATES].why
+
+
+def test_a_subset_is_flagged(clean):
+    found = findings(clean)
+    part = found.extents | {("org/m", "truthfulqa"): Extent(817, 40, 300)}
+    point = checklist(replace(found, extents=part))[WHOLE]
+    assert (point.status, point.why) == ("not met", "truthfulqa: 40 of 817 questions")
+
+
+def test_a_run_that_is_not_finished_and_items_that_failed_are_flagged(clean):
+    point = checklist(findings(clean[5:]))[WHOLE]
+    assert point.status == "not met"
+    assert point.why == "org/m on halueval-qa: 295 of 300 records, the run is not finished"
+    lost = clean.assign(error=clean["error"].where(clean.index > 2, "too long"))
+    point = checklist(findings(lost))[WHOLE]
+    assert point.status == "not met" and "3 of 300 records are of failed items" in point.why
+
+
+def test_a_single_benchmark_is_flagged(clean):
+    point = checklist(findings(clean[clean["benchmark"].str.startswith("truthfulqa")]))[TWO]
+    assert (point.status, point.why) == ("not met", "1 benchmark: truthfulqa")
+
+
+def test_a_single_template_is_flagged(clean):
+    alone = clean[~clean["benchmark"].str.contains("@")]
+    points = checklist(findings(alone))
+    assert [p.status for p in points].count("not met") == 1
+    assert (points[TEMPLATES].status, points[TEMPLATES].why) == (
+        "not met",
+        "one template a benchmark: org/m",
+    )
+
+
+def test_a_gain_that_changes_its_sign_with_the_template_is_flagged(clean):
+    own = clean["benchmark"] == "truthfulqa@own6"
+    turned = clean.assign(
+        mc1=clean["mc1"].where(~own, clean["mc1_base"]),
+        mc1_base=clean["mc1_base"].where(~own, clean["mc1"]),
+    )
+    points = checklist(findings(turned))
+    assert points[TEMPLATES].status == "not met" and "its sign differs" in points[TEMPLATES].why
+    assert points[BROKEN].status == "not met" and "in 1 of 4 cells" in points[BROKEN].why
+    assert points[CHANCE].status == "not met" and "in 3 of 4 cells" in points[CHANCE].why
+
+
+def test_a_benchmark_that_the_shortest_answer_solves_is_flagged(clean):
+    short = [
+        ["no" if true else text + " and so on" for text, true in zip(*row, strict=True)]
+        for row in zip(clean["candidates"], clean["truthful"], strict=True)
+    ]
+    points = checklist(findings(clean.assign(candidates=short)))
+    assert points[BASELINES].status == "not met"
+    assert "above both in 0 of 4 cells" in points[BASELINES].why
+    assert "the shortest answer 100.00" in points[BASELINES].why
+
+
+def test_a_run_without_the_blind_baseline_is_flagged(clean):
+    bare = clean.assign(blind_scores=None, blind_trajectory=None, blind_t_scores=None)
+    points = checklist(findings(bare))
+    assert points[BASELINES].status == "not met" and "no blind baseline" in points[BASELINES].why
+    assert points[QUESTION].status == "not applicable" and "--blind all" in points[QUESTION].why
+
+
+def test_a_gain_of_the_wording_alone_is_flagged(clean):
+    worded = clean.assign(blind_trajectory=clean["trajectory"], blind_t_scores=clean["t_scores"])
+    point = checklist(findings(worded))[QUESTION]
+    assert point.status == "not met" and "shown in 0 of 4 cells" in point.why
+    assert "+0.00 of +" in point.why and "(0%)" in point.why
+
+
+def test_chance_is_corrected_for_the_number_of_cells(clean):
+    found = findings(clean)
+    shown = [replace(v, p=0.01, p_holm=0.06) for v in found.judged]
+    point = checklist(replace(found, judged=shown))[CHANCE]
+    assert point.status == "not met" and "shown in 0 of 4 cells" in point.why
+
+
+def standing(method, mc1):
+    return Standing(
+        method, "base-sum", 10, mc1, mc1 - 0.2, 0.5, 0.5, 0.5, 1, 1, 0.5, 0.5, 1, 1, 0.5, 0.5
+    )
+
+
+def compared(peer):
+    blind, unknown = standing("question-blind@sum", 0.99), standing("dola@sum", nan)
+    own = standing("trace", 0.6), standing("sled", peer), blind, unknown
+    return Comparison("org/m", "truthfulqa", own, 0.9)
+
+
+def test_a_peer_that_is_ahead_is_flagged(clean):
+    point = checklist(findings(clean, comparisons=[compared(0.5), compared(0.7)]))[PEERS]
+    assert point.status == "not met" and "one is ahead in 1 of 2 compared cells" in point.why
+    assert "TRACE 60.00 (+40.00), sled 70.00 (+50.00 over base-sum)" in point.why
+    alone = replace(compared(0.5), standings=(standing("trace", 0.6),))
+    assert checklist(findings(clean, comparisons=[alone]))[PEERS].status == "not applicable"
+
+
+def test_without_labels_nothing_is_asked_but_how_much_was_run():
+    bare = synthetic_cell("org/m", "mine", 12)
+    unknown = {name: np.nan for name in bare.columns if name.startswith("mc")}
+    points = checklist(findings(bare.assign(truthful=None, **unknown), extents={}))
+    assert {p.status for p in points} == {"not applicable"}
+    assert "do not say how long" in points[WHOLE].why and points[TWO].why == "no labels to judge by"
+
+
+def test_how_much_was_run_is_read_from_the_run(tmp_path):
+    records = synthetic_cell("org/m", "halueval-qa", 12)
+    write_cells(records, tmp_path / "whole")
+    write_cells(records, tmp_path / "part", questions=500)
+    name = ("org/m", "halueval-qa")
+    assert read_extents(tmp_path / "whole") == {name: Extent(12, 12, 12)}
+    assert read_extents(tmp_path / "part") == {name: Extent(500, 12, 12)}
