@@ -1,27 +1,42 @@
-"""Does it help on a real model? The cells behind docs/evidence.md, stage by stage.
+"""Does it help on a real model? The records behind docs/evidence.md, and the page made of them.
 
-    python benchmarks/evidence.py run [STAGE ...] --data DATA [--runs evidence] [--model M]
-    python benchmarks/evidence.py page [--runs evidence]
+    python benchmarks/evidence.py run [STAGE ...] --data DATA [--models MODELS] [--model M]
+    python benchmarks/evidence.py keep [--runs evidence]
+    python benchmarks/evidence.py page
 
 `run` computes the stages (left out, all of them) and goes on where it was stopped; `--model` takes
-the place of SmolLM2, for one's own model on one's own GPU. DATA holds TruthfulQA, HaluEval-QA, FIB,
-FACTOR and, for a lower bound, `stories260K`.
+the place of SmolLM2, for one's own model on one's own GPU. DATA holds TruthfulQA, HaluEval-QA, FIB
+and FACTOR; MODELS holds stories260K, a model too small to know anything, and its stage is left out
+without. `keep` copies the records into benchmarks/results/evidence without their text, which is not
+ours to publish; `tracelm report` reads them there. `page` makes docs/evidence.md of them.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
+
+import evidence_page
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tracelm import Tracer
 from tracelm.benchmarks import Dataset, find
-from tracelm.evaluation.runner import execute, prepare
+from tracelm.evaluation.record import to_table
+from tracelm.evaluation.runner import Part, collect, execute, prepare
+from tracelm.evaluation.store import Run, find_cells, missing_groups, parts, read_part, read_run
 from tracelm.methods import COMPARED, resolve
 from tracelm.model.options import LoadOptions
+from tracelm.text.items import Blind
 from tracelm.text.tokens import Chat
 
 SMOLLM2 = "tracelm/smollm2-135m"
+STORIES = "stories260K"
+KEPT = Path(__file__).parent / "results" / "evidence"
+TRAJECTORIES = ("trajectory", "blind_trajectory")
 
 
 @dataclass(frozen=True)
@@ -31,13 +46,13 @@ class Stage:
     Attributes:
         benchmark: Its name.
         variant: Of the template; None for the benchmark's own.
-        model: Name or folder; None for the model that the evidence is about.
+        model: Its name; None for the model that the evidence is about.
         chat: Whether the prompt goes into the tokenizer's chat template.
         kind: The kind of items that are read; None for all.
-        limit: How many questions, drawn at random; None for all.
+        limit: How many questions, drawn at random with seed 0; None for all.
         blind: As in `tracelm eval --blind`.
         methods: TRACE's peers, by name.
-        root: Folder beside the others where a cell of the same name stands already.
+        root: Folder of its records: cells of one name do not stand in one folder.
     """
 
     benchmark: str
@@ -46,7 +61,7 @@ class Stage:
     chat: bool = False
     kind: str | None = None
     limit: int | None = None
-    blind: str = "all"
+    blind: Blind = "all"
     methods: Sequence[str] = ()
     root: str = "own"
 
@@ -61,8 +76,9 @@ STAGES: Mapping[str, Stage] = {
     "own6": Stage("truthfulqa", "own6", kind="mc1", blind="base"),
     "zero-shot": Stage("truthfulqa", "zero-shot", kind="mc1", blind="base"),
     "chat": Stage("truthfulqa", "zero-shot", kind="mc1", blind="base", chat=True, root="chat"),
-    "peers": Stage("truthfulqa", kind="mc1", limit=200, methods=COMPARED, root="peers"),
+    "peers": Stage("truthfulqa", kind="mc1", limit=100, methods=COMPARED, root="peers"),
     "organism": Stage("demo", model="tracelm/demo-organism", methods=COMPARED),
+    "stories": Stage("truthfulqa", model=STORIES, kind="mc1"),
     "control": Stage("demo", model="tracelm/demo-control", methods=COMPARED),
 }
 
@@ -74,16 +90,23 @@ def main() -> None:
     running.add_argument("stages", nargs="*", choices=[*STAGES, []], metavar="STAGE")
     running.add_argument("--data", type=Path, required=True)
     running.add_argument("--model", default=SMOLLM2)
-    running.add_argument("--runs", type=Path, default=Path("evidence"))
+    running.add_argument("--models", type=Path)
+    for command in (running, commands.add_parser("keep")):
+        command.add_argument("--runs", type=Path, default=Path("evidence"))
+    commands.add_parser("page")
     options = vars(parser.parse_args())
     COMMANDS[options.pop("command")](**options)
 
 
-def run(stages: Sequence[str], data: Path, model: str, runs: Path) -> None:
+def run(stages: Sequence[str], data: Path, model: str, models: Path | None, runs: Path) -> None:
     """Compute what the stages lack."""
     for name in stages or STAGES:
         stage = STAGES[name]
-        tracer = load(stage.model or model, stage.chat)
+        if stage.model == STORIES and models is None:
+            print(f"{name}: left out, its model is looked for in --models")
+            continue
+        wanted = stage.model or model
+        tracer = load(str(models / wanted) if models and wanted == STORIES else wanted, stage.chat)
         methods = resolve(stage.methods, tracer.facts)
         template = find(stage.benchmark).template(stage.variant)
         job = prepare(tracer, chosen(stage, data), template, blind=stage.blind, methods=methods)
@@ -98,14 +121,12 @@ def run(stages: Sequence[str], data: Path, model: str, runs: Path) -> None:
 
 
 def chosen(stage: Stage, data: Path) -> Dataset:
-    """The stage's questions; `--limit` draws them with seed 0."""
+    """The stage's questions; those that the package carries are not in DATA."""
     benchmark, own = find(stage.benchmark), stage.benchmark in ("everyday", "demo")
     seed = None if stage.limit is None else 0
     dataset = benchmark.load(None if own else data, limit=stage.limit, seed=seed)
-    return replace(
-        dataset,
-        examples=tuple(e for e in dataset.examples if stage.kind in (None, e.kind)),
-    )
+    wanted = tuple(e for e in dataset.examples if stage.kind in (None, e.kind))
+    return replace(dataset, examples=wanted)
 
 
 @cache
@@ -113,7 +134,63 @@ def load(model: str, chat: bool) -> Tracer:
     return Tracer.open(LoadOptions(model, chat=Chat() if chat else None))
 
 
-COMMANDS = {"run": run}
+def keep(runs: Path) -> None:
+    """Copy whole cells, each as one part, without text and with numbers rounded to float32."""
+    for cell in find_cells(runs):
+        if missing_groups(cell):
+            print(f"{cell} is not done yet, and left out")
+            continue
+        table = pa.concat_tables([read_part(path) for path in parts(cell).values()])
+        rows = [without_text(row) for row in table.sort_by("place").to_pylist()]
+        info = read_run(cell) | {"plan": [" ".join(str(row["place"]) for row in rows)]}
+        made = Part(0, serialise(rows), len(rows), failed=0)
+        collect(info, KEPT / cell.relative_to(runs).parts[0], partial(only, made))
+
+
+def only(part: Part, run: Run) -> list[Part]:
+    """The one part of a run."""
+    return [part]
+
+
+def without_text(row: dict[str, Any]) -> dict[str, Any]:
+    """A record whose candidates are `x` (or `é`, of two bytes) for each of their characters."""
+    masked = [mask(text) for text in row["candidates"]]
+    short = {name: rounded(row[name]) for name in TRAJECTORIES}
+    return row | short | {"candidates": masked, "prompt": "", "question": None, "group": 0}
+
+
+def mask(text: str) -> str:
+    """As many characters, and as far as two bytes a character go as many bytes."""
+    wide = min(len(text.encode()) - len(text), len(text))
+    return "é" * wide + "x" * (len(text) - wide)
+
+
+def rounded(matrix: list[list[float]] | None) -> Any:
+    """A trajectory in float32, as lists; None where there is none."""
+    return None if matrix is None else np.float32(matrix).tolist()
+
+
+def serialise(rows: list[dict[str, Any]]) -> bytes:
+    """As the store does it, with the bytes of numbers apart: those that rounding cleared pack."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        to_table(rows),
+        sink,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=False,
+        use_byte_stream_split=[f"{n}.list.element.list.element" for n in TRAJECTORIES],
+        write_page_checksum=True,
+    )
+    return bytes(sink.getvalue())
+
+
+def page() -> None:
+    """Make the page of what was kept."""
+    evidence_page.write(KEPT)
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {"run": run, "keep": keep, "page": page}
 
 if __name__ == "__main__":
     main()

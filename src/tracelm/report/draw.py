@@ -53,7 +53,8 @@ _STYLE: Any = {
     "axes.axisbelow": True,
     "xtick.color": "#5a6068",
     "ytick.color": "#5a6068",
-    "legend.frameon": False,
+    "legend.framealpha": 0.85,
+    "legend.edgecolor": "none",
     "legend.fontsize": 7.5,
 }
 
