@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -24,3 +25,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(skip)
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in this process: (exit code, stdout, stderr)."""
+    import tracelm.cli
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            tracelm.cli.main()
+            sys.exit(0)
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call

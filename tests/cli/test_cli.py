@@ -34,21 +34,6 @@ def tracer(model) -> Tracer:
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """Run the command line in this process: (exit code, stdout, stderr)."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            tracelm.cli.main()
-            sys.exit(0)
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return call
-
-
-@pytest.fixture
 def one_line(run):
     """Run a command that must fail with a known error: one line, exit 1, nothing on stdout."""
 

@@ -1,14 +1,12 @@
 """GGUF files and names of our own from the command line: one model option for every command."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import gguf_files
 import pytest
 
-import tracelm.cli
 from tracelm.model import named
 
 Run = Callable[..., tuple[int, str, str]]
@@ -19,20 +17,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small llama, its context long enough for questions in bytes."""
     model = gguf_files.build("llama", max_position_embeddings=4096)
     return gguf_files.write(tmp_path_factory.mktemp("gguf") / "m.Q8_0.gguf", model, stored="Q8_0")
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            tracelm.cli.main()
-            sys.exit(0)
-        code = stop.value.code
-        assert code is None or isinstance(code, int)
-        return code or 0, *capsys.readouterr()
-
-    return call
 
 
 def test_correct(run: Run, path: Path) -> None:

@@ -1,14 +1,12 @@
 """`tracelm eval --preset paper`: order, precision, and what cannot be loaded here."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from families import build, tokenizer
 
-import tracelm.cli
 from tracelm.cli.groups import flattened
 from tracelm.cli.model import PresetModels, PresetOptions
 from tracelm.model import presets
@@ -21,19 +19,6 @@ def items(tmp_path) -> Path:
     row = {"prompt": "w1 w4 w3", "candidates": ["w7", "w9 w5"], "truthful": [True, False]}
     path.write_text(json.dumps(row) + "\n")
     return path
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            tracelm.cli.main()
-            sys.exit(0)
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return call
 
 
 def options_of(*arguments: str) -> list[PresetOptions]:

@@ -1,7 +1,6 @@
 """`tracelm eval` and `tracelm merge` as their users meet them, on tiny random models."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,21 +38,6 @@ def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
     return path
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run the command line in this process: (exit code, stdout, stderr)."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            tracelm.cli.main()
-            sys.exit(0)
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return call
 
 
 def eval_(model: str, items: Path, out: Path, *more: object) -> list[object]:

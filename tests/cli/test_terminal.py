@@ -21,21 +21,6 @@ BAEVWICK = "Question: Which goods come from Baevwick? Answer:"
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """Run the command line in this process: (exit code, stdout, stderr)."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            tracelm.cli.main()
-            sys.exit(0)
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return call
-
-
-@pytest.fixture
 def terminal(monkeypatch):
     """Stdout is a terminal of some width."""
 
