@@ -431,7 +431,7 @@ def test_the_command_answers_by_any_method(tmp_path: Path) -> None:
     question = ["--prompt", "Question: Which craft is Belholt known for? Answer:"]
     candidates = ["--candidate", "grey wool boats.", "--candidate", "silver glass boats."]
     told = CliRunner().invoke(app, ["correct", *model, *question, *candidates, "--method", "dola"])
-    assert told.exit_code == 0 and "method dola, without gates" in told.stdout
+    assert told.exit_code == 0 and "The scores of dola decide." in told.stdout
     source = tmp_path / "items.jsonl"
     item = {"prompt": question[1], "candidates": candidates[1::2], "blind_prompt": "Answer:"}
     source.write_text(json.dumps(item), encoding="utf-8")

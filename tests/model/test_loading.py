@@ -65,7 +65,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def correct(tmp_path, monkeypatch, capsys):
-    """`tracelm correct --full` over the items: every trajectory, and what stderr said."""
+    """`tracelm correct --full` over the items: trajectories, and what stderr said of the model."""
 
     def run(folder: Path, *options: str) -> tuple[list[np.ndarray], str]:
         source, target = tmp_path / "items.jsonl", tmp_path / "decisions.jsonl"
@@ -80,7 +80,9 @@ def correct(tmp_path, monkeypatch, capsys):
         except SystemExit as stop:
             assert not stop.code, capsys.readouterr().err
         decisions = [json.loads(line) for line in target.read_text().splitlines()]
-        return [np.array(d["trajectory"]) for d in decisions], capsys.readouterr().err
+        said = capsys.readouterr().err.splitlines(keepends=True)
+        of_model = "".join(line for line in said if str(folder) in line)
+        return [np.array(d["trajectory"]) for d in decisions], of_model
 
     return run
 
