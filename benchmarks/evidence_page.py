@@ -16,12 +16,13 @@ from tracelm.evaluation import ablation
 from tracelm.evaluation.ablation import QUESTION_GATE
 from tracelm.evaluation.cells import Cell, Summary, cells, summarise
 from tracelm.evaluation.comparison import Comparison, read_comparisons
-from tracelm.evaluation.dependence import Gain, dependence
+from tracelm.evaluation.dependence import Dependence, Gain, dependence
 from tracelm.evaluation.metrics import fixed_and_broken, mc1_rows
 from tracelm.evaluation.statistics import Interval, Judgement, judge
 from tracelm.evaluation.store import find_cells, load_records, read_run
 from tracelm.model.embedded import EMBEDDED
 from tracelm.report import draw
+from tracelm.report.comparison import ORACLE
 from tracelm.report.dependence import dependence_figure
 from tracelm.report.figure_parts import Bars, Figure, Panel, Rule
 from tracelm.report.table import Column, Table, Value, delta, level, to_markdown
@@ -53,12 +54,13 @@ class Shown:
     cell: Cell
     summary: Summary
     judgement: Judgement
+    dependence: Dependence | None
 
 
 def write(kept: Path) -> None:
     """Make the page and its figures."""
-    (DOCS / "evidence.md").write_text(page(kept), encoding="utf-8")
-    shown, _ = read(kept)
+    shown, bounds = read(kept)
+    (DOCS / "evidence.md").write_text(render(kept, shown, bounds), encoding="utf-8")
     with TemporaryDirectory() as folder:
         for figure in (depths(shown), gains(shown)):
             paths = draw.save(figure, Path(folder))
@@ -68,7 +70,11 @@ def write(kept: Path) -> None:
 
 def page(kept: Path) -> str:
     """The page as text."""
-    shown, bounds = read(kept)
+    return render(kept, *read(kept))
+
+
+def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
+    """The page of cells in hand."""
     compared = [
         comparison
         for root in roots(kept)
@@ -122,7 +128,10 @@ def is_bound(cell: Cell) -> bool:
 
 def judged(parted: Sequence[Cell], titles: Sequence[str]) -> list[Shown]:
     rows = zip(titles, parted, judge(parted), strict=True)
-    return [Shown(title, cell, summarise(cell), said) for title, cell, said in rows]
+    return [
+        Shown(title, cell, summarise(cell), said, dependence(cell, THETA))
+        for title, cell, said in rows
+    ]
 
 
 def roots(kept: Path) -> list[Path]:
@@ -192,7 +201,7 @@ def peers_table(comparisons: Sequence[Comparison]) -> Table:
         + (s.base, s.fixed, s.broken, s.p_base, float(p))
         for (c, s), p in zip(rows, fair, strict=True)
     ]
-    values += [(c.benchmark, "", "any depth (oracle)", 100 * c.oracle, *_NONE) for c in comparisons]
+    values += [(c.benchmark, "", ORACLE, 100 * c.oracle, *_NONE) for c in comparisons]
     against = (delta("Change"), Column("Against"), Column("Fixed"), Column("Broken"), *_P)
     return Table("peers", "All methods", (*columns, *against), tuple(values))
 
@@ -243,19 +252,16 @@ def choices_table(shown: Sequence[Shown]) -> Table:
     """How often a depth chooses the very candidate that it chooses without the question."""
     halves = (level("Same choice, L/2"), level("Same choice, L"))
     truths = (level("MC1 at L/2"), level("MC1 at L/2, blind"))
-    rows = []
-    for one, _ in needs(shown):
-        found = dependence(one.cell, THETA)
-        assert found is not None
-        half, last = found.depth // 2, found.depth
-        shares = (
-            *(same(one.cell, d) for d in (half, last)),
-            found.sighted[half],
-            found.blind[half],
-        )
-        rows.append((one.title, *(100 * float(share) for share in shares)))
+    rows = [_choices_row(one, one.dependence) for one in shown if one.dependence is not None]
     columns = (Column("Benchmark"), *halves, *truths)
     return Table("choices", "The same choice without the question", columns, tuple(rows))
+
+
+def _choices_row(one: Shown, found: Dependence) -> tuple[Value, ...]:
+    half, last = found.depth // 2, found.depth
+    alike = [same(one.cell, depth) for depth in (half, last)]
+    shares = (*alike, found.sighted[half], found.blind[half])
+    return (one.title, *(100 * float(share) for share in shares))
 
 
 def same(cell: Cell, depth: int) -> float:
@@ -266,8 +272,7 @@ def same(cell: Cell, depth: int) -> float:
 
 def needs(shown: Sequence[Shown]) -> list[tuple[Shown, Gain]]:
     """TRACE's gain with the question and without, of the cells that were read both ways."""
-    found = [(one, dependence(one.cell, THETA)) for one in shown]
-    return [(one, both.gains[0]) for one, both in found if both is not None]
+    return [(one, one.dependence.gains[0]) for one in shown if one.dependence is not None]
 
 
 def body(table: Table) -> str:
@@ -304,7 +309,12 @@ def gains(shown: Sequence[Shown]) -> Figure:
 
 def depths(shown: Sequence[Shown]) -> Figure:
     """MC1 by depth with the question and without."""
-    named = [replace(one.cell, model="", benchmark=one.title) for one in shown]
-    figure = dependence_figure([dependence(cell, THETA) for cell in named])
+    figure = dependence_figure(
+        [
+            replace(one.dependence, model="", benchmark=one.title)
+            for one in shown
+            if one.dependence is not None
+        ]
+    )
     assert figure is not None
     return replace(figure, name="evidence-depths", panels=figure.panels[::2])
