@@ -12,7 +12,7 @@ from scipy.special import softmax
 from tracelm.errors import ItemError
 from tracelm.files.strict_json import strict
 from tracelm.rule.geometry import Scores, tied_first
-from tracelm.text.items import shorten
+from tracelm.view.shorten import shorten
 
 SCHEMA = 1
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from tracelm.errors import InputError, ItemError
 from tracelm.text.messages import Message, read_messages
+from tracelm.view.shorten import shorten
 
 # What is read of an item with its question left out: depth L, every depth and T, or nothing.
 Blind = Literal["base", "all", "none"]
@@ -160,11 +161,6 @@ def rows_of(items: Any) -> Iterator[Any]:
     if narwhals.dependencies.is_into_dataframe(items):
         items = narwhals.from_native(items).iter_rows(named=True)
     yield from items
-
-
-def shorten(text: str, limit: int = 40) -> str:
-    """Text of at most `limit` characters."""
-    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
 def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracelm.theta import Theta
+from tracelm.view.shorten import shorten
 
 # What each gate asks, in a few words.
 GATE_NAMES = {
@@ -159,10 +160,9 @@ def _named(decision: Mapping[str, Any], index: int) -> str:
         text = str(decision.get("answer", f"candidate {index + 1}"))
     else:
         text = str(decision.get("base_answer", f"candidate {index + 1}"))
-    short = text if len(text) <= _QUOTE_LIMIT else text[: _QUOTE_LIMIT - 1].rstrip() + "…"
     truthful = _sequence(decision.get("truthful"))
     verdict = "" if not truthful else " (true)" if truthful[index] else " (false)"
-    return f"“{short}”{verdict}"
+    return f"“{shorten(text, _QUOTE_LIMIT)}”{verdict}"
 
 
 def _wanted(decision: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from scipy.special import softmax
 
 from tracelm.theta import Theta
 from tracelm.view.palette import Role
+from tracelm.view.shorten import shorten
 
 Record = Mapping[str, Any]
 
@@ -150,4 +151,4 @@ def letter(place: int) -> str:
 def short(text: str, limit: int = 60) -> str:
     """Text in one line of at most `limit` characters, control characters left out."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+    return shorten(line, limit)
