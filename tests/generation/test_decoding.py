@@ -97,7 +97,7 @@ def test_a_peers_step_is_its_formula(decode: str) -> None:
         else:
             s = peer_reference.contrast(at, normed=False)
             p = peer_reference.softmax(at.normed[-1])
-            expected = peer_reference.log_softmax(np.where(p < 0.1 * p.max(), -1000.0, s))
+            expected = np.where(p < 0.1 * p.max(), -1000.0, s)
         np.testing.assert_allclose(
             scores[0][allowed], expected[allowed.numpy()], rtol=1e-4, atol=1e-4
         )
@@ -132,6 +132,44 @@ def test_generate_continues_a_prompt_and_leaves_the_model_as_it_was() -> None:
     assert generate(engine, PROMPT, "trace", max_new_tokens=4) == texts["trace"]
 
 
+@pytest.mark.parametrize("decode", ["trace", "dola", "sled"])
+def test_temperature_and_penalties_act_on_what_is_decoded(decode: str) -> None:
+    engine = tracer()
+    inputs = engine.tokenizer([PROMPT], return_tensors="pt")["input_ids"]
+
+    def scores(**options: Any) -> torch.Tensor:
+        model: Any = engine.backbone.model
+        given = {"do_sample": True, "top_k": 0, "return_dict_in_generate": True, **options}
+        way = decoder(engine, decode)
+        output = model.generate(
+            inputs,
+            max_new_tokens=1,
+            output_scores=True,
+            pad_token_id=0,
+            custom_generate=way,
+            **given,
+        )
+        return output.scores[0][0]
+
+    own = scores(temperature=1.0)
+    torch.testing.assert_close(scores(temperature=4.0), own / 4)
+    seen = inputs[0]
+    penalised = scores(temperature=1.0, repetition_penalty=3.0)
+    if decode != "trace":  # which re-ranks what a penalty has left
+        expected = torch.where(own[seen] < 0, own[seen] * 3, own[seen] / 3)
+        torch.testing.assert_close(penalised[seen], expected)
+        assert not torch.equal(penalised[seen], own[seen])
+
+
+def test_more_beams_than_one_are_refused() -> None:
+    engine = tracer()
+    model: Any = engine.backbone.model
+    inputs = engine.tokenizer([PROMPT], return_tensors="pt")["input_ids"]
+    with pytest.raises(InputError, match="cannot decode sled by 2 beams"):
+        way = decoder(engine, "sled")
+        model.generate(inputs, max_new_tokens=1, num_beams=2, custom_generate=way)
+
+
 def test_custom_generate_is_the_same_decoding() -> None:
     engine = tracer()
     model: Any = engine.backbone.model
@@ -163,6 +201,9 @@ def test_bad_ways_of_decoding_are_refused() -> None:
         generate(engine, PROMPT, "beam")
     with pytest.raises(InputError, match="at least two candidates, not 1"):
         generate(engine, PROMPT, top=1)
+    for layers in ("middle", [], [0, families.DEPTH]):
+        with pytest.raises(InputError, match="layers are high, low or depths from 0 to 5, not"):
+            generate(engine, PROMPT, "dola", layers=layers)
     with decoding(engine, "trace") as processors:
         pass
     with pytest.raises(InputError, match="use it inside `with decoding"):

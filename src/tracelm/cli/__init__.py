@@ -29,6 +29,7 @@ from tracelm.cli.demo import demo
 from tracelm.cli.doctor import doctor
 from tracelm.cli.evaluate import eval_
 from tracelm.cli.explore import explore
+from tracelm.cli.export import export
 from tracelm.cli.get import get
 from tracelm.cli.groups import flattened
 from tracelm.cli.invariant import invariant
@@ -65,7 +66,7 @@ EXTRAS = {
 # The commands, as `tracelm --help` tells of them.
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Try it": (demo, get, models, doctor),
-    "Your model": (correct, ask, invariant),
+    "Your model": (correct, ask, invariant, export),
     "The lab": (eval_, merge, report, ablate, compare, certify, bench, lm_eval),
     "Serve": (serve, explore),
 }

@@ -7,7 +7,8 @@ stock logits processor, and needs the context manager for the states:
     with decoding(tracer, "trace") as processors:
         model.generate(**inputs, logits_processor=processors)
 
-or, as a whole, `model.generate(**inputs, custom_generate=decoder(tracer, "trace"))`.
+or, as a whole, `model.generate(**inputs, custom_generate=decoder(tracer, "trace"))`. Without a
+tracer at hand, `custom_generate` is `generate` itself, and what `tracelm export` hands to others.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from tracelm.errors import InputError
-from tracelm.methods.dola import Contrast, Plausible, premature_depths
+from tracelm.methods.dola import Contrast, Filtered, Plausible, premature_depths
 from tracelm.methods.sled import Evolution
 from tracelm.model.backbone import States, watching
 from tracelm.model.readout import Readout, read
@@ -31,10 +32,13 @@ from tracelm.rule.operators import Step
 from tracelm.rule.router import Verdict, next_step, settle
 from tracelm.rule.tile import Logits, Tile
 from tracelm.text.forest import Reads
+from tracelm.theta import Theta
 from tracelm.tracer import Tracer
 
 DECODERS = ("base", "trace", "dola", "sled")
 TOP = 8  # candidates of a step
+
+Layers = str | Sequence[int]
 
 
 @runtime_checkable
@@ -115,7 +119,7 @@ class Reranked:
 
 @runtime_checkable
 class VocabularyScorer(Protocol):
-    """A token scorer that can score every token: DoLa's and SLED's."""
+    """What scores every token: DoLa and SLED."""
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -190,44 +194,62 @@ class Processor(LogitsProcessor):
         return self.rewriter.rewrite(self.hidden, scores.float()).to(scores.dtype)
 
 
-def rewriter(tracer: Tracer, decode: str, *, top: int = TOP) -> Rewriter | None:
+def rewriter(
+    tracer: Tracer, decode: str, *, top: int = TOP, layers: Layers = "high"
+) -> Rewriter | None:
     """What a way of decoding does at each step; None for the model's own.
 
     Args:
         tracer: The model.
         decode: `base`, `trace`, `dola` (with plausibility, as its equation) or `sled`.
         top: Candidates of a step, for `trace`.
+        layers: What `dola` contrasts with: the `high` half, the `low` half, or depths.
 
     Raises:
-        InputError: An unknown way, or fewer than two candidates.
+        InputError: An unknown way, fewer than two candidates, or layers that are none.
     """
     if decode not in DECODERS:
         raise InputError(f"cannot decode by {decode}; one of {', '.join(DECODERS)}")
     if top < 2:
         raise InputError(f"a step needs at least two candidates, not {top}")
     depth = tracer.backbone.depth
+    premature = _premature(tracer, layers)
     if decode == "trace":
         return Reranked(tracer, top)
     if decode == "dola":
-        return Rewritten(tracer.readout, Plausible(Contrast(depth, premature_depths(depth))))
+        return Rewritten(tracer.readout, Filtered(Plausible(Contrast(depth, premature))))
     if decode == "sled":
         return Rewritten(tracer.readout, Evolution(depth, tuple(range(depth))))
     return None
 
 
+def _premature(tracer: Tracer, layers: Layers) -> tuple[int, ...]:
+    """DoLa's early layers, as transformers counted them: depths, 0 the embeddings."""
+    depth = tracer.backbone.depth
+    if layers in ("high", "low"):
+        tied = bool(tracer.backbone.config.tie_word_embeddings)
+        return premature_depths(depth, str(layers), tied=tied)
+    if isinstance(layers, str) or not layers or not all(0 <= n < depth for n in layers):
+        raise InputError(f"layers are high, low or depths from 0 to {depth - 1}, not {layers}")
+    return tuple(layers)
+
+
 @contextmanager
-def decoding(tracer: Tracer, decode: str, *, top: int = TOP) -> Iterator[LogitsProcessorList]:
+def decoding(
+    tracer: Tracer, decode: str, *, top: int = TOP, layers: Layers = "high"
+) -> Iterator[LogitsProcessorList]:
     """Logits processors for the tracer's model, which is watched and locked until the block ends.
 
     Args:
         tracer: The model.
         decode: As in `rewriter`.
         top: As in `rewriter`.
+        layers: As in `rewriter`.
 
     Raises:
         InputError: As in `rewriter`.
     """
-    chosen = rewriter(tracer, decode, top=top)
+    chosen = rewriter(tracer, decode, top=top, layers=layers)
     if chosen is None:
         yield LogitsProcessorList()
         return
@@ -240,13 +262,19 @@ def decoding(tracer: Tracer, decode: str, *, top: int = TOP) -> Iterator[LogitsP
             processor.hidden.clear()
 
 
-def decoder(tracer: Tracer, decode: str, *, top: int = TOP) -> Callable[..., Any]:
+def decoder(
+    tracer: Tracer, decode: str, *, top: int = TOP, layers: Layers = "high"
+) -> Callable[..., Any]:
     """The same as a value of `custom_generate`: `model.generate(..., custom_generate=it)`.
+
+    DoLa's and SLED's scores stand instead of the model's, so penalties and sampling act on them.
+    The rule re-ranks the tokens that penalties and bans have left; sampling acts on what it gives.
 
     Args:
         tracer: The model.
         decode: As in `rewriter`.
         top: As in `rewriter`.
+        layers: As in `rewriter`.
     """
 
     def run(
@@ -257,10 +285,14 @@ def decoder(tracer: Tracer, decode: str, *, top: int = TOP) -> Callable[..., Any
         generation_config: Any,
         **options: Any,
     ) -> Any:
-        with decoding(tracer, decode, top=top) as ours:
+        if (generation_config.num_beams or 1) > 1:
+            raise InputError(f"cannot decode {decode} by {generation_config.num_beams} beams: one")
+        place = 0 if decode in ("dola", "sled") else _before_sampling(logits_processor)
+        before, after = logits_processor[:place], logits_processor[place:]
+        with decoding(tracer, decode, top=top, layers=layers) as ours:
             return model._sample(
                 input_ids,
-                logits_processor=LogitsProcessorList([*logits_processor, *ours]),
+                logits_processor=LogitsProcessorList([*before, *ours, *after]),
                 stopping_criteria=stopping_criteria,
                 generation_config=generation_config,
                 **options,
@@ -269,12 +301,61 @@ def decoder(tracer: Tracer, decode: str, *, top: int = TOP) -> Callable[..., Any
     return run
 
 
+def _before_sampling(processors: LogitsProcessorList) -> int:
+    """Where transformers' temperature, top-k and their like begin, by their names."""
+    samplers = (i for i, p in enumerate(processors) if type(p).__name__.endswith("Warper"))
+    return next(samplers, len(processors))
+
+
+class Wordless:
+    """A tokenizer in name: decoding reads states and ids, never text."""
+
+    bos_token_id = eos_token_id = chat_template = None
+    all_special_ids: list[int] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """No text is ever read."""
+        raise AssertionError("no tokenizer was given")
+
+    apply_chat_template = __call__
+
+
+def custom_generate(
+    model: Any,
+    *,
+    decode: str = "trace",
+    top: int = TOP,
+    dola_layers: Layers = "high",
+    invariant: float | None = None,
+    theta: Theta | None = None,
+    **options: Any,
+) -> Any:
+    """transformers' `generate` by another way of decoding: a repository's `custom_generate`.
+
+    Args:
+        model: The model that generates.
+        decode: As in `rewriter`.
+        top: As in `rewriter`.
+        dola_layers: `layers` of `rewriter`, under the name that transformers gave it.
+        invariant: I(M), where it is known or the model has none; read from the weights otherwise.
+        theta: Constants and switches of the rule.
+        options: As transformers' `generate` takes them.
+
+    Raises:
+        InputError: As in `rewriter`, or more than one beam.
+    """
+    tracer = Tracer(model, Wordless(), invariant=invariant, theta=theta)
+    way = decoder(tracer, decode, top=top, layers=dola_layers)
+    return model.generate(custom_generate=way, **options)
+
+
 def generate(
     tracer: Tracer,
     prompt: str,
     decode: str = "trace",
     *,
     top: int = TOP,
+    layers: Layers = "high",
     max_new_tokens: int = 32,
     **options: Any,
 ) -> str:
@@ -285,6 +366,7 @@ def generate(
         prompt: Text to continue.
         decode: As in `rewriter`.
         top: As in `rewriter`.
+        layers: As in `rewriter`.
         max_new_tokens: Most tokens to add.
         options: As transformers' `generate` takes them.
 
@@ -297,7 +379,7 @@ def generate(
     options = {"do_sample": False, "pad_token_id": tokenizer.pad_token_id, **options}
     if options["pad_token_id"] is None:
         options["pad_token_id"] = tokenizer.eos_token_id
-    with decoding(tracer, decode, top=top) as processors:
+    with decoding(tracer, decode, top=top, layers=layers) as processors:
         output = cast(Any, tracer.backbone.model).generate(
             **inputs, logits_processor=processors, max_new_tokens=max_new_tokens, **options
         )
