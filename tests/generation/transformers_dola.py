@@ -27,7 +27,8 @@ def model() -> Any:
     theta = config.pop("rope_parameters")["rope_theta"]
     for name in ("transformers_version", "dtype", "architectures"):
         del config[name]
-    made = LlamaForCausalLM(LlamaConfig(**config, rope_theta=theta)).eval()
+    known: Any = LlamaConfig  # whose arguments were others then
+    made = LlamaForCausalLM(known(**config, rope_theta=theta)).eval()
     made.load_state_dict({k: v.float() for k, v in load_file(FOLDER / "model.safetensors").items()})
     return made
 

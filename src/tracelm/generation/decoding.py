@@ -310,7 +310,9 @@ def _before_sampling(processors: LogitsProcessorList) -> int:
 class Wordless:
     """A tokenizer in name: decoding reads states and ids, never text."""
 
-    bos_token_id = eos_token_id = chat_template = None
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    chat_template: Any = None
     all_special_ids: list[int] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
