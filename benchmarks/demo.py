@@ -15,10 +15,9 @@ from typing import Any, get_args
 import torch
 
 from tracelm import Tracer
-from tracelm.benchmarks.world import Form, Kind, Split
 from tracelm.demo.figures import everyday, figures
-from tracelm.demo.organism import answered, label, of_form
-from tracelm.demo.outcome import Outcome, answer, score
+from tracelm.demo.organism import answered, figures_of
+from tracelm.demo.outcome import answer
 from tracelm.demo.real import NAME
 from tracelm.model.embedded import Name
 from tracelm.rule.decision import Decision
@@ -45,21 +44,7 @@ def real() -> dict[str, Any]:
 
 
 def organisms() -> dict[str, Any]:
-    return {name: organism(name) for name in get_args(Name)}
-
-
-def organism(name: Name) -> dict[str, Any]:
-    """Scores by form, then by kind of fact and by template."""
-    shown = answered(name, silent)
-    parts: dict[str, list[Outcome]] = {}
-    for form in get_args(Form):
-        part = parts[form] = of_form(shown.outcomes, form)
-        for kind in get_args(Kind):
-            parts[f"{form}/{kind}"] = [o for o in part if label(o).kind == kind]
-        for split in get_args(Split):
-            parts[f"{form}/{split}"] = [o for o in part if label(o).split == split]
-    scores = {part: asdict(score(some)) for part, some in parts.items()}
-    return {"invariant": shown.invariant, **scores}
+    return {name: figures_of(answered(name, silent)) for name in get_args(Name)}
 
 
 def silent(decisions: Iterable[Decision], *_: object) -> Iterable[Decision]:

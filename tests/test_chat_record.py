@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from families import build, tokenizer
 
+import tracelm
 import tracelm.cli
-from tracelm import Tracer
+from tracelm import Item, Tracer
+from tracelm.errors import ItemError
 from tracelm.text.tokens import Chat, describe_chat
 
 SWITCH = (
@@ -16,6 +18,11 @@ SWITCH = (
     "{% if enable_thinking %}<think>{% else %}<think></think> {% endif %}"
 )
 NO_SWITCH = "{% for m in messages %}{{ m.content }} {% endfor %}<think>\n"
+TALK = [
+    {"role": "user", "content": "w4 w9"},
+    {"role": "assistant", "content": "w5"},
+    {"role": "user", "content": "w6"},
+]
 PLAIN = "{% for m in messages %}{{ m.content }} {% endfor %}"
 
 
@@ -42,6 +49,46 @@ def test_a_tracer_describes_its_conversation():
     tracer = Tracer(build("llama"), with_template(SWITCH), invariant=1.5, chat=Chat("s"))
     assert tracer.describe()["chat"] == describe_chat(tracer.tokenizer, Chat("s"))
     assert Tracer(build("llama"), tokenizer(), invariant=1.5).describe()["chat"] is None
+
+
+@pytest.fixture
+def talks(tmp_path: Path) -> Path:
+    """A benchmark of two conversations, and a model whose tokenizer has a template."""
+    build("llama").save_pretrained(tmp_path / "model")
+    with_template(SWITCH).save_pretrained(tmp_path / "model")
+    answers = {"candidates": ["w7", "w9 w5"], "truthful": [True, False]}
+    rows = [{key: TALK} | answers for key in ("messages", "prompt")]
+    (tmp_path / "talks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def test_a_file_of_conversations_is_a_benchmark(run, talks):
+    asked = ("eval", "--model", talks / "model", "--benchmark", f"jsonl:{talks}/talks.jsonl")
+    code, out, err = run(*asked, "--out", talks / "runs", "--json")
+    assert code == 0, err
+    records = tracelm.load_records(talks / "runs")
+    tracer = Tracer(build("llama"), with_template(SWITCH))
+    expected = tracer.correct(TALK, ["w7", "w9 w5"])
+    assert records["error"].isna().all() and records["blind_scores"].isna().all()
+    assert len(records) == 2
+    for _, row in records.iterrows():
+        assert list(row["base_scores"]) == pytest.approx(expected.base_scores.tolist(), abs=1e-5)
+    written = json.loads(next((talks / "runs").rglob("run.json")).read_text())
+    assert written["chat"] == describe_chat(tracer.tokenizer, Chat())
+    shown = run(*asked, "--show-prompt")[1]
+    assert "user w4 w9 assistant w5 user w6 assistant" in shown and "chat template" in shown
+
+
+def test_a_template_that_writes_text_is_refused_for_conversations(run, talks):
+    (talks / "qa.jinja").write_text("Question: {{ prompt }}")
+    asked = ("eval", "--model", talks / "model", "--benchmark", f"jsonl:{talks}/talks.jsonl")
+    code, _, err = run(*asked, "--template", talks / "qa.jinja")
+    assert code == 1 and "user/qa goes with prompts of text" in err
+
+
+def test_a_row_has_a_prompt_or_messages():
+    with pytest.raises(ItemError, match="prompt and messages are both given"):
+        Item.from_dict({"prompt": "p", "messages": TALK, "candidates": ["a"]})
 
 
 @pytest.fixture

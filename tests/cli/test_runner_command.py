@@ -93,6 +93,10 @@ def test_the_table_tells_what_the_records_say(
     said = dict(zip(titles, numbers, strict=True))
     assert float(said["MC1-base"]) == pytest.approx(100 * records["mc1_base"].mean(), abs=0.006)
     assert float(said["MC2"]) == pytest.approx(100 * records["mc2"].mean(), abs=0.006)
+    (found,) = json.loads(run(*eval_(models[0], items, tmp_path, "--json"))[1])
+    assert found["mc2"] == pytest.approx(records["mc2"].mean())
+    assert (found["model"], found["counts"]["items"]) == ("llama", 12)
+    assert out.splitlines()[-1] == f"llama on jsonl:mine: {found['verdict']}"
     assert float(said["scalar"]) == pytest.approx(
         100 * (records["regime"] == "scalar").mean(), abs=0.006
     )
@@ -107,6 +111,10 @@ def test_shards_and_merge(run: Run, models: list[str], items: Path, tmp_path: Pa
         if i == 0:
             code, out, _ = run("merge", tmp_path / "s", "--out", tmp_path / "half")
             assert code == 0 and " missing" in out
+            (cell,) = json.loads(
+                run("merge", tmp_path / "s", "--out", tmp_path / "half", "--json")[1]
+            )
+            assert cell["folder"].endswith("jsonl-mine") and cell["missing"]
     code, out, _ = run("merge", tmp_path / "s")
     groups = whole["group"].nunique()
     assert groups > 2 and out.strip().endswith(f"jsonl-mine: {groups} of {groups} groups")

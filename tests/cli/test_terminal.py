@@ -6,13 +6,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
 import tracelm.cli
 from tracelm import Theta, Tracer
 from tracelm.cli import output, settings
+from tracelm.cli.panels import PANELS, panel
 from tracelm.report.table import Column, Marked, Table
 from tracelm.view.explanation import explain
 
@@ -49,6 +52,37 @@ def test_help_has_every_command_once_in_its_group_with_its_whole_summary(run):
         summary = " ".join(command.callback.__doc__.split(".")[0].split())
         assert f" {command.name} {summary}" in words
     assert "--install-completion" in out and "tracelm.toml" in out
+
+
+def commands() -> dict[str, Any]:
+    app: Any = get_command(tracelm.cli.app)
+    return app.commands
+
+
+def options(command: Any) -> list[str]:
+    return [p.name for p in command.params if p.param_type_name == "option"]
+
+
+def test_every_option_stands_in_one_panel_and_every_panel_has_options():
+    named = " ".join(PANELS.values()).split()
+    assert len(set(named)) == len(named)
+    there = {(name, o) for name, command in commands().items() for o in options(command)}
+    assert [pair for pair in there if panel(*pair) not in PANELS] == []
+    known = {o for _, o in there} | {f"{name}.{o}" for name, o in there}
+    assert [name for name in named if name not in known] == []
+
+
+def test_the_options_of_a_command_are_in_panels_and_complete(run):
+    for name, command in commands().items():
+        if name == "lm-eval":
+            continue  # the harness's own help
+        code, out, _ = run(name, "-h")
+        titles = re.findall(r"^(\w+):$", out, re.M)
+        used = {panel(name, option) for option in options(command)}
+        expected = [t for t in PANELS if t in used] if len(used) > 1 else []
+        assert code == 0 and [t for t in titles if t != "Arguments"] == [*expected, "Options"]
+        flags = {p.opts[0] for p in command.params if p.param_type_name == "option"}
+        assert all(out.count(f"  {flag}") >= 1 for flag in flags), name
 
 
 def test_completion_is_written_for_the_shell():

@@ -1,10 +1,11 @@
 """`tracelm demo`: what it prints and the page that it writes."""
 
 import io
+import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def test_a_trajectory_is_drawn_as_one_shade_a_depth():
 def section(**changes):
     shown = {REPAIRED: WON, BROKEN: LOST}
     grid = Grid("by <depth>", ("who", "MC1"), (("<b>TRACE</b>", "12.5"),))
-    made = Section("title", "Model", "a <note>", (grid,), ("correction <hurts>",), shown)
+    made = Section("title", "Model", "a <note>", (grid,), ("correction <hurts>",), shown, {})
     return replace(made, **changes)
 
 
@@ -255,7 +256,12 @@ def run(monkeypatch, capsys, tmp_path):
 
     def call(*arguments):
         shown = []
-        monkeypatch.setattr("tracelm.demo.show.show", lambda *given: shown.append(given[2:4]))
+
+        def show(*given):
+            shown.append(given[2:4])
+            return {"organisms": {"organism": {"invariant": 0.5}}}
+
+        monkeypatch.setattr("tracelm.demo.show.show", show)
         page = tmp_path / "demo.html"
         monkeypatch.setattr(sys, "argv", ["tracelm", "demo", "--page", str(page), *arguments])
         with pytest.raises(SystemExit) as stop:
@@ -285,6 +291,21 @@ def test_the_real_model_alone_needs_its_file(run, absent):
 
 def test_the_organism_alone_needs_no_file(run, absent):
     assert run("--organism") == (0, [(None, True)], "", "")
+
+
+def test_the_figures_are_printed_as_json_alone(run, absent):
+    code, _, out, err = run("--json")
+    assert code == 0 and err.startswith("Without a real model: ")
+    assert json.loads(out) == {"organisms": {"organism": {"invariant": 0.5}}}
+
+
+def test_the_figures_for_programs_are_those_that_are_shown(few, tmp_path):
+    console = Console(quiet=True)
+    figures = show(console, None, None)["organisms"]
+    assert set(figures) == {"organism", "control", "mix", "mix-control"}
+    outcomes = answer(Tracer.demo("organism"), few, unwatched)
+    multi = score([o for o in outcomes if str(o.item.id).startswith("multi/")])
+    assert figures["organism"]["multi"] == asdict(multi) and multi.items
 
 
 def test_both_are_shown_unless_one_is_asked_for(run, monkeypatch):

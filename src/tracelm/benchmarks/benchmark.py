@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tracelm.benchmarks.source import Row, Rows
-from tracelm.benchmarks.template import Template
+from tracelm.benchmarks.template import AS_IT_STANDS, Template
 from tracelm.errors import InputError, ItemError
 from tracelm.text.items import Item
+from tracelm.text.messages import Message, as_dicts
 
 Kind = Literal["mc1", "mc2"]
 
@@ -30,6 +31,8 @@ class Example:
         truthful: Which of them are true; None where the benchmark does not say.
         kind: The metric that the example is for; None for all.
         separator: Text between prompt and candidate.
+        messages: The prompt as a conversation, which the tokenizer's chat template writes and no
+            other; None where it is text.
     """
 
     id: str
@@ -39,21 +42,18 @@ class Example:
     truthful: tuple[bool, ...] | None
     kind: Kind | None = None
     separator: str = " "
+    messages: tuple[Message, ...] | None = None
 
     @classmethod
     def of(cls, item: Item, place: int) -> "Example":
         """An item that brings its own prompt, seen by templates as `prompt` and `question`.
 
         Where it has no blind prompt but a question that its prompt holds once, the blind prompt is
-        the prompt without it.
-
-        Raises:
-            ItemError: Its prompt is a conversation, of which no template makes a text.
+        the prompt without it; a conversation has none.
         """
-        if item.messages is not None:
-            raise ItemError("a benchmark's prompt is text: use --chat-template", item.id)
         question, blind = item.question or "", item.blind_prompt
-        if blind is None and question and item.prompt.count(question) == 1:
+        once = bool(question) and item.prompt.count(question) == 1
+        if blind is None and once and item.messages is None:
             blind = item.prompt.replace(question, "")
         return cls(
             id=str(place) if item.id is None else item.id,
@@ -62,15 +62,20 @@ class Example:
             candidates=item.candidates,
             truthful=item.truthful,
             separator=item.separator,
+            messages=item.messages,
         )
 
     def item(self, template: Template) -> Item:
         """The item that a template makes of this example.
 
         Raises:
-            InputError: The template does not render, or the text is no item.
+            InputError: The template does not render, or the text is no item; the prompt is a
+                conversation, and the template would make another text of it.
         """
         blind = self.blind_fields
+        if self.messages is not None and template.text != AS_IT_STANDS:
+            told = "goes with prompts of text, and this one is a conversation"
+            raise ItemError(f"template {template.name} {told}", self.id)
         try:
             return Item(
                 prompt=template.render(self.fields),
@@ -80,6 +85,7 @@ class Example:
                 separator=self.separator,
                 question=self.fields.get("question") or None,
                 blind_prompt=None if blind is None else template.render(blind),
+                messages=self.messages,
             )
         except ItemError:
             raise
@@ -219,7 +225,7 @@ def fingerprint(examples: Sequence[Example]) -> str:
     """
     digest = hashlib.sha256()
     for example in examples:
-        content = [
+        content: list[Any] = [
             example.id,
             dict(example.fields),
             example.candidates,
@@ -227,6 +233,8 @@ def fingerprint(examples: Sequence[Example]) -> str:
             example.kind,
             example.separator,
         ]
+        if example.messages is not None:
+            content.append(as_dicts(example.messages))
         line = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         digest.update(line.encode() + b"\n")
     return digest.hexdigest()

@@ -15,8 +15,8 @@ from typing import Any
 
 from tracelm.benchmarks.benchmark import Benchmark, Example
 from tracelm.benchmarks.source import Row, Rows
-from tracelm.benchmarks.template import Template
-from tracelm.errors import InputError, ItemError
+from tracelm.benchmarks.template import AS_IT_STANDS, Template
+from tracelm.errors import InputError
 from tracelm.text.items import Item
 
 
@@ -25,7 +25,7 @@ class Columns:
     """Which columns of a set are meant.
 
     Attributes:
-        prompt: The question.
+        prompt: The question, as text or as the messages of a conversation.
         candidates: A list, or columns joined by `+`.
         truthful: The right answer.
         labels: What the set calls each candidate in `truthful`; left out, it is letters.
@@ -74,7 +74,7 @@ def hub(name: str, columns: str | None) -> Benchmark:
         parse=partial(_parse, meant),
         verify=lambda questions: f"{len(questions)} questions",
         templates={
-            "prompt": partial(Template, f"{called}/prompt", "1", "{{ prompt }}"),
+            "prompt": partial(Template, f"{called}/prompt", "1", AS_IT_STANDS),
             "qa": partial(Template, f"{called}/qa", "1", "Question: {{ prompt }}\nAnswer:"),
         },
         licence="the set's own",
@@ -115,7 +115,7 @@ def _parse(meant: Columns, place: int, row: Row) -> tuple[Example, ...]:
     }
     item = Item.from_dict(given, id=str(place))
     if item.messages is not None:
-        raise ItemError("the prompt is a conversation, and a benchmark's is text", item.id)
+        return (Example.of(item, place),)
     own = {"prompt": item.prompt, "question": item.prompt}
     texts = {name: value for name, value in row.items() if isinstance(value, str)} | own
     blind = {name: "" if name in (meant.prompt, *own) else text for name, text in texts.items()}

@@ -2,7 +2,8 @@
 
 `truthful` gives the labels that metrics need. `question` is shown to people; where the prompt holds
 it once, the prompt without it is the question-blind one, unless `blind_prompt` gives that itself.
-A template of the user's own sees `prompt` and `question`.
+A template of the user's own sees `prompt` and `question`; a prompt that is a conversation is
+written by the tokenizer's chat template.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from tracelm.benchmarks.benchmark import Benchmark, Example
 from tracelm.benchmarks.source import Row, Rows
-from tracelm.benchmarks.template import Template
+from tracelm.benchmarks.template import AS_IT_STANDS, Template
 from tracelm.errors import InputError
 from tracelm.text.reading import read_items, require_items
 
@@ -23,7 +24,7 @@ def jsonl(path: Path) -> Benchmark:
         read=partial(_read, path),
         parse=_parse,
         verify=_verify,
-        templates={"prompt": partial(Template, "jsonl/prompt", "1", "{{ prompt }}")},
+        templates={"prompt": partial(Template, "jsonl/prompt", "1", AS_IT_STANDS)},
         licence="the file's own",
         citation="the file's own",
     )

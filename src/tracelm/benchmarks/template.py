@@ -9,6 +9,8 @@ from typing import Any
 
 from tracelm.errors import InputError
 
+AS_IT_STANDS = "{{ prompt }}"
+
 
 @dataclass(frozen=True)
 class Template:

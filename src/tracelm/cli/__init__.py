@@ -37,6 +37,7 @@ from tracelm.cli.lm_eval import PASSED_ON, lm_eval
 from tracelm.cli.merge import merge
 from tracelm.cli.models import models
 from tracelm.cli.output import printable
+from tracelm.cli.panels import Panelled
 from tracelm.cli.report import report
 from tracelm.cli.serve import serve
 from tracelm.cli.settings import defaults
@@ -99,7 +100,7 @@ app = typer.Typer(
 )
 for command in chain.from_iterable(GROUPS.values()):
     context = PASSED_ON if command is lm_eval else None
-    app.command(_name(command), context_settings=context)(flattened(command))
+    app.command(_name(command), cls=Panelled, context_settings=context)(flattened(command))
 
 
 @app.callback(invoke_without_command=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -10,19 +10,28 @@ from tracelm.cli.model import Model, load_tracer, refuse_certificate
 from tracelm.cli.output import printable, show_tables
 from tracelm.cli.progress import Countdown, waiting
 from tracelm.cli.questions import Questions
+from tracelm.files.strict_json import to_json
 
 if TYPE_CHECKING:
     from tracelm.benchmarks import Dataset, Template
     from tracelm.tracer import Tracer
 
 
-def _list(wanted: bool) -> bool:
-    """Print the table of methods, users' own among them, and stop."""
-    if not wanted:
-        return False
+def _list(context: Any, option: Any, wanted: bool) -> bool:
+    """Print the table of methods, users' own among them, and stop.
+
+    Of both options, whatever their order: it is printed once the second is read.
+    """
+    seen = {**context.params, str(option.name): wanted}
+    if not seen.get("list_") or "as_json" not in seen:
+        return wanted
     from tracelm.methods import known
 
     table = known()
+    if seen["as_json"]:
+        rows = [{"name": n, "summary": r.summary, "source": r.source} for n, r in table.items()]
+        typer.echo(to_json(rows))
+        raise typer.Exit
     width = max(map(len, table))
     for name, row in table.items():
         typer.echo(f"{name:<{width}}  {printable(row.summary)} ({printable(row.source)})")
@@ -51,7 +60,10 @@ def compare(
         Literal["md", "csv", "tex"] | None,
         typer.Option(help="How it is printed; left out, for the eye, and md where it is piped."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", callback=_list, is_eager=True, help="Print what it finds as JSON."),
+    ] = False,
 ) -> None:
     """Compare every correction on one model and one benchmark; records keep each one's scores."""
     refuse_certificate(model, "methods are compared as they are")

@@ -9,6 +9,7 @@ from tracelm.cli.model import load_tracer
 from tracelm.cli.output import check_writable, printable
 from tracelm.cli.progress import tracked, waiting
 from tracelm.errors import ModelError
+from tracelm.files.strict_json import to_json
 from tracelm.model.options import LoadOptions
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def demo(
     organism: Annotated[
         bool, typer.Option("--organism", help="The embedded models alone, in a minute.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Answer questions with a real model and with the embedded ones, base and corrected."""
     check_writable(page)
@@ -32,11 +34,13 @@ def demo(
 
         from tracelm.demo.show import show
 
-    tracer = _open_real(needed=not both) if real or both else None
-    show(Console(), page, tracer, organism or both, tracked)
+    tracer = _open_real(not both, as_json) if real or both else None
+    figures = show(Console(quiet=as_json), page, tracer, organism or both, tracked)
+    if as_json:
+        typer.echo(to_json(figures))
 
 
-def _open_real(needed: bool) -> "Tracer | None":
+def _open_real(needed: bool, as_json: bool) -> "Tracer | None":
     """The real model; where it is not needed and cannot be had, a line that says how to."""
     from tracelm.demo.real import NAME
 
@@ -45,5 +49,5 @@ def _open_real(needed: bool) -> "Tracer | None":
     except ModelError as error:
         if needed:
             raise
-        typer.echo(printable(f"Without a real model: {error}"))
+        typer.echo(printable(f"Without a real model: {error}"), err=as_json)
         return None

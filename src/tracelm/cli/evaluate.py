@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,8 +16,10 @@ from tracelm.cli.output import printable
 from tracelm.cli.progress import Countdown, waiting
 from tracelm.cli.questions import Questions
 from tracelm.errors import ItemError, ModelError
+from tracelm.files.strict_json import to_json
 from tracelm.model.options import LoadOptions
 from tracelm.text.items import Blind
+from tracelm.text.tokens import Chat
 from tracelm.theta import Theta
 
 if TYPE_CHECKING:
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
     from tracelm.engines.ray import Cluster
     from tracelm.evaluation.cells import Cell
     from tracelm.evaluation.runner import RunResult
+    from tracelm.evaluation.statistics import Judgement
     from tracelm.evaluation.store import Shard
-    from tracelm.text.tokens import Encoded
+    from tracelm.text.items import Item
+    from tracelm.text.tokens import Encoded, Tokenizer
 
     Work = Sequence[tuple[Dataset, Template]]
 
@@ -78,6 +82,7 @@ def eval_(
     show_prompt: Annotated[
         bool, typer.Option("--show-prompt", help="Print the first item as it is read, and stop.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
 ) -> None:
     """Run models over benchmarks and keep a record of every item; started again, it goes on."""
     cluster = engine.cluster()
@@ -91,7 +96,7 @@ def eval_(
     results = [r for m in models for r in _evaluate(m, cluster, work, out, cells)]
     if not results:
         raise ModelError("none of the models of the preset can be run here")
-    _summary([result.cell for result in results])
+    _summary([result.cell for result in results], as_json)
 
 
 def _evaluate(
@@ -152,8 +157,8 @@ def say(result: "RunResult") -> None:
         )
 
 
-def _summary(cells: Sequence[Path]) -> None:
-    """The cells' metrics as a table, and what they amount to in words."""
+def _summary(cells: Sequence[Path], as_json: bool) -> None:
+    """The cells' metrics as a table, and what they amount to in words; or both as JSON."""
     with waiting("reading records"):
         import pandas as pd
 
@@ -163,9 +168,20 @@ def _summary(cells: Sequence[Path]) -> None:
 
         parted = part_cells(pd.concat([load_records(cell) for cell in dict.fromkeys(cells)]))
         judged = judge(parted)
+    if as_json:
+        typer.echo(to_json([_as_json(*pair) for pair in zip(parted, judged, strict=True)]))
+        return
     _print_table(parted)
     for verdict in judged:
         typer.echo(printable(f"{verdict.model} on {verdict.benchmark}: {verdict.sentence}"))
+
+
+def _as_json(cell: "Cell", verdict: "Judgement") -> dict[str, Any]:
+    from tracelm.evaluation.cells import summarise
+
+    summary = summarise(cell)
+    counted = vars(summary) | {"counts": asdict(summary.counts)}
+    return counted | asdict(verdict) | {"verdict": verdict.sentence}
 
 
 def _print_table(cells: "Sequence[Cell]") -> None:
@@ -210,7 +226,7 @@ def _percent(share: float, sign: str = "") -> str:
 
 def _show_prompt(model: LoadOptions, dataset: "Dataset", template: "Template") -> None:
     """The first item: its prompt, its candidates, and the tokens on both sides of the boundary."""
-    from tracelm.text.tokens import chat_prompt, describe_chat, encode
+    from tracelm.text.tokens import describe_chat, encode
 
     tokenizer, chat, theta = load_tokenizer(model), model.chat, model.theta or Theta()
     item = dataset.items(template)[0]
@@ -219,16 +235,25 @@ def _show_prompt(model: LoadOptions, dataset: "Dataset", template: "Template") -
         raise encoded
     name = f"{dataset.benchmark.name} {dataset.version}, item {item.id}"
     typer.echo(f"{name}, under {template.name} (version {template.version})")
-    if chat is not None:
-        typer.echo(printable(_chat_line(describe_chat(tokenizer, chat))))
+    if chat is not None or item.messages is not None:
+        typer.echo(printable(_chat_line(describe_chat(tokenizer, chat or Chat()))))
     for title, text in (("prompt", item.prompt), ("without the question", item.blind_prompt)):
         if text is not None:
-            shown = text if chat is None else chat_prompt(text, tokenizer, chat)
+            shown = _as_read(text, item, tokenizer, chat)
             typer.echo(f"\n--- {title}")
             typer.echo("\n".join(printable(line) for line in shown.split("\n")))
     typer.echo(f"\n--- candidates, after {encoded.prompt_tokens} tokens of prompt")
     for place in range(len(item.candidates)):
         typer.echo(printable(_candidate_line(encoded, place, tokenizer)))
+
+
+def _as_read(text: str, item: "Item", tokenizer: "Tokenizer", chat: Chat | None) -> str:
+    """A prompt of the item as the model reads it; a conversation has one prompt alone."""
+    from tracelm.text.tokens import chat_prompt, templated
+
+    if item.messages is not None:
+        return templated(item.messages, tokenizer, chat)
+    return text if chat is None else chat_prompt(text, tokenizer, chat)
 
 
 def _chat_line(chat: dict[str, Any]) -> str:

@@ -59,10 +59,7 @@ def _named_as_ours() -> Iterator[None]:
             yield
     finally:
         for text, stream in ((out, sys.stdout), (err, sys.stderr)):
-            ours = re.sub(
-                r"(?<![\w/-])lm-eval(?= (?:run|ls|validate|--|\[)|:)", NAME, text.getvalue()
-            )
-            stream.write(ours)
+            stream.write(_THEIRS.sub(NAME, text.getvalue()))
 
 
 def _names(argument: str, options: tuple[str, ...]) -> bool:

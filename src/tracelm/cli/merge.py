@@ -1,9 +1,12 @@
 """`tracelm merge`: the records of shards, joined."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from tracelm.files.strict_json import to_json
 
 
 def merge(
@@ -12,6 +15,7 @@ def merge(
         Path | None,
         typer.Option(help="Root of the joined records; left out, each shard joins its own cell."),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the cells as JSON.")] = False,
 ) -> None:
     """Join the records of shards into their cells; refuse records of different settings."""
     from tracelm.cli.output import printable
@@ -21,6 +25,9 @@ def merge(
         from tracelm.evaluation.store import merge as join
 
         joined = join(runs, out)
+    if as_json:
+        typer.echo(to_json([asdict(cell) | {"folder": str(cell.folder)} for cell in joined]))
+        return
     for cell in joined:
         there = cell.groups - len(cell.missing)
         lacks = f", groups {_ranges(cell.missing)} missing" if cell.missing else ""

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import get_args
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
 
 from rich.bar import Bar
 from rich.console import Console
@@ -87,13 +87,27 @@ def show_organism(console: Console, watch: Watch) -> Section:
     put(console, _overall(shown), *(_by_fact(s) for s in shown), _operators(shown))
     put(console, Text(EARLY_NOTE), _early(shown))
     put(console, *(worked_item("Organism", rule, o, theta) for rule, o in examples.items()))
-    return Section(TITLE, "Organism", NOTE, (), (), examples)
+    figures = {s.name: figures_of(s) for s in shown}
+    return Section(TITLE, "Organism", NOTE, (), (), examples, figures)
 
 
 def answered(name: Name, watch: Watch) -> Answered:
     """The whole benchmark answered by one embedded model."""
     tracer = Tracer.demo(name)
     return Answered(name, tracer.invariant, answer(tracer, items(), watch))
+
+
+def figures_of(shown: Answered) -> dict[str, Any]:
+    """One model's scores by form, then by kind of fact and by template, as `multi/clean`."""
+    parts: dict[str, list[Outcome]] = {}
+    for form in get_args(Form):
+        part = parts[form] = of_form(shown.outcomes, form)
+        for kind in get_args(Kind):
+            parts[f"{form}/{kind}"] = [o for o in part if label(o).kind == kind]
+        for split in get_args(Split):
+            parts[f"{form}/{split}"] = [o for o in part if label(o).split == split]
+    scores = {part: asdict(score(some)) for part, some in parts.items()}
+    return {"invariant": shown.invariant, **scores}
 
 
 def label(outcome: Outcome) -> Label:

@@ -1,6 +1,7 @@
 """The real model's part of the demo: three answers, then its figures on `everyday`."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -44,7 +45,7 @@ def show_real(console: Console, tracer: "Tracer", watch: Watch) -> Section:
     name = found.model.removeprefix("tracelm/")
     put(console, *(worked_item(name, rule, o, tracer.theta) for rule, o in examples.items()))
     put(console, *map(drawn, grids), *map(Text, said))
-    return Section(TITLE, name, NOTE, grids, said, examples)
+    return Section(TITLE, name, NOTE, grids, said, examples, asdict(found))
 
 
 def _choosers(found: Figures) -> Grid:

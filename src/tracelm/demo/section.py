@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tracelm.demo.outcome import Outcome
 
@@ -28,6 +29,7 @@ class Section:
         grids: What came out.
         findings: What follows from it, a sentence or two each.
         examples: Worked items by the rule that chose them.
+        figures: The numbers behind what is shown, for programs.
     """
 
     title: str
@@ -36,3 +38,4 @@ class Section:
     grids: tuple[Grid, ...]
     findings: tuple[str, ...]
     examples: Mapping[str, Outcome]
+    figures: Mapping[str, Any]

@@ -1,7 +1,7 @@
 """`tracelm demo`: what TRACE does to a real model and to the embedded ones, here and as a page."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -10,6 +10,7 @@ from tracelm.demo.organism import show_organism
 from tracelm.demo.outcome import Watch
 from tracelm.demo.page import write_page
 from tracelm.demo.real import show_real
+from tracelm.demo.section import Section
 from tracelm.theta import Theta
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def show(
     real: "Tracer | None",
     organism: bool = True,
     watch: Watch = lambda decisions, *_: decisions,
-) -> None:
+) -> dict[str, Any]:
     """Print the demo's parts, each as soon as it is computed, then write the page.
 
     Args:
@@ -31,10 +32,16 @@ def show(
         real: A real model, shown first; None to leave it out.
         organism: Whether the embedded models are shown.
         watch: Shows progress; see `outcome.answer`.
+
+    Returns:
+        The parts' figures: `real` and `organisms`.
     """
-    sections = [] if real is None else [show_real(console, real, watch)]
+    sections: dict[str, Section] = {}
+    if real is not None:
+        sections["real"] = show_real(console, real, watch)
     if organism:
-        sections.append(show_organism(console, watch))
+        sections["organisms"] = show_organism(console, watch)
     if page is not None:
-        write_page(page, sections, Theta())
+        write_page(page, list(sections.values()), Theta())
         console.print(Text(f"The worked items as a page: {page}"))
+    return {name: section.figures for name, section in sections.items()}

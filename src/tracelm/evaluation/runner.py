@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracelm.benchmarks import Dataset, Template
 from tracelm.errors import ItemError, NonFiniteError, RecordError
@@ -123,7 +123,7 @@ def prepare(
     items = dataset.items(template, blind=blind != "none")
     encoded = tracer.encode(items)
     benchmark = label(dataset, template)
-    described = tracer.describe()
+    described = tracer.describe() | _conversation(tracer, items)
     info = {
         "schema": store.SCHEMA,
         **described,
@@ -142,6 +142,15 @@ def prepare(
     kinds = tuple(example.kind for example in dataset.examples)
     encoded_items = tuple(encoded)
     return Job(benchmark, tuple(items), kinds, encoded_items, strict(info), methods or {}, blind)
+
+
+def _conversation(tracer: "Tracer", items: Sequence[Item]) -> dict[str, Any]:
+    """The chat template as `describe` has it, where items bring conversations that it writes."""
+    from tracelm.text.tokens import Chat, describe_chat
+
+    if all(item.messages is None for item in items):
+        return {}
+    return {"chat": describe_chat(tracer.tokenizer, tracer.chat or Chat())}
 
 
 def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> list[Row]:

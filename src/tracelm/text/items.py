@@ -89,7 +89,8 @@ class Item:
         What a row has for a value that is not there (None, NaN) counts as left out.
 
         Args:
-            value: The decoded JSON object, or the row; its `prompt` may be a list of messages.
+            value: The decoded JSON object, or the row; a conversation is its `messages`, or its
+                `prompt` as a list of them.
             id: Name to use where the object has none.
             separator: Separator to use where the object has none.
 
@@ -103,6 +104,10 @@ class Item:
         if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
             raise ItemError(f"id is a string or an integer, not {_kind(name)}", id)
         name = None if name is None else str(name)
+        if value.get("messages") is not None:
+            if value.get("prompt") is not None:
+                raise ItemError("prompt and messages are both given; give one", name)
+            value["prompt"] = value["messages"]
         for key in ("prompt", "candidates"):
             if key not in value:
                 raise ItemError(f'missing key "{key}"', name)

@@ -1,0 +1,58 @@
+"""Where an option stands in a command's help: every option of every command, in panels."""
+
+from typing import Any
+
+from typer.core import TyperCommand
+
+# By the parameter's name; `command.name` where commands mean different things by one.
+PANELS = {
+    "Model": "model preset revision gguf invariant.token device dtype head_dtype attention "
+    "quantize device_map batch_tokens allow_bin trust_remote_code",
+    "Items": "prompt messages candidate input skip_invalid separator chat system overflow "
+    "benchmark data columns template limit seed blind explore.runs",
+    "Rule": "method theta invariant certificate",
+    "Samples": "k temperature ask.seed max_new_tokens decode",
+    "Promise": "alpha delta gain error",
+    "Run": "shard max_failures engine address workers gpus_per_worker cpus_per_worker rounds "
+    "against real organism",
+    "Service": "host port token shadow explorer log_prompts batch_items queue_items queue_asks",
+    "Limits": "deadline_seconds body_bytes batch_limit candidates characters tokens connections "
+    "header_bytes header_seconds",
+    "Labels": "on_alarm state feedback_items feedback_seconds",
+    "Output": "out output as_json format full page show_prompt list_ bench item against_paper "
+    "paper_model",
+}
+_OTHERS = "Options"  # what click adds itself
+
+
+def panel(command: str | None, option: str | None) -> str:
+    """The title under which a command's option stands."""
+    titles = {name: title for title, names in PANELS.items() for name in names.split()}
+    return titles.get(f"{command}.{option}") or titles.get(str(option), _OTHERS)
+
+
+class Panelled(TyperCommand):
+    """A command whose help has its options in panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, then a section a panel; of a single panel only the options."""
+        panels: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        panels |= {title: [] for title in (*PANELS, _OTHERS)}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is None:
+                continue
+            option = parameter.param_type_name == "option"
+            panels[panel(self.name, parameter.name) if option else "Arguments"].append(record)
+        for title, records in _few_as_one(panels).items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _few_as_one(panels: dict[str, list[tuple[str, str]]]) -> dict[str, list[tuple[str, str]]]:
+    """A single panel of options and what click adds, under one title."""
+    filled = [title for title in PANELS if panels[title]]
+    if len(filled) > 1:
+        return panels
+    options = [record for title in (*filled, _OTHERS) for record in panels[title]]
+    return {"Arguments": panels["Arguments"], _OTHERS: options}
