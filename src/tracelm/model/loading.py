@@ -33,10 +33,11 @@ from tracelm.errors import ModelError, UnsupportedModelError
 from tracelm.model import embedded, gguf, memory, quantisation, ranks
 from tracelm.model.families import text_config
 from tracelm.model.options import LoadOptions
+from tracelm.text.template import require_bounded
 from tracelm.text.tokens import Tokenizer
 from tracelm.theta import Theta
 from tracelm.weights import hub
-from tracelm.weights.adapter import BASE, is_adapter, read_config
+from tracelm.weights.adapter import BASE, is_adapter, open_own, read_config
 from tracelm.weights.checkpoint import Checkpoint, TorchCheckpoint, open_local
 from tracelm.weights.gguf import ARCHITECTURES, GgufCheckpoint
 
@@ -115,8 +116,8 @@ def load(options: LoadOptions) -> Loaded:
         found = _look_into(base, device)
         model = _load_model(found)
         if adapter is not None:
-            model = _merge(model, adapter)
-        tokenizer = _tokenizer(base, adapter)
+            model = _merge(model, adapter, found)
+    tokenizer = _tokenizer(base, adapter)
     source = {
         "model": options.name if adapter is None else str(adapter),
         "revision": base.revision,
@@ -136,7 +137,7 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
         model = _load_model(found)
         assert isinstance(found.checkpoint, GgufCheckpoint) and found.path is not None
         gguf.settle(model, found.checkpoint)
-        tokenizer = gguf.read_tokenizer(found.path)
+        tokenizer = _tried(gguf.read_tokenizer(found.path), base.name)
     source = {
         "model": options.name,
         "revision": found.options.revision,
@@ -158,10 +159,9 @@ def load_tokenizer(options: LoadOptions) -> Tokenizer:
         return embedded.load(options.embedded)[1]
     if (file := gguf.find(options)) is not None:
         with _in_one_line(file, "the tokenizer of "):
-            return gguf.read_tokenizer(gguf.path_of(gguf.download(file)))
+            return _tried(gguf.read_tokenizer(gguf.path_of(gguf.download(file))), file.name)
     base, adapter = _parts_of(options)
-    with _in_one_line(base, "the tokenizer of "):
-        return _tokenizer(base, adapter)
+    return _tokenizer(base, adapter)
 
 
 def _parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
@@ -211,6 +211,7 @@ def _look_into(base: LoadOptions, device: torch.device) -> _Found:
         base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
     )
     _refuse_others(base.name, config, base.theta or Theta())
+    _refuse_kernels(base, config)
     dtype, stored = _dtype(base, _stored_dtype(config), device), quantisation.stored_method(config)
     found = _Found(base, config, stored, dtype, device, _open(base))
     if stored and base.quantize:
@@ -238,6 +239,21 @@ def _refuse_others(name: str, config: Any, theta: Theta) -> None:
     depth = getattr(text_config(config), "num_hidden_layers", None)
     if depth is not None:
         theta.window(depth)
+
+
+def _refuse_kernels(base: LoadOptions, config: Any) -> None:
+    """Refuse a config that names attention on a hub, which transformers would fetch and run."""
+    for part in (config, text_config(config)):
+        asked = getattr(part, "_attn_implementation", None)
+        if not base.trust_remote_code and "/" in str(asked):
+            raise ModelError(_brings_code(f"{base.name} (attention {asked!r:.60})"))
+
+
+def _brings_code(what: str) -> str:
+    return (
+        f"{what} brings code of its own, which is not run: read that code, and if you trust it say "
+        "--trust-remote-code (trust_remote_code=True)"
+    )
 
 
 def _open(base: LoadOptions) -> Checkpoint | None:
@@ -360,7 +376,7 @@ def _offload_folder() -> Path:
     return folder
 
 
-def _merge(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
+def _merge(model: PreTrainedModel, adapter: Path, found: _Found) -> PreTrainedModel:
     """The model with an adapter's weights merged into its own, by PEFT.
 
     It knows every kind of adapter, and needs the whole model: `weights.adapter` merges plain LoRA
@@ -370,20 +386,35 @@ def _merge(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
         raise ModelError(f"{adapter} is an adapter, and merging it needs peft: pip install peft")
     from peft import PeftModel
 
-    merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    own = memory.weights_of(open_own(adapter), memory.Kept(found.dtype)) or 0
+    memory.refuse_too_large(str(adapter), memory.Footprint(own, 0, 0), found.device)
+    try:
+        merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # its config is taken by PEFT's classes as it comes
+        why = " ".join(str(error).split())[:200]
+        raise ModelError(
+            f"the adapter {adapter} does not fit {found.options.name}: {why}"
+        ) from error
     return cast(PreTrainedModel, merged)
 
 
 def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
     """The adapter's tokenizer where it brings one, else the model's, of the commit loaded."""
     if adapter is not None and (adapter / "tokenizer_config.json").is_file():
-        own: Tokenizer = AutoTokenizer.from_pretrained(str(adapter))
-        return own
-    tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
-        base.name,
-        revision=base.revision,
-        trust_remote_code=base.trust_remote_code,
-    )
+        base = replace(base, model=str(adapter), revision=None)
+    with _in_one_line(base, "the tokenizer of "):
+        # Said outright: where nothing is said transformers asks on the terminal, and reads stdin.
+        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
+            base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
+        )
+        return _tried(tokenizer, base.name)
+
+
+def _tried(tokenizer: Tokenizer, name: str) -> Tokenizer:
+    """The tokenizer, its chat template found to have bounds."""
+    require_bounded(tokenizer.chat_template, name)
     return tokenizer
 
 
@@ -397,6 +428,8 @@ def _in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
     except _TROUBLE as error:
         if isinstance(error.__cause__, RepositoryNotFoundError | RevisionNotFoundError):
             hub.connect(base.name, base.revision)  # refuses, and says what to do
+        if "custom code" in str(error):
+            raise ModelError(_brings_code(f"{what}{base.name}")) from error
         asked = not constants.HF_HUB_OFFLINE or Path(base.name).exists()
         why = "" if asked else " (HF_HUB_OFFLINE is set: no hub was asked)"
         raise ModelError(f"cannot load {what}{base.name}: {_first_line(error)}{why}") from error

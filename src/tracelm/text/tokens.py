@@ -12,10 +12,14 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from tracelm.errors import InputError, ItemError
 from tracelm.text.items import Item
 from tracelm.text.messages import Message, as_dicts
+from tracelm.text.template import stopped_after
 from tracelm.theta import Theta
 
 Ids = tuple[int, ...]
 Overflow = Literal["error", "truncate"]
+
+_TEMPLATE_SECONDS = 10.0  # a conversation takes a chat template milliseconds
+_TEMPLATE_CHARACTERS = 2**20  # that it may write around what was said
 
 # Names under which chat templates keep the switch of a reasoning model; others ignore them.
 _THINKING_OFF = {"enable_thinking": False, "thinking": False}
@@ -154,14 +158,26 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
     if chat is not None and chat.system is not None and messages[0].role != "system":
         messages = [Message("system", chat.system), *messages]
     try:
-        text = tokenizer.apply_chat_template(
-            as_dicts(messages), tokenize=False, add_generation_prompt=True, **_THINKING_OFF
-        )
+        with stopped_after(_TEMPLATE_SECONDS):
+            text = tokenizer.apply_chat_template(
+                as_dicts(messages), tokenize=False, add_generation_prompt=True, **_THINKING_OFF
+            )
     # The template is the model author's program: jinja raises whatever its code raises.
     except Exception as error:
-        why = " ".join(str(error).split())
+        late = isinstance(error, TimeoutError)
+        why = f"no end after {_TEMPLATE_SECONDS:g} s" if late else " ".join(str(error).split())
         raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
+    _require_short(text, messages)
     return str(text)
+
+
+def _require_short(text: str, messages: Sequence[Message]) -> None:
+    most = _TEMPLATE_CHARACTERS + 4 * sum(len(message.content) for message in messages)
+    if len(text) > most:
+        raise InputError(
+            f"the tokenizer's chat template makes {len(text)} characters of the prompt, expected "
+            f"at most {most}: mend the model's chat_template"
+        )
 
 
 def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -> Ids:

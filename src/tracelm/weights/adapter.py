@@ -122,12 +122,37 @@ def open_adapter(folder: Path, open_base: Callable[[str, str | None], Checkpoint
     Raises:
         CheckpointError: The adapter is not whole, or as `AdaptedCheckpoint`.
     """
+    options, adapter = read_config(folder), open_own(folder)
+    return AdaptedCheckpoint(open_base(options[BASE], options.get("revision")), adapter, options)
+
+
+def open_own(folder: Path) -> SafetensorsCheckpoint:
+    """The adapter's own tensors; a pickle is none, whatever it is called.
+
+    Raises:
+        CheckpointError: There is no safetensors file, or what its config says cannot be merged.
+    """
     files = LocalFiles(folder)
-    options = read_config(folder)
     if files.read(WEIGHTS, 0, 8) is None:
         raise _not_whole(folder)
     adapter = SafetensorsCheckpoint(files, {}, WEIGHTS)
-    return AdaptedCheckpoint(open_base(options[BASE], options.get("revision")), adapter, options)
+    _require_ranks(read_config(folder), adapter)
+    return adapter
+
+
+def _require_ranks(options: Config, adapter: SafetensorsCheckpoint) -> None:
+    """Refuse a config that asks for more than the tensors hold: memory is taken by its word."""
+    if options.get("num_virtual_tokens") is not None:
+        kind = str(options.get("peft_type"))[:40]
+        raise CheckpointError(f"{adapter.label} is a {kind} adapter, which no weights can take in")
+    most = max((size for _, info in adapter.tensors() for size in info.shape), default=0)
+    pattern = options.get("rank_pattern") or {}
+    ranks = [options.get("r", 0), *(pattern.values() if isinstance(pattern, dict) else [pattern])]
+    if strange := [rank for rank in ranks if not isinstance(rank, int) or not 0 <= rank <= most]:
+        raise CheckpointError(
+            f"{adapter.label} has the rank {strange[0]!r:.40} in {CONFIG}, and no tensor with more "
+            f"than {most} rows: get it again"
+        )
 
 
 def _not_whole(folder: Path) -> CheckpointError:

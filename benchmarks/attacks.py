@@ -1,0 +1,293 @@
+"""What a live service and `tracelm invariant` bear: each attack, what came of it, and what it cost.
+
+    OMP_NUM_THREADS=1 python benchmarks/attacks.py [--model tracelm/demo-organism]
+
+Every attack has a `tracelm serve` of its own, which a well-behaved client asks all the while: its
+slowest answer and what it was refused say what others bear. The result is kept in
+benchmarks/results/attacks.json. Exits with 1 where an attack is not turned down as it should be, or
+the well-behaved client waits longer than ten seconds.
+"""
+
+import argparse
+import json
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event, Thread
+from typing import Any
+
+import httpx
+import psutil
+from serving import serving
+
+RESULTS = Path(__file__).parent / "results" / "attacks.json"
+GOOD = {
+    "prompt": "Question: Which goods come from Baevwick? Answer:",
+    "candidates": ["green wool combs", "pale cedar boats", "clay lamps"],
+}
+LINES = {"content-type": "application/x-ndjson"}
+HEAD = b"POST /v1/correct HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+MEGABYTE = 2**20
+PATIENCE_SECONDS = 10.0  # longest wait of a client that does nothing wrong
+# The model's thread meets what ends a process, once, on an item that is called so.
+SABOTAGE = """
+from tracelm.tracer import Tracer
+decide = Tracer.decide
+def fail(self, encoded, *more, **named):
+    if any(e.item.id == "end" for e in encoded):
+        raise SystemExit(3)
+    return decide(self, encoded, *more, **named)
+Tracer.decide = fail
+"""
+
+
+class Bystander:
+    """A client that does nothing wrong, as long as its block lasts: what it waits and is told."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._stop = url, Event()
+        self._thread = Thread(target=self._ask)
+        self.slowest = 0.0
+        self.statuses: Counter[int] = Counter()
+
+    def __enter__(self) -> "Bystander":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        with httpx.Client(base_url=self._url, timeout=300, trust_env=False) as http:
+            last = False
+            while not last:
+                last = self._stop.is_set()  # one answer more after the attack
+                begun = time.perf_counter()
+                status = http.post("/v1/correct", json=GOOD).status_code
+                self.slowest = max(self.slowest, time.perf_counter() - begun)
+                self.statuses[status] += 1
+                self._stop.wait(0.05)
+
+
+def connect(url: str) -> socket.socket:
+    """A bare connection."""
+    return socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), timeout=60)
+
+
+def told(answer: httpx.Response) -> str:
+    """Status and code of a refusal."""
+    code = answer.json().get("error", {}).get("code", "answered") if answer.content else ""
+    return f"{answer.status_code} {code}".strip()
+
+
+# Each attack tells what came, and whether that is what should.
+
+
+def long_prompt(http: httpx.Client, _: psutil.Process) -> tuple[Any, bool]:
+    """One request below 1 MiB: a prompt of 950 kB and 64 candidates."""
+    body = {"prompt": "word " * 190_000, "candidates": [f"answer {i}" for i in range(64)]}
+    came = told(http.post("/v1/correct", json=body))
+    return came, came == "413 too_many_characters"
+
+
+def many_questions(http: httpx.Client, process: psutil.Process) -> tuple[Any, bool]:
+    """65 questions of 64 samples, five corrections in a row meanwhile, then SIGTERM."""
+    body = {"question": "Which goods come from Baevwick?", "k": 64}
+    with ThreadPoolExecutor(65) as pool:
+        asks = [pool.submit(http.post, "/v1/ask", json=body) for _ in range(65)]
+        time.sleep(1)
+        corrections = [told(http.post("/v1/correct", json=GOOD)) for _ in range(5)]
+        ready = http.get("/readyz").status_code
+        process.terminate()
+        begun = time.perf_counter()
+        answers = Counter(told(ask.result()) for ask in asks)
+        process.wait(120)
+    ended = round(time.perf_counter() - begun, 1)
+    came = {"questions": dict(answers), "corrections": corrections, "readyz": ready}
+    good = corrections == ["200 answered"] * 5 and ended < 40
+    return came | {"seconds_from_sigterm_to_the_end": ended}, good
+
+
+def many_lines(http: httpx.Client, _: psutil.Process) -> tuple[Any, bool]:
+    """NDJSON of 500,000 lines of `0`, in 1 MB."""
+    answer = http.post("/v1/correct/batch", content=b"0\n" * 500_000, headers=LINES)
+    return told(answer), told(answer) == "413 batch_too_large" and len(answer.content) < 1000
+
+
+def endless_headers(http: httpx.Client, _: psutil.Process) -> tuple[Any, bool]:
+    """160 MB of headers on one connection."""
+    sent, piece = 0, b"x-long: " + b"x" * MEGABYTE + b"\r\n"
+    with connect(str(http.base_url).rstrip("/")) as raw:
+        try:
+            raw.sendall(HEAD)
+            while sent < 160 * MEGABYTE:
+                raw.sendall(piece)
+                sent += len(piece)
+        except OSError:
+            pass
+    return f"closed after {sent / MEGABYTE:.0f} MB", sent < 16 * MEGABYTE
+
+
+def half_sent_headers(http: httpx.Client, _: psutil.Process) -> tuple[Any, bool]:
+    """300 connections whose headers never end."""
+    url = str(http.base_url).rstrip("/")
+    begun = time.perf_counter()
+    with ExitStack() as stack:
+        raws = [stack.enter_context(connect(url)) for _ in range(300)]
+        for raw in raws:
+            raw.sendall(HEAD)
+        first = Counter(raw.recv(100).split()[1].decode() for raw in raws)
+    seconds = round(time.perf_counter() - begun, 1)
+    return {"statuses": dict(first), "all_closed_after_seconds": seconds}, seconds < 20
+
+
+def thread_that_ends(http: httpx.Client, _: psutil.Process) -> tuple[Any, bool]:
+    """A SystemExit on the model's thread."""
+    begun = time.perf_counter()
+    came = told(http.post("/v1/correct", json=GOOD | {"id": "end"}))
+    seconds = round(time.perf_counter() - begun, 2)
+    after = told(http.post("/v1/correct", json=GOOD))
+    health = http.get("/healthz").status_code
+    good = (came, after, health) == ("500 internal", "200 answered", 200) and seconds < 5
+    return {"answer": came, "seconds": seconds, "next": after, "healthz": health}, good
+
+
+def bad_manners(http: httpx.Client, _: psutil.Process) -> tuple[Any, bool]:
+    """An origin that is no address, HEAD, a line that is no item, unknown keys, no content type."""
+    batch = http.post("/v1/correct/batch", content=json.dumps(GOOD) + "\n3", headers=LINES)
+    came = {
+        "origin": told(http.post("/v1/correct", json=GOOD, headers={"origin": "http://["})),
+        "head": told(http.head("/healthz")),
+        "line": json.loads(batch.text.splitlines()[1])["error"]["message"],
+        "unknown key": told(http.post("/v1/correct", json=GOOD | {"candidats": []})),
+        "no content type": told(http.post("/v1/correct", content=json.dumps(GOOD))),
+    }
+    expected = ["403 forbidden", "200", "expected a JSON object", "422 invalid_body"]
+    good = all(e in c for e, c in zip(expected, came.values(), strict=False))
+    return came, good and came["no content type"] == "415 unsupported_media_type"
+
+
+def question_that_fills_the_context(http: httpx.Client, _: psutil.Process) -> tuple[Any, bool]:
+    """A question so long that with some of its answers it fits no context."""
+    came: Counter[str] = Counter()
+    for words in range(20, 120, 4):
+        body = {"question": "Which goods come from Baevwick? " * words, "k": 4}
+        answer = http.post("/v1/ask", json=body)
+        came[told(answer)] += 1
+        if answer.status_code == 200 and answer.json()["dropped"]:
+            came["with answers dropped"] += 1
+    return dict(came), not any(kind.startswith("5") for kind in came)
+
+
+ATTACKS: dict[Callable[..., tuple[Any, bool]], str] = {
+    long_prompt: "",
+    many_questions: "",
+    many_lines: "",
+    endless_headers: "",
+    half_sent_headers: "",
+    thread_that_ends: SABOTAGE,
+    bad_manners: "",
+    question_that_fills_the_context: "",
+}
+
+
+def megabytes(process: psutil.Process) -> int:
+    """Memory of a process; 0 where it has ended."""
+    return round(process.memory_info().rss / MEGABYTE) if process.is_running() else 0
+
+
+def attack(model: str, how: Callable[..., tuple[Any, bool]], before: str) -> dict[str, Any]:
+    """One attack on a service of its own, and what a client beside it met."""
+    with serving(model, before=before) as (url, process):
+        client = httpx.Client(base_url=url, timeout=300, trust_env=False)
+        with client as http:
+            http.post("/v1/correct", json=GOOD).raise_for_status()
+            first = megabytes(process)
+            if how is many_questions:  # ends the service: its own corrections are the bystander's
+                came, good = how(http, process)
+                return {"came": came, "as_it_should": good, "rss_before_mb": first}
+            with Bystander(url) as bystander:
+                begun = time.perf_counter()
+                came, good = how(http, process)
+                seconds = time.perf_counter() - begun
+            last = megabytes(process)
+    statuses = {str(status): count for status, count in bystander.statuses.items()}
+    return {
+        "came": came,
+        "as_it_should": good and bystander.slowest < PATIENCE_SECONDS and set(statuses) == {"200"},
+        "seconds": round(seconds, 2),
+        "bystander": {"statuses": statuses, "slowest_seconds": round(bystander.slowest, 2)},
+        "rss_before_mb": first,
+        "rss_after_mb": last,
+    }
+
+
+def forged(header: str) -> bytes:
+    """A safetensors file with this header and 64 bytes behind it."""
+    return struct.pack("<Q", len(header)) + header.encode() + bytes(64)
+
+
+def tensor(shape: str, offsets: str, name: str = "lm_head.weight") -> str:
+    return f'"{name}": {{"dtype": "F32", "shape": {shape}, "data_offsets": {offsets}}}'
+
+
+FORGED = {
+    "overlapping offsets": forged(
+        f"{{{tensor('[2, 4]', '[0, 32]')}, {tensor('[2, 4]', '[16, 48]', 'model.norm.weight')}}}"
+    ),
+    "negative offsets": forged(f"{{{tensor('[2, 4]', '[-32, 0]')}}}"),
+    "a shape of 1e999": forged(f"{{{tensor('[1e999]', '[0, 32]')}}}"),
+    "a header 10,000 deep": forged('{"a": ' + "[" * 10_000 + "]" * 10_000 + "}"),
+    "16 TB declared": forged(f"{{{tensor('[4000000000000]', '[0, 16000000000000]')}}}"),
+    "a header of 16 TB": struct.pack("<Q", 2**44) + bytes(64),
+}
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    **{"hidden_size": 4, "num_hidden_layers": 12, "num_attention_heads": 2},
+    **{"intermediate_size": 8, "vocab_size": 2},
+}
+
+
+def invariant_of(content: bytes) -> dict[str, Any]:
+    """What `tracelm invariant` says of a forged checkpoint, and its processor time and memory."""
+    with TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(CONFIG))
+        Path(folder, "model.safetensors").write_bytes(content)
+        command = [sys.executable, "-m", "tracelm", "invariant", folder]
+        begun = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        seconds = time.perf_counter() - begun
+    said = done.stderr.strip().replace(folder, "FOLDER")
+    good = done.returncode == 1 and len(said.splitlines()) == 1 and "Traceback" not in said
+    return {"came": said[:200], "as_it_should": good, "seconds": round(seconds, 2)}
+
+
+def main() -> None:
+    """Run every attack, print, keep, and exit with 1 where one got through."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="tracelm/demo-organism")
+    options = parser.parse_args()
+    result = {}
+    for how, before in ATTACKS.items():
+        result[how.__name__.replace("_", " ")] = attack(options.model, how, before)
+        print(json.dumps({how.__name__: result[how.__name__.replace("_", " ")]}), flush=True)
+    for name, content in FORGED.items():
+        result[f"invariant of {name}"] = invariant_of(content)
+        print(json.dumps({name: result[f"invariant of {name}"]}), flush=True)
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if failed := [name for name, one in result.items() if not one["as_it_should"]]:
+        sys.exit(f"not as it should be: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""A `tracelm serve` in a process of its own, for what is measured from outside."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+
+_MAIN = "from tracelm.__main__ import main; main()"
+
+
+@contextmanager
+def serving(model: str, *options: str, before: str = "") -> Iterator[tuple[str, psutil.Process]]:
+    """The address of a service, and its process, which has to end with 0 in the end.
+
+    Args:
+        model: What it serves.
+        options: More of its command line.
+        before: Python that runs in its process first.
+    """
+    command = [sys.executable, "-c", f"{before}\n{_MAIN}", "serve", "--model", model]
+    process = subprocess.Popen(
+        [*command, "--port", "0", *options], stderr=subprocess.PIPE, text=True, env=os.environ
+    )
+    assert process.stderr is not None
+    address = json.loads(process.stderr.readline())["address"]
+    log = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
+    try:
+        yield address, psutil.Process(process.pid)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        if process.wait(60) != 0:
+            sys.exit(f"the service ended with {process.returncode}")
+        log.wait()

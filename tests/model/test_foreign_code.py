@@ -1,0 +1,363 @@
+"""What a checkpoint brings beside numbers: code is not run, a pickle not read, a bomb refused."""
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from families import build, tokenizer
+from safetensors.torch import load_file, save_file
+
+from tracelm import Tracer
+from tracelm.errors import InputError, ModelError
+from tracelm.model.loading import load, load_tokenizer
+from tracelm.model.options import LoadOptions
+from tracelm.text import tokens
+from tracelm.text.messages import Message
+from tracelm.text.template import require_bounded, stopped_after
+from tracelm.text.tokens import templated
+
+CODE = "open({!r}, 'w').close()\nclass Evil: pass\ndef generate(*_, **__): pass\n"
+REMOTE = {"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil"}
+UNKNOWN = {"model_type": "evil", "auto_map": REMOTE}
+OWN_TOKENIZER = {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", None]}}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("base") / "model"
+    build("llama", hidden_size=128).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def ran(tmp_path) -> Path:
+    """The file that foreign code leaves behind wherever it runs."""
+    return tmp_path / "ran"
+
+
+@pytest.fixture
+def foreign(base, tmp_path, ran) -> Callable[..., Path]:
+    """A copy of the model with code of its own, and other words in its configs."""
+
+    def make(config: dict[str, Any] | None = None, own: dict[str, Any] | None = None) -> Path:
+        folder = tmp_path / "foreign"
+        shutil.copytree(base, folder)
+        for place in (folder, folder / "custom_generate"):
+            place.mkdir(exist_ok=True)
+            for name in ("evil.py", "generate.py"):
+                (place / name).write_text(CODE.format(str(ran)))
+        for file, changes in (("config.json", config), ("tokenizer_config.json", own)):
+            rewrite(folder / file, changes or {})
+        return folder
+
+    return make
+
+
+def rewrite(path: Path, changes: dict[str, Any]) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def refusal(folder: Path, **options: Any) -> str:
+    with pytest.raises(ModelError) as caught:
+        load(LoadOptions(str(folder), **options))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# Code
+
+
+@pytest.mark.parametrize(
+    ("config", "own"),
+    [
+        (UNKNOWN, None),
+        (None, OWN_TOKENIZER),
+        ({"attn_implementation": "evil/kernel"}, None),
+    ],
+    ids=["model", "tokenizer", "kernel"],
+)
+def test_code_that_is_needed_is_not_run_and_the_error_says_so(foreign, ran, config, own):
+    folder = foreign(config, own)
+    told = refusal(folder)
+    assert "--trust-remote-code" in told and str(folder) in told
+    if own is not None:
+        with pytest.raises(ModelError, match="--trust-remote-code"):
+            load_tokenizer(LoadOptions(str(folder)))
+    assert not ran.exists()
+
+
+def test_code_that_is_not_needed_is_not_run(foreign, ran):
+    known = {"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}
+    loaded = load(LoadOptions(str(foreign({"auto_map": REMOTE}, known))))
+    assert type(loaded.model).__name__ == "LlamaForCausalLM" and not ran.exists()
+
+
+@pytest.mark.parametrize(("config", "own"), [(UNKNOWN, None), (None, OWN_TOKENIZER)])
+def test_code_that_is_trusted_is_run(foreign, ran, config, own):
+    with pytest.raises((ModelError, AttributeError)):  # it is no model
+        load(LoadOptions(str(foreign(config, own)), trust_remote_code=True))
+    assert ran.exists()
+
+
+LINE = json.dumps({"prompt": "w5 w6", "candidates": ["w7", "w8"], "truthful": [True, False]})
+
+
+BENCHMARK = ("--benchmark", "jsonl:items.jsonl")
+MODEL, WORDS = (UNKNOWN, None), (None, OWN_TOKENIZER)
+SHOW = ("--show-prompt", "--chat-template")
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        (("ask", "w5"), MODEL),
+        (("bench", *BENCHMARK), MODEL),
+        (("compare", *BENCHMARK), MODEL),
+        (("correct", "--input", "items.jsonl"), MODEL),
+        (("correct", "--input", "items.jsonl"), WORDS),
+        (("eval", *BENCHMARK), MODEL),
+        (("eval", *BENCHMARK, *SHOW), WORDS),
+        (("serve", "--port", "0"), MODEL),
+        pytest.param(("explore", "--port", "0"), MODEL, marks=pytest.mark.slow),
+        pytest.param(("lm-eval", "--tasks", "arc_easy"), MODEL, marks=pytest.mark.slow),
+    ],
+    ids=lambda value: value[0] if isinstance(value[0], str) else "",
+)
+def test_no_command_runs_it(foreign, ran, run, tmp_path, monkeypatch, command, files):
+    monkeypatch.chdir(tmp_path)
+    # What asks on the terminal is answered yes.
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    Path("items.jsonl").write_text(LINE + "\n")
+    name, *options = command
+    named = ["--model_args", "pretrained={}"] if name == "lm-eval" else ["--model", "{}"]
+    folder = foreign(*files)
+    code, _, err = run(name, *options, *(word.format(folder) for word in named))
+    assert code == 1 and "--trust-remote-code" in err.splitlines()[-1]
+    assert not ran.exists()
+
+
+def test_invariant_reads_numbers_alone(foreign, ran, run):
+    code, out, _ = run("invariant", foreign(UNKNOWN, OWN_TOKENIZER))
+    assert code == 0 and out and not ran.exists()
+
+
+# Adapters
+
+# peft asks a model whether it trains in a way that transformers has left.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def adapter(base, tmp_path_factory) -> Path:
+    peft = pytest.importorskip("peft")
+    options = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["k_proj"])
+    adapted = peft.get_peft_model(load(LoadOptions(str(base))).model, options)
+    adapted.peft_config["default"].base_model_name_or_path = str(base)
+    adapted.save_pretrained(folder := tmp_path_factory.mktemp("adapter"))
+    return folder
+
+
+@pytest.fixture
+def spoiled(adapter, tmp_path) -> Callable[..., Path]:
+    """A copy of the adapter with other words in its config."""
+
+    def make(**changes: Any) -> Path:
+        shutil.copytree(adapter, folder := tmp_path / "adapter")
+        rewrite(folder / "adapter_config.json", changes)
+        return folder
+
+    return make
+
+
+class Payload:
+    """What a pickle can do."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self._file),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"r": 10**7}, "has the rank 10000000"),
+        ({"rank_pattern": {"k_proj": 10**7}}, "has the rank 10000000"),
+        ({"r": "four"}, "has the rank 'four'"),
+        ({"peft_type": "EVIL"}, "does not fit"),
+        ({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 10**9}, "which no weights can take"),
+        ({"target_modules": ["nothing"]}, "does not fit"),
+        ({"lora_alpha": []}, "does not fit"),
+        ({"megatron_config": {}, "megatron_core": "evil"}, None),
+        ({"auto_mapping": {"base_model_class": "Evil", "parent_library": "evil"}}, None),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_an_adapter_that_asks_for_what_it_has_not_is_refused(spoiled, ran, changes, words):
+    folder = spoiled(**changes)
+    (folder / "evil.py").write_text(CODE.format(str(ran)))
+    begun = time.process_time()
+    if words is None:  # a word that nobody reads
+        load(LoadOptions(str(folder)))
+    else:
+        told = refusal(folder)
+        assert words in told and str(folder) in told
+    assert time.process_time() - begun < 20 and not ran.exists()
+
+
+def test_an_adapters_pickle_is_not_opened(spoiled, ran):
+    folder = spoiled()
+    (folder / "adapter_model.safetensors").unlink()
+    (folder / "adapter_model.bin").write_bytes(pickle.dumps(Payload(ran)))
+    for options in ({}, {"allow_bin": True}):
+        assert "needs adapter_model.safetensors" in refusal(folder, **options)
+    assert not ran.exists()
+
+
+def test_an_adapters_tokenizer_is_no_code_either(spoiled, ran):
+    folder = spoiled()
+    (folder / "tokenizer_config.json").write_text(json.dumps(OWN_TOKENIZER))
+    (folder / "evil.py").write_text(CODE.format(str(ran)))
+    assert "--trust-remote-code" in refusal(folder) and not ran.exists()
+
+
+def test_an_adapter_of_a_model_that_brings_code_is_refused_as_that_model(foreign, spoiled, ran):
+    folder = spoiled(base_model_name_or_path=str(foreign(UNKNOWN)))
+    assert "--trust-remote-code" in refusal(folder) and not ran.exists()
+
+
+def test_an_adapter_that_is_torn_or_anothers_is_named(spoiled):
+    weights = spoiled() / "adapter_model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-500])
+    assert str(weights.parent) in refusal(weights.parent)
+    weights.write_bytes(whole)
+    tensors = load_file(weights)
+    save_file({name: torch.ones(4, 9) for name in tensors}, weights)
+    assert f"the adapter {weights.parent} does not fit" in refusal(weights.parent)
+
+
+def test_an_adapter_that_is_larger_than_memory_is_not_read(spoiled):
+    weights = spoiled() / "adapter_model.safetensors"
+    rows = 2**42
+    entry = {"dtype": "F32", "shape": [rows, 1], "data_offsets": [0, 4 * rows]}
+    header = json.dumps({f"{KEY}.lora_A.weight": entry}).encode()
+    with weights.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+    assert "GB are free" in refusal(weights.parent)
+
+
+KEY = "base_model.model.model.layers.0.self_attn.k_proj"
+
+
+# Chat templates
+
+LOOPS = "{% for i in range(9999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+BOMBS = [
+    (LOOPS, "takes more than 2 s"),
+    ("{% macro f(n) %}{{ f(n - 1) ~ f(n - 1) if n }}{% endmacro %}{{ f(60) }}", "more than 2 s"),
+    ("{% for i in range(10 ** 9) %}{% endfor %}", "Range too big"),
+    ("{{ 'a' * 10 ** 10 }}", "takes more"),
+    ("{{ 'a' * 10 ** 7 }}", "writes more than 1048576 characters"),
+    ("{% for i in range(99999) %}{{ messages }}{% endfor %}", "writes more than"),
+]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
+@pytest.mark.parametrize(("template", "words"), BOMBS)
+def test_a_chat_template_without_bounds_is_refused(template, words):
+    for text in (template, {"default": "{{ 1 }}", "other": template}):
+        with pytest.raises(ModelError, match="M has a chat template that") as refused:
+            require_bounded(text, "M")
+        assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        None,
+        "{% for m in messages %}{{ m.role }}: {{ m.content | tojson }}\n{% endfor %}",
+        "{% generation %}{{ messages[0].content }}{% endgeneration %}{{ strftime_now('%Y') }}",
+        "{{ raise_exception('only one message, please') }}",
+        "{% break",
+        "{{ messages[0].unknown.deeper }}",
+    ],
+)
+def test_a_chat_template_with_bounds_is_taken_whatever_it_refuses(template):
+    require_bounded(template, "M")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
+def test_a_model_whose_chat_template_has_no_bounds_is_refused_when_it_loads(foreign):
+    folder = foreign()
+    (folder / "chat_template.jinja").write_text(BOMBS[2][0])
+    assert f"{folder} has a chat template that" in refusal(folder)
+    with pytest.raises(ModelError, match="has a chat template that"):
+        load_tokenizer(LoadOptions(str(folder)))
+
+
+def test_the_trial_runs_apart_from_the_surroundings(tmp_path):
+    """As a script in a folder that has a module called like one that it imports."""
+    (tmp_path / "jinja2.py").write_text("raise SystemExit(7)")
+    program = "from tracelm.text.template import require_bounded; require_bounded('{{ 1 }}', 'M')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=os.environ)
+    assert done.returncode == 0
+
+
+def test_a_chat_template_that_hangs_on_some_message_is_stopped(monkeypatch):
+    """One that is tame in its trial, and not on a word that it waits for."""
+    own = tokenizer()
+    own.chat_template = (
+        "{% if 'w9' in messages[0].content %}" + LOOPS + "{% endif %}{{ messages[0].content }}"
+    )
+    require_bounded(own.chat_template, "M")
+    monkeypatch.setattr(tokens, "_TEMPLATE_SECONDS", 0.5)
+    begun = time.monotonic()
+    with pytest.raises(InputError, match="no end after 0.5 s"):
+        templated([Message("user", "w9")], own)
+    assert time.monotonic() - begun < 10
+    assert templated([Message("user", "w8")], own) == "w8"
+
+
+def test_a_chat_template_that_blows_a_message_up_is_refused():
+    own = tokenizer()
+    own.chat_template = "{{ messages[0].content * 100000 }}"
+    with pytest.raises(InputError, match="makes 2000000 characters of the prompt"):
+        templated([Message("user", "w8 " * 6 + "w9")], own)
+
+
+def test_stopping_leaves_what_comes_after_alone():
+    for _ in range(200):
+        try:
+            with stopped_after(0.0005):
+                time.sleep(0.0005)
+        except TimeoutError:
+            pass
+    time.sleep(0.01)  # whatever was still to be raised would be raised here
+    with stopped_after(60.0):
+        total = sum(range(1000))
+    assert total == 499500
+
+
+def test_one_service_goes_on_after_a_template_that_hangs(monkeypatch):
+    served = pytest.importorskip("served")
+    own = tokenizer()
+    own.chat_template = "{% if 'w9' in messages[0].content %}" + LOOPS + "{% endif %}w5 "
+    monkeypatch.setattr(tokens, "_TEMPLATE_SECONDS", 0.5)
+    body = {"prompt": [{"role": "user", "content": "w9"}], "candidates": ["w7", "w8"]}
+    with served.running(Tracer(build("llama"), own, invariant=2.0)) as service:
+        answer = service.client.post("/v1/correct", json=body)
+        assert answer.status_code == 422 and "no end after" in answer.text
+        tame = body | {"prompt": [{"role": "user", "content": "w8"}]}
+        assert service.client.post("/v1/correct", json=tame).status_code == 200
