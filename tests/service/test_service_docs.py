@@ -32,12 +32,21 @@ def block(kind: str, word: str) -> str:
     return text
 
 
-def run(text: str, kind: str, url: str, folder: Path) -> str:
-    command = ["sh", "-c"] if kind == "sh" else [sys.executable, "-c"]
+def python_of(client: str) -> str:
+    """The Python of a client's own environment, below the folder of them all."""
+    python = Path(os.environ.get("TRACELM_CLIENTS", "")) / client / "bin" / "python"
+    if not python.is_file():
+        pytest.skip(f"TRACELM_CLIENTS is no folder with an environment called {client}")
+    return str(python)
+
+
+def run(text: str, kind: str, url: str, folder: Path, python: str = sys.executable) -> str:
+    command = ["sh", "-c"] if kind == "sh" else [python, "-c"]
     done = subprocess.run(
         [*command, text.replace(ADDRESS, url)],
         cwd=folder,
-        env=os.environ | {"NO_PROXY": "127.0.0.1", "PATH": PATH},
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        | {"NO_PROXY": "127.0.0.1", "PATH": PATH},
         capture_output=True,
         text=True,
         timeout=120,
@@ -48,8 +57,10 @@ def run(text: str, kind: str, url: str, folder: Path) -> str:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
 def test_curl(served, tmp_path):
-    told = json.loads(run(block("sh", "curl"), "sh", served.url, tmp_path))
+    told = json.loads(run(block("sh", "v1/correct"), "sh", served.url, tmp_path))
     assert told["schema"] == 1 and told["answer"] == "pale cedar boats" and told["corrected"]
+    ranks = json.loads(run(block("sh", "8000/rerank"), "sh", served.url, tmp_path))
+    assert ranks[0]["index"] == 1 and ranks[0]["text"] == "pale cedar boats"
 
 
 def test_httpx(served, tmp_path):
@@ -63,6 +74,52 @@ def test_the_generated_client(served, tmp_path):
     run(generate, "sh", served.url, tmp_path)
     told = run(block("python", "tracelm_client"), "python", served.url, tmp_path)
     assert told == "pale cedar boats decisive\n"
+
+
+# Clients of other services, each in an environment of its own
+
+
+def asked(client: str, word: str, served, folder: Path) -> list[str]:
+    """The lines that a block of the page prints, run as the client's own users run it."""
+    return run(block("python", word), "python", served.url, folder, python_of(client)).splitlines()
+
+
+def test_the_openai_client(served, tmp_path):
+    (line,) = asked("openai", 'completions.create(\n    model="', served, tmp_path)
+    decision = Tracer.demo().correct(
+        "Question: Which goods come from Baevwick? Answer:",
+        ["green wool combs", "pale cedar boats", "clay lamps"],
+    )
+    assert line == f"pale cedar boats decisive {decision.base_answer}"
+
+
+def test_the_openai_client_streams_a_conversation(tmp_path):
+    tracer = Tracer.demo()
+    tracer.tokenizer.chat_template = "Question: {{ messages[0].content }} Answer: "
+    with running(tracer) as served:
+        (line,) = asked("openai", "stream=True", served, tmp_path)
+    question = "Which planet is known as the red planet?"
+    decision = tracer.correct([{"role": "user", "content": question}], ["Venus", "Mars", "Jupiter"])
+    answer, _, shares = line.partition(" ")
+    assert answer == decision.answer
+    assert json.loads(shares) == pytest.approx(decision.probabilities.tolist(), abs=1e-4)
+
+
+def test_the_cohere_client(served, tmp_path):
+    first, second = asked("cohere", "import cohere", served, tmp_path)
+    assert first.startswith("1 0.") and second.split()[0] in ("0", "2")
+
+
+def test_the_langchain_reranker(served, tmp_path):
+    first, _ = asked("langchain", "langchain_cohere", served, tmp_path)
+    assert first.startswith("pale cedar boats 0.")
+
+
+def test_the_llama_index_postprocessors(served, tmp_path):
+    lines = asked("llama-index", "llama_index", served, tmp_path)
+    assert len(lines) == 4
+    assert lines[0].startswith("TextEmbeddingInference pale cedar boats 0.")
+    assert lines[2].startswith("CohereRerank pale cedar boats 0.")
 
 
 def test_every_option_of_the_page_is_one_of_the_command():

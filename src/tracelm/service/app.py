@@ -14,24 +14,25 @@ from starlette.exceptions import HTTPException
 
 import tracelm
 from tracelm.errors import TraceError
+from tracelm.service.answers import BODY, MODEL, answers, id_of, json_of, leaving, takes_json
 from tracelm.service.batch import JSON, NDJSON, first_of, kind_of, lines_of, read_batch
 from tracelm.service.correction import Corrector
+from tracelm.service.dialects import refused
 from tracelm.service.guard import Guard, Traffic
 from tracelm.service.log import Log
 from tracelm.service.metrics import CONTENT_TYPE, Metrics
+from tracelm.service.openai import add_openai
 from tracelm.service.reference import ICON, SCRIPT, STYLE, add_reference
 from tracelm.service.refusal import Code, Refusal
+from tracelm.service.rerank import TeiProblem, add_rerank
 from tracelm.service.schema import (
     AskAnswer,
     DecisionAnswer,
-    ErrorAnswer,
     FeedbackAnswer,
     FeedbackBody,
     ItemBody,
     QuestionBody,
     invalid,
-    problem,
-    to_bytes,
 )
 from tracelm.service.settings import Settings
 from tracelm.tracer import Tracer
@@ -87,6 +88,8 @@ def create_app(tracer: Tracer, settings: Settings | None = None, log: Log | None
     )
     app.state.service = service
     _add_corrections(app, service.corrector)
+    add_rerank(app, service.corrector)
+    add_openai(app, service.corrector)
     _add_feedback(app, service.corrector)
     _add_probes(app, service)
     add_reference(app)
@@ -122,21 +125,20 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def _add_corrections(app: FastAPI, corrector: Corrector) -> None:
     @app.post(
         "/v1/correct",
-        dependencies=[Depends(_takes_json)],
-        responses=_answers(DecisionAnswer, *_MODEL),
+        dependencies=[Depends(takes_json)],
+        responses=answers(DecisionAnswer, *MODEL),
         operation_id="correct",
     )
     async def correct(body: ItemBody, request: Request) -> Response:
         """Correct the model's choice among the candidates of one prompt."""
-        item = body.item()
-        future = corrector.start(item, "all" if body.full else "decide")
-        decision = await corrector.result(future, _left(request))
-        return _json(corrector.told(decision, item, full=body.full, request=_id(request)))
+        item, name = body.item(), id_of(request)
+        told, _ = await corrector.answer(item, name, leaving(request), full=body.full)
+        return json_of(told)
 
     @app.post(
         "/v1/correct/batch",
         response_class=StreamingResponse,
-        responses=_answers(None, *_MODEL) | {200: _STREAM},
+        responses=answers(None, *MODEL) | {200: _STREAM},
         openapi_extra={"requestBody": {"required": True, "content": _BATCH}},
         operation_id="correct_batch",
     )
@@ -149,22 +151,22 @@ def _add_corrections(app: FastAPI, corrector: Corrector) -> None:
         # A thread of its own: a body may take longer to read than others can wait.
         entries = await run_in_threadpool(read_batch, body, kind, corrector.settings.batch_limit)
         first = await first_of(corrector, entries)
-        lines = lines_of(corrector, entries, first, _id(request))
+        lines = lines_of(corrector, entries, first, id_of(request))
         return StreamingResponse(lines, media_type=NDJSON)
 
     @app.post(
         "/v1/ask",
-        dependencies=[Depends(_takes_json)],
-        responses=_answers(AskAnswer, *_MODEL),
+        dependencies=[Depends(takes_json)],
+        responses=answers(AskAnswer, *MODEL),
         operation_id="ask",
     )
     async def ask(body: QuestionBody, request: Request) -> Response:
         """Sample answers to a question, and correct among them."""
         sampling = body.model_dump(exclude={"question"})
         asked = await corrector.result(
-            corrector.start_asking(body.question, **sampling), _left(request)
+            corrector.start_asking(body.question, **sampling), leaving(request)
         )
-        return _json(corrector.told_answer(asked, request=_id(request)))
+        return json_of(corrector.told_answer(asked, request=id_of(request)))
 
 
 def _add_feedback(app: FastAPI, corrector: Corrector) -> None:
@@ -172,8 +174,8 @@ def _add_feedback(app: FastAPI, corrector: Corrector) -> None:
 
     @app.post(
         "/v1/feedback",
-        dependencies=[Depends(_takes_json)],
-        responses=_answers(FeedbackAnswer, *_BODY, *codes),
+        dependencies=[Depends(takes_json)],
+        responses=answers(FeedbackAnswer, *BODY, *codes),
         operation_id="feedback",
     )
     async def feedback(body: FeedbackBody) -> Response:
@@ -185,11 +187,11 @@ def _add_feedback(app: FastAPI, corrector: Corrector) -> None:
             told = "nothing is certified here that labels could judge: start with --certificate"
             raise Refusal("uncertified", told)
         right = [body.right] if isinstance(body.right, int) else body.right
-        return _json(corrector.oversight.labelled(body.id, right))
+        return json_of(corrector.oversight.labelled(body.id, right))
 
 
 def _add_probes(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/model", responses=_answers(None), operation_id="model")
+    @app.get("/v1/model", responses=answers(None), operation_id="model")
     async def model() -> Response:
         """What is served: the model, its constants, the versions, the certificate if it has one.
 
@@ -200,21 +202,29 @@ def _add_probes(app: FastAPI, service: Service) -> None:
         overseen = None if corrector.oversight is None else corrector.oversight.describe()
         told = {"version": tracelm.__version__, "shadow": corrector.shadow}
         told |= {"certified": overseen is not None, "oversight": overseen}
-        return _json({**corrector.tracer.describe(), **told})
+        return json_of({**corrector.tracer.describe(), **told})
 
-    @app.get("/healthz", responses=_answers(None), operation_id="healthz")
+    @app.get("/healthz", responses=answers(None), operation_id="healthz")
     async def healthz() -> Response:
         """Whether the process answers: 500 where the model's thread has ended."""
         if not service.corrector.batcher.alive and not service.traffic.draining:
             raise Refusal("internal", "the model's thread has ended: restart the service")
-        return _json({"status": "ok"})
+        return json_of({"status": "ok"})
 
-    @app.get("/readyz", responses=_answers(None, "draining"), operation_id="readyz")
+    @app.get("/readyz", responses=answers(None, "draining"), operation_id="readyz")
     async def readyz() -> Response:
         """Whether items are taken: 503 while the service stops."""
         if service.traffic.draining or not service.corrector.batcher.taking:
             raise Refusal("draining", "the service takes no more items", retry_after=1)
-        return _json({"status": "ready"})
+        return json_of({"status": "ready"})
+
+    @app.get(
+        "/health", responses=answers(None, "draining", error=TeiProblem), operation_id="health"
+    )
+    async def health() -> Response:
+        """Both of these at once, for clients that know this path alone."""
+        await healthz()
+        return await readyz()
 
     @app.get("/metrics", response_class=PlainTextResponse, operation_id="metrics")
     async def metrics() -> Response:
@@ -222,9 +232,6 @@ def _add_probes(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
 
-# What a body may meet, and what a request to the model may, beside an answer.
-_BODY: tuple[Code, ...] = ("invalid_body", "body_too_large", "unsupported_media_type")
-_MODEL: tuple[Code, ...] = (*_BODY, "queue_full", "model", "deadline")
 _STREAM = {
     "description": "One decision or error a line, in the order of the items.",
     "content": {NDJSON: {"schema": {"type": "string"}}},
@@ -244,20 +251,11 @@ _BATCH = {
 }
 
 
-def _answers(model: type | None, *codes: Code) -> dict[int | str, dict[str, Any]]:
-    """The answers of a route for OpenAPI: its own, and what every route may say."""
-    answers: dict[int | str, dict[str, Any]] = {} if model is None else {200: {"model": model}}
-    told: tuple[Code, ...] = ("unauthorised", "forbidden", "internal", *codes)
-    for code in told:
-        status = Refusal(code, "").status
-        answers[status] = {"model": ErrorAnswer, "description": code.replace("_", " ")}
-    return answers
-
-
 def _add_refusals(app: FastAPI) -> None:
-    async def refuse(_: Request, error: Exception) -> Response:
+    async def refuse(request: Request, error: Exception) -> Response:
         refusal = Refusal.of(error)
-        answer = Response(to_bytes(problem(refusal)), refusal.status)
+        status, body = refused(request.url.path, refusal)
+        answer = Response(body, status)
         for name, value in refusal.headers:
             answer.headers.append(name, value)
         return answer
@@ -289,23 +287,3 @@ def _secure(app: FastAPI, settings: Settings) -> None:
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]
-
-
-async def _takes_json(request: Request) -> None:
-    kind_of(request, JSON)
-
-
-def _json(value: dict[str, Any]) -> Response:
-    return Response(to_bytes(value), media_type=JSON)
-
-
-def _id(request: Request) -> str:
-    return str(request.scope["state"]["request"])
-
-
-def _left(request: Request) -> Any:
-    async def left() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    return left

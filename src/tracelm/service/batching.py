@@ -35,6 +35,16 @@ Steps = Generator[int, None, Any]
 Kind = Literal["item", "ask"]
 
 
+class Promise(Future[Any]):
+    """The result of an order that somebody awaits.
+
+    Attributes:
+        encoded: The order's item as tokens, once it has them.
+    """
+
+    encoded: Encoded | None = None
+
+
 @dataclass(eq=False)
 class Order:
     """One thing to compute: an item to decide, or a question in steps.
@@ -44,15 +54,13 @@ class Order:
         read: How an item is read.
         deadline: When nobody waits for it any more, by `time.monotonic`.
         future: Where its result goes; cancelling it takes it out of the queue.
-        encoded: The item as tokens, once it has them.
         seconds: Time of the model that it has had.
     """
 
     work: Item | Steps
     read: Read
     deadline: float
-    future: Future[Any] = field(default_factory=Future)
-    encoded: Encoded | None = None
+    future: Promise = field(default_factory=Promise)
     seconds: float = 0.0
 
     @property
@@ -114,7 +122,7 @@ class Batcher:
         """Whether orders are still taken."""
         return self.alive and not self._closing
 
-    def submit(self, work: Item | Steps, read: Read, deadline: float) -> Future[Any]:
+    def submit(self, work: Item | Steps, read: Read, deadline: float) -> Promise:
         """Queue one order.
 
         Raises:
@@ -218,7 +226,7 @@ class Batcher:
             if isinstance(encoded, Exception):
                 self._fail(order, encoded)
             else:
-                order.encoded = encoded
+                order.future.encoded = encoded
         for order in orders:
             if not isinstance(order.work, Item):
                 self._admit(order, order.work)
@@ -353,7 +361,8 @@ class Batcher:
 
 
 def _encoded(orders: Sequence[Order]) -> list[Encoded]:
-    return [order.encoded for order in orders if order.encoded is not None]
+    encoded = [order.future.encoded for order in orders]
+    return [e for e in encoded if e is not None]
 
 
 def _is_memory(error: Exception) -> bool:

@@ -11,13 +11,14 @@ from tracelm.generation.ask import Asked, ask_in_steps
 from tracelm.generation.sampling import Sampling
 from tracelm.rule.decision import Decision
 from tracelm.rule.geometry import tied_first
-from tracelm.service.batching import Batcher
+from tracelm.service.batching import Batcher, Promise
 from tracelm.service.log import Log
 from tracelm.service.metrics import Metrics
 from tracelm.service.oversight import oversee
 from tracelm.service.refusal import Refusal
 from tracelm.service.settings import Settings
 from tracelm.text.items import Item
+from tracelm.text.tokens import Encoded
 from tracelm.tracer import Read, Tracer
 
 _RETRY_SECONDS = 0.02
@@ -41,6 +42,11 @@ class Corrector:
         self.batcher = Batcher(tracer, settings, metrics, log)
 
     @property
+    def name(self) -> str:
+        """What the model is called."""
+        return str(self.tracer.source["model"])
+
+    @property
     def shadow(self) -> bool:
         """Whether answers are the model's own: asked for, or after an alarm."""
         alarm = self.oversight is not None and self.oversight.monitor.alarm
@@ -52,7 +58,7 @@ class Corrector:
         if self.oversight is not None:
             self.oversight.close()
 
-    def start(self, item: Item, read: Read) -> Future[Decision]:
+    def start(self, item: Item, read: Read) -> Promise:
         """Queue an item.
 
         Raises:
@@ -66,7 +72,7 @@ class Corrector:
         self._require_short(sum(before + len(candidate) for candidate in item.candidates))
         return self.batcher.submit(item, read, time.monotonic() + self.settings.deadline_seconds)
 
-    async def start_patiently(self, item: Item, read: Read) -> Future[Decision]:
+    async def start_patiently(self, item: Item, read: Read) -> Promise:
         """Queue an item of a batch: wait for a free place instead of giving up.
 
         Raises:
@@ -81,7 +87,17 @@ class Corrector:
                     raise
             await asyncio.sleep(_RETRY_SECONDS)
 
-    def start_asking(self, question: str, **sampling: Any) -> Future[Asked]:
+    def require_model(self, name: str | None) -> None:
+        """Refuse a request for another model than the one that is served.
+
+        Raises:
+            Refusal: It names another.
+        """
+        if name is not None and name != self.name:
+            told = f"the model {name!r:.80} is not served here, {self.name!r} is: name it, or none"
+            raise Refusal("unknown_model", told)
+
+    def start_asking(self, question: str, **sampling: Any) -> Promise:
         """Queue a question without candidates; `sampling` of `Sampling`.
 
         Raises:
@@ -133,6 +149,26 @@ class Corrector:
             answer.cancel()
             if gone is not None:
                 gone.cancel()
+
+    async def answer(
+        self, item: Item, request: str, left: Callable[[], Awaitable[None]], *, full: bool = False
+    ) -> tuple[dict[str, Any], Encoded]:
+        """The JSON of an item's decision, and the tokens that it was made of.
+
+        Args:
+            item: What is decided.
+            request: The request's name, for the log.
+            left: Returns when the client has left.
+            full: Whether every depth and T are read and told.
+
+        Raises:
+            Refusal: As `start` and `result`.
+            TraceError: What the item or the model raised.
+        """
+        promise = self.start(item, "all" if full else "decide")
+        decision = await self.result(promise, left)
+        assert promise.encoded is not None
+        return self.told(decision, item, full=full, request=request), promise.encoded
 
     def told(self, decision: Decision, item: Item, *, full: bool, request: str) -> dict[str, Any]:
         """The JSON of a decision; under shadow the base's, with the difference logged."""

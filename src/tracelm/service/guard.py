@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 
+from tracelm.service.dialects import refused
 from tracelm.service.log import Log
 from tracelm.service.metrics import Metrics
 from tracelm.service.refusal import Refusal
-from tracelm.service.schema import problem, to_bytes
 from tracelm.service.settings import Settings
 
 Scope = MutableMapping[str, Any]
@@ -30,7 +30,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-PROBES = frozenset({"/healthz", "/readyz"})
+PROBES = frozenset({"/healthz", "/readyz", "/health"})
 # What the explorer's page needs of Gradio's routes: no upload, no file, no proxy, no direct call.
 EXPLORER = {
     "GET": re.compile(
@@ -288,8 +288,9 @@ class _Answer:
             await self.end()
             return
         headers = [(k.encode(), v.encode()) for k, v in refusal.headers]
-        await self({"type": "http.response.start", "status": refusal.status, "headers": headers})
-        await self({"type": "http.response.body", "body": to_bytes(problem(refusal))})
+        status, body = refused(self._scope["path"], refusal)
+        await self({"type": "http.response.start", "status": status, "headers": headers})
+        await self({"type": "http.response.body", "body": body})
 
     async def end(self) -> None:
         """End what has begun."""

@@ -20,6 +20,8 @@ Code = Literal[
     "unknown_answer",
     "repeated_feedback",
     "uncertified",
+    "unknown_model",
+    "no_choices",
     "method_not_allowed",
     "body_timeout",
     "header_timeout",
@@ -49,6 +51,8 @@ STATUS: dict[Code, int] = {
     "unknown_answer": 404,  # feedback on what is not remembered
     "repeated_feedback": 409,
     "uncertified": 409,  # feedback where there is no certificate to judge
+    "unknown_model": 404,
+    "no_choices": 400,  # a completion that is not a choice among answers
     "method_not_allowed": 405,
     "body_timeout": 408,
     "header_timeout": 408,

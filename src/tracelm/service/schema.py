@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -29,7 +30,14 @@ def _encodable(text: str) -> str:
     return text
 
 
+def _left_out(value: Any) -> None:
+    if value is not None:
+        raise ValueError("it would change the answer and is not done here; leave it out")
+
+
 Text = Annotated[str, AfterValidator(_encodable)]
+# A key of somebody else's form that is refused in words where it says anything.
+Unread = Annotated[None, BeforeValidator(_left_out)]
 _EXAMPLE: dict[str, Any] = {
     "prompt": "Where is the lake of Oru?",
     "candidates": ["in the north", "in the south", "in the hills"],
