@@ -19,6 +19,7 @@ ARGUMENTS = [
 ]
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
+SIZES = ({"width": 375, "height": 812}, DESKTOP)
 PATIENCE_MS = 30_000  # a busy machine is slow, not wrong
 
 
@@ -94,3 +95,20 @@ def opened(
         watched.page.goto(path.as_uri())
         watched.page.wait_for_selector("html[data-ready]")
         yield watched
+
+
+def assert_accessible(page: Any) -> None:
+    """No violation that axe-core finds, no scrolling sideways: on a phone and a desk, by any light.
+
+    Args:
+        page: Playwright's page, as a reader has it before them.
+    """
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    for size in SIZES:
+        page.set_viewport_size(size)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            violations = axe.run(page).response["violations"]
+            told = [(v["id"], [n["target"] for n in v["nodes"]]) for v in violations]
+            assert told == [], (size, scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from browser import opened
+from browser import assert_accessible, opened
 from rich.console import Console
 
 from tracelm.benchmarks import world
@@ -105,14 +105,15 @@ def test_the_page_needs_no_network_and_escapes_candidates(tmp_path):
     assert not re.search(r"<(script|link|img)[^>]*\b(src|href)=[^>]*(//|\.)", html)
     assert "a &lt;note&gt;" in html and "correction &lt;hurts&gt;" in html and "12.5" in html
     assert "by &lt;depth&gt;" in html and "&lt;b&gt;TRACE&lt;/b&gt;" in html
-    assert len(html) < 2_100_000
+    assert len(html) < 200_000
     with opened(path, tmp_path / "browser") as watched:
         view = watched.page
-        view.wait_for_function("document.querySelectorAll('.item .js-plotly-plot').length == 2")
+        view.wait_for_function("document.querySelectorAll('.item .drawing').length == 2")
         assert view.locator(".item b").count() == 0
         assert view.locator(".item .candidates .text").first.inner_text().startswith("<b>long true")
         assert view.locator(".item .bar.after .share").first.inner_text() == "100.0%"
-        assert view.locator(".item").nth(1).locator(".shapelayer path").count() == 2
+        assert view.locator(".item").nth(1).locator(".window, .chosen").count() == 2
+        assert_accessible(view)
         watched.assert_quiet()
     with pytest.raises(InputError, match="cannot write"):
         write_page(tmp_path / "absent" / "demo.html", [], Theta())

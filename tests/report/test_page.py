@@ -14,8 +14,9 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 import pytest
-from browser import PHONE, opened
+from browser import PHONE, assert_accessible, opened
 from records import synthetic_cell, synthetic_grid, write_cells
+from scipy.special import softmax
 from typer.testing import CliRunner
 
 from tracelm.cli import app
@@ -130,6 +131,17 @@ def test_depths_that_were_not_read_are_not_drawn(records):
     assert page_data.item(record | {"trajectory": S}, THETA)["panels"] == []
 
 
+def test_what_was_read_without_the_question_is_packed_beside_it(records):
+    record = dict(records[records.error.isna()].iloc[0])
+    assert [p["blind"] for p in page_data.item(record, THETA)["panels"]] == [[], []]
+    blind = np.stack(record["trajectory"])[:, ::-1]
+    shown = page_data.item(record | {"blind_trajectory": blind}, THETA)
+    shares, scores = (np.cumsum(p["blind"], axis=1) / p["unit"] for p in shown["panels"])
+    assert shares == pytest.approx(softmax(blind, axis=0), abs=1e-3)
+    assert scores == pytest.approx(blind, abs=1e-3)
+    assert "Faint" in shown["depth_note"]
+
+
 # Markup
 
 
@@ -202,6 +214,7 @@ def test_the_script_draws_every_kind_of_mark_and_sets_no_markup():
     assert all(re.search(rf"^  {kind}: \(mark", plots, re.MULTILINE) for kind in kinds)
     for path in assets.glob("*.js"):
         script = path.read_text(encoding="utf-8")
+        script = script.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", script)
         assert not re.search(r"\bfetch\(|XMLHttpRequest|https?://|\beval\(", script)
 
@@ -343,9 +356,9 @@ def test_the_page_opens_filters_and_shows_an_item(index, tmp_path):
         assert view.locator(".more").is_visible() == (shown > 60)
         assert 0 < shown < 98 and view.locator(".list li").count() == shown
         view.locator(".list li button").first.click()
-        view.wait_for_selector(".item .js-plotly-plot path.js-line")
+        view.wait_for_selector(".item .drawing .curve")
         assert "All three gates hold" in view.inner_text(".item .told")
-        assert view.locator(".item .shapelayer path").count() >= 1  # the chosen layer
+        assert view.locator(".item .drawing .chosen").count() == 1  # the chosen layer
         probabilities = view.locator(".item .bar.after .share").all_inner_texts()
         assert sum(float(p.rstrip("%")) for p in probabilities) == pytest.approx(100, abs=0.5)
         first = view.inner_text(".item h3")
@@ -354,10 +367,53 @@ def test_the_page_opens_filters_and_shows_an_item(index, tmp_path):
         view.go_back()
         view.wait_for_function("t => document.querySelector('.item h3').innerText === t", arg=first)
         view.get_by_role("button", name="Score", exact=True).click()
-        view.wait_for_function(
-            "document.querySelector('.item .ytitle').textContent.includes('nats')"
-        )
+        view.wait_for_function("document.querySelector('.item .axes').textContent.includes('nats')")
         watched.assert_quiet()
+
+
+def test_the_slider_tells_the_probabilities_of_its_depth(index, records, tmp_path):
+    with opened(index, tmp_path) as watched:
+        view = watched.page
+        view.goto(f"{index.as_uri()}#item-1-5")
+        view.reload()
+        view.wait_for_selector(".item .readings li")
+        record = records[records.model == "org/model-b"].iloc[5]
+        pi = softmax(np.stack(record["trajectory"]), axis=0)
+        for depth in (0, 3, pi.shape[1] - 1):
+            view.fill(".item .depth input", str(depth))
+            shown = view.locator(".item .readings .share").all_inner_texts()
+            assert [float(s.rstrip("%")) for s in shown] == pytest.approx(100 * pi[:, depth], abs=1)
+            assert f"depth {depth} of" in view.inner_text(".item .depth")
+        watched.assert_quiet()
+
+
+def test_no_candidate_is_told_by_its_colour_alone(index, tmp_path):
+    with opened(index, tmp_path) as watched:
+        view = watched.page
+        view.locator(".list li button", has_text="model-a").nth(1).click()
+        view.wait_for_selector(".item .drawing .curve")
+        lines = view.eval_on_selector_all(
+            ".item .drawing .line:has(.curve)",
+            """all => all.map((line) => [line.getAttribute("stroke-dasharray"),
+              line.querySelector(".marker").getAttribute("d"), line.textContent])""",
+        )
+        assert len(lines) == view.locator(".item .candidates li").count() > 2
+        assert len({(dash, marker) for dash, marker, _ in lines}) == len(lines)
+        letters = view.locator(".item .candidates .letter").all_inner_texts()
+        assert sorted(letter for *_, letter in lines) == letters
+        tops = view.eval_on_selector_all(
+            ".item .drawing .line text", "all => all.map((t) => t.getBoundingClientRect().top)"
+        )
+        assert min(np.diff(sorted(tops))) > 12  # no letter stands on another
+
+
+@pytest.mark.slow
+def test_the_page_is_accessible(index, tmp_path):
+    with opened(index, tmp_path) as watched:
+        watched.page.locator(".list li button").nth(2).click()
+        watched.page.wait_for_selector(".item .drawing .curve")
+        watched.page.locator("#cell-0 .opener").click()
+        assert_accessible(watched.page)
 
 
 def test_hostile_text_is_read_as_text(index, tmp_path):
@@ -403,7 +459,7 @@ def test_a_phone_in_the_dark_reads_one_thing_at_a_time(index, tmp_path):
         ground = view.evaluate("getComputedStyle(document.body).backgroundColor")
         assert max(map(int, re.findall(r"\d+", ground)[:3])) < 60
         view.locator(".list li button").nth(3).click()
-        view.wait_for_selector(".item .js-plotly-plot path.js-line")
+        view.wait_for_selector(".item .drawing .curve")
         assert not view.locator(".list").is_visible()
         assert view.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         view.locator(".item .back").click()

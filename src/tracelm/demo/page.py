@@ -10,7 +10,7 @@ from tracelm.report.page_data import item, text
 from tracelm.theta import Theta
 
 _ASSETS = Path(__file__).parent / "assets"
-_SCRIPTS = ("data.js", "plots.js", "portrait.js", "demo.js")
+_SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "demo.js")
 
 
 def write_page(path: Path, sections: Sequence[Section], theta: Theta) -> None:

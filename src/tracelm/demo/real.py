@@ -26,6 +26,11 @@ ADVICE = (
     "Whether correction helps depends on the model and on the items. Before you switch it on, run "
     "`tracelm certify --gain` on labelled items of your own (docs/trust.md). Of these it says:"
 )
+PAIRED = (
+    "The certificate counts every item as independent of the others, the two items of a pair too, "
+    "although they share their candidates: where the two of a pair break together, its bound is "
+    "too sure."
+)
 
 
 def show_real(console: Console, tracer: "Tracer", watch: Watch) -> Section:
@@ -41,7 +46,7 @@ def show_real(console: Console, tracer: "Tracer", watch: Watch) -> Section:
     found = figures(tracer, outcomes)
     examples = worked(outcomes, REPAIRED, BROKEN, KEPT)
     grids = (_choosers(found), _operators(found), _depths(found))
-    said = (found.judgement.sentence, _decided(found), ADVICE, *found.certificate[1:3])
+    said = (found.judgement.sentence, _decided(found), ADVICE, *found.certificate[1:3], PAIRED)
     name = found.model.removeprefix("tracelm/")
     put(console, *(worked_item(name, rule, o, tracer.theta) for rule, o in examples.items()))
     put(console, *map(drawn, grids), *map(Text, said))

@@ -2,7 +2,7 @@
 
 Nothing that a model or a benchmark wrote reaches it as markup: templates escape what they show,
 blocks of data are base64, the scripts set text alone, and the file's own policy lets run no script
-but the two that stand in it and lets no request leave.
+but those that stand in it and lets no request leave.
 """
 
 import base64
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from tracelm import __version__
@@ -36,7 +36,7 @@ def document(
 
     Args:
         template: Extends `document.html.j2`.
-        scripts: Names of the scripts, in their order.
+        scripts: Names of the scripts, in their order; `plots.js` brings plotly with it.
         blocks: Data for the scripts by name, already compressed.
         assets: Folder of the template and of scripts that are not the report's.
         shown: What the template shows.
@@ -49,18 +49,25 @@ def document(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["coded"] = coded
     sources = [files.get_source(environment, name)[0] for name in ("page.css", *scripts)]
     script = "(() => {\n'use strict';\n" + "\n".join(sources[1:]) + "})();"
-    plotly = get_plotlyjs()
+    code = {"plotly": get_plotlyjs()} if "plots.js" in scripts else {}
     return environment.get_template(template).render(
         version=__version__,
-        script_hashes=Markup(f"{_hash(script)} {_hash(plotly)}"),
+        script_hashes=Markup(" ".join(map(_hash, [script, *code.values()]))),
         css=Markup(sources[0]),
         looks={name: asdict(look) for name, look in LOOKS.items()},
-        blobs={"plotly": compress_text(plotly), **blocks},
+        blobs={name: compress_text(source) for name, source in code.items()} | dict(blocks),
         script=Markup(script),
         **shown,
     )
+
+
+def coded(text: str) -> Markup:
+    """Text as markup, with what stands between backticks as code."""
+    pieces = enumerate(map(escape, text.split("`")))
+    return Markup("".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in pieces))
 
 
 def compress(value: Any) -> str:

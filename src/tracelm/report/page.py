@@ -15,7 +15,10 @@ from tracelm.report.figure_parts import Diagram, Figure
 from tracelm.report.table import EN_DASH, Column, Marked, Table, Value, number
 from tracelm.report.trust import CellTrust, risk_coverage
 
-_SCRIPTS = ("data.js", "plots.js", "portrait.js", "tables.js", "items.js", "main.js")
+_SCRIPTS = (
+    *("data.js", "plots.js", "trajectory.js", "portrait.js"),
+    *("tables.js", "items.js", "main.js"),
+)
 _FULL_HEAT = 0.15  # a change of 15 points has the strongest shade
 _POINTS = Column("", digits=2, signed=True)
 _SHARE = Column("", digits=2)

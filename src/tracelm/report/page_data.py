@@ -38,22 +38,31 @@ def data_blocks(records: "pd.DataFrame", theta: Theta) -> dict[str, str]:
         records: Records of all cells.
         theta: Theta of the runs.
     """
-    models, benchmarks = (list(dict.fromkeys(records[c])) for c in ("model", "benchmark"))
-    texts = _Texts(benchmarks)
-    cells, blocks = [], {}
-    groups = records.groupby(["model", "benchmark"], sort=False)
-    for place, (name, group) in enumerate(groups):
-        model, benchmark = str(name[0]), str(name[1])
-        rows = rows_of(group)
-        cells.append(
-            {
-                "model": models.index(model),
-                "benchmark": benchmarks.index(benchmark),
-                "text": [texts.place(row) for row in rows],
-                "codes": "".join(codes(row) for row in rows),
-            }
-        )
-        blocks[f"cell-{place}"] = compress([item(row, theta) for row in rows])
+    cells = [rows_of(group) for _, group in records.groupby(["model", "benchmark"], sort=False)]
+    index, texts = indexed(cells)
+    blocks = {f"cell-{c}": compress([item(r, theta) for r in rows]) for c, rows in enumerate(cells)}
+    return {"items": compress(index), **texts.blocks(), **blocks}
+
+
+def indexed(cells: Sequence[Sequence[Record]]) -> tuple[Block, "Texts"]:
+    """The index of all items, and the texts that it names.
+
+    Args:
+        cells: The records of each model on each benchmark.
+    """
+    models, benchmarks = (
+        list(dict.fromkeys(str(rows[0][name]) for rows in cells)) for name in ("model", "benchmark")
+    )
+    texts = Texts(benchmarks)
+    listed = [
+        {
+            "model": models.index(str(rows[0]["model"])),
+            "benchmark": benchmarks.index(str(rows[0]["benchmark"])),
+            "text": [texts.place(row) for row in rows],
+            "codes": "".join(codes(row) for row in rows),
+        }
+        for rows in cells
+    ]
     names = {
         "benchmark": benchmarks,
         "model": models,
@@ -62,11 +71,10 @@ def data_blocks(records: "pd.DataFrame", theta: Theta) -> dict[str, str]:
         "regime": REGIMES,
         "judged": JUDGED,
     }
-    index = {"texts": texts.index, "cells": cells, "names": names}
-    return {"items": compress(index), **texts.blocks(), **blocks}
+    return {"texts": texts.index, "cells": listed, "names": names}, texts
 
 
-class _Texts:
+class Texts:
     """Every distinct text of an item once, however many models answered it."""
 
     def __init__(self, benchmarks: Sequence[str]) -> None:
@@ -137,11 +145,11 @@ def failed(record: Record) -> bool:
 def item(record: Record, theta: Theta) -> Block:
     """What the page shows of one item, beside its text."""
     if failed(record):
-        return {"words": explain(record), "error": True}
+        return {"words": explain(record, theta), "error": True}
     seen = portrait(record, theta)
     letters = [candidate.letter for candidate in seen.candidates]
     return {
-        "words": explain({**record, "candidates": letters}),
+        "words": explain({**record, "candidates": letters}, theta),
         "letters": letters,
         "roles": [candidate.role for candidate in seen.candidates],
         "index": seen.index,
@@ -154,32 +162,42 @@ def item(record: Record, theta: Theta) -> Block:
 
 
 def _depths(seen: Portrait, operator: str) -> Block:
-    S = [candidate.scores for candidate in seen.candidates]
+    some = seen.candidates
+    S = [candidate.scores for candidate in some]
     if len(seen.depths) <= seen.depth or not np.isfinite(S).all():
         return {"panels": [], "marks": [], "depth_note": ""}
     marks = [asdict(band(seen)), *(asdict(Rule(float(depth))) for depth in seen.chosen)]
-    pi = [candidate.shares for candidate in seen.candidates]
+    shares = _panel([c.shares for c in some], [c.blind_shares for c in some])
+    scores = _panel(S, [c.blind_scores for c in some])
     panels = [
         {"short": "Probability", "y_label": "probability among candidates", "y_range": [0, 1]}
-        | _steps(pi),
+        | shares,
         {"short": "Score", "y_label": "mean log-probability a token, nats", "y_range": None}
-        | _steps(S),
+        | scores,
     ]
-    return {"panels": panels, "marks": marks, "depth_note": _note(operator)}
+    note = _note(operator, blind=bool(some[0].blind_shares))
+    return {"panels": panels, "marks": marks, "depth_note": note}
 
 
-def _note(operator: str) -> str:
+def _panel(values: Sequence[Sequence[float]], blind: Sequence[Sequence[float]]) -> Block:
+    unread = not blind[0]
+    return {"unit": _UNIT, "steps": _steps(values), "blind": [] if unread else _steps(blind)}
+
+
+def _note(operator: str, *, blind: bool) -> str:
     decided = {
         "decisive": "Dotted: the decisive depth ℓ*, whose scores decide.",
         "early": "Dotted: depth 0, whose scores decide; it has read nothing of the question.",
         "mix": "Dotted: the anchor depths of the scorer T, whose scores are mixed in.",
     }.get(operator, "The last depth, the model’s own scores, decides.")
-    return f"{decided} Shaded: the interior window in which d_eff is measured."
+    faint = " Faint: the same candidates with the question left out." if blind else ""
+    return f"{decided} Shaded: the interior window in which d_eff is measured.{faint}"
 
 
-def _steps(values: Sequence[Sequence[float]]) -> Block:
+def _steps(values: Sequence[Sequence[float]]) -> list[list[int]]:
     whole = np.rint(np.array(values) * _UNIT).astype(int)
-    return {"unit": _UNIT, "steps": np.diff(whole, axis=1, prepend=0).tolist()}
+    steps: list[list[int]] = np.diff(whole, axis=1, prepend=0).tolist()
+    return steps
 
 
 def _gate(name: str, gate: Mapping[str, Any]) -> tuple[str, str, str, bool | None]:

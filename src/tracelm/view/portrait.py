@@ -31,6 +31,8 @@ class Candidate:
         after: Its probability by the scores that decide.
         scores: S at the portrait's depths, in nats a token.
         shares: pi_l, its probability at the portrait's depths, Eq. 6.
+        blind_scores: S without the question at these depths; empty where that was not read.
+        blind_shares: pi_l without the question; empty likewise.
     """
 
     letter: str
@@ -41,6 +43,8 @@ class Candidate:
     after: float
     scores: tuple[float, ...]
     shares: tuple[float, ...]
+    blind_scores: tuple[float, ...] = ()
+    blind_shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def portrait(record: Record, theta: Theta | None = None) -> Portrait:
     layer = record["decisive_layer"]
     chosen = _chosen(record, depth, theta)
     return Portrait(
-        candidates=_candidates(record, S[:, read]),
+        candidates=_candidates(record, S[:, read], _blind(record, S.shape)[:, read]),
         index=int(record["index"]),
         base_index=int(record["base_index"]),
         depth=depth,
@@ -100,14 +104,23 @@ def portrait(record: Record, theta: Theta | None = None) -> Portrait:
 _NAMES = {"decisive": "ℓ* = {}", "early": "depth {}"}
 
 
-def _candidates(record: Record, S: np.ndarray) -> tuple[Candidate, ...]:
+def _blind(record: Record, shape: tuple[int, ...]) -> np.ndarray:
+    """S without the question; nan where it was not read."""
+    rows = record.get("blind_trajectory")
+    if rows is None or isinstance(rows, float):  # the nan that a data frame has for nothing
+        return np.full(shape, np.nan)
+    return np.stack([np.asarray(row, dtype=float) for row in rows])
+
+
+def _candidates(record: Record, S: np.ndarray, blind: np.ndarray) -> tuple[Candidate, ...]:
     before, after = (
         softmax(np.asarray(record[name], dtype=float)) for name in ("base_scores", "scores")
     )
     pi = softmax(S, axis=0)  # over the candidates, at every depth
     truthful = record.get("truthful")
     truths = [None] * len(S) if truthful is None else [bool(true) for true in truthful]
-    columns = zip(record["candidates"], truths, before, after, S, pi, strict=True)
+    blind = blind if np.isfinite(blind).all() else blind[:, :0]
+    columns = zip(record["candidates"], truths, before, after, strict=True)
     return tuple(
         Candidate(
             letter=letter(place),
@@ -116,10 +129,12 @@ def _candidates(record: Record, S: np.ndarray) -> tuple[Candidate, ...]:
             role=_role(record, place, true),
             before=float(b),
             after=float(u),
-            scores=tuple(scores.tolist()),
-            shares=tuple(shares.tolist()),
+            scores=tuple(S[place].tolist()),
+            shares=tuple(pi[place].tolist()),
+            blind_scores=tuple(blind[place].tolist()),
+            blind_shares=tuple(softmax(blind, axis=0)[place].tolist()),
         )
-        for place, (text, true, b, u, scores, shares) in enumerate(columns)
+        for place, (text, true, b, u) in enumerate(columns)
     )
 
 

@@ -15,9 +15,10 @@ function countLine(found, all) {
 
 class Browser {
   // texts: [id, benchmark, question]; cells: {model, benchmark, text: [...], codes: "..."}; a code is
-  // one letter an item for regime, operator, outcome and the metric that counts it each.
-  constructor({ texts, cells, names }) {
-    Object.assign(this, { texts, cells, names, shown: 0, found: [] });
+  // one letter an item for regime, operator, outcome and the metric that counts it each. `load` gives
+  // an entry's text, its item, and nodes that stand below them.
+  constructor({ texts, cells, names }, load) {
+    Object.assign(this, { texts, cells, names, load, shown: 0, found: [] });
     this.root = document.getElementById("items");
     this.form = this.root.querySelector(".filters");
     this.list = this.root.querySelector(".list ol");
@@ -83,9 +84,8 @@ class Browser {
     this.root.querySelector(".browser").classList.add("reading");
     this.list.querySelectorAll("[aria-current]").forEach((node) => node.removeAttribute("aria-current"));
     this.list.querySelector(`[data-entry="${entry.cell}-${entry.item}"]`)?.setAttribute("aria-current", "true");
-    const [cell, texts] = await Promise.all([unpackJSON(`cell-${entry.cell}`), unpackJSON(`texts-${this.texts[entry.text][1]}`)]);
-    const text = texts[entry.text];
-    this.article.replaceChildren(...itemView(this, entry, text, cell[entry.item]));
+    const [text, item, below] = await this.load(entry);
+    this.article.replaceChildren(...itemView(this, entry, text, item), ...below);
     this.article.focus({ preventScroll: true });
     this.article.scrollIntoView({ block: "nearest" });
     if (matchMedia("(max-width: 52rem)").matches) this.root.querySelector(".browser").scrollIntoView();

@@ -4,7 +4,10 @@ async function start() {
   wireTables();
   const [figures, items] = await Promise.all([unpackJSON("figures"), unpackJSON("items")]);
   watchPlots(figures);
-  const browser = new Browser(items);
+  const browser = new Browser(items, async (entry) => {
+    const [cell, texts] = await Promise.all([unpackJSON(`cell-${entry.cell}`), unpackJSON(`texts-${items.texts[entry.text][1]}`)]);
+    return [texts[entry.text], cell[entry.item], []];
+  });
   document.querySelectorAll(".browse").forEach((node) => node.addEventListener("click", () => browser.select(node.dataset.model, node.dataset.benchmark)));
   addEventListener("popstate", () => browser.follow(location.hash));
   browser.follow(location.hash);

@@ -169,7 +169,7 @@ function diagramPanel(diagram, node) {
 function frameOf(panel, figure) {
   if (figure.kind === "diagram") return null;
   if (panel.marks.some((mark) => mark.horizontal)) return "wide";
-  return figure.panels.length === 1 ? figure.frame ?? "sole" : null;
+  return figure.panels.length === 1 ? "sole" : null;
 }
 
 // What the letters of a figure stand for.
@@ -186,7 +186,7 @@ function place(container, figure) {
   container.classList.toggle("drawn-diagram", figure.kind === "diagram");
   const panels = figure.kind === "diagram" ? [figure] : figure.panels;
   const nodes = panels.map((panel) => {
-    const heading = panel.kind !== "diagram" && panel.title ? element("h4", {}, panel.title) : null;
+    const heading = panel.kind !== "diagram" && panel.title ? element("p", { class: "panel-title" }, panel.title) : null;
     const plot = element("div", { class: "plot" });
     return { panel, plot, frame: element("div", { class: frameOf(panel, figure) }, heading, plot, keyView(panel.key)) };
   });

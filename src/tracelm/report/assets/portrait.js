@@ -3,7 +3,7 @@
 function portraitView(text, item) {
   const told = element("p", { class: "told" }, item.words);
   const prompt = element("details", {}, element("summary", {}, "The whole prompt"), element("pre", { dir: "auto" }, text.prompt));
-  return item.error ? [told, prompt] : [told, ...candidatesView(text, item), ...plotView(item), ...gatesView(item), prompt];
+  return item.error ? [told, prompt] : [told, ...candidatesView(text, item), ...trajectoryView(item), ...gatesView(item), prompt];
 }
 
 function candidatesView(text, item) {
@@ -13,7 +13,7 @@ function candidatesView(text, item) {
       i === item.base_index ? element("span", { class: "chip unchanged" }, "the model’s answer") : null,
       i === item.index ? element("span", { class: "chip changed" }, "TRACE’s answer") : null,
     ];
-    return element("li", { class: item.roles[i] }, element("span", { class: "key" }, item.letters[i]),
+    return element("li", { class: item.roles[i] }, element("span", { class: "key" }, element("span", { class: "letter" }, item.letters[i]), item.panels.length ? sampleOf(item, i) : null),
       element("div", { class: "text", dir: "auto" }, candidate, element("div", { class: "tags" }, tags)),
       element("div", { class: "bars" }, bar("before", item.base_probabilities[i]), bar("after", item.probabilities[i])));
   });
@@ -28,35 +28,11 @@ function bar(when, share) {
   return element("div", { class: `bar ${when}`, title: when }, element("div", { class: "track" }, fill), element("span", { class: "share" }, percent));
 }
 
-function plotView(item) {
-  if (!item.panels.length) return [];
-  const plots = element("div", { class: "plots trajectory" });
-  const choose = (place) => {
-    [...choice.children].forEach((child, i) => child.setAttribute("aria-pressed", String(i === place)));
-    draw(plots, { kind: "figure", frame: "whole", panels: [{ ...panelOf(item, item.panels[place]), title: "", height: 320 }] });
-  };
-  const choice = element("div", { class: "switch" }, item.panels.map((panel, place) => button(panel.short, () => choose(place))));
-  choose(0);
-  return [element("h4", {}, "Across the model’s depth"), choice, plots, element("p", { class: "note" }, item.depth_note)];
-}
-
-// A packed panel: one row of whole numbers a candidate, each the step from the depth before.
-function panelOf(item, packed) {
-  const lines = packed.steps.map((steps, i) => {
-    let level = 0;
-    const y = steps.map((step) => (level += step) / packed.unit);
-    return { kind: "line", x: y.map((_, depth) => depth), y, role: item.roles[i], name: item.letters[i], label: item.roles[i] === "other" ? "" : item.letters[i], markers: false, above: i === item.base_index };
-  });
-  const order = ["other", "mix", "corrected", "winner", "truthful"]; // from behind to front
-  lines.sort((a, b) => order.indexOf(a.role) - order.indexOf(b.role));
-  return { ...packed, marks: [...item.marks, ...lines], x_label: "depth", x_scale: "linear", axes: true };
-}
-
 function gatesView(item) {
   if (!item.gates.length) return [];
   const rows = item.gates.map(([name, value, threshold, holds]) => element("tr", {}, element("th", { scope: "row" }, name),
     element("td", { class: "number" }, value), element("td", { class: "number" }, threshold),
     element("td", { class: holds === null ? "" : holds ? "held" : "failed-gate" }, holds === null ? "not asked" : holds ? "✓ holds" : "✗ does not")));
-  const head = element("tr", {}, ["Gate", "Value", "Threshold", ""].map((name, i) => element("th", { scope: "col", class: i === 1 || i === 2 ? "number" : null }, name)));
-  return [element("h4", {}, "Gates"), element("div", { class: "scroll" }, element("table", { class: "gates" }, element("thead", {}, head), element("tbody", {}, rows)))];
+  const head = element("tr", {}, ["Gate", "Value", "Threshold", "Holds?"].map((name, i) => element("th", { scope: "col", class: i === 1 || i === 2 ? "number" : null }, name)));
+  return [element("h4", {}, "Gates"), element("table", { class: "gates" }, element("thead", {}, head), element("tbody", {}, rows))];
 }
