@@ -62,11 +62,11 @@ def test_the_theta_of_the_runs_is_read_back(tmp_path):
         ablate(tmp_path)
 
 
-def test_missing_groups_are_said(tmp_path):
+def test_missing_records_are_said(tmp_path):
     write_cells(synthetic_cell("org/m", "halueval-qa", 24), tmp_path)
     next(tmp_path.rglob("part-00001.parquet")).unlink()
     assert unfinished(tmp_path) == [
-        "org/m on halueval-qa is not finished: 1 of 3 groups are missing; "
+        "org/m on halueval-qa is not finished: 8 of 24 items are missing; "
         "start `tracelm eval` again"
     ]
     assert "not finished" in ablate(tmp_path).stderr

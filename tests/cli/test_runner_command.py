@@ -1,15 +1,25 @@
 """`tracelm eval` and `tracelm merge` as their users meet them, on tiny random models."""
 
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from families import build, tokenizer
 
 import tracelm
 import tracelm.cli
+from tracelm.benchmarks.jsonl import jsonl
 from tracelm.cli import progress
+from tracelm.evaluation.runner import finished
+from tracelm.evaluation.store import Shard
+from tracelm.model.options import LoadOptions
+from tracelm.text.tokens import Chat
+from tracelm.theta import Theta
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -84,6 +94,70 @@ def test_how_much_is_read_blind_is_chosen(
     assert code == 1 and 'blind was "base" and is "all"' in err
 
 
+AGAIN = """
+import sys
+from tracelm.cli import main
+sys.argv[0] = "tracelm"
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+print(sorted({"torch", "transformers", "scipy.stats"} & set(sys.modules)))
+"""
+
+
+def test_a_finished_run_starts_again_without_torch(
+    run: Run, models: list[str], items: Path, tmp_path: Path
+) -> None:
+    arguments = [*map(str, eval_(models[0], items, tmp_path))]
+    code, out, _ = run(*arguments)
+    again = subprocess.run(
+        [sys.executable, "-c", AGAIN, *arguments], capture_output=True, text=True, check=True
+    )
+    assert (code, again.stdout, again.stderr) == (0, f"{out}[]\n", "")
+
+
+def test_a_finished_run_is_known_by_what_was_asked(
+    run: Run, models: list[str], items: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(models[0], folder)
+    data = jsonl(items).load()
+    template = data.benchmark.template()
+
+    def known(out: str = "runs", **asked: Any) -> Any:
+        choice = {k: asked.pop(k) for k in ("shard", "blind", "max_failures") if k in asked}
+        options = LoadOptions(str(folder), **asked)
+        return finished(options, data, template, tmp_path / out, **choice)
+
+    assert known() is None
+    assert run(*eval_(str(folder), items, tmp_path / "runs"))[0] == 0
+    assert run(*eval_(str(folder), items, tmp_path / "parts", "--shard", "0/2"))[0] == 0
+    assert known(device="cpu", batch_tokens=7, max_failures=0).items == 12
+    assert known("parts", shard=Shard(0, 2)).items == known("parts", shard=Shard(0, 2)).resumed > 0
+    assert known("parts") is None and known("parts", shard=Shard(1, 2)) is None
+    for other in (
+        {"dtype": "bfloat16"},
+        {"theta": Theta(tau_dim=1.01)},
+        {"chat": Chat("Be brief.")},
+        {"invariant": 3.0},
+        {"blind": "none"},
+    ):
+        assert known(**other) is None, other
+    with monkeypatch.context() as patch:
+        patch.setattr("tracelm.evaluation.runner.version", lambda name: "9.9")
+        assert known() is None
+    part = next((tmp_path / "runs").rglob("part-00000.parquet"))
+    whole = part.read_bytes()
+    part.write_bytes(whole[:100])
+    assert known() is None
+    part.write_bytes(whole)
+    assert known() is not None
+    weights = next(folder.glob("*.safetensors"))
+    weights.write_bytes(bytes(b ^ 1 for b in weights.read_bytes()))
+    assert known() is None
+
+
 def test_the_table_tells_what_the_records_say(
     run: Run, models: list[str], items: Path, tmp_path: Path
 ) -> None:
@@ -116,8 +190,7 @@ def test_shards_and_merge(run: Run, models: list[str], items: Path, tmp_path: Pa
             )
             assert cell["folder"].endswith("jsonl-mine") and cell["missing"]
     code, out, _ = run("merge", tmp_path / "s")
-    groups = whole["group"].nunique()
-    assert groups > 2 and out.strip().endswith(f"jsonl-mine: {groups} of {groups} groups")
+    assert whole["group"].nunique() > 2 and out.strip().endswith("jsonl-mine: 12 of 12 records")
     joined = tracelm.load_records(tmp_path / "s")
     assert list(joined["id"]) == list(whole["id"]) and list(joined["mc2"]) == list(whole["mc2"])
     assert run(*eval_(models[1], items, tmp_path / "t", "--shard", "0/2", *few))[0] == 0

@@ -143,7 +143,7 @@ def test_a_group_that_ends_its_workers_stops_the_run_after_the_others(
     assert sum("q7" in ids for ids in notes(tmp_path / "begun")) == 3
     cell = store.find_cells(tmp_path)[0]
     plan = store.plan_of(store.read_run(cell))
-    assert len(store.missing_groups(cell)) == 1 and len(plan) > 10
+    assert 1 <= len(store.missing_places(cell)) <= 3 and len(plan) > 10
     data = dataset(tmp_path, ITEMS)
     with Local(double) as engine:  # goes on here
         outcome = engine.cell(data, data.benchmark.template()).execute(tmp_path)
@@ -161,7 +161,7 @@ def test_workers_go_on_where_another_engine_stopped(
     with Local(double) as engine:
         engine.cell(data, data.benchmark.template()).execute(tmp_path, shard=Shard(1, 2))
     (merged,) = store.merge([tmp_path])
-    assert merged.missing == () and 0 < len(first) < ITEMS // 3
+    assert merged.missing == 0 and 0 < len(first) < ITEMS // 3
     for torn in list(store.parts(merged.folder).values())[:4]:
         torn.write_bytes(b"torn")
     outcome = run(Load(tmp_path), cluster, tmp_path, data)

@@ -19,7 +19,8 @@ from tracer_double import TracerDouble, dataset
 
 import tracelm
 from tracelm.errors import RecordError, RunLockedError
-from tracelm.evaluation import runner, store
+from tracelm.evaluation import pace, runner, store
+from tracelm.evaluation.pace import Pace
 from tracelm.evaluation.runner import Job
 from tracelm.evaluation.store import Run, Shard
 from tracelm.files import writing
@@ -216,11 +217,74 @@ def test_circumstances_do_not_make_another_run(tmp_path: Path) -> None:
 def test_the_first_plan_stands(tmp_path: Path, whole: Path) -> None:
     double, work = job(tmp_path)
     with Run(work.cell(tmp_path), work.info) as first:
-        first.keep(0, runner.part(double, work, 0, first.plan[0]).content)
+        first.keep(0, runner.part(double, work, 0, first.plan[0], Pace()).content)
     larger, again = job(tmp_path, size=11)
     runner.execute(larger, again, tmp_path)
     assert max(len(g) for g in larger.groups) == 3
     assert_same_records(work.cell(tmp_path), whole)
+
+
+class Tired(Exception):
+    """A start that was ended."""
+
+
+def interrupted(folder: Path, after: int, shard: Shard | None = None) -> Any:
+    """A start that is ended once so many parts are kept."""
+    double, work = job(folder)
+    kept: list[int] = []
+
+    def advance(items: int) -> None:
+        kept.append(items)
+        if len(kept) > after:  # the first call tells of an earlier start
+            raise Tired
+
+    with pytest.raises(Tired):
+        runner.execute(double, work, folder, shard=shard, advance=advance)
+    return double
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every item takes longer than a part may."""
+    monkeypatch.setattr(pace, "FIRST_TOKENS", 1)
+    monkeypatch.setattr(pace, "PART_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_group_that_takes_long_is_kept_item_by_item(tmp_path: Path, whole: Path) -> None:
+    double = interrupted(tmp_path, after=4)
+    assert list(map(len, double.groups)) == [1] * 4
+    (cell,) = store.find_cells(tmp_path)
+    assert [p.name for p in parts(cell)] == ["part-00000.parquet", "part-00001.parquet"]
+    assert len(comparable(cell)) == 4 and len(store.missing_places(cell)) == 16
+    double, work = job(tmp_path)
+    outcome = runner.execute(double, work, tmp_path)
+    assert (outcome.resumed, outcome.items, sum(map(len, double.groups))) == (4, 20, 16)
+    assert [p.name for p in parts(cell)] == [p.name for p in parts(whole)]
+    assert_same_records(cell, whole)
+
+
+@pytest.mark.usefixtures("slow")
+def test_merge_joins_the_pieces_of_one_group(tmp_path: Path, whole: Path) -> None:
+    plan = store.plan_of(store.read_run(whole))
+    for name, places in (("a", plan[0][:2]), ("b", plan[0][1:])):
+        double, work = job(tmp_path / name)
+        with Run(work.cell(tmp_path / name), work.info) as some:
+            some.keep(0, store.serialise(runner.compute(double, work, 0, places)))
+            assert some.lacking[0] == [p for p in plan[0] if p not in places]
+    (merged,) = store.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+    assert merged.missing == 17
+    assert sorted(store.load_records(merged.folder)["place"]) == sorted(plan[0])
+
+
+@pytest.mark.usefixtures("slow")
+def test_pieces_in_a_cell_and_its_shards_are_read_once(tmp_path: Path) -> None:
+    double = interrupted(tmp_path, after=2)
+    interrupted(tmp_path, after=3, shard=Shard(0, 1))
+    (cell,) = store.find_cells(tmp_path)
+    records = store.load_records(cell)
+    assert records["id"].is_unique and len(records) == 3
+    assert {i for g in double.groups for i in g} < set(records["id"])
 
 
 def test_two_writers_refuse_each_other_and_shards_do_not(tmp_path: Path) -> None:
@@ -253,7 +317,7 @@ def test_shards_part_the_plan_and_merge_to_the_whole(tmp_path: Path, whole: Path
     assert not parts(cell)
     assert_same_records(cell, whole)  # read before they are merged
     (merged,) = store.merge([tmp_path])
-    assert (merged.folder, merged.groups, merged.missing) == (cell, 7, ())
+    assert (merged.folder, merged.items, merged.missing) == (cell, 20, 0)
     assert len(parts(cell)) == 7
     assert_same_records(cell, whole)  # each record once, though the shards are still there
     for shard in cell.glob("shard-*"):
@@ -266,10 +330,11 @@ def test_merging_from_several_places_says_what_is_missing(tmp_path: Path, whole:
         run(tmp_path / place, shard=Shard(index, 3))
     sources = [tmp_path / "a", tmp_path / "b"]
     (merged,) = store.merge(sources, tmp_path / "all")
-    assert merged.missing == (1, 4)
+    lost = [place for group in (1, 4) for place in store.plan_of(store.read_run(whole))[group]]
+    assert store.missing_places(merged.folder) == sorted(lost) and merged.missing == len(lost)
     run(tmp_path / "c", shard=Shard(1, 3))
     (again,) = store.merge([*sources, tmp_path / "c"], tmp_path / "all")
-    assert again.missing == () and store.missing_groups(again.folder) == []
+    assert again.missing == 0 and store.missing_places(again.folder) == []
     assert_same_records(tmp_path / "all", whole)
 
 
@@ -277,7 +342,7 @@ def test_merge_leaves_out_a_torn_part(tmp_path: Path) -> None:
     cell = run(tmp_path / "a")
     parts(cell)[5].write_bytes(b"torn")
     (merged,) = store.merge([tmp_path / "a"], tmp_path / "all")
-    assert merged.missing == (5,)
+    assert merged.missing == 3
 
 
 def test_merge_refuses_different_runs_and_writes_nothing(tmp_path: Path) -> None:

@@ -104,14 +104,39 @@ def _evaluate(
 ) -> "list[RunResult]":
     """One model over all the work; nothing where it is a preset's and cannot be loaded here."""
     try:
+        done = [_finished(model, *pair, out, options) for pair in work]
+        if None not in done:
+            return [result for result in done if result is not None]
         # Ray tells of lost workers on stdout, which is for results.
         with redirect_stdout(sys.stderr), _engine(model, cluster) as engine:
-            return [_execute(engine, *pair, out, options) for pair in work]
+            pairs = zip(done, work, strict=True)
+            return [known or _execute(engine, *pair, out, options) for known, pair in pairs]
     except ModelError as error:
         if not isinstance(model, PresetOptions):
             raise
         typer.echo(printable(f"tracelm: skipped {model.named}: {error}"), err=True)
         return []
+
+
+def _finished(
+    model: LoadOptions, dataset: "Dataset", template: "Template", out: Path, options: CellOptions
+) -> "RunResult | None":
+    """What is known of a cell that has all its records, before torch is imported."""
+    with waiting("reading records"):
+        from tracelm.evaluation.runner import finished
+
+        result = finished(
+            model,
+            dataset,
+            template,
+            out,
+            blind=options.blind,
+            shard=options.part(),
+            max_failures=options.max_failures,
+        )
+    if result is not None:
+        say(result)
+    return result
 
 
 def _engine(model: LoadOptions, cluster: "Cluster | None") -> "Engine":

@@ -29,17 +29,6 @@ def merge(
         typer.echo(to_json([asdict(cell) | {"folder": str(cell.folder)} for cell in joined]))
         return
     for cell in joined:
-        there = cell.groups - len(cell.missing)
-        lacks = f", groups {_ranges(cell.missing)} missing" if cell.missing else ""
-        typer.echo(printable(f"{cell.folder}: {there} of {cell.groups} groups{lacks}"))
-
-
-def _ranges(groups: tuple[int, ...]) -> str:
-    """Numbers as ranges: 1-3, 7."""
-    spans: list[list[int]] = []
-    for group in groups:
-        if spans and group == spans[-1][1] + 1:
-            spans[-1][1] = group
-        else:
-            spans.append([group, group])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+        lacks = f", {cell.missing} missing" if cell.missing else ""
+        there = cell.items - cell.missing
+        typer.echo(printable(f"{cell.folder}: {there} of {cell.items} records{lacks}"))

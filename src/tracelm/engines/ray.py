@@ -1,10 +1,10 @@
 """Ray: workers on one machine or many, each with one copy of the model.
 
-A worker prepares a cell as a local run does and computes one group at a time, down to the bytes of
-its part: states never leave it. The driver holds the folder's lock, hands out the groups that
-`run.json` plans and have no part yet, and keeps what comes back. A worker that is lost is replaced
-and its group goes back into the queue; an answer that it might still give is not waited for, so
-that nothing is kept twice.
+A worker prepares a cell as a local run does and computes one group at a time, or a piece of one,
+down to the bytes of its part: states never leave it. The driver holds the folder's lock, hands out
+what the groups that `run.json` plans lack, and keeps what comes back. A worker that is lost is
+replaced and its group goes back into the queue; an answer that it might still give is not waited
+for, so that nothing is kept twice.
 
 Plain actors and not Ray Data's `map_batches`, tried in Ray 2.60: that starts its actors anew for
 each data set, so that every benchmark would load every copy of the model again; its actors cannot
@@ -28,6 +28,7 @@ from ray.exceptions import RayError, RayTaskError
 from tracelm.benchmarks import Dataset, Template
 from tracelm.errors import InputError, ModelError, RecordError, TraceError
 from tracelm.evaluation import runner
+from tracelm.evaluation.pace import Pace
 from tracelm.evaluation.store import Run, RunInfo, Shard, differences
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class Worker:
         self._load = load  # not here: what `take` raises is told, what a constructor raises a loss
         self._tracer: Tracer | None = None
         self._job: runner.Job | None = None
+        self._pace = Pace()
 
     def take(self, dataset: Dataset, template: Template, blind: "Blind") -> RunInfo:
         """Make a cell the one that groups are computed of, and say what it is.
@@ -140,9 +142,9 @@ class Worker:
         return self._job.info
 
     def compute(self, group: int, places: Sequence[int]) -> runner.Part:
-        """One group of the cell that was taken."""
+        """What a group of the cell that was taken lacks, or as much of it as makes a part."""
         assert self._tracer is not None and self._job is not None
-        return runner.part(self._tracer, self._job, group, places)
+        return runner.part(self._tracer, self._job, group, places, self._pace)
 
 
 @dataclass(frozen=True)
@@ -194,23 +196,26 @@ class RayAssignment:
         )
 
     def _parts(self, run: Run) -> Iterator[runner.Part]:
-        """The pending parts of a run, in the order in which they are done."""
-        plan, self._todo = run.plan, deque(run.pending)
+        """What a run lacks, part by part, in the order in which they are done."""
+        self._todo = deque(run.lacking)
         while self._todo or any(task.group is not None for task in self._tasks.values()):
             while self._todo and self._idle:
-                self._compute(self._idle.popleft(), self._todo.popleft(), plan)
+                group = self._todo.popleft()
+                self._compute(self._idle.popleft(), group, run.lacking[group])
             task, answer = self._next()
             self._idle.append(task.worker)
             if task.group is None:
                 _require_same(self.info, answer)
-            else:
-                yield answer
+                continue
+            yield answer
+            if task.group in run.lacking:  # after a piece of it was kept
+                self._todo.appendleft(task.group)
 
     def _take(self, worker: Handle) -> None:
         self._tasks[worker.take.remote(*self._work)] = Task(worker, None)
 
-    def _compute(self, worker: Handle, group: int, plan: Sequence[Sequence[int]]) -> None:
-        self._tasks[worker.compute.remote(group, plan[group])] = Task(worker, group)
+    def _compute(self, worker: Handle, group: int, places: Sequence[int]) -> None:
+        self._tasks[worker.compute.remote(group, places)] = Task(worker, group)
 
     def _next(self) -> tuple[Task, Any]:
         """The next answer; workers that are lost before it are replaced."""

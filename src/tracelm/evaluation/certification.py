@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from tracelm.errors import RecordError
 from tracelm.evaluation.cells import cells
-from tracelm.evaluation.store import find_cells, load_records, missing_groups, read_run
+from tracelm.evaluation.store import find_cells, load_records, missing_places, read_run
 from tracelm.rule.geometry import margin
 from tracelm.trust.certificate import Certificate, Counts, Subject
 from tracelm.trust.certify import Finding
@@ -163,9 +163,9 @@ def _require_whole(folder: Path, run: Any) -> None:
             f"{_name(run)} was run under a certificate, which hides what TRACE wanted; "
             "run `tracelm eval` without one"
         )
-    if missing := missing_groups(folder):
+    if missing := missing_places(folder):
         raise RecordError(
-            f"{_name(run)} is not finished: {len(missing)} of {len(run['plan'])} groups are "
+            f"{_name(run)} is not finished: {len(missing)} of {run['items']} items are "
             "missing; start `tracelm eval` again"
         )
 

@@ -1,26 +1,33 @@
 """Runner: a model over a benchmark, group by group, into the store.
 
-`prepare` says what is to be done, `compute` does one group and touches no disk, `collect` keeps the
-parts that are missing as they come. `execute` is all three in one process; an engine that spreads
-the work calls `prepare` and `part` in its workers and `collect` where the records are kept.
+`prepare` says what is to be done, `part` does one group, or a piece of one that takes long, and
+touches no disk, `collect` keeps the parts that are missing as they come. `execute` is all three in
+one process; an engine that spreads the work calls `prepare` and `part` in its workers and `collect`
+where the records are kept.
 """
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tracelm.benchmarks import Dataset, Template
 from tracelm.errors import ItemError, NonFiniteError, RecordError
 from tracelm.evaluation import store
 from tracelm.evaluation.certification import template_name
+from tracelm.evaluation.pace import Pace
 from tracelm.evaluation.record import Place, Row, failure, record
 from tracelm.evaluation.store import Run, RunInfo, Shard
 from tracelm.files.strict_json import strict
+from tracelm.model.asked import asked
+from tracelm.model.options import LoadOptions
 from tracelm.rule.decision import Decision
+from tracelm.text.forest import common_prefixes
 from tracelm.text.items import Blind, Item
 from tracelm.weights.identity import folder_digest, model_name
 
@@ -62,7 +69,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Part:
-    """The records of one group, as the bytes of their file.
+    """Records of one group, all or some, as the bytes of their file.
 
     Attributes:
         group: Number of the group in the plan.
@@ -122,26 +129,49 @@ def prepare(
         tracer.certificate.check_template(template_name(template.to_dict()))
     items = dataset.items(template, blind=blind != "none")
     encoded = tracer.encode(items)
-    benchmark = label(dataset, template)
     described = tracer.describe() | _conversation(tracer, items)
     info = {
-        "schema": store.SCHEMA,
         **described,
         "model": model_name(described["model"]),
         "weights": folder_digest(Path(described["model"]).expanduser()),
-        "benchmark": benchmark,
-        "dataset": {"name": dataset.benchmark.name, **dataset.to_dict()},
-        "template": template.to_dict(),
-        "blind": blind,
-        "methods": {name: method.aggregation for name, method in (methods or {}).items()},
-        "items": len(items),
-        "packages": {name: version(name) for name in _PACKAGES},
+        **_settings(dataset, template, blind, methods or {}),
         "machine": _machine(),
         "plan": store.plan_lines(_plan(tracer, encoded)),
     }
     kinds = tuple(example.kind for example in dataset.examples)
     encoded_items = tuple(encoded)
+    benchmark = label(dataset, template)
     return Job(benchmark, tuple(items), kinds, encoded_items, strict(info), methods or {}, blind)
+
+
+def finished(
+    options: LoadOptions,
+    dataset: Dataset,
+    template: Template,
+    out: Path,
+    *,
+    blind: Blind = "base",
+    shard: Shard | None = None,
+    max_failures: int | None = None,
+) -> RunResult | None:
+    """What a start would find that has nothing to do; None where only the model can tell.
+
+    Raises:
+        RecordError: The cell is of another schema, or too many of its items failed.
+    """
+    cell = store.cell_folder(out, model_name(options.name), label(dataset, template))
+    folder = cell if shard is None else cell / shard.folder
+    if not ((cell / store.RUN_FILE).is_file() and folder.is_dir()):
+        return None
+    known, wanted = store.read_run(cell), _settings(dataset, template, blind, {})
+    same = not store.differences({name: known.get(name) for name in wanted}, wanted)
+    if not same or known.get("asked") is None or known["asked"] != asked(options):
+        return None
+    run = Run(cell, known, shard)
+    if run.look() or run.lacking:
+        return None
+    _stop_above(max_failures, run.failed, folder)
+    return RunResult(cell, run.records, run.records, run.failed, ())
 
 
 def _conversation(tracer: "Tracer", items: Sequence[Item]) -> dict[str, Any]:
@@ -154,16 +184,16 @@ def _conversation(tracer: "Tracer", items: Sequence[Item]) -> dict[str, Any]:
 
 
 def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> list[Row]:
-    """The records of one group of the plan, in its order.
+    """The records of items that are one batch, in their order.
 
-    A group that meets logits that are not finite is done again item by item, so that only the items
+    A batch that meets logits that are not finite is done again item by item, so that only the items
     that have them fail.
 
     Args:
         tracer: The model.
         job: What is run.
-        group: Number of the group in the plan.
-        places: Its items.
+        group: Number of their group in the plan.
+        places: The items: all of the group, or some.
     """
     where = {p: Place(job.benchmark, job.kinds[p], p, group) for p in places}
     known = {p: e for p in places if not isinstance(e := job.encoded[p], ItemError)}
@@ -182,9 +212,29 @@ def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> li
     return rows
 
 
-def part(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> Part:
-    """What `compute` gives, ready to be kept."""
-    rows = compute(tracer, job, group, places)
+def part(tracer: "Tracer", job: Job, group: int, places: Sequence[int], pace: Pace) -> Part:
+    """Records of the first of a group's places, as many as the pace allows, ready to be kept.
+
+    Where nothing is known of the pace, a few items tell it. If then the whole group is soon done,
+    it is computed as one batch, they too: what is fast is packed the same wherever it runs.
+
+    Args:
+        tracer: The model.
+        job: What is run.
+        group: Number of the group in the plan.
+        places: What the group lacks.
+        pace: What is known of the model's; it learns.
+    """
+    tokens = _fresh_tokens([job.encoded[place] for place in places])
+
+    def computed(count: int) -> list[Row]:
+        with pace.learning(sum(tokens[:count])):
+            return compute(tracer, job, group, places[:count])
+
+    known, count = pace.known, pace.items(tokens)
+    rows = computed(count)
+    if not known and count < len(places) == pace.items(tokens):
+        rows = computed(len(places))
     failed = sum(row["error"] is not None for row in rows)
     return Part(group, store.serialise(rows), len(rows), failed)
 
@@ -198,7 +248,7 @@ def execute(
     max_failures: int | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> RunResult:
-    """Do what the cell lacks and keep it, group by group; started again, it goes on.
+    """Do what the cell lacks and keep it, part by part; started again, it goes on.
 
     Args:
         tracer: The model.
@@ -206,16 +256,18 @@ def execute(
         out: Root of the cells.
         shard: Which part of the plan is done here; None for all.
         max_failures: Stop where more items than this have failed; None for no limit.
-        advance: Told how many items are done, at the start and after every group.
+        advance: Told how many items are done, at the start and after every part.
 
     Raises:
         RecordError: The cell holds another run, the disk refuses, or too many items failed.
         RunLockedError: Another process does the same.
     """
 
-    def parts(run: Run) -> Iterable[Part]:
-        plan = run.plan
-        return (part(tracer, job, group, plan[group]) for group in run.pending)
+    def parts(run: Run) -> Iterator[Part]:
+        pace = Pace()
+        while run.lacking:  # what is kept leaves it
+            group, places = next(iter(run.lacking.items()))
+            yield part(tracer, job, group, places, pace)
 
     return collect(job.info, out, parts, shard=shard, max_failures=max_failures, advance=advance)
 
@@ -234,10 +286,11 @@ def collect(
     Args:
         info: What is run.
         out: Root of the cells.
-        parts: Makes the pending parts of a run, one by one, each when it is asked for.
+        parts: Makes what a run lacks, part by part, each when it is asked for: then the one before
+            is kept.
         shard: Which part of the plan is done here; None for all.
         max_failures: Stop where more items than this have failed; None for no limit.
-        advance: Told how many items are done, at the start and after every group.
+        advance: Told how many items are done, at the start and after every part.
 
     Raises:
         RecordError: The cell holds another run, the disk refuses, or too many items failed.
@@ -245,19 +298,17 @@ def collect(
     """
     cell = store.cell_folder(out, info["model"], info["benchmark"])
     with Run(cell, info, shard) as run:
-        plan = run.plan
-        resumed = done = sum(len(plan[g]) for g in run.done)
-        failed = sum(_count_failed(run.folder / store.part_name(g)) for g in run.done)
+        resumed, failed = run.records, run.failed
         if advance is not None:
             advance(resumed)
         _stop_above(max_failures, failed, run.folder)
         for made in parts(run):
             run.keep(made.group, made.content)
-            done, failed = done + made.items, failed + made.failed
+            failed += made.failed
             if advance is not None:
                 advance(made.items)
             _stop_above(max_failures, failed, run.folder)
-        return RunResult(run.cell, done, resumed, failed, tuple(run.set_aside))
+        return RunResult(run.cell, run.records, resumed, run.failed, tuple(run.set_aside))
 
 
 def label(dataset: Dataset, template: Template) -> str:
@@ -268,6 +319,22 @@ def label(dataset: Dataset, template: Template) -> str:
     if template.variant == benchmark.default_variant:
         return benchmark.name
     return f"{benchmark.name}@{template.variant}"
+
+
+def _settings(
+    dataset: Dataset, template: Template, blind: Blind, methods: "Mapping[str, Method]"
+) -> RunInfo:
+    """What `run.json` says that no model needs to be asked for."""
+    return {
+        "schema": store.SCHEMA,
+        "benchmark": label(dataset, template),
+        "dataset": {"name": dataset.benchmark.name, **dataset.to_dict()},
+        "template": template.to_dict(),
+        "blind": blind,
+        "methods": {name: method.aggregation for name, method in methods.items()},
+        "items": len(dataset.examples),
+        "packages": {name: version(name) for name in _PACKAGES},
+    }
 
 
 def _plan(tracer: "Tracer", encoded: "Sequence[Encoded | ItemError]") -> list[list[int]]:
@@ -300,9 +367,12 @@ def _tokens(encoded: "Encoded") -> int:
     return encoded.prompt_tokens + sum(encoded.candidate_tokens)
 
 
-def _count_failed(part: Path) -> int:
-    column = store.read_part(part)["error"]
-    return int(len(column) - column.null_count)
+def _fresh_tokens(batch: "Sequence[Encoded | ItemError]") -> list[int]:
+    """How many tokens each item adds to a batch in which those before it are; 0 without tokens."""
+    known = [e for e in batch if not isinstance(e, ItemError)]
+    shared = common_prefixes([np.asarray(e.sequences[0]) for e in known])
+    fresh = (_tokens(e) - min(s, e.prompt_tokens) for e, s in zip(known, shared, strict=True))
+    return [0 if isinstance(e, ItemError) else int(next(fresh)) for e in batch]
 
 
 def _stop_above(most: int | None, failed: int, folder: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracelm.errors import RecordError
-from tracelm.evaluation.store import find_cells, missing_groups, read_run
+from tracelm.evaluation.store import find_cells, missing_places, read_run
 from tracelm.theta import Theta
 
 Name = tuple[str, str]
@@ -79,10 +79,10 @@ def unfinished(path: str | Path) -> list[str]:
     """
     said = []
     for cell in find_cells(Path(path)):
-        run, missing = read_run(cell), missing_groups(cell)
+        run, missing = read_run(cell), missing_places(cell)
         if missing:
             said.append(
                 f"{run['model']} on {run['benchmark']} is not finished: {len(missing)} of "
-                f"{len(run['plan'])} groups are missing; start `tracelm eval` again"
+                f"{run['items']} items are missing; start `tracelm eval` again"
             )
     return said

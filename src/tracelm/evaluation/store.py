@@ -1,9 +1,11 @@
 """Store: records on disk that outlive a kill, a full disk and a torn file.
 
 `OUT/<model>/<benchmark>[@template]/` is a cell: `run.json` says what is run, with the plan, and
-each `part-*.parquet` holds the records of one group of the plan. A part is written to a temporary
-file, synced, renamed, and its folder synced, so that it is there whole or not at all. `--shard i/n`
-writes into `shard-i-of-n/` of the cell; `merge` joins those. A folder has one writer at a time.
+each `part-*.parquet` holds records of one group of the plan: all of them, or as many as there are
+so far. What is done is what places there are records of. A part is written to a temporary file,
+synced, renamed, and its folder synced, so that it is there whole or not at all; a longer one takes
+its place in the same way. `--shard i/n` writes into `shard-i-of-n/` of the cell; `merge` joins
+those. A folder has one writer at a time.
 """
 
 import json
@@ -18,7 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
@@ -34,9 +38,9 @@ RUN_FILE = "run.json"
 _PART = re.compile(r"part-(\d{5})\.parquet")
 _SHARD = re.compile(r"shard-\d+-of-\d+")
 
-# What may differ between two starts of one run: when, where, from which copy of the data, and the
-# noise that the check at load measured.
-_CIRCUMSTANCE = ("created", "device", "machine", "check", "dataset.source")
+# What may differ between two starts of one run: when, where, how it was asked for, from which copy
+# of the data, and the noise that the check at load measured.
+_CIRCUMSTANCE = ("created", "asked", "device", "machine", "check", "dataset.source")
 
 RunInfo = dict[str, Any]
 
@@ -79,14 +83,16 @@ class Run:
         info: What is run; once entered, what the cell's `run.json` says (its plan is kept, so that
             a restart packs the same).
         shard: Which part of the plan is written here; None for all.
-        done: Groups whose part is here and whole.
+        lacking: Of each group of this folder that is not done, the places without a record.
+        done: How many records each group has, and how many of them are of items that failed.
         set_aside: Parts that were torn; renamed, and to be done again.
     """
 
     cell: Path
     info: RunInfo
     shard: Shard | None = None
-    done: set[int] = field(default_factory=set)
+    lacking: dict[int, list[int]] = field(default_factory=dict)
+    done: dict[int, tuple[int, int]] = field(default_factory=dict)
     set_aside: list[Path] = field(default_factory=list)
     _lock: FileLock | None = field(default=None, repr=False)
 
@@ -101,11 +107,14 @@ class Run:
         return plan_of(self.info)
 
     @property
-    def pending(self) -> list[int]:
-        """Groups of this folder that have no part yet."""
-        mine = range(len(self.info["plan"]))
-        shard = self.shard or Shard(0, 1)
-        return [g for g in mine if shard.holds(g) and g not in self.done]
+    def records(self) -> int:
+        """How many records there are."""
+        return sum(records for records, _ in self.done.values())
+
+    @property
+    def failed(self) -> int:
+        """How many of them are of items that failed."""
+        return sum(failed for _, failed in self.done.values())
 
     def __enter__(self) -> "Run":
         """Lock the folder, compare or write `run.json`, and look through the parts.
@@ -134,25 +143,45 @@ class Run:
         assert self._lock is not None
         self._lock.release()
 
+    def look(self) -> list[Path]:
+        """Count what the parts hold and what is lacking; the parts that are torn."""
+        plan, shard, torn = self.plan, self.shard or Shard(0, 1), []
+        self.lacking = {g: places for g, places in enumerate(plan) if shard.holds(g)}
+        for group, path in parts(self.folder).items():
+            if (table := read_sound(path, plan, group)) is None:
+                torn.append(path)
+            else:
+                self._count(group, table)
+        return torn
+
     def keep(self, group: int, content: bytes) -> None:
-        """Keep the part of one group, as `serialise` made it, durably, all or none.
+        """Keep records of a group, as `serialise` made them, beside its others, all or none.
 
         Raises:
             RecordError: The disk is full or refuses; the parts that are there stay whole.
         """
-        write_durably(self.folder / part_name(group), content)
-        self.done.add(group)
+        path = self.folder / part_name(group)
+        table = _conform(_table(pa.BufferReader(content), path), path)
+        if path.exists() and (others := _others(read_part(path), table)).num_rows:
+            table = pa.concat_tables([others, table])
+            content = _to_bytes(table)
+        write_durably(path, content)
+        self._count(group, table)
 
     def _take_up(self) -> None:
         for stray in self.folder.glob(".part-*.tmp"):
             stray.unlink()
         self.info = _agree(self.cell, self.info)
-        plan = self.plan
-        for group, path in parts(self.folder).items():
-            if is_whole(path, plan, group):
-                self.done.add(group)
-            else:
-                self.set_aside.append(_set_aside(path))
+        self.set_aside = [_set_aside(path) for path in self.look()]
+
+    def _count(self, group: int, part: pa.Table) -> None:
+        held = set(part["place"].to_pylist())
+        self.done[group] = part.num_rows, part.num_rows - part["error"].null_count
+        rest = [p for p in self.lacking.get(group, ()) if p not in held]
+        if rest:
+            self.lacking[group] = rest
+        else:
+            self.lacking.pop(group, None)
 
 
 def cell_folder(out: Path, model: str, benchmark: str) -> Path:
@@ -179,22 +208,24 @@ def parts(folder: Path) -> dict[int, Path]:
 
 def serialise(rows: Sequence[Row]) -> bytes:
     """Rows as the bytes of a Parquet file: zstd, a checksum on every page."""
+    return _to_bytes(to_table(list(rows)))
+
+
+def _to_bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        to_table(list(rows)), sink, compression="zstd", write_page_checksum=True, version="2.6"
-    )
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, version="2.6")
     return bytes(sink.getvalue())
 
 
-def is_whole(path: Path, plan: Sequence[Sequence[int]], group: int) -> bool:
-    """Whether a part can be read from end to end and holds its group's rows."""
-    if group >= len(plan):
-        return False
+def read_sound(path: Path, plan: Sequence[Sequence[int]], group: int) -> pa.Table | None:
+    """The records of one part; None where it is torn or holds others than its group's."""
     try:
         table = read_part(path)
     except RecordError:
-        return False
-    return sorted(table["place"].to_pylist()) == sorted(plan[group])
+        return None
+    places = table["place"].to_pylist()
+    allowed = set(plan[group]) if group < len(plan) else set()
+    return table if len({*places}) == len(places) and allowed.issuperset(places) else None
 
 
 def read_part(path: Path) -> pa.Table:
@@ -203,15 +234,23 @@ def read_part(path: Path) -> pa.Table:
     Raises:
         RecordError: The file is torn, or holds something else.
     """
+    return _conform(_table(path, path), path)
+
+
+def _table(source: Any, path: Path, columns: list[str] | None = None) -> pa.Table:
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = file.read()
+        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+            return file.read(columns)
     except (OSError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())[:160]
         raise RecordError(
             f"{path} cannot be read ({reason}); start the run again and it is redone"
         ) from error
-    return _conform(table, path)
+
+
+def _others(table: pa.Table, newer: pa.Table) -> pa.Table:
+    """The records of a table but those that a newer one has too."""
+    return table.filter(pc.invert(pc.is_in(table["place"], newer["place"].combine_chunks())))
 
 
 def _conform(table: pa.Table, path: Path) -> pa.Table:
@@ -290,10 +329,19 @@ def part_folders(cell: Path) -> list[Path]:
     return [cell, *sorted(path for path in cell.iterdir() if _SHARD.fullmatch(path.name))]
 
 
-def missing_groups(cell: Path) -> list[int]:
-    """Groups of a cell's plan that have no part yet, in the cell or in its shards."""
-    there = set(chain.from_iterable(parts(folder) for folder in part_folders(cell)))
-    return sorted(set(range(len(read_run(cell)["plan"]))) - there)
+def missing_places(cell: Path) -> list[int]:
+    """Places of a cell that have no record yet, in the cell or in its shards.
+
+    Raises:
+        RecordError: A torn part.
+    """
+    held: set[int] = set()
+    for path in _part_files(cell):
+        held.update(_table(path, path, ["place"])["place"].to_pylist())
+    return [place for place in range(read_run(cell)["items"]) if place not in held]
+
+
+missing_groups = missing_places  # as benchmarks/evidence.py calls it
 
 
 def load_records(path: str | Path) -> "pd.DataFrame":
@@ -335,13 +383,13 @@ class Merged:
 
     Attributes:
         folder: The cell.
-        groups: Groups of the plan.
-        missing: Groups that no source had whole.
+        items: How many items the run has.
+        missing: How many of them no source had a record of.
     """
 
     folder: Path
-    groups: int
-    missing: tuple[int, ...]
+    items: int
+    missing: int
 
 
 def merge(sources: Sequence[Path], out: Path | None = None) -> list[Merged]:
@@ -442,13 +490,16 @@ def _require_same(cells: Sequence[Path]) -> None:
             raise RecordError(f"{cells[0]} and {other} hold different runs: {'; '.join(differing)}")
 
 
+def _part_files(cell: Path) -> list[Path]:
+    return [path for folder in part_folders(cell) for path in parts(folder).values()]
+
+
 def _cell_table(cell: Path) -> pa.Table:
-    """The records of a cell from its own folder and its shards, each group once."""
-    files: dict[int, Path] = {}
-    for folder in part_folders(cell):
-        files |= {g: path for g, path in parts(folder).items() if g not in files}
-    tables = [read_part(path) for path in files.values()]
-    return pa.concat_tables(tables or [COLUMNS.empty_table()]).sort_by("place")
+    """The records of a cell from its own folder and its shards, by place, each place once."""
+    tables = [read_part(path) for path in _part_files(cell)]
+    table = pa.concat_tables(tables or [COLUMNS.empty_table()])
+    _, first = np.unique(table["place"].to_numpy(), return_index=True)
+    return table.take(first)
 
 
 def _merge_cell(target: Path, cells: Sequence[Path]) -> Merged:
@@ -457,14 +508,14 @@ def _merge_cell(target: Path, cells: Sequence[Path]) -> Merged:
         for folder in chain.from_iterable(part_folders(cell) for cell in cells):
             if folder != target:
                 _take_over(run, folder)
-        return Merged(target, len(run.plan), tuple(run.pending))
+        return Merged(target, info["items"], info["items"] - run.records)
 
 
 def _take_over(run: Run, folder: Path) -> None:
     # Where we cannot write, in an archive on a read-only disk, nobody does.
     with lock(folder) if os.access(folder, os.W_OK) else nullcontext():
         for group, path in parts(folder).items():
-            if group not in run.done and is_whole(path, run.plan, group):
+            if group in run.lacking and read_sound(path, run.plan, group) is not None:
                 run.keep(group, path.read_bytes())
 
 

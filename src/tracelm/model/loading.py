@@ -31,6 +31,7 @@ from transformers.models.auto.modeling_auto import (
 
 from tracelm.errors import ModelError, UnsupportedModelError
 from tracelm.model import embedded, gguf, memory, quantisation, ranks
+from tracelm.model.asked import asked
 from tracelm.model.families import text_config
 from tracelm.model.options import LoadOptions
 from tracelm.text.template import require_bounded
@@ -105,6 +106,11 @@ def load(options: LoadOptions) -> Loaded:
         UnsupportedModelError: No decoder-only language model, or too shallow.
         TooLargeError: It does not fit the memory of its device.
     """
+    loaded = _load(options)
+    return replace(loaded, source=loaded.source | {"asked": asked(options)})
+
+
+def _load(options: LoadOptions) -> Loaded:
     if options.embedded is not None:
         return Loaded(*embedded.load(options.embedded), {"model": options.name})
     if (file := gguf.find(options)) is not None:

@@ -1,6 +1,7 @@
 """Which model it is: the name that records and certificates give it, and a digest of its files."""
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 # What makes a local model what it is.
@@ -17,13 +18,18 @@ def model_name(source: str) -> str:
 def folder_digest(folder: Path) -> str | None:
     """Digest of a local model: weights trained further under the same name are another model.
 
-    Of every file of weights, configuration and tokenizer: name, size, and 4 KiB at 64 even places,
-    so that a large model costs no full read. None for what is no folder: the hub has revisions.
+    Of every file of weights, configuration and tokenizer, as `files_digest` has it, so that a large
+    model costs no full read. None for what is no folder: the hub has revisions.
     """
     if not folder.is_dir():
         return None
+    return files_digest(sorted({p for pattern in _MODEL_FILES for p in folder.glob(pattern)}))
+
+
+def files_digest(paths: Iterable[Path]) -> str:
+    """Digest of every file's name, size, and 4 KiB at 64 even places."""
     digest = hashlib.sha256()
-    for path in sorted({p for pattern in _MODEL_FILES for p in folder.glob(pattern)}):
+    for path in paths:
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
         with path.open("rb") as file:
