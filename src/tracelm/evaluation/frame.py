@@ -40,8 +40,9 @@ def _column(name: str, column: pa.Array) -> Any:
     return column.to_pandas()
 
 
-def _scores(pairs: list[tuple[str, list[float] | None]]) -> dict[str, np.ndarray | None]:
-    return {name: None if u is None else np.array(u, dtype=float) for name, u in pairs}
+def _scores(pairs: list[dict[str, Any]]) -> dict[str, np.ndarray | None]:
+    read = {pair["key"]: pair["value"] for pair in pairs}
+    return {name: None if u is None else np.array(u, dtype=float) for name, u in read.items()}
 
 
 def _matrices(column: pa.ListArray) -> list[np.ndarray | None]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tracelm.text.tokens import Encoded
 
 _NUMBERS = pa.list_(pa.float64())
+# Pairs, as a map would hold them: `datasets` knows no maps.
+_BY_NAME = pa.list_(pa.struct([("key", pa.string()), ("value", _NUMBERS)]))
 
 COLUMNS = pa.schema(
     [
@@ -60,7 +62,7 @@ COLUMNS = pa.schema(
         ("mc2", pa.float64()),
         ("mc3_base", pa.float64()),
         ("mc3", pa.float64()),
-        ("methods", pa.map_(pa.string(), _NUMBERS)),  # scores of TRACE's peers, by name
+        ("methods", _BY_NAME),  # scores of TRACE's peers, by name
         ("seconds", pa.float64()),
         ("truncated", pa.int32()),
         ("boundary_moved", pa.bool_()),
@@ -165,7 +167,7 @@ def _decided(decision: Decision) -> Row:
         "tied": decision.tied,
         "withheld": None if decision.withheld is None else to_json(decision.to_dict()["withheld"]),
         "deferred": decision.deferred,
-        "methods": [(name, _list(scores)) for name, scores in decision.methods.items()],
+        "methods": [{"key": n, "value": _list(u)} for n, u in decision.methods.items()],
     }
 
 

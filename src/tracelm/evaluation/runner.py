@@ -297,7 +297,7 @@ def collect(
         RunLockedError: Another process does the same.
     """
     cell = store.cell_folder(out, info["model"], info["benchmark"])
-    with Run(cell, info, shard) as run:
+    with Run(cell, info, shard) as run, store.listed(out):
         resumed, failed = run.records, run.failed
         if advance is not None:
             advance(resumed)

@@ -6,6 +6,7 @@ so far. What is done is what places there are records of. A part is written to a
 synced, renamed, and its folder synced, so that it is there whole or not at all; a longer one takes
 its place in the same way. `--shard i/n` writes into `shard-i-of-n/` of the cell; `merge` joins
 those. A folder has one writer at a time.
+`OUT/README.md` lists the cells for `datasets` (`card`).
 """
 
 import json
@@ -13,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -27,6 +28,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from tracelm.errors import RecordError, RunLockedError
+from tracelm.evaluation import card
 from tracelm.evaluation.record import COLUMNS, Row, to_table
 from tracelm.files.writing import open_whole
 
@@ -265,6 +267,8 @@ def _conform(table: pa.Table, path: Path) -> pa.Table:
             columns.append(pa.nulls(table.num_rows, wanted.type))
         elif table.schema.field(wanted.name).type == wanted.type:
             columns.append(table[wanted.name])
+        elif pa.types.is_map(table.schema.field(wanted.name).type):  # pairs, until version 0.2
+            columns.append(table[wanted.name].cast(wanted.type))
         else:
             came = table.schema.field(wanted.name).type
             raise RecordError(
@@ -344,6 +348,45 @@ def missing_places(cell: Path) -> list[int]:
 missing_groups = missing_places  # as benchmarks/evidence.py calls it
 
 
+@contextmanager
+def listed(root: Path) -> Iterator[None]:
+    """Records that the block writes under `root` stand on its card after it, also if it fails.
+
+    Raises:
+        RecordError: The README that is there is no card, said before the block; or a full disk.
+    """
+    card.read(root)
+    try:
+        yield
+    except BaseException:
+        with suppress(RecordError):  # the first error is told
+            _list(root)
+        raise
+    _list(root)
+
+
+def _list(root: Path) -> None:
+    """Write the card: each cell whose records are there, and each of its parts once."""
+    with _reported(root), FileLock(root / ".card-lock"):  # nobody writes an older list
+        cells = {"--".join(c.relative_to(root).parts): _listing(root, c) for c in find_cells(root)}
+        card.write(root, {name: files for name, files in cells.items() if files})
+
+
+def _listing(root: Path, cell: Path) -> list[str]:
+    """The parts of a cell, as one pattern where they all lie in its own folder."""
+    files: dict[int, Path] = {}
+    for group, path in chain.from_iterable(parts(f).items() for f in part_folders(cell)):
+        # Several places may hold a group: the part that got furthest.
+        files[group] = max(files[group], path, key=_places) if group in files else path
+    if files and all(path.parent == cell for path in files.values()):
+        return [f"{cell.relative_to(root).as_posix()}/part-*.parquet"]
+    return [files[group].relative_to(root).as_posix() for group in sorted(files)]
+
+
+def _places(part: Path) -> int:
+    return int(_table(part, part, ["place"]).num_rows)
+
+
 def load_records(path: str | Path) -> "pd.DataFrame":
     """Every record at or under a path, in the benchmark's order, one row an item.
 
@@ -406,13 +449,19 @@ def merge(sources: Sequence[Path], out: Path | None = None) -> list[Merged]:
         RunLockedError: A cell or shard is being written.
     """
     targets: dict[Path, list[Path]] = {}
+    roots = dict.fromkeys([] if out is None else [out])
     for cell in dict.fromkeys(chain.from_iterable(find_cells(s) for s in sources)):
         info = read_run(cell)
         target = cell if out is None else cell_folder(out, info["model"], info["benchmark"])
         targets.setdefault(target, []).append(cell)
+        if cell == cell_folder(root := cell.parent.parent, info["model"], info["benchmark"]):
+            roots.setdefault(root if out is None else out)
     for target, cells in targets.items():
         _require_same([*([target] if (target / RUN_FILE).exists() else []), *cells])
-    return [_merge_cell(target, cells) for target, cells in targets.items()]
+    with ExitStack() as stack:
+        for root in roots:
+            stack.enter_context(listed(root))
+        return [_merge_cell(target, cells) for target, cells in targets.items()]
 
 
 @contextmanager

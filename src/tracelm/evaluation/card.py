@@ -1,0 +1,73 @@
+"""Card: what makes a folder of records a dataset that `datasets.load_dataset(folder, name)` reads.
+
+`README.md` in the root of the cells has a configuration for each of them; huggingface_hub reads and
+writes it. What somebody adds to the card stays: the configurations alone are ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracelm.errors import RecordError
+from tracelm.files.writing import open_whole
+
+if TYPE_CHECKING:
+    from huggingface_hub import DatasetCard
+
+FILE = "README.md"
+
+_NEW = """---
+tags:
+- tracelm
+---
+# Records of tracelm
+
+One row is one item that a model answered, before and after correction; one configuration is one
+model on one benchmark.
+
+```python
+from datasets import load_dataset
+
+records = load_dataset("this folder", "its model--its benchmark", split="train")
+```
+
+Each folder has a `run.json` with the settings of its run. `tracelm.load_records` gives the same
+rows with arrays, and `tracelm report` makes tables and figures of them.
+"""
+
+
+def read(root: Path) -> "DatasetCard":
+    """The card of a folder, or a new one.
+
+    Raises:
+        RecordError: Its README is no card.
+    """
+    import yaml
+    from huggingface_hub import DatasetCard
+
+    path = root / FILE
+    try:
+        return DatasetCard(path.read_text(encoding="utf-8") if path.exists() else _NEW)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise RecordError(f"{path} is no dataset card ({reason}); move it away") from error
+
+
+def write(root: Path, configs: Mapping[str, Sequence[str]]) -> None:
+    """Write a folder's card with these configurations.
+
+    Args:
+        root: The folder.
+        configs: By name, the Parquet files, as paths or patterns from the folder.
+
+    Raises:
+        RecordError: The README that is there is no card.
+        OSError: The disk is full or refuses.
+    """
+    card = read(root)
+    card.data["configs"] = [
+        {"config_name": name, "data_files": [{"split": "train", "path": list(files)}]}
+        for name, files in configs.items()
+    ]
+    with open_whole(root / FILE) as file:
+        file.write(str(card).encode())
