@@ -1,6 +1,7 @@
 """A service under load: 1,000 requests from 32 clients, each held to the library's own answer.
 
     python benchmarks/load.py [--requests 1000] [--clients 32] [--model tracelm/demo-organism]
+    OMP_NUM_THREADS=1 python benchmarks/load.py --minutes 30    # the mixed profile (`mixed.py`)
 
 Starts `tracelm serve` twice, with batching together and without (`--batch-items 1`), sends the same
 items of the demo's benchmark, and measures throughput and latency. Before that one client at a time
@@ -13,18 +14,17 @@ import argparse
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import mixed
 import numpy as np
 import psutil
+from serving import serving
 
 from tracelm import Item, Tracer, demo
 
@@ -51,23 +51,6 @@ def items_of(count: int) -> list[Item]:
         Item(item.prompt, item.candidates, id=str(place))
         for place, item in ((p, items[p % len(items)]) for p in range(count))
     ]
-
-
-@contextmanager
-def serving(model: str, *options: str) -> Iterator[tuple[str, psutil.Process]]:
-    """The address of a service in a process of its own, and that process."""
-    command = [sys.executable, "-m", "tracelm", "serve", "--model", model, "--port", "0", *options]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ)
-    assert process.stderr is not None
-    address = json.loads(process.stderr.readline())["address"]
-    log = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
-    try:
-        yield address, psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        if process.wait(60) != 0:
-            sys.exit(f"the service ended with {process.returncode}")
-        log.wait()
 
 
 async def send(http: httpx.AsyncClient, place: int, item: Item) -> Answer:
@@ -179,13 +162,8 @@ def loaded(
     return {"requests": len(items), "lost_or_wrong": len(wrong), **rate, **times, **cpu}
 
 
-def main() -> None:
-    """Run, print, keep, and exit with 1 where an answer is wrong or missing."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--model", default="tracelm/demo-organism")
-    options = parser.parse_args()
+def plain(options: argparse.Namespace) -> dict[str, Any]:
+    """The profile of corrections alone."""
     tracer = Tracer.demo(options.model.removeprefix("tracelm/demo-"))
     items = items_of(options.requests)
     distinct = items[: len(demo.items())]
@@ -200,11 +178,34 @@ def main() -> None:
         result["each_alone"] = loaded(url, process, items, options.clients, expected)
     with serving(options.model, "--queue-items", "8", "--batch-items", "1") as (url, _):
         result["queue_of_8"] = asyncio.run(overfill(url, items[:64]))
+    return result
+
+
+def mix(options: argparse.Namespace) -> dict[str, Any]:
+    """The mixed profile."""
+    tracer = Tracer.demo(options.model.removeprefix("tracelm/demo-"))
+    known = mixed.Expected.of(tracer, demo.items())
+    loads = {"clients": options.clients, "cores": os.cpu_count()}
+    loads["load_average"] = round(os.getloadavg()[0], 1)
+    return {"mixed": loads | mixed.run(options.model, known, options.clients, options.minutes)}
+
+
+def main() -> None:
+    """Run, print, keep, and exit with 1 where an answer is wrong or missing."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--minutes", type=float, help="Run the mixed profile, for so long.")
+    parser.add_argument("--model", default="tracelm/demo-organism")
+    options = parser.parse_args()
+    result = plain(options) if options.minutes is None else mix(options)
     print(json.dumps(result, indent=1))
-    if result["together"]["lost_or_wrong"] or result["each_alone"]["lost_or_wrong"]:
+    if result.get("mixed", {}).get("faults") or any(
+        result.get(name, {}).get("lost_or_wrong") for name in ("together", "each_alone")
+    ):
         sys.exit(1)
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    RESULTS.write_text(json.dumps(before | result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
