@@ -179,8 +179,8 @@ def bad_manners(http: httpx.Client, _: psutil.Process) -> tuple[Any, bool]:
 def question_that_fills_the_context(http: httpx.Client, _: psutil.Process) -> tuple[Any, bool]:
     """A question so long that with some of its answers it fits no context."""
     came: Counter[str] = Counter()
-    for words in range(20, 120, 4):
-        body = {"question": "Which goods come from Baevwick? " * words, "k": 4}
+    for words in range(40, 120, 4):
+        body = {"question": " ".join(["goods"] * words), "k": 4}
         answer = http.post("/v1/ask", json=body)
         came[told(answer)] += 1
         if answer.status_code == 200 and answer.json()["dropped"]:

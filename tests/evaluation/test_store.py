@@ -176,6 +176,21 @@ def test_a_torn_part_is_set_aside_and_done_again(tmp_path: Path, whole: Path, da
     assert_same_records(cell, whole)
 
 
+def test_whatever_is_torn_of_a_part_it_is_a_record_error(tmp_path: Path, whole: Path) -> None:
+    content, draw, refused = parts(whole)[2].read_bytes(), random.Random(3), 0
+    for _ in range(400):
+        torn = bytearray(content)
+        for _ in range(draw.randrange(1, 4)):
+            torn[draw.randrange(len(torn) // 2, len(torn))] = draw.randrange(256)
+        (tmp_path / "part.parquet").write_bytes(torn)
+        try:
+            store.read_part(tmp_path / "part.parquet")
+        except RecordError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 300
+
+
 def test_a_stray_temporary_file_is_cleared_and_never_read(tmp_path: Path, whole: Path) -> None:
     cell = run(tmp_path)
     parts(cell)[4].rename(cell / ".part-00004.parquet.tmp")

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -217,6 +218,35 @@ def test_a_label_that_cannot_be_kept_is_not_counted(model, free, tmp_path):
         database.execute("PRAGMA query_only = 0")
         assert label(service, answer, answer["base_index"]).json()["labelled"] == 1
         assert {event["at"] for event in service.events("failure")} == {"state"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no limit there")
+def test_a_state_on_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room(tmp_path):
+    import resource
+
+    path = tmp_path / "state.db"
+    ledger = Ledger(path, "c", items=10_000, seconds=60.0)
+    entry, drift = Entry(3, [0], [1], True), {"seen": {}}
+    ledger.remember("first", entry, {"d_eff": 1.0}, drift)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    log = Path(f"{path}-wal")
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size, limits[1]))
+        for change in (
+            lambda: ledger.remember("second", entry, {"d_eff": 2.0}, drift),
+            lambda: ledger.label("first", monitor={"labelled": 1}),
+        ):
+            with pytest.raises(sqlite3.OperationalError, match="full|I/O"):
+                change()
+        assert ledger.find("first") == entry  # reading goes on, and nothing is half there
+        assert ledger.state("monitor") is None and ledger.seen() == {"d_eff": [1.0]}
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    ledger.label("first", monitor={"labelled": 1})
+    ledger.close()
+    again = Ledger(path, "c", items=10_000, seconds=60.0)
+    assert again.state("monitor") == {"labelled": 1} and again.seen() == {"d_eff": [1.0]}
+    again.close()
 
 
 def test_a_state_that_is_none_is_refused(model, tmp_path):

@@ -2,13 +2,16 @@
 
 import io
 import json
+import random
 import sys
+import tracemalloc
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from tracelm.errors import InputError, ItemError
+from tracelm.files.rows import LINE_BYTES
 from tracelm.text.items import Item
 from tracelm.text.reading import read_items, require_items
 
@@ -97,6 +100,44 @@ def test_what_is_no_file_of_its_kind_is_one_line(tmp_path):
         (tmp_path / name).write_text("[1")
         with pytest.raises(InputError, match=f"cannot read .*{name}"):
             read_items(tmp_path / name)
+
+
+def test_a_line_of_a_hundred_megabytes_is_an_error_of_its_own_in_little_memory(tmp_path):
+    path, good = tmp_path / "items.jsonl", json.dumps(ROWS[0]).encode()
+    with path.open("wb") as file:
+        file.write(good + b'\n{"prompt": "')
+        for _ in range(100):
+            file.write(b"x" * 1_000_000)
+        file.write(b'", "candidates": ["a"]}\n' + good)
+    tracemalloc.start()
+    try:
+        first, bad, last = read_items(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [first, last] == [ITEMS[0]] * 2 and peak < 4.5 * LINE_BYTES
+    assert str(bad) == "item line 2: longer than 16 MiB; shorten it"
+
+
+def test_blank_lines_before_an_array_are_passed_over(tmp_path):
+    (tmp_path / "items.json").write_text("\n \n" + json.dumps(ROWS))
+    assert [i.id for i in require_items(read_items(tmp_path / "items.json"), "x")] == ["q0", "q1"]
+
+
+def test_parquet_that_is_torn_is_one_line_whatever_is_torn_of_it(tmp_path):
+    path, draw = write(tmp_path / "items.parquet", "parquet"), random.Random(5)
+    whole, refused = path.read_bytes(), 0
+    for _ in range(300):
+        torn = bytearray(whole)
+        for _ in range(draw.randrange(1, 4)):
+            torn[draw.randrange(len(torn) - 900, len(torn))] = draw.randrange(256)
+        path.write_bytes(torn[: draw.choice([len(torn), draw.randrange(len(torn))])])
+        try:
+            read_items(path)
+        except InputError as error:
+            refused += 1
+            assert str(error).startswith(f"cannot read {path}: ") and "\n" not in str(error)
+    assert refused > 200
 
 
 def test_errors_of_a_kind_are_told_once_with_their_count_and_first_places(tmp_path):

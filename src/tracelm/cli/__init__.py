@@ -9,6 +9,7 @@ are one argument (`groups`): a command that runs a model takes `model: Model`, o
 takes `models: Models`.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -112,6 +113,9 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
         raise typer.Exit
 
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
 def main() -> None:
     """Run the command line; exit with 1 after a known error, with 2 after bad usage.
 
@@ -147,6 +151,11 @@ def _run() -> None:
         command(prog_name="tracelm", auto_envvar_prefix="TRACELM", default_map=chosen)
     except TraceError as error:
         print(printable(f"tracelm: {error}"), file=sys.stderr)  # one line, whatever it quotes
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        print(f"tracelm: {error.strerror}: make room, and run it again", file=sys.stderr)
         sys.exit(1)
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").split(".")[0])

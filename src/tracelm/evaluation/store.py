@@ -243,7 +243,7 @@ def _table(source: Any, path: Path, columns: list[str] | None = None) -> pa.Tabl
     try:
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             return file.read(columns)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())[:160]
         raise RecordError(
             f"{path} cannot be read ({reason}); start the run again and it is redone"

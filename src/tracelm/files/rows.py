@@ -1,10 +1,12 @@
 """Rows of a file, each with its place: JSON lines, a JSON array, CSV, TSV or Parquet."""
 
+import codecs
 import csv
 import io
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 from tracelm.errors import InputError
 
 STANDARD_INPUT = Path("-")
+LINE_BYTES = 2**24  # of JSON, far more than an item that a model can read
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _REST = "more fields than names"
 
@@ -34,22 +37,20 @@ class Row:
 def read_rows(path: Path) -> list[Row]:
     """Every row of a file, by its ending; what is no table or Parquet is JSON, and `-` is stdin.
 
-    Blank lines are passed over, and a byte-order mark. A cell of CSV and TSV is text, or None.
+    Blank lines are passed over, and a byte-order mark. A cell of CSV and TSV is text, or None. A
+    line of JSON beyond 16 MiB is an error of its own, and never all in memory.
 
     Raises:
         InputError: The file cannot be read.
     """
     try:
         if path.suffix.lower() == ".parquet":
-            import pyarrow.parquet as pq
-
-            rows = pq.read_table(path).to_pylist()
-            return [Row(f"row {n}", value) for n, value in enumerate(rows, start=1)]
-        text = _text(path)
+            return [Row(f"row {n}", value) for n, value in enumerate(_parquet(path), start=1)]
         delimiter = _DELIMITERS.get(path.suffix.lower())
-        return list(_json(text) if delimiter is None else _table(text, delimiter))
+        with _opened(path) as file:
+            return list(_json(file) if delimiter is None else _table(file, delimiter))
     except (OSError, ValueError, RecursionError, csv.Error) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+        raise InputError(f"cannot read {path}: {' '.join(str(error).split())}") from error
 
 
 def is_table(path: Path) -> bool:
@@ -57,20 +58,47 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() in _DELIMITERS
 
 
-def _text(path: Path) -> str:
-    raw = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
-    return raw.decode("utf-8-sig")
+def _opened(path: Path) -> AbstractContextManager[Any]:
+    return nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else path.open("rb")
 
 
-def _json(text: str) -> Iterator[Row]:
-    if text.lstrip().startswith("["):
-        for n, value in enumerate(json.loads(text), start=1):
-            yield Row(f"row {n}", value)
-        return
-    # split("\n"), not splitlines(): U+2028 and its like may stand inside a JSON string.
-    for n, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield _line(f"line {n}", line)
+def _parquet(path: Path) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.read_table(path).to_pylist())
+    except pa.ArrowException as error:  # not all of them are ValueErrors
+        raise ValueError(str(error)) from error
+
+
+def _json(file: io.BufferedIOBase) -> Iterator[Row]:
+    begun = False
+    for n, line in enumerate(_lines(file), start=1):
+        if n == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        if not begun and line.lstrip().startswith(b"["):
+            yield from _array(line + file.read())
+            return
+        begun = begun or not line.isspace()
+        if len(line) > LINE_BYTES:
+            yield Row(f"line {n}", error=f"longer than {LINE_BYTES // 2**20} MiB; shorten it")
+        elif text := line.decode("utf-8").strip():
+            yield _line(f"line {n}", text)
+
+
+def _lines(file: io.BufferedIOBase) -> Iterator[bytes]:
+    """Lines as they stand, but no more of a long one than tells that it is; its rest is skipped."""
+    # readline, not a text file's: U+2028 and its like may stand inside a JSON string.
+    while line := file.readline(LINE_BYTES + 1):
+        yield line
+        while len(line) > LINE_BYTES and not line.endswith(b"\n"):
+            line = file.readline(LINE_BYTES + 1)
+
+
+def _array(raw: bytes) -> Iterator[Row]:
+    for n, value in enumerate(json.loads(raw.decode("utf-8")), start=1):
+        yield Row(f"row {n}", value)
 
 
 def _line(place: str, line: str) -> Row:
@@ -80,8 +108,8 @@ def _line(place: str, line: str) -> Row:
         return Row(place, error=f"not JSON: {error}")
 
 
-def _table(text: str, delimiter: str) -> Iterator[Row]:
-    lines = io.StringIO(text, newline="")
+def _table(file: io.BufferedIOBase, delimiter: str) -> Iterator[Row]:
+    lines = io.StringIO(file.read().decode("utf-8-sig"), newline="")
     rows = csv.DictReader(lines, delimiter=delimiter, restkey=_REST, strict=True)
     for n, row in enumerate(rows, start=1):
         error = f"{_REST} in the first line" if _REST in row else None
