@@ -226,7 +226,8 @@ def test_a_state_on_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room
 
     path = tmp_path / "state.db"
     ledger = Ledger(path, "c", items=10_000, seconds=60.0)
-    entry, drift = Entry(3, [0], [1], True), {"seen": {}}
+    entry = Entry(3, [0], [1], True)
+    drift: dict[str, dict[str, int]] = {"seen": {}}
     ledger.remember("first", entry, {"d_eff": 1.0}, drift)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     log = Path(f"{path}-wal")
