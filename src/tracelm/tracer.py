@@ -17,6 +17,7 @@ from tracelm.model.backbone import Backbone, evaluating
 from tracelm.model.check import check
 from tracelm.model.memory import default_batch_tokens
 from tracelm.model.options import HeadDtype, LoadOptions, refuse_unknown, takes_keywords
+from tracelm.model.phases import phase
 from tracelm.model.readout import Readout
 from tracelm.rule.decision import Decision
 from tracelm.rule.geometry import Scores, Trajectory, tied_first
@@ -299,11 +300,15 @@ class Tracer:
         if read == "all":
             step = replace(every, peers=step.peers)
         few = read == "base" and blind != "all"
-        batch = self._batch(encoded, methods, step.depths | {depth} if few else every.depths)
-        batch.read_blind(every if blind == "all" else Step(frozenset([depth])))
-        if methods:
-            batch.read(range(len(encoded)), step)
-        verdicts = settle(len(encoded), lambda i: self._next(batch.trajectory(i), read), batch.read)
+        with phase("trunk"):
+            batch = self._batch(encoded, methods, step.depths | {depth} if few else every.depths)
+        with phase("readout"):
+            batch.read_blind(every if blind == "all" else Step(frozenset([depth])))
+            if methods:
+                batch.read(range(len(encoded)), step)
+            verdicts = settle(
+                len(encoded), lambda i: self._next(batch.trajectory(i), read), batch.read
+            )
         decisions = [
             replace(_decision(self, e, batch, i, verdicts[i]), methods=_scores(batch, i, methods))
             for i, e in enumerate(encoded)

@@ -60,12 +60,14 @@ def _serve(model: LoadOptions, settings: Settings, explorer: bool) -> None:
     with waiting("loading the server"):
         from tracelm.service.app import create_app
         from tracelm.service.server import run
+        from tracelm.service.tracing import trace_if_asked
 
         if explorer:
             from tracelm.service.explorer import mount
     app = create_app(load_tracer(model), settings)
     if explorer:
         mount(app, {model.name: app.state.service.corrector})
+    trace_if_asked(app)
     run(app)
 
 

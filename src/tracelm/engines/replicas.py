@@ -21,6 +21,7 @@ from tracelm.errors import InputError, ModelError
 from tracelm.service.app import create_app
 from tracelm.service.log import Log
 from tracelm.service.settings import Settings
+from tracelm.service.tracing import trace_if_asked
 
 if TYPE_CHECKING:
     from tracelm.tracer import Tracer
@@ -72,6 +73,7 @@ def deployment(load: "Callable[[], Tracer]", settings: Settings, cluster: Cluste
     def build() -> FastAPI:
         hide_gpus()
         app = create_app(load(), settings)
+        trace_if_asked(app)
         app.state.service.announce()
         return app
 

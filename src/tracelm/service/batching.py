@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from typing import Any, Literal
 import torch
 
 from tracelm.errors import TraceError
+from tracelm.model.phases import Watcher, watched
 from tracelm.service.log import Log
 from tracelm.service.metrics import Metrics
 from tracelm.service.refusal import Refusal
@@ -33,6 +34,13 @@ _SMOOTHING = 0.1  # weight of the latest order in the mean seconds of one
 # Yields the tokens that it keeps in the model at most: first before it takes any, then every step.
 Steps = Generator[int, None, Any]
 Kind = Literal["item", "ask"]
+# Takes a stage of an order, its begin and end in nanoseconds since the epoch, and of how many
+# orders it was the stage.
+Teller = Callable[[str, int, int, int], None]
+
+
+def _untold(stage: str, begin: int, end: int, orders: int) -> None:
+    """Nobody traces."""
 
 
 class Promise(Future[Any]):
@@ -55,6 +63,8 @@ class Order:
         deadline: When nobody waits for it any more, by `time.monotonic`.
         future: Where its result goes; cancelling it takes it out of the queue.
         seconds: Time of the model that it has had.
+        tell: Who hears of its stages.
+        arrived: When it came, in nanoseconds since the epoch; 0 once its wait has been told.
     """
 
     work: Item | Steps
@@ -62,6 +72,8 @@ class Order:
     deadline: float
     future: Promise = field(default_factory=Promise)
     seconds: float = 0.0
+    tell: Teller = _untold
+    arrived: int = field(default_factory=time.time_ns)
 
     @property
     def kind(self) -> Kind:
@@ -93,10 +105,14 @@ class Batcher:
         settings: Limits.
         metrics: What is counted.
         log: Where defects are told.
+
+    Attributes:
+        teller: Makes who hears of an order's stages, where its request is in hand.
     """
 
     def __init__(self, tracer: Tracer, settings: Settings, metrics: Metrics, log: Log) -> None:
         self._tracer, self._metrics, self._log = tracer, metrics, log
+        self.teller: Callable[[], Teller] = lambda: _untold
         self._batch_items, self._tokens = settings.batch_items, settings.tokens
         self._most: dict[Kind, int] = {"item": settings.queue_items, "ask": settings.queue_asks}
         self._coming: deque[Order] = deque()
@@ -128,7 +144,7 @@ class Batcher:
         Raises:
             Refusal: The queue of its class is full, or the service is stopping.
         """
-        order = Order(work, read, deadline)
+        order = Order(work, read, deadline, tell=self.teller())
         with self._change:
             if self._closing:
                 raise Refusal("draining", "the service is stopping; try another", retry_after=1)
@@ -199,7 +215,7 @@ class Batcher:
 
     def _read(self) -> None:
         while orders := self._arrived():
-            with self._surviving(orders):
+            with self._surviving(orders), _told(orders, "encode"):
                 self._tokenise([order for order in orders if order.waited_for()])
             ready = [order for order in orders if not order.future.done()]
             with self._change:
@@ -272,6 +288,7 @@ class Batcher:
             begun = time.perf_counter()
             with self._surviving(orders):
                 live = [order for order in orders if order.waited_for()]
+                _tell_waits(live)
                 self._step(orders[0]) if kind == "ask" else self._correct(live)
             self._account(kind, orders, time.perf_counter() - begun)
 
@@ -309,7 +326,8 @@ class Batcher:
             order.work.close()
             return
         try:
-            next(order.work)
+            with watched(_watcher([order])):
+                next(order.work)
         except StopIteration as ended:
             order.give(ended.value)
         except Exception as error:
@@ -332,7 +350,8 @@ class Batcher:
     def _decide(self, group: Sequence[Order], read: Read) -> None:
         start = time.perf_counter()
         try:
-            decisions = self._tracer.decide(_encoded(group), read)
+            with watched(_watcher(group)):
+                decisions = self._tracer.decide(_encoded(group), read)
         except Exception as error:
             if len(group) == 1:
                 self._fail(group[0], error)
@@ -358,6 +377,33 @@ class Batcher:
             self._log.failure(error, at=order.kind)  # in full; the client is told in short
             error = Refusal.of(error)
         order.fail(error)
+
+
+def _watcher(orders: Sequence[Order]) -> Watcher:
+    """Tells orders of the phases of a pass that they share."""
+
+    def tell(stage: str, begin: int, end: int) -> None:
+        for order in orders:
+            order.tell(stage, begin, end, len(orders))
+
+    return tell
+
+
+@contextmanager
+def _told(orders: Sequence[Order], stage: str) -> Iterator[None]:
+    """Tell orders of a stage that they share."""
+    begun = time.time_ns()
+    yield
+    _watcher(orders)(stage, begun, time.time_ns())
+
+
+def _tell_waits(orders: Sequence[Order]) -> None:
+    """Tell orders that the model takes for the first time how long they have waited."""
+    now = time.time_ns()
+    for order in orders:
+        if order.arrived:
+            order.tell("queue", order.arrived, now, 1)
+            order.arrived = 0
 
 
 def _encoded(orders: Sequence[Order]) -> list[Encoded]:

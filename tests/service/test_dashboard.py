@@ -1,0 +1,66 @@
+"""The dashboard asks for metrics that the service exports, by labels that they have."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tracelm.service.metrics import Metrics
+
+FILE = Path(__file__).resolve().parents[2] / "deploy" / "grafana" / "dashboard.json"
+BOARD = json.loads(FILE.read_text(encoding="utf-8"))
+# What Prometheus itself adds to whatever it scrapes, and to the buckets of a histogram.
+GIVEN = {"job", "instance", "le"}
+
+
+def exported() -> dict[str, set[str]]:
+    """Labels of every sample that a scrape may have, by its name."""
+    names: dict[str, set[str]] = {}
+    metrics: list[Any] = [*Metrics().registry._collector_to_names]
+    for metric in metrics:
+        labels = set(metric._labelnames)
+        (kind,) = metric.describe()
+        for suffix in {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(
+            kind.type, [""]
+        ):
+            names[kind.name + suffix] = labels
+    return names
+
+
+def queries() -> list[str]:
+    asked = [t["expr"] for panel in BOARD["panels"] for t in panel.get("targets", [])]
+    return asked + [v["query"] for v in BOARD["templating"]["list"] if v["type"] == "query"]
+
+
+def test_every_metric_of_the_dashboard_is_exported():
+    names, asked = exported(), set(re.findall(r"tracelm_\w+", " ".join(queries())))
+    assert len(asked) > 15
+    assert sorted(asked - names.keys()) == []
+
+
+def test_every_metric_that_is_exported_is_on_the_dashboard():
+    told = " ".join(queries())
+    families = {re.sub(r"_(bucket|sum|count|total)$", "", name) for name in exported()}
+    assert sorted(name for name in families if name not in told) == []
+
+
+def test_every_label_that_it_groups_or_filters_by_is_the_metrics_own():
+    names = exported()
+    for query in queries():
+        known = GIVEN.union(*(names[n] for n in re.findall(r"tracelm_\w+", query)))
+        grouped = [g.split(",") for g in re.findall(r"by \(([^)]*)\)", query)]
+        used = {label.strip() for group in grouped for label in group}
+        used |= set(re.findall(r"(\w+)=~?\"", query))
+        assert used <= known, query
+
+
+def test_panels_do_not_overlap_and_have_names_of_their_own():
+    places = [p["gridPos"] for p in BOARD["panels"]]
+    cells = [
+        (x, y)
+        for p in places
+        for x in range(p["x"], p["x"] + p["w"])
+        for y in range(p["y"], p["y"] + p["h"])
+    ]
+    assert len(cells) == len(set(cells)) and max(x for x, _ in cells) == 23
+    assert len({p["id"] for p in BOARD["panels"]}) == len(BOARD["panels"])
