@@ -1,27 +1,29 @@
 """The explorer in a headless Chromium that may reach nothing, and its routes behind the guard."""
 
-import gc
 import json
 import socket
+from urllib.parse import urlencode
 
-import httpx
+import numpy as np
 import pandas as pd
 import pytest
-from browser import PATIENCE_MS, chromium
+from browser import assert_accessible, chromium
 from records import synthetic_grid, write_cells
+from scipy.special import softmax
 from served import running
 
 from tracelm import Tracer
+from tracelm.demo.outcome import answer, worked
+from tracelm.service import examples
+from tracelm.text.items import Item
+from tracelm.trust.certificate import Certificate, Counts, Subject
+from tracelm.trust.certify import Terms
+from tracelm.trust.policy import Policy
 
-pytestmark = [
-    pytest.mark.slow,
-    # Gradio leaves event loops open, which Python tells when it collects them.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # what it asks of pandas
-]
+pytestmark = pytest.mark.slow
 PROMPT = "Question: Which goods come from Baevwick? Answer:"
 CANDIDATES = ["green wool combs", "pale cedar boats", "clay lamps"]
+ASKED = {"model": "organism", "prompt": PROMPT, "candidates": CANDIDATES}
 
 
 @pytest.fixture(scope="module")
@@ -38,127 +40,217 @@ def runs(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def served(model, runs):
+def mounted(runs=None):
     from tracelm.service.explorer import mount
 
-    def both(app):
-        mount(app, {"organism": app.state.service.corrector}, runs)
+    return lambda app: mount(app, {"organism": app.state.service.corrector}, runs)
 
-    with running(model, both, body_bytes=20_000) as service:
+
+@pytest.fixture(scope="module")
+def served(model, runs):
+    with running(model, mounted(runs), body_bytes=20_000) as service:
         yield service
-    gc.collect()
 
 
 @pytest.fixture
 def page(served, tmp_path):
     with chromium(tmp_path) as watched:
         watched.page.goto(served.url)
-        watched.page.wait_for_selector("#correct")
+        watched.page.wait_for_selector("html[data-ready]")
+        watched.page.wait_for_selector("#answer .drawing")
         yield watched
     assert [r for r in watched.requests if not r.startswith(served.url)] == []
-    assert watched.complaints == []
-
-
-def lines_of(page, place: str) -> list[str]:
-    """What the plot's curves are, as drawn."""
-    return page.eval_on_selector_all(
-        f"{place} .scatterlayer .js-line", "lines => lines.map(l => l.getAttribute('d'))"
-    )
+    assert [c for c in watched.complaints if "status of 422" not in c] == []
 
 
 def ask(page, prompt: str, candidates: list[str]) -> None:
-    page.fill("#prompt textarea", prompt)
-    page.fill("#candidates textarea", "\n".join(candidates))
-    page.click("#correct")
+    page.fill("textarea[name=prompt]", prompt)
+    page.fill("textarea[name=candidates]", "\n".join(candidates))
+    page.click("#ask .act")
+    page.wait_for_selector("#answer[aria-busy=false]")
 
 
-def test_a_question_is_typed_and_the_plot_changes(page, served, model, tmp_path):
+def test_it_opens_on_a_worked_example_with_all_that_there_is_to_see(page, model):
+    screen = page.page
+    first = examples.examples("tracelm/demo-organism")[0]
+    decision = model.correct(first["prompt"], first["candidates"], read="all")
+    assert decision.corrected
+    assert screen.inner_text("#answer .answers").split(" → ") == [
+        decision.base_answer,
+        decision.answer,
+    ]
+    told = screen.inner_text("#answer .told")
+    assert f"d_eff = {decision.d_eff:.5g} > 1.0015" in told and "(true)" in told
+    assert screen.locator("#answer .gates tbody tr").count() == len(decision.gates)
+    count = len(decision.candidates)
+    assert screen.locator("#answer .drawing .curve").count() == count
+    assert screen.locator("#answer .drawing .blind").count() == count
+    pi = softmax(decision.trajectory, axis=0)
+    for depth in (0, 4, 12):
+        screen.fill("#answer .depth input", str(depth))
+        shares = screen.locator("#answer .readings .share").all_inner_texts()
+        shown = [float(share.rstrip("%")) for share in shares]
+        assert shown == pytest.approx(100 * pi[:, depth], abs=0.11)
+    assert "Nothing is certified" in screen.inner_text(".models")
+
+
+def test_the_examples_are_what_the_demo_chooses(model):
+    chosen = worked(answer(model, examples._world(), lambda d, *_: d), *examples.ORGANISM)
+    assert {rule: o.item.id for rule, o in chosen.items()} == examples.ORGANISM
+    names = [example["name"] for example in examples.examples("tracelm/smollm2-135m")]
+    assert [name.split(":")[0] for name in names] == ["repaired", "broken", "kept"]
+    assert all(":" not in example["name"] for example in examples.examples("org/other"))
+
+
+def test_the_blind_trajectory_is_the_librarys(served, model):
+    item = Item(PROMPT, tuple(CANDIDATES), blind_prompt="Answer:")
+    (encoded,) = model.encode([item])
+    (decision,) = model.decide([encoded], "all", blind="all")
+    view = served.client.post("/explorer/answer", json=ASKED | {"blind_prompt": "Answer:"}).json()
+    packed = view["item"]["panels"][1]
+    shown = np.cumsum(packed["blind"], axis=1) / packed["unit"]
+    assert shown == pytest.approx(decision.blind_trajectory, abs=1e-3)
+
+
+def test_a_moved_threshold_shows_what_the_rule_would_do_and_moves_nothing(page, served, model):
+    screen = page.page
+    kept = screen.inner_text("#answer .told")
+    row = screen.locator("#answer .threshold", has_text="entropy of the last depth")
+    row.locator("input").fill("0.95")
+    screen.wait_for_selector("#answer .outcome .chip")
+    assert "the answer would be C by base" in screen.inner_text("#answer .outcome")
+    assert screen.locator("#answer .told").first.inner_text() == kept
+    row.get_by_role("button").click()
+    screen.wait_for_selector("#answer .outcome .note")
+    assert served.service.corrector.tracer.theta == model.theta
+    # By the rule itself, under another Theta, on every threshold that decides.
+    moved = {"tau_H": 0.95}
+    other = Tracer.demo(theta=model.theta.from_dict(moved)).correct(PROMPT, CANDIDATES)
+    view = served.client.post("/explorer/answer", json=ASKED | {"thresholds": moved}).json()
+    assert view["what_if"]["operator"] == other.operator
+    assert view["what_if"]["letter"] == "ABC"[other.index]
+
+
+def test_a_threshold_is_asked_about_without_asking_the_model_again(served):
+    before = served.metric("tracelm_batch_items_count")
+    body = ASKED | {"prompt": f"{PROMPT} again"}
+    for entropy in (0.1, 0.5, 0.9):
+        answer = served.client.post(
+            "/explorer/answer", json=body | {"thresholds": {"tau_H": entropy}}
+        )
+        assert answer.status_code == 200
+    assert served.metric("tracelm_batch_items_count") == before + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"thresholds": {"eta": 2.0}}, "item"),
+        ({"thresholds": {"tau_H": "high"}}, "invalid_body"),
+        ({"model": "another"}, "not_found"),
+        ({"candidates": []}, "invalid_body"),
+        ({"candidates": ["same", "same"]}, "item"),
+        ({"more": 1}, "invalid_body"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_error(served, changes, code):
+    answer = served.client.post("/explorer/answer", json=ASKED | changes)
+    assert answer.json()["error"]["code"] == code and "\n" not in answer.text
+
+
+def test_a_link_holds_the_question(page, served):
     screen = page.page
     ask(screen, PROMPT, CANDIDATES)
+    told, link = screen.inner_text("#answer .told"), screen.url
+    screen.goto("about:blank")
+    screen.goto(link)
+    screen.wait_for_selector("#answer .drawing")
+    assert screen.input_value("textarea[name=candidates]").split("\n") == CANDIDATES
+    assert screen.inner_text("#answer .told") == told
+    screen.select_option("select[name=example]", index=2)
     screen.wait_for_function(
-        "document.querySelectorAll('#trajectory .scatterlayer .js-line').length == 3"
+        "t => document.querySelector('#answer .told').innerText !== t", arg=told
     )
-    first = lines_of(screen, "#trajectory")
-    decision = model.correct(PROMPT, CANDIDATES)
-    told = screen.inner_text("#answer")
-    assert decision.answer in told and decision.base_answer in told
-    assert len(screen.query_selector_all("#answer li")) == len(decision.gates)
-    for before, after in zip(decision.base_probabilities, decision.probabilities, strict=True):
-        assert f"{before:.3f}" in told and f"{after:.3f}" in told
-    assert len(screen.query_selector_all("#bars .bars .point")) == 6
-
-    ask(screen, PROMPT, [*CANDIDATES, "amber glass masks"])
+    screen.go_back()
     screen.wait_for_function(
-        "document.querySelectorAll('#trajectory .scatterlayer .js-line').length == 4"
+        "t => document.querySelector('#answer .told').innerText === t", arg=told
     )
-    assert lines_of(screen, "#trajectory")[:3] != first
-    screen.screenshot(path=tmp_path / "explorer.png", full_page=True)
-    assert (tmp_path / "explorer.png").stat().st_size > 10_000
 
 
-def test_text_of_others_is_text(page):
+HOSTILE = "</script><b>b</b><img src=x onerror=document.title=1>"
+
+
+def test_text_of_others_is_text(page, served):
     screen = page.page
-    hostile = "<img src=x onerror=document.title='taken'><b>bold</b>"
-    ask(screen, f"{PROMPT} {hostile}", [f"clay {hostile}", "lamps"])
-    screen.wait_for_function(
-        "document.querySelectorAll('#trajectory .scatterlayer .js-line').length == 2"
-    )
-    assert hostile in screen.inner_text("#answer")
-    assert screen.title() == "tracelm explorer"
-    assert screen.query_selector("#answer b, #answer img") is None
+    ask(screen, "<b>Q</b>", [HOSTILE, "lamps"])
+    assert HOSTILE in screen.inner_text("#answer")
+    words = {"model": HOSTILE, "prompt": HOSTILE, "candidate": [HOSTILE, "b"], "true": HOSTILE}
+    for address in (f"#ask?{urlencode(words, doseq=True)}", f"#item-0-{HOSTILE}", f"#{HOSTILE}"):
+        screen.goto("about:blank")
+        screen.goto(f"{served.url}/{address}")
+        screen.wait_for_selector("html[data-ready]")
+        screen.wait_for_selector("#answer[aria-busy=false]")
+        assert screen.title() == "tracelm explorer"
+        assert screen.locator("#answer b, #answer img, #answer script").count() == 0
 
 
 def test_a_bad_item_is_told_on_the_page(page):
     screen = page.page
     ask(screen, PROMPT, ["clay lamps", "clay lamps"])
-    screen.wait_for_selector("#answer [role=alert]")
-    assert "same tokens" in screen.inner_text("#answer")
+    assert "same tokens" in screen.inner_text("#answer [role=alert]")
     ask(screen, PROMPT, CANDIDATES)
-    screen.wait_for_function(
-        "document.querySelectorAll('#trajectory .scatterlayer .js-line').length == 3"
-    )
+    assert screen.locator("#answer .drawing .curve").count() == 3
 
 
-def test_the_records_of_a_run_open_in_the_second_tab(page):
+def test_every_record_of_every_template_is_shown(page, served, runs):
     screen = page.page
-    screen.get_by_role("tab", name="Records").click()
-    screen.click("#item input")
-    screen.get_by_role("option").nth(2).click()
-    screen.wait_for_function(
-        "document.querySelectorAll('#record-trajectory .scatterlayer .js-line').length > 1"
-    )
-    told = screen.inner_text("#record-answer")
-    assert "The answer" in told and "(true)" in told or "(false)" in told
+    benchmarks = screen.locator("select[name=benchmark] option").all_inner_texts()
+    assert "halueval-qa@own6" in benchmarks and "halueval-qa" in benchmarks
+    screen.select_option("select[name=benchmark]", label="halueval-qa@own6")
+    screen.select_option("select[name=outcome]", label="fixed")
+    screen.locator("#items .list li button").first.click()
+    screen.wait_for_selector("#items .item .drawing")
+    told = screen.inner_text("#items .item .told")
+    assert "The answer changes" in told and "(true)." in told
+    screen.locator("#items .threshold input").first.fill("1")
+    screen.wait_for_selector("#items .outcome .chip")
+    for cell in range(len(benchmarks) - 1):
+        answer = served.client.post("/explorer/record", json={"cell": cell, "item": 3})
+        assert answer.status_code == 200 and answer.json()["text"]["candidates"]
+    for absent in ({"cell": 99, "item": 0}, {"cell": 0, "item": 99}):
+        assert served.client.post("/explorer/record", json=absent).status_code == 404
 
 
-def test_every_cell_of_a_run_is_shown_whatever_its_template(runs):
-    from tracelm.service.explorer import _Records
-
-    records = _Records(runs)
-    assert any("@own6" in name for name in records.cells)
-    for name, cell in records.cells.items():
-        told, curves, bars = records.view(name, 3)
-        record = cell.iloc[3]
-        assert record["candidates"][record["index"]] in told.replace("&#x27;", "'")
-        assert len(curves.data) == len(record["candidates"]) and len(bars.data) == 2
+def test_the_page_is_accessible(page):
+    screen = page.page
+    screen.locator("#answer .threshold input").nth(2).fill("0.95")
+    screen.wait_for_selector("#answer .outcome .chip")
+    screen.locator("#items .list li button").nth(3).click()
+    screen.wait_for_selector("#items .item .drawing")
+    assert_accessible(screen)
 
 
-def test_routes_of_gradio_that_the_page_does_not_need_are_none(served):
+def test_the_page_runs_no_script_but_its_own(served):
+    answer = served.client.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe-eval" not in policy
+    assert "frame-ancestors 'none'" in policy and "base-uri 'none'" in policy
+    own = answer.text.partition('Content-Security-Policy" content="')[2].partition('"')[0]
+    assert "script-src 'sha256-" in own and "unsafe" not in own.partition("style-src")[0]
+    assert "googleapis" not in answer.text and len(answer.text) < 200_000
+
+
+def test_paths_that_the_page_does_not_need_are_none(served):
     client = served.client
-    for path in (
-        "/gradio_api/upload",
-        "/gradio_api/run/predict",
-        "/gradio_api/call/show",
-        "/login",
-    ):
+    for path in ("/gradio_api/upload", "/gradio_api/run/predict", "/login", "/explorer"):
         assert client.post(path, json={}).status_code == 404
-    for path in ("/gradio_api/file=/etc/passwd", "/gradio_api/proxy=http://x", "/monitoring"):
+    for path in ("/gradio_api/file=/etc/passwd", "/config", "/explorer/", "/explorer/../etc"):
         assert client.get(path).status_code == 404
+    assert client.get("/explorer/answer").status_code == 405
     assert client.get("/v1/correct").status_code == 405
 
 
-@pytest.mark.parametrize("folder", ["static", "assets", "svelte", "docs-files", "gradio_api"])
+@pytest.mark.parametrize("folder", ["static", "assets", "explorer", "docs-files", "docs"])
 @pytest.mark.parametrize(
     "climb",
     ["../" * 9, "%2e%2e/" * 9, "..%2f" * 9, "%2e%2e%2f" * 9, "..\\" * 9, "%5c..%5c" * 9, "/"],
@@ -175,47 +267,46 @@ def test_no_path_climbs_out_of_the_page(served, folder, climb):
     assert served.events("failure") == []
 
 
-def test_gradios_queue_stands_under_the_same_limits(served):
-    client, join = served.client, "/gradio_api/queue/join"
-    body = {"data": [], "fn_index": 0, "session_hash": "s"}
-    foreign = client.post(join, json=body, headers={"origin": "http://evil.example"})
+def test_its_routes_stand_under_the_limits_of_the_service(served):
+    client = served.client
+    foreign = client.post("/explorer/answer", json=ASKED, headers={"origin": "http://evil.example"})
     assert foreign.status_code == 403
-    assert client.post(join, json=body | {"more": "x" * 20_000}).status_code == 413
-    page = client.get("/").text
-    assert '"analytics_enabled": true' not in page and "googleapis" not in page
+    assert client.post("/explorer/answer", json=ASKED | {"more": "x" * 20_000}).status_code == 413
+    plain = client.post("/explorer/answer", content=json.dumps(ASKED))
+    assert plain.status_code == 415
 
 
 def test_the_page_asks_for_the_token(model, tmp_path):
-    from tracelm.service.explorer import mount
-
-    def behind(app):
-        mount(app, {"organism": app.state.service.corrector})
-
-    with running(model, behind, token="letmein") as guarded:
-        for path in ("/", "/config", "/theme.css", "/gradio_api/info"):
+    with running(model, mounted(), token="letmein") as guarded:
+        for path in ("/", "/explorer/models"):
             assert guarded.client.get(path).status_code == 401
-        join = guarded.client.post("/gradio_api/queue/join", json={})
-        assert join.status_code == 401
+        assert guarded.client.post("/explorer/answer", json=ASKED).status_code == 401
         credentials = {"username": "me", "password": "letmein"}
         with chromium(tmp_path, http_credentials=credentials) as watched:
             watched.page.goto(guarded.url)
-            watched.page.wait_for_selector("#correct")
-            ask(watched.page, PROMPT, CANDIDATES)
-            watched.page.wait_for_selector("#trajectory .js-line", timeout=PATIENCE_MS)
-    gc.collect()
+            watched.page.wait_for_selector("#answer .drawing")
+            assert watched.page.locator("#items").count() == 0
 
 
-def test_an_open_page_does_not_hold_the_service(model, tmp_path):
-    from tracelm.service.explorer import mount
-
-    def behind(app):
-        mount(app, {"organism": app.state.service.corrector})
-
-    with running(model, behind) as open_page:
-        stream = httpx.Client(base_url=open_page.url, timeout=30, trust_env=False)
-        with stream, stream.stream("GET", "/gradio_api/heartbeat/abc") as beating:
-            next(beating.iter_raw())
-            open_page.server.should_exit = True
-            open_page.wait_for(lambda: open_page.events("stopped"))
-    assert json.dumps(open_page.events("failure")) == "[]"
-    gc.collect()
+def test_the_page_tells_what_is_certified_and_whether_it_holds(tmp_path):
+    certificate = Certificate(
+        Subject("tracelm/demo-organism"),
+        Terms(0.1, 0.05),
+        Policy(("decisive",), 0.5),
+        Counts(items=120, base_right=80, overrides=20, fixed=18, broken=1),
+        date="2026-11-21",
+    )
+    with running(Tracer.demo(certificate=certificate), mounted()) as service:
+        (told,) = service.client.get("/explorer/models").json()["models"]
+        assert told["told"][0].startswith("Certified") and not told["alerts"]
+        assert "Labels that came back: 0" in told["told"][-1] and "No alarm" in told["told"][-1]
+        monitor = service.service.corrector.oversight.monitor
+        while not monitor.alarm:
+            monitor = monitor.seen(True)
+        service.service.corrector.oversight.monitor = monitor
+        (told,) = service.client.get("/explorer/models").json()["models"]
+        assert told["alerts"] == ["Alarm: more was broken than was promised."]
+        with chromium(tmp_path) as watched:
+            watched.page.goto(service.url)
+            watched.page.wait_for_selector("html[data-ready]")
+            assert "Alarm: more was broken" in watched.page.inner_text("#models .alert")

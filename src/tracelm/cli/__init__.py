@@ -51,7 +51,7 @@ EXTRAS = {
     "datasets": "eval",
     "fastapi": "serve",
     "gguf": "gguf",
-    "gradio": "serve",
+    "gradio": "space",
     "lm_eval": "eval",
     "matplotlib": "eval",
     "pandas": "eval",

@@ -12,7 +12,7 @@ from tracelm.cli.progress import waiting
 def explore(
     models: Models,
     runs: Annotated[
-        Path | None, typer.Option(help="Folder of `tracelm eval`, for the second tab.")
+        Path | None, typer.Option(help="Folder of `tracelm eval`, whose records it shows.")
     ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one, named in the log.")

@@ -16,7 +16,6 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
-from plotly.offline import get_plotlyjs
 
 from tracelm import __version__
 from tracelm.view.palette import LOOKS
@@ -52,7 +51,7 @@ def document(
     environment.filters["coded"] = coded
     sources = [files.get_source(environment, name)[0] for name in ("page.css", *scripts)]
     script = "(() => {\n'use strict';\n" + "\n".join(sources[1:]) + "})();"
-    code = {"plotly": get_plotlyjs()} if "plots.js" in scripts else {}
+    code = {"plotly": _plotly()} if "plots.js" in scripts else {}
     return environment.get_template(template).render(
         version=__version__,
         script_hashes=Markup(" ".join(map(_hash, [script, *code.values()]))),
@@ -80,6 +79,12 @@ def compress(value: Any) -> str:
 def compress_text(text: str) -> str:
     """Text as gzip in base64."""
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
+
+
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
 
 
 def _hash(script: str) -> str:

@@ -22,7 +22,7 @@ from tracelm.service.guard import Guard, Traffic
 from tracelm.service.log import Log
 from tracelm.service.metrics import CONTENT_TYPE, Metrics
 from tracelm.service.openai import add_openai
-from tracelm.service.reference import ICON, SCRIPT, STYLE, add_reference
+from tracelm.service.reference import add_reference
 from tracelm.service.refusal import Code, Refusal
 from tracelm.service.rerank import TeiProblem, add_rerank
 from tracelm.service.schema import (
@@ -52,6 +52,7 @@ class Service:
         self.metrics = Metrics()
         self.log = log or Log(prompts=settings.log_prompts)
         self.traffic = Traffic()
+        self.routes: dict[str, frozenset[str]] = {}
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
 
     def announce(self) -> None:
@@ -95,9 +96,10 @@ def create_app(tracer: Tracer, settings: Settings | None = None, log: Log | None
     add_reference(app)
     _add_refusals(app)
     _secure(app, service.settings)
+    service.routes.update(routes_of(app))
     app.add_middleware(
         Guard,
-        routes=_routes(app),
+        routes=service.routes,
         settings=service.settings,
         metrics=service.metrics,
         log=service.log,
@@ -106,10 +108,10 @@ def create_app(tracer: Tracer, settings: Settings | None = None, log: Log | None
     return app
 
 
-def _routes(app: FastAPI) -> dict[str, frozenset[str]]:
+def routes_of(app: FastAPI) -> dict[str, frozenset[str]]:
     """The API's paths with their methods; what can be got has a head."""
     methods = {r.path: set(r.methods or ()) for r in app.routes if isinstance(r, APIRoute)}
-    methods |= {path: {"GET"} for path in ("/openapi.json", SCRIPT, STYLE, ICON)}
+    methods["/openapi.json"] = {"GET"}
     return {
         path: frozenset(known | {"HEAD"} if "GET" in known else known)
         for path, known in methods.items()

@@ -1,50 +1,61 @@
 """The explorer: one page to ask a model, see why it answers so, and look into a run's records.
 
-Gradio, mounted at `/` behind the service's guard: no upload, no analytics, nothing from outside.
+The report's design and drawing, served at `/` behind the service's guard; it asks the three routes
+here and nothing else, and sets text alone, whatever a model or a reader wrote.
 """
 
-import os
+from collections import OrderedDict
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, Response
+from fastapi.responses import HTMLResponse
+from pydantic import BaseModel, ConfigDict, Field
 
-os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
-import gradio as gr
-from plotly.graph_objects import Figure
-
-from tracelm import demo
-from tracelm.errors import TraceError
-from tracelm.report.figures import rows_of, subject
-from tracelm.report.page_data import failed
+from tracelm.report.document import compress, document
+from tracelm.service.answers import json_of, takes_json
+from tracelm.service.app import routes_of
 from tracelm.service.correction import Corrector
+from tracelm.service.examples import examples
+from tracelm.service.explained import explained
+from tracelm.service.refusal import Refusal
+from tracelm.service.schema import Text
+from tracelm.service.standing import standing
 from tracelm.text.items import Item
-from tracelm.theta import Theta
-from tracelm.view.explanation import explain, gate_lines
-from tracelm.view.plot import before_and_after, trajectory
-from tracelm.view.portrait import Portrait, Record, portrait
-from tracelm.view.table import html_table
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from tracelm.service.records import Records
 
-View = tuple[str, Figure | None, Figure | None]
+_ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "items.js", "explorer.js")
+_KEPT = 64  # answers, so that a threshold is moved without asking the model again
 
-_FONTS = ["system-ui", "sans-serif"]
-_EXAMPLES = 6
-_STYLE = """
-.answer h2 { margin: 0 0 .4rem; font-size: 1.15rem }
-.answer table { border-collapse: collapse; margin: .6rem 0 }
-.answer :is(td, th) { border: 0; padding: .15rem .8rem .15rem 0; vertical-align: top }
-.answer :is(td, th) { text-align: left; font-variant-numeric: tabular-nums }
-.answer ul { list-style: none; padding: 0; margin: .4rem 0 }
-.answer .holds::before { content: "✓ "; color: #00805a }
-.answer .fails::before { content: "✗ "; color: #c8321f }
-.answer .unread::before { content: "– " }
-.answer [role=alert] { color: #c8321f; font-weight: 600 }
-"""
+Record = dict[str, Any]
+Thresholds = dict[str, float]
+
+
+class AskBody(BaseModel):
+    """What the page asks: an item, and thresholds that are moved."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    model: Text
+    prompt: Text
+    candidates: list[Text] = Field(min_length=1, fail_fast=True)
+    truthful: list[bool] | None = None
+    blind_prompt: Text | None = None
+    thresholds: Thresholds = {}
+
+
+class RecordBody(BaseModel):
+    """Which record the page shows, and thresholds that are moved."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    cell: int = Field(ge=0)
+    item: int = Field(ge=0)
+    thresholds: Thresholds = {}
 
 
 def mount(app: FastAPI, correctors: Mapping[str, Corrector], runs: Path | None = None) -> None:
@@ -53,166 +64,98 @@ def mount(app: FastAPI, correctors: Mapping[str, Corrector], runs: Path | None =
     Args:
         app: What `create_app` made.
         correctors: Models to choose from, by name; the first is chosen.
-        runs: Folder of `tracelm eval`, for the second tab.
+        runs: Folder of `tracelm eval`, for the records.
 
     Raises:
         RecordError: The folder has no records.
     """
-    service = app.state.service
-    page = _page(correctors, runs)
-    page.queue(max_size=service.settings.queue_items, api_open=False)
-    gr.mount_gradio_app(
-        app,
-        page,
-        path="/",
-        footer_links=[],
-        run_history=False,
-        show_error=False,
-        max_file_size=1,
-        ssr_mode=False,
-        enable_monitoring=False,
-        mcp_server=False,
-        pwa=False,
-        theme=gr.themes.Base(font=_FONTS, font_mono=["ui-monospace", "monospace"]),
-        css=_STYLE,
-    )
-    service.traffic.explorer = True
+    records = None if runs is None else _read(runs)
+    _add_page(app, correctors, records)
+    _add_answers(app, _Answers(correctors))
+    if records is not None:
+        _add_records(app, records)
+    app.state.service.routes.update(routes_of(app))
 
 
-def _page(correctors: Mapping[str, Corrector], runs: Path | None) -> gr.Blocks:
-    page = gr.Blocks(title="tracelm explorer", analytics_enabled=False)
-    with page:
-        gr.Markdown("# tracelm explorer")
-        with gr.Tab("Ask"):
-            _ask_tab(correctors)
-        with gr.Tab("Records"):
-            if runs is None:
-                gr.Markdown("Start `tracelm explore` with `--runs FOLDER` to look into a run.")
-            else:
-                _records_tab(_Records(runs))
-    return page
+def _read(runs: Path) -> "Records":
+    from tracelm.service.records import Records  # pandas, which a page without records spares
+
+    return Records(runs)
 
 
-def _ask_tab(correctors: Mapping[str, Corrector]) -> None:
-    names = list(correctors)
-    with gr.Row():
-        with gr.Column(scale=2):
-            model = gr.Dropdown(names, value=names[0], label="Model", interactive=len(names) > 1)
-            prompt = gr.Textbox(label="Prompt", lines=3, elem_id="prompt")
-            candidates = gr.Textbox(label="Candidates, one a line", lines=6, elem_id="candidates")
-            button = gr.Button("Correct", variant="primary", elem_id="correct")
-            examples = _examples()
-            chosen = gr.Dropdown(list(examples), value=None, label="Examples of the demo")
-        with gr.Column(scale=3):
-            view = _view("")
-    chosen.select(
-        lambda name: examples[name], chosen, [prompt, candidates], api_visibility="private"
+def _add_page(app: FastAPI, correctors: Mapping[str, Corrector], records: "Records | None") -> None:
+    start = {name: examples(str(c.tracer.source["model"])) for name, c in correctors.items()}
+    blocks = {"examples": compress(start)}
+    if records is not None:
+        blocks["records"] = compress(records.index)
+    page = document(
+        "explorer.html.j2",
+        _SCRIPTS,
+        blocks,
+        assets=_ASSETS,
+        title="tracelm explorer",
+        models=list(correctors),
+        records=records is not None,
     )
 
-    async def show(name: str, prompt: str, lines: str) -> View:
-        corrector = correctors[name]
-        try:
-            item = Item(prompt, tuple(line for line in lines.splitlines() if line.strip()))
-            decision = await corrector.result(corrector.start(item, "all"))
-        except TraceError as error:
-            return _alert(str(error)), None, None
-        return view_of(decision.to_record(), corrector.tracer.theta)
+    @app.get("/", include_in_schema=False)
+    async def explorer() -> Response:
+        return HTMLResponse(page)
 
-    button.click(show, [model, prompt, candidates], view, api_visibility="private")
+    @app.get("/explorer/models", include_in_schema=False)
+    async def models() -> Response:
+        told = [standing(name, corrector) for name, corrector in correctors.items()]
+        return json_of({"models": told})
 
 
-def _examples() -> dict[str, tuple[str, str]]:
-    """A few items of the demo's benchmark, evenly spread: name to prompt and candidates."""
-    items = demo.items()
-    spread = items[:: max(1, len(items) // _EXAMPLES)][:_EXAMPLES]
-    return {str(i.question or i.prompt): (i.prompt, "\n".join(i.candidates)) for i in spread}
+def _add_answers(app: FastAPI, answers: "_Answers") -> None:
+    @app.post("/explorer/answer", dependencies=[Depends(takes_json)], include_in_schema=False)
+    async def answer(body: AskBody) -> Response:
+        corrector, record = await answers.of(body)
+        return json_of(explained(record, corrector.tracer.theta, body.thresholds))
 
 
-def _records_tab(records: "_Records") -> None:
-    with gr.Row():
-        with gr.Column(scale=2):
-            names = list(records.cells)
-            cell = gr.Dropdown(names, value=names[0], label="Run", elem_id="cell")
-            which = gr.Radio(["changed", "all"], value="all", label="Items")
-            item = gr.Dropdown(
-                records.items(names[0], "all"), value=None, label="Item", elem_id="item"
-            )
-        with gr.Column(scale=3):
-            view = _view("record-")
-
-    def listed(name: str, kind: str) -> Any:
-        return gr.Dropdown(records.items(name, kind), value=None)
-
-    for control in (cell, which):
-        control.change(listed, [cell, which], item, api_visibility="private")
-    item.change(records.view, [cell, item], view, api_visibility="private")
+def _add_records(app: FastAPI, records: "Records") -> None:
+    @app.post("/explorer/record", dependencies=[Depends(takes_json)], include_in_schema=False)
+    async def record(body: RecordBody) -> Response:
+        return json_of(records.view(body.cell, body.item, body.thresholds))
 
 
-class _Records:
-    """A run's records, cell by cell."""
+class _Answers:
+    """Answered items, the latest of them kept."""
 
-    def __init__(self, runs: Path) -> None:
-        from tracelm.evaluation.settings import read_thetas
-        from tracelm.evaluation.store import load_records
+    def __init__(self, correctors: Mapping[str, Corrector]) -> None:
+        self._correctors = correctors
+        self._kept: OrderedDict[str, Record] = OrderedDict()
 
-        self._thetas = {" on ".join(name): t for name, t in read_thetas(runs).items()}
-        names = ["model", "benchmark"]
-        self.cells: dict[str, pd.DataFrame] = {
-            " on ".join(map(str, name)): cell.reset_index(drop=True)
-            for name, cell in load_records(runs).groupby(names, sort=False)
-        }
+    async def of(self, body: AskBody) -> tuple[Corrector, Record]:
+        """Who answers, and the answer's record; from memory where the same was asked before.
 
-    def items(self, name: str, kind: str) -> list[tuple[str, int]]:
-        """Choices of a cell: the item as it reads, and its place."""
-        return [
-            (f"{row['id']}  {subject(row)}", place)
-            for place, row in enumerate(rows_of(self.cells[name]))
-            if kind == "all" or (not failed(row) and row["index"] != row["base_index"])
-        ]
-
-    def view(self, name: str, place: int | None) -> View:
-        """What a record shows."""
-        if place is None:
-            return "", None, None
-        (record,) = rows_of(self.cells[name].iloc[[place]])
-        if failed(record):
-            return _alert(explain(record)), None, None
-        return view_of(record, self._thetas[name])
+        Raises:
+            Refusal: No such model, or as `Corrector`.
+            TraceError: What the item or the model raised.
+        """
+        corrector = self._correctors.get(body.model)
+        if corrector is None:
+            known = ", ".join(self._correctors)
+            raise Refusal("not_found", f"no model of this name is served here; there is {known}")
+        key = body.model_dump_json(exclude={"thresholds"})
+        record = self._kept.pop(key, None) or await _record(corrector, body)
+        self._kept[key] = record
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return corrector, record
 
 
-def _view(prefix: str) -> list[Any]:
-    """The three panels of an answer, made where the page stands."""
-    return [
-        gr.HTML(elem_id=f"{prefix}answer", elem_classes="answer"),
-        gr.Plot(label="Trajectory", elem_id=f"{prefix}trajectory"),
-        gr.Plot(label="Before and after", elem_id=f"{prefix}bars"),
-    ]
-
-
-def view_of(record: Record, theta: Theta) -> View:
-    """A decision or record as the three panels: words with gates, trajectory, bars.
-
-    Args:
-        record: A decision's record, or one of `tracelm eval`.
-        theta: Constants of the decision.
-    """
-    seen = portrait(record, theta)
-    told = (_heading(seen), f"<p>{escape(explain(record))}</p>", _gates(record), html_table(seen))
-    return "".join(told), trajectory(seen), before_and_after(seen)
-
-
-def _heading(seen: Portrait) -> str:
-    before, after = (escape(seen.candidates[i].text) for i in (seen.base_index, seen.index))
-    if seen.base_index == seen.index:
-        return f"<h2>{after} <small>(unchanged)</small></h2>"
-    return f"<h2><s>{before}</s> → {after}</h2>"
-
-
-def _gates(record: Record) -> str:
-    marks = {True: "holds", False: "fails", None: "unread"}
-    rows = [f'<li class="{marks[held]}">{escape(line)}</li>' for line, held in gate_lines(record)]
-    return f"<ul>{''.join(rows)}</ul>"
-
-
-def _alert(message: str) -> str:
-    return f'<p role="alert">{escape(message)}</p>'
+async def _record(corrector: Corrector, body: AskBody) -> Record:
+    """The whole trajectory of an item, and of the same candidates without the question."""
+    truthful = None if body.truthful is None else tuple(body.truthful)
+    item = Item(body.prompt, tuple(body.candidates), truthful=truthful)
+    started = [corrector.start(item, "all")]
+    if body.blind_prompt is not None:
+        started.append(corrector.start(Item(body.blind_prompt, item.candidates), "all"))
+    decision, *blind = [await corrector.result(future) for future in started]
+    record: Record = decision.to_record(item.truthful) | {"prompt": item.prompt}
+    if blind:
+        record["blind_trajectory"] = blind[0].trajectory
+    return record

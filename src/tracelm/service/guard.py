@@ -9,10 +9,10 @@ says 400 in plain text; here a refusal is JSON with its code, and is counted and
 import asyncio
 import base64
 import hmac
-import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,19 +31,11 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PROBES = frozenset({"/healthz", "/readyz", "/health"})
-# What the explorer's page needs of Gradio's routes: no upload, no file, no proxy, no direct call.
-EXPLORER = {
-    "GET": re.compile(
-        r"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/(assets|static|svelte)/.+"
-        r"|/gradio_api/(info/?|app_id/?|startup-events|theme\.css|queue/data|heartbeat/\w+)"
-    ),
-    "POST": re.compile(r"/gradio_api/(queue/join|cancel|reset/?)"),
-}
 _HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+# Around every page; each says in itself which scripts it runs, by their digests.
 _POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; worker-src 'self'"
-    " blob:; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:;"
-    " connect-src 'self'; frame-ancestors 'none'; base-uri 'self'; form-action 'self'"
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:;"
+    " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 _HEADERS = {
     "x-content-type-options": "nosniff",
@@ -93,29 +85,19 @@ class Guard:
         if scope["method"] == "HEAD":  # the server sends an answer to it without the body
             scope = dict(scope, method="GET")
         route = self._route(scope)
-        # The explorer's streams stay open for as long as a page does: nobody waits for them.
-        with self._traffic.passing(scope["path"] not in self._routes):
+        with self._traffic.passing():
             try:
                 self._check(scope, route)
                 await self._app(scope, await self._body(scope, receive), answer)
             except Refusal as refusal:
                 await answer.refuse(refusal)
-            except asyncio.CancelledError:
-                if not self._traffic.closing:
-                    raise
-                await answer.end()
             except Exception as error:
                 self._log.failure(error, request=answer.request)
                 await answer.refuse(Refusal.of(error))
         self._count(scope, route, answer, time.perf_counter() - start)
 
     def _route(self, scope: Scope) -> str:
-        path = scope["path"]
-        if path in self._routes:
-            return str(path)
-        pattern = EXPLORER.get(scope["method"])
-        known = self._traffic.explorer and pattern is not None and pattern.fullmatch(path)
-        return "explorer" if known else "other"
+        return str(scope["path"]) if scope["path"] in self._routes else "other"
 
     def _check(self, scope: Scope, route: str) -> None:
         limit = self._settings.header_bytes
@@ -195,26 +177,29 @@ class Traffic:
 
     Attributes:
         draining: New requests are turned away.
-        closing: What the explorer keeps open is being ended.
-        explorer: Whether the explorer's page is there.
-        inside: Requests of the API in hand.
+        inside: Requests in hand.
     """
 
     def __init__(self) -> None:
         self.draining = False
-        self.closing = False
-        self.explorer = False
         self.inside = 0
         self._empty = asyncio.Event()
         self._empty.set()
-        self._streams: set[asyncio.Task[Any]] = set()
 
-    def passing(self, is_stream: bool) -> "_Passing":
-        """A context for one request; streams are ended by `drain`, the others waited for."""
-        return _Passing(self, is_stream)
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Around one request, which `drain` waits for."""
+        self.inside += 1
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self.inside -= 1
+            if self.inside == 0:
+                self._empty.set()
 
     async def drain(self, grace_seconds: float, patience_seconds: float) -> None:
-        """Turn new requests away, wait for those inside, then end what stays open.
+        """Turn new requests away, and wait for those inside.
 
         Args:
             grace_seconds: How long clients with open connections are told to go elsewhere.
@@ -227,30 +212,6 @@ class Traffic:
                 await self._empty.wait()
         except TimeoutError:
             pass
-        self.closing = True
-        for task in self._streams:
-            task.cancel()
-
-
-class _Passing:
-    def __init__(self, traffic: Traffic, is_stream: bool) -> None:
-        self._traffic, self._is_stream = traffic, is_stream
-        self._task = asyncio.current_task()
-
-    def __enter__(self) -> None:
-        if self._is_stream and self._task is not None:
-            self._traffic._streams.add(self._task)
-        elif not self._is_stream:
-            self._traffic.inside += 1
-            self._traffic._empty.clear()
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_stream and self._task is not None:
-            self._traffic._streams.discard(self._task)
-        elif not self._is_stream:
-            self._traffic.inside -= 1
-            if self._traffic.inside == 0:
-                self._traffic._empty.set()
 
 
 class _Answer:

@@ -1,0 +1,44 @@
+"""A run's records for the explorer: an index of all items, and any one of them."""
+
+from pathlib import Path
+from typing import Any
+
+from tracelm.evaluation.settings import read_thetas
+from tracelm.evaluation.store import load_records
+from tracelm.report.figures import rows_of
+from tracelm.report.page_data import indexed
+from tracelm.service.explained import explained
+from tracelm.service.refusal import Refusal
+
+
+class Records:
+    """Records of `tracelm eval`, cell by cell, whatever their template.
+
+    Args:
+        runs: The folder.
+
+    Raises:
+        RecordError: The folder has no records.
+    """
+
+    def __init__(self, runs: Path) -> None:
+        groups = load_records(runs).groupby(["model", "benchmark"], sort=False)
+        self._cells = [rows_of(cell) for _, cell in groups]
+        thetas = read_thetas(runs)
+        self._thetas = [thetas[rows[0]["model"], rows[0]["benchmark"]] for rows in self._cells]
+        self.index, _ = indexed(self._cells)
+
+    def view(self, cell: int, item: int, thresholds: dict[str, float]) -> dict[str, Any]:
+        """What the page shows of one record.
+
+        Args:
+            cell: Place of its cell in the index.
+            item: Its place in the cell.
+            thresholds: Those that are moved, by name.
+
+        Raises:
+            Refusal: There is no such record.
+        """
+        if not (cell < len(self._cells) and item < len(self._cells[cell])):
+            raise Refusal("not_found", "no such record; the page's list has those that are")
+        return explained(self._cells[cell][item], self._thetas[cell], thresholds)

@@ -1,0 +1,37 @@
+"""The documentation as a site: every page in the report's design, on a phone and in the dark."""
+
+from pathlib import Path
+
+import pytest
+from browser import assert_accessible, chromium
+
+ROOT = Path(__file__).parent.parent
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    config = pytest.importorskip("mkdocs.config")
+    from mkdocs.commands.build import build
+
+    folder = tmp_path_factory.mktemp("site")
+    build(config.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder)))
+    return folder
+
+
+def test_the_site_is_accessible(site, tmp_path):
+    with chromium(tmp_path) as watched:
+        for page in ("index.html", "trust/index.html", "service/index.html"):
+            watched.page.goto((site / page).as_uri())
+            assert_accessible(watched.page)
+        assert watched.requests == []
+
+
+def test_every_page_is_in_the_contents_and_looks_as_the_report_does(site):
+    style = (ROOT / "src/tracelm/report/assets/page.css").read_text()
+    assert (site / "page.css").read_text() == style
+    for page in site.glob("*/index.html"):
+        if page.parent.name != "images":
+            text = page.read_text()
+            assert text.count('aria-current="page"') == 1
