@@ -18,6 +18,7 @@ from tracelm.model.check import check
 from tracelm.model.memory import default_batch_tokens
 from tracelm.model.options import HeadDtype, LoadOptions, refuse_unknown, takes_keywords
 from tracelm.model.phases import phase
+from tracelm.model.prefixes import Prefixes
 from tracelm.model.readout import Readout
 from tracelm.rule.decision import Decision
 from tracelm.rule.geometry import Scores, Trajectory, tied_first
@@ -47,6 +48,8 @@ class Tracer:
         invariant: I(M), where it is known or the model has none; read from the weights otherwise.
         theta: Constants and switches.
         batch_tokens: Most distinct tokens of one batch; by width, depth and memory if not given.
+        prefix_cache: MiB of keys and values of prefixes that come back; the model's weights then
+            have to stay as they are.
         head_dtype: `float32` logits, or the `model`'s dtype for speed.
         attention: What attends: an implementation by its name, which the model must have been
             given; `model` for whichever it has; or `auto`, which on a CUDA device takes flex
@@ -70,6 +73,7 @@ class Tracer:
         invariant: float | Factors | None = None,
         theta: Theta | None = None,
         batch_tokens: int | None = None,
+        prefix_cache: int = 0,
         head_dtype: HeadDtype = "float32",
         attention: str = "auto",
         overflow: Overflow = "error",
@@ -88,7 +92,8 @@ class Tracer:
         # The check runs the model itself, and shrinks its windows.
         with backbone.lock, evaluating(model):
             self.checked = check(backbone, self.readout, attention)
-        self.backbone = backbone.on(self.checked.road, self.checked.attention)
+        prefixes = Prefixes(prefix_cache * 2**20) if prefix_cache and self.checked.keeps else None
+        self.backbone = backbone.on(self.checked.road, self.checked.attention, prefixes)
         self.factors, self.invariant = _invariant_of(model, invariant, self.theta)
         self.scorer = Scorer(self.theta, self.backbone.depth, self.readout.vocabulary)
         self.batch_tokens = batch_tokens or default_batch_tokens(
@@ -147,6 +152,7 @@ class Tracer:
             invariant=invariant,
             theta=theta,
             batch_tokens=options.batch_tokens,
+            prefix_cache=options.prefix_cache,
             head_dtype=options.head_dtype,
             # What was asked for is loaded, though transformers may know it by another name.
             attention="auto" if options.attention == "auto" else "model",

@@ -106,7 +106,7 @@ def test_a_row_of_many_tiles_agrees_with_the_plain_road(name, monkeypatch):
     monkeypatch.setattr("tracelm.model.backbone.TILE", 64)
     tracer, items = tracer_of(name), random_items(7, 24, candidates=(3, 6), prompt=(6, 30))
     forest = grow([b for e in tracer.encode(items) for b in branches_of(e)])
-    assert len(tiles(forest, 64)) > 3 and tracer.batch_tokens > len(forest)
+    assert len(tiles(forest.positions, 64)) > 3 and tracer.batch_tokens > len(forest)
     packed, plain = (read(tracer, items) for read in (read_all, read_plain))
     for a, b in zip(packed, plain, strict=True):
         assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)

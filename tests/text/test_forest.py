@@ -197,7 +197,7 @@ def test_a_branch_without_prompt_or_candidate_is_a_bug(boundary):
 @given(shapes, st.integers(1, 6))
 def test_tiles_cover_the_row_in_order(shape, size):
     forest = build(grown(shape))
-    spans = tiles(forest, size)
+    spans = tiles(forest.positions, size)
     assert [node for a, b in spans for node in range(a, b)] == list(range(len(forest)))
     assert all(0 < b - a <= size for a, b in spans)
 

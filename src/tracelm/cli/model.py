@@ -154,6 +154,7 @@ _WRITTEN = {
         typer.Option(help="Spread the model over all devices, the CPU and the disk."),
     ],
     "batch_tokens": Annotated[int | None, typer.Option(min=1)],
+    "prefix_cache": Annotated[int, typer.Option(min=0)],
     "theta": Annotated[
         Path | None, typer.Option(help="TOML file that overrides constants of the method.")
     ],

@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -32,7 +32,8 @@ from tracelm.model.families import (
     rope_class,
     text_config,
 )
-from tracelm.text.forest import Branch, Forest, Reads, build, lay_out, sees
+from tracelm.model.prefixes import Prefixes, Row
+from tracelm.text.forest import Branch, Nodes, Reads, build, lay_out, sees
 
 Road = Literal["packed", "masked", "plain"]
 
@@ -69,15 +70,21 @@ class Backbone:
         model: A decoder-only language model.
         road: How batches are run; the check says which roads the model can take.
         packed_attention: What attends over packed forests; the model's own if not given.
+        prefixes: Where keys and values of prefixes are kept that come back in packed forests; the
+            model's weights are then taken to stay as they are.
 
     Raises:
         UnsupportedModelError: Its trunk, blocks or head cannot be found.
     """
 
     def __init__(
-        self, model: PreTrainedModel, road: Road = "plain", packed_attention: str | None = None
+        self,
+        model: PreTrainedModel,
+        road: Road = "plain",
+        packed_attention: str | None = None,
+        prefixes: Prefixes | None = None,
     ) -> None:
-        self.model = model
+        self.model, self.prefixes = model, prefixes
         self.config = text_config(model.config)
         self.road, self.packed_attention = road, packed_attention or self.attention
         self.parts: Parts = locate(model)
@@ -85,9 +92,11 @@ class Backbone:
         self.context = context_length(model.config)
         self.lock = _LOCKS.setdefault(self.parts.trunk, threading.RLock())
 
-    def on(self, road: Road, packed_attention: str | None = None) -> "Backbone":
+    def on(
+        self, road: Road, packed_attention: str | None = None, prefixes: Prefixes | None = None
+    ) -> "Backbone":
         """The same model on another road."""
-        return Backbone(self.model, road, packed_attention)
+        return Backbone(self.model, road, packed_attention, prefixes)
 
     @property
     def device(self) -> torch.device:
@@ -118,8 +127,11 @@ class Backbone:
         """Places of branches, apart where their lengths change the rope: in most models nowhere."""
         classes: dict[int, list[int]] = {}
         for i, branch in enumerate(branches):
-            classes.setdefault(rope_class(self.model.config, len(branch.fed)), []).append(i)
+            classes.setdefault(self._rope(branch), []).append(i)
         return list(classes.values())
+
+    def _rope(self, branch: Branch) -> int:
+        return rope_class(self.model.config, len(branch.fed))
 
     def _fitting(
         self, branches: Sequence[Branch], places: list[int], depths: list[int]
@@ -131,6 +143,8 @@ class Backbone:
         except torch.OutOfMemoryError:
             if len(places) == 1:
                 raise
+        if self.prefixes is not None:
+            self.prefixes.clear()
         torch.cuda.empty_cache()
         middle = len(places) // 2
         halves = places[:middle], places[middle:]
@@ -144,17 +158,29 @@ class Backbone:
             inputs = {"attention_mask": self._tensor(mask.astype(np.int64))}
             return self._capture(ids, reads, depths, inputs)
         forest = build(branches)
-        inputs = {"position_ids": self._tensor(forest.positions[None])}
-        ids = forest.tokens[None]
         if self.road == "masked":
             nodes = np.arange(len(forest))
-            inputs["attention_mask"] = self._tensor(forest.mask(nodes, nodes)[None, None])
-            return self._capture(ids, forest.reads, depths, inputs)
-        few = len(forest) <= FLEX_NODES
+            mask = self._tensor(forest.mask(nodes, nodes)[None, None])
+            return self._capture_row(Row(forest), depths, {"attention_mask": mask})
+        if self.prefixes is None:
+            return self._run_packed(Row(forest), depths)
+        row = self.prefixes.row(forest, self._rope(branches[0]), depths[-1])
+        states = self._run_packed(row, depths)
+        self.prefixes.keep(row, depths[-1])
+        return states
+
+    def _run_packed(self, row: Row, depths: list[int]) -> States:
+        few = len(row.forest) <= FLEX_NODES
         attention = self.packed_attention if few else self.attention
         kind = FlexAttention if attention == "flex_attention" else TiledAttention
-        with _forest_attention(self.config, kind(forest, attention)):
-            return self._capture(ids, forest.reads, depths, inputs)
+        with _forest_attention(self.config, kind(row, attention)):
+            return self._capture_row(row, depths, {})
+
+    def _capture_row(self, row: Row, depths: list[int], inputs: dict[str, Tensor]) -> States:
+        forest = row.forest
+        inputs = {"position_ids": self._tensor(forest.positions[None, row.nodes]), **inputs}
+        reads = replace(forest.reads, rows=row.rows)
+        return self._capture(forest.tokens[None, row.nodes], reads, depths, inputs)
 
     @property
     def attention(self) -> str:
@@ -230,12 +256,12 @@ class ForestAttention(ABC):
     """Attention over a packed forest, for one batch.
 
     Args:
-        forest: The batch.
+        row: The batch.
         attention: Name of the attention implementation that does the arithmetic.
     """
 
-    def __init__(self, forest: Forest, attention: str) -> None:
-        self.forest = forest
+    def __init__(self, row: Row, attention: str) -> None:
+        self.row = row
         self.inner = attention
         self._layouts: dict[tuple[int | None, torch.device], Any] = {}
 
@@ -243,7 +269,10 @@ class ForestAttention(ABC):
     def __call__(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
     ) -> tuple[Tensor, None]:
-        """Query, key and value are [1, heads, nodes, dim]; the result is [1, nodes, heads, dim]."""
+        """Query is [1, heads, nodes, dim], key and value have the nodes of the row's `keys`.
+
+        The result is [1, nodes, heads, dim].
+        """
 
     @abstractmethod
     def _lay_out(self, ends: Tensor, positions: Tensor, window: int | None) -> Any:
@@ -255,7 +284,7 @@ class ForestAttention(ABC):
         if known not in self._layouts:
             ends, positions = (
                 on_device(x.astype(np.int32), device)
-                for x in (self.forest.ends, self.forest.positions)
+                for x in (self.row.forest.ends, self.row.forest.positions)
             )
             self._layouts[known] = self._lay_out(ends, positions, window)
         return self._layouts[known]
@@ -264,7 +293,7 @@ class ForestAttention(ABC):
 class TiledAttention(ForestAttention):
     """Attention tile by tile of queries, each by the model's own attention.
 
-    The keys of the nodes [a, b) in depth-first order are the ancestors of a and [a, b) themselves,
+    The keys of the nodes from a to b in depth-first order are the ancestors of a and those nodes,
     so a tile never looks at its neighbours' branches, and the row costs what its trees cost.
     """
 
@@ -285,12 +314,15 @@ class TiledAttention(ForestAttention):
         self, ends: Tensor, positions: Tensor, window: int | None
     ) -> list[tuple[tuple[int, int], Tensor, Tensor]]:
         """Spans of queries, the places of their keys, and who sees whom."""
-        device = ends.device
+        device, nodes, places = ends.device, self.row.nodes, self.row.places
         laid = []
-        for a, b in tiles(self.forest, TILE_CUDA if device.type == "cuda" else TILE):
-            keys = on_device(np.append(self.forest.ancestors(a), np.arange(a, b)), device)
-            queries = torch.arange(a, b, device=device)[:, None]
-            laid.append(((a, b), keys, sees(queries, keys, ends, positions, window)[None, None]))
+        size = TILE_CUDA if device.type == "cuda" else TILE
+        for a, b in tiles(self.row.forest.positions[nodes], size):
+            between = np.arange(nodes[a], nodes[b - 1] + 1)
+            seen = np.append(self.row.forest.ancestors(int(nodes[a])), between)
+            queries, keys = on_device(nodes[a:b, None], device), on_device(seen, device)
+            mask = sees(queries, keys, ends, positions, window)[None, None]
+            laid.append(((a, b), on_device(places[seen], device), mask))
         return laid
 
 
@@ -309,20 +341,21 @@ class FlexAttention(ForestAttention):
         return attend(module, query, key, value, mask, **options)[0], None
 
     def _lay_out(self, ends: Tensor, positions: Tensor, window: int | None) -> BlockMask:
+        nodes, keys = (on_device(x, ends.device) for x in (self.row.nodes, self.row.keys))
         return create_block_mask(
-            lambda _, __, q, k: sees(q, k, ends, positions, window),
-            *(None, None, len(ends), len(ends)),
+            lambda _, __, q, k: sees(nodes[q], keys[k], ends, positions, window),
+            *(None, None, len(nodes), len(keys)),
             device=str(ends.device),
         )
 
 
-def tiles(forest: Forest, size: int) -> list[tuple[int, int]]:
-    """Cut the depth-first order into spans of at most `size` nodes, best at branch points."""
-    branch_points = np.flatnonzero(np.diff(forest.positions) != 1) + 1
+def tiles(positions: Nodes, size: int) -> list[tuple[int, int]]:
+    """Cut nodes in depth-first order into spans of at most `size`, best at branch points."""
+    branch_points = np.flatnonzero(np.diff(positions) != 1) + 1
     spans, start = [], 0
-    while start < len(forest):
-        stop = min(start + size, len(forest))
-        if stop < len(forest):
+    while start < len(positions):
+        stop = min(start + size, len(positions))
+        if stop < len(positions):
             within = branch_points[(branch_points > start + size // 2) & (branch_points <= stop)]
             stop = int(within[-1]) if len(within) else stop
         spans.append((start, stop))
@@ -343,7 +376,9 @@ def _attend_packed(
     **options: Any,
 ) -> tuple[Tensor, None]:
     """What transformers calls while a forest runs; it makes no mask for this name."""
-    return _PACKED.get()(module, query, key, value, **options)
+    attention = _PACKED.get()
+    key, value = attention.row.extend(key, value)
+    return attention(module, query, key, value, **options)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,8 @@ On a CUDA device flex attention is tried on packed forests, and taken where it i
 faster.
 """
 
+import contextlib
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from torch.nn import functional as F
 from tracelm.errors import InputError, TraceError, UnsupportedModelError
 from tracelm.model.backbone import Backbone, Road, shrunk_windows
 from tracelm.model.families import OWN_WINDOWS
+from tracelm.model.prefixes import Prefixes
 from tracelm.model.readout import Readout, read
 from tracelm.text.forest import Branch
 
@@ -43,6 +46,9 @@ class Checked:
         packed: Largest difference between the packed road and the plain one; nan where it raised.
         readout: Largest difference between the readout at depth L and the model's own logits.
         windowed: Whether the packed road was also checked past a shrunk sliding window.
+        kept: Largest difference between the packed road on kept prefixes and the plain one; nan
+            where it was not tried.
+        keeps: Whether prefixes may be kept.
     """
 
     road: Road
@@ -51,6 +57,8 @@ class Checked:
     packed: float
     readout: float
     windowed: bool
+    kept: float = math.nan
+    keeps: bool = False
 
 
 def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
@@ -82,7 +90,13 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
     flex = attention == "auto" and taken == "packed" and backbone.device.type in FLEX_DEVICES
     flex = flex and flex_is_faster(backbone, readout, plain.alone, allowed)
     used = "flex_attention" if flex else backbone.attention
-    return Checked(taken, used, plain.noise, packed, plain.readout, windowed)
+    kept = math.nan
+    if taken == "packed":
+        with contextlib.suppress(Exception):  # the model's prefixes are not kept, whatever it is
+            kept = _kept_difference(backbone.on(taken, used), readout, plain.alone)
+    return Checked(
+        taken, used, plain.noise, packed, plain.readout, windowed, kept, keeps=kept <= allowed
+    )
 
 
 def _require_own(backbone: Backbone, attention: str) -> None:
@@ -173,6 +187,15 @@ def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) ->
             past = _difference(_scores(backbone, readout, branches), plain)
             difference = max(difference, past)
     return difference, windowed
+
+
+def _kept_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> float:
+    """How far scores on kept prefixes are from the plain road's: the second run has them."""
+    keeping = backbone.on("packed", backbone.packed_attention, Prefixes(2**30, block=2))
+    branches = _texts(readout.vocabulary)
+    runs = [_scores(keeping, readout, branches) for _ in range(2)]
+    assert keeping.prefixes, "nothing was kept: the second run has shown nothing"
+    return max(_difference(run, alone) for run in runs)
 
 
 def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> LogProbs:

@@ -72,6 +72,8 @@ class LoadOptions:
         device_map: `auto` spreads the model over all devices, the CPU and the disk (accelerate); a
             mapping says where each module goes.
         batch_tokens: Most distinct tokens of one batch.
+        prefix_cache: MiB that keep what comes back at the beginning of prompts, such as a system
+            prompt: computed once; 0 keeps nothing.
         theta: Constants and switches of the method.
         invariant: I(M), for a model that has none of its own.
         certificate: Of `tracelm certify`, or its file: which overrides are let through.
@@ -96,6 +98,7 @@ class LoadOptions:
     quantize: Quantize | None = None
     device_map: str | Mapping[str, Any] | None = None
     batch_tokens: int | None = None
+    prefix_cache: int = 256
     theta: Theta | None = None
     invariant: float | None = None
     certificate: "Certificate | str | Path | None" = None

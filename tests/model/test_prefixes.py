@@ -1,0 +1,207 @@
+"""Kept prefixes: every family as without them, whatever came before, within a budget."""
+
+import copy
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+import torch
+from families import FAMILIES, build, random_items, tokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracelm import Item, Tracer
+from tracelm.model import check
+from tracelm.model.backbone import Backbone
+from tracelm.model.prefixes import Block, Prefixes, Row
+from tracelm.text.forest import Branch, Forest
+from tracelm.text.forest import build as grow
+
+SIZE = 4  # tokens of a block here: prompts are short
+DEPTH = 6
+PREAMBLE = tuple(range(10, 19))
+
+
+class Counted(Prefixes):
+    """Prefixes that count what is computed with them."""
+
+    def __init__(self, budget: int = 2**24) -> None:
+        super().__init__(budget, SIZE)
+        self.nodes = self.computed = 0
+
+    def row(self, forest: Forest, rope: int, depth: int) -> Row:
+        row = super().row(forest, rope, depth)
+        self.nodes, self.computed = self.nodes + len(forest), self.computed + len(row.nodes)
+        return row
+
+
+def keeping(name: str, attention: str | None = None) -> tuple[Tracer, Counted]:
+    """A tracer whose prefixes are counted, and they."""
+    model = build(name)
+    if attention is not None:
+        model.set_attn_implementation(attention)
+    tracer = Tracer(model, tokenizer(), invariant=0.5, prefix_cache=1)
+    counted = Counted()
+    tracer.backbone.prefixes = counted if tracer.checked.keeps else None
+    return tracer, counted
+
+
+def require_alike(tracer: Tracer, items: list[Item], read: str = "all") -> None:
+    """The same decisions as without what is kept."""
+    kept = list(tracer.correct_many(items, read=read))
+    plain = copy.copy(tracer)
+    plain.backbone = tracer.backbone.on(tracer.checked.road, tracer.checked.attention)
+    for a, b in zip(kept, plain.correct_many(items, read=read), strict=True):
+        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4, nan_ok=True)
+        assert (a.index, a.operator) == (b.index, b.operator)
+
+
+@pytest.mark.parametrize("name", [n for n, f in FAMILIES.items() if f.packs])
+def test_every_family_is_as_without_what_is_kept(name):
+    tracer, prefixes = keeping(name)
+    items = random_items(3, 3, prompt=(10, 14))  # past every sliding window
+    for _ in range(2):  # seen once, and again
+        list(tracer.correct_many(items, read="all"))
+    require_alike(tracer, items)
+    assert tracer.checked.keeps == (tracer.backbone.road == "packed")
+    if tracer.checked.keeps:
+        assert len(prefixes) > 3 and prefixes.computed < 0.9 * prefixes.nodes
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers and torch, about their own calls
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
+def test_flex_and_eager_attention_take_what_is_kept(name):
+    items = random_items(7, 3, prompt=(10, 20))
+    for attention in ("flex_attention", "eager"):
+        with torch.compiler.set_stance("force_eager"):  # compiled, it is for GPUs
+            tracer, prefixes = keeping(name, attention)
+            for _ in range(2):
+                list(tracer.correct_many(items))
+            require_alike(tracer, items)
+        assert prefixes.computed < prefixes.nodes
+
+
+TRACER, _ = keeping("llama")
+POOL = [*random_items(1, 5, prompt=(4, 14)), *random_items(2, 5, prompt=(1, 20))]
+POOL += [Item(f"{item.prompt} {item.candidates[0]}", item.candidates) for item in POOL[:4]]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from(POOL), min_size=1, max_size=4),
+            st.sampled_from(["all", "decide", "base"]),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.sampled_from([2**24, 60_000, 20_000, 1]),
+)
+def test_no_answer_depends_on_what_came_before(requests, budget):
+    TRACER.backbone.prefixes = prefixes = Counted(budget)
+    for items, read in requests:
+        require_alike(TRACER, items, read)
+        assert sum(block.bytes for block in prefixes._kept.values()) <= budget
+
+
+def test_a_prefix_is_kept_when_it_comes_back_or_two_prompts_share_it():
+    prefixes = Prefixes(2**20, SIZE)
+    one = branches(PREAMBLE + (1, 2))
+    assert not run(prefixes, one).wanted  # nothing has come back yet
+    assert len(run(prefixes, one).wanted) == 2  # the third block has the row that is read
+    row = run(prefixes, one)
+    assert not row.wanted and len(row.nodes) == len(row.forest) - 2 * SIZE
+    fresh = Prefixes(2**20, SIZE)
+    assert len(run(fresh, [*one, *branches(PREAMBLE + (3, 4, 5))]).wanted) == 2
+
+
+def test_a_block_in_which_something_is_read_is_computed():
+    prefixes = Prefixes(2**20, SIZE)
+    long = branches(PREAMBLE + (1, 2, 3, 4, 5, 6))
+    for _ in range(3):
+        row = run(prefixes, [*long, Branch(PREAMBLE, 6)])
+    known = np.setdiff1d(np.arange(len(row.forest)), row.nodes)
+    assert not np.isin(row.forest.reads.rows, known).any()
+    assert set(row.forest.positions[known]) == {0, 1, 2, 3, 8, 9, 10, 11}
+
+
+def test_ropes_and_depths_are_kept_apart():
+    prefixes, prompt = Prefixes(2**20, SIZE), branches(PREAMBLE + (1, 2))
+    for _ in range(2):
+        run(prefixes, prompt, depth=3)
+    assert computed(prefixes, prompt, depth=2) < computed(prefixes, prompt, rope=1, depth=2)
+    assert computed(prefixes, prompt, depth=3) < computed(prefixes, prompt, depth=4)
+    assert computed(prefixes, prompt, depth=4) < len(grow(prompt))  # the deeper ones came back
+    assert computed(prefixes, prompt, depth=3) < len(grow(prompt))
+
+
+def test_the_least_recently_used_go_first_and_of_those_the_deepest():
+    size = block_of(DEPTH).bytes
+    prefixes = Prefixes(3 * size, SIZE)
+    old, new = branches(PREAMBLE + (1, 2)), branches((7,) * 9)
+    for prompt in (old, old, new, new):
+        run(prefixes, prompt)
+    assert len(prefixes) == 3
+    assert computed(prefixes, new) == len(grow(new)) - 2 * SIZE
+    assert computed(prefixes, old) == len(grow(old)) - SIZE  # its first block is there still
+    assert computed(prefixes, old) == len(grow(old)) - 2 * SIZE  # and both of them now
+    assert computed(prefixes, new) == len(grow(new)) - SIZE
+
+
+def test_a_device_without_room_gets_what_is_kept_back(monkeypatch):
+    tracer, prefixes = keeping("llama")
+    items = random_items(3, 3, prompt=(10, 14))
+    for _ in range(2):
+        list(tracer.correct_many(items))
+    assert len(prefixes)
+    real, calls = Backbone._run, []
+
+    def short(self: Backbone, branches: list[Branch], depths: list[int]):
+        calls.append(len(branches))
+        if len(calls) == 1:
+            raise torch.OutOfMemoryError
+        assert len(calls) > 2 or not len(prefixes)
+        return real(self, branches, depths)
+
+    monkeypatch.setattr(Backbone, "_run", short)
+    assert len(list(tracer.correct_many(items))) == len(items) and len(calls) == 3
+
+
+def test_a_model_in_memory_keeps_nothing_unless_it_is_asked_to():
+    assert Tracer(build("llama"), tokenizer(), invariant=0.5).backbone.prefixes is None
+    assert Tracer.demo().backbone.prefixes.budget == 2**28
+    assert Tracer.demo(prefix_cache=0).backbone.prefixes is None
+
+
+def test_a_model_whose_kept_prefixes_are_wrong_keeps_none(monkeypatch):
+    monkeypatch.setattr(check, "_kept_difference", lambda *_: 1.0)
+    tracer = Tracer(build("llama"), tokenizer(), invariant=0.5, prefix_cache=1)
+    assert tracer.backbone.road == "packed" and tracer.checked.kept == 1.0
+    assert not tracer.checked.keeps and tracer.backbone.prefixes is None
+
+
+def branches(prompt: tuple[int, ...]) -> list[Branch]:
+    """Two candidates of a prompt."""
+    return [Branch(prompt + end, len(prompt)) for end in ((30, 31), (32,))]
+
+
+def block_of(depth: int, tokens: int = SIZE) -> Block:
+    x = torch.zeros(1, 2, tokens, 8)
+    return Block(tuple((x, x) for _ in range(depth)), depth)
+
+
+def run(prefixes: Prefixes, some: Iterable[Branch], rope: int = 0, depth: int = DEPTH) -> Row:
+    """What a model would do with a row."""
+    row = prefixes.row(grow(list(some)), rope, depth)
+    for _ in range(depth):
+        x = torch.zeros(1, 2, len(row.nodes), 8)
+        key, _ = row.extend(x, x)
+        assert key.shape[2] == len(row.forest) == len(row.keys)
+    prefixes.keep(row, depth)
+    return row
+
+
+def computed(prefixes: Prefixes, some: Iterable[Branch], **options: int) -> int:
+    """How many nodes of a row are computed."""
+    return len(run(prefixes, some, **options).nodes)
