@@ -133,8 +133,8 @@ def test_what_the_command_line_writes_lands_in_the_field(tmp_path):
     path.write_text("gamma = -0.5\n")
     arguments = (
         "--model m --revision r --device cpu --dtype bfloat16 --head-dtype model --attn eager "
-        "--quantize nf4 --device-map auto --batch-tokens 9 --invariant 1.5 --chat-template "
-        f"--system s --overflow truncate --allow-bin --trust-remote-code --theta {path}"
+        "--quantize nf4 --device-map auto --batch-tokens 9 --prefix-cache 5 --invariant 1.5 "
+        f"--chat-template --system s --overflow truncate --allow-bin --trust-remote-code --theta {path}"
     )
     assert parsed(Model, *arguments.split()) == LoadOptions(
         "m",
@@ -146,6 +146,7 @@ def test_what_the_command_line_writes_lands_in_the_field(tmp_path):
         quantize="nf4",
         device_map="auto",
         batch_tokens=9,
+        prefix_cache=5,
         theta=Theta(gamma=-0.5),
         invariant=1.5,
         chat=Chat("s"),

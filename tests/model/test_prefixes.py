@@ -102,7 +102,7 @@ def test_no_answer_depends_on_what_came_before(requests, budget):
     TRACER.backbone.prefixes = prefixes = Counted(budget)
     for items, read in requests:
         require_alike(TRACER, items, read)
-        assert sum(block.bytes for block in prefixes._kept.values()) <= budget
+        assert sum(b.bytes for b in prefixes._kept.values()) == prefixes.bytes <= budget
 
 
 def test_a_prefix_is_kept_when_it_comes_back_or_two_prompts_share_it():

@@ -116,6 +116,9 @@ class Prefixes:
     Args:
         budget: Most bytes of them.
         block: Tokens of each.
+
+    Attributes:
+        bytes: Of those that are kept now.
     """
 
     def __init__(self, budget: int, block: int = BLOCK) -> None:
@@ -123,7 +126,7 @@ class Prefixes:
         self._kept: OrderedDict[bytes, Block] = OrderedDict()
         self._seen: OrderedDict[bytes, None] = OrderedDict()
         self._used: list[bytes] = []
-        self._bytes = 0
+        self.bytes = 0
 
     def __len__(self) -> int:
         """Number of blocks that are kept."""
@@ -151,16 +154,16 @@ class Prefixes:
         for name, block in reversed(row.made(depth).items()):
             self._drop(name)
             self._kept[name] = block
-            self._bytes += block.bytes
+            self.bytes += block.bytes
         for name in reversed(self._used):
             self._kept.move_to_end(name)
-        while self._bytes > self.budget:
+        while self.bytes > self.budget:
             self._drop(next(iter(self._kept)))
 
     def clear(self) -> None:
         """Let everything go."""
         self._kept.clear()
-        self._bytes = 0
+        self.bytes = 0
 
     def _blocks_of(self, forest: Forest, rope: int) -> tuple[dict[bytes, Ragged], Counter[bytes]]:
         """Nodes of each block before the first read rows, and how many prompts have it.
@@ -193,7 +196,7 @@ class Prefixes:
 
     def _drop(self, name: bytes) -> None:
         block = self._kept.pop(name, None)
-        self._bytes -= 0 if block is None else block.bytes
+        self.bytes -= 0 if block is None else block.bytes
 
 
 def _first_rows(forest: Forest) -> Ragged:
