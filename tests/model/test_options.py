@@ -134,7 +134,8 @@ def test_what_the_command_line_writes_lands_in_the_field(tmp_path):
     arguments = (
         "--model m --revision r --device cpu --dtype bfloat16 --head-dtype model --attn eager "
         "--quantize nf4 --device-map auto --batch-tokens 9 --prefix-cache 5 --invariant 1.5 "
-        f"--chat-template --system s --overflow truncate --allow-bin --trust-remote-code --theta {path}"
+        "--chat-template --system s --overflow truncate --allow-bin --trust-remote-code "
+        f"--theta {path}"
     )
     assert parsed(Model, *arguments.split()) == LoadOptions(
         "m",
