@@ -27,7 +27,7 @@ from tracelm import Tracer
 from tracelm.benchmarks import Dataset, find
 from tracelm.evaluation.record import to_table
 from tracelm.evaluation.runner import Part, collect, execute, prepare
-from tracelm.evaluation.store import Run, find_cells, missing_groups, parts, read_part, read_run
+from tracelm.evaluation.store import Run, find_cells, missing_places, parts, read_part, read_run
 from tracelm.methods import COMPARED, resolve
 from tracelm.model.options import LoadOptions
 from tracelm.text.items import Blind
@@ -141,7 +141,7 @@ def load(model: str, chat: bool) -> Tracer:
 def keep(runs: Path) -> None:
     """Copy whole cells, each as one part, without text and with numbers rounded to float32."""
     for cell in find_cells(runs):
-        if missing_groups(cell):
+        if missing_places(cell):
             print(f"{cell} is not done yet, and left out")
             continue
         table = pa.concat_tables([read_part(path) for path in parts(cell).values()])

@@ -345,9 +345,6 @@ def missing_places(cell: Path) -> list[int]:
     return [place for place in range(read_run(cell)["items"]) if place not in held]
 
 
-missing_groups = missing_places  # as benchmarks/evidence.py calls it
-
-
 @contextmanager
 def listed(root: Path) -> Iterator[None]:
     """Records that the block writes under `root` stand on its card after it, also if it fails.
