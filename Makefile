@@ -12,7 +12,7 @@ QUICK := rule text view weights files trust test_imports.py test_theta.py test_s
 # Without bytecode on disk every run compiles the package and the tests once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test real coverage check organism docs clean
+.PHONY: demo quick test real coverage check organism docs locked lock audit clean
 
 demo: $(READY) real
 	$(BIN)/tracelm demo
@@ -41,6 +41,29 @@ organism: $(READY)
 
 docs: $(READY)
 	$(BIN)/mkdocs serve
+
+# .venv from files whose SHA-256 is known; torch alone by its pin, since each index has its own build of it.
+locked:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement constraints.hashes.txt
+	$(PIP) torch
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $(READY)
+
+# constraints.hashes.txt anew, after a pin has changed; both tools stand apart from the pins.
+lock: build/tools
+	head -5 constraints.hashes.txt > build/head.txt
+	grep -v ^torch== constraints.txt | build/tools/bin/uv pip compile --quiet --no-deps --no-annotate --no-header \
+		--generate-hashes --python-version 3.11 --output-file build/hashes.txt -
+	cat build/head.txt build/hashes.txt > constraints.hashes.txt
+
+# Known vulnerabilities of the pins, by the index's own list of them.
+audit: build/tools
+	build/tools/bin/pip-audit --no-deps --disable-pip --requirement constraints.txt
+
+build/tools:
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/pip install --quiet uv pip-audit
 
 clean:
 	rm -rf build dist site htmlcov .coverage* .pytest_cache .mypy_cache .ruff_cache

@@ -102,3 +102,19 @@ def test_every_dependency_has_an_exact_pin():
         name = requirement.split("[")[0].split(">")[0].split("<")[0].strip()
         assert name == "tracelm" or name.replace("_", "-").lower() in pinned, requirement
     assert pins["torch"] == "2.13.0"
+
+
+def test_every_pin_but_torch_has_its_hashes():
+    def pins(file: str) -> list[str]:
+        lines = (ROOT / file).read_text().splitlines()
+        return [line.removesuffix(" \\") for line in lines if re.match(r"[\w.-]+==", line)]
+
+    hashed = (ROOT / "constraints.hashes.txt").read_text().split("\n")
+    known = {name.lower().replace("_", "-").replace(".", "-") for name in pins("constraints.txt")}
+    locked = {
+        name.lower().replace("_", "-").replace(".", "-") for name in pins("constraints.hashes.txt")
+    }
+    assert known - locked == {"torch==2-13-0"} and not locked - known, "run `make lock`"
+    for line, after in zip(hashed, hashed[1:], strict=False):
+        if "==" in line and not line.startswith("#"):
+            assert re.match(r"    --hash=sha256:[0-9a-f]{64}( \\)?$", after), line
