@@ -1,4 +1,4 @@
-"""What the demo computes, for the tables of the README and of docs/demo.md.
+"""What the demo computes, for the tables of docs/demo.md.
 
     tracelm get smollm2-135m && python benchmarks/demo.py
 

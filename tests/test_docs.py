@@ -1,19 +1,14 @@
-"""The docs name code that exists, the constants that it has, and commands that run."""
+"""The docs name code that exists, the constants that it has, and paths that lead somewhere."""
 
-import json
 import re
-import shlex
-import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tracelm.cli import main
 from tracelm.theta import Theta
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 # The changelog names what was, too.
@@ -83,57 +78,6 @@ def test_links_lead_somewhere(page):
     for target in LINKS.findall(path.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{page} links to {target}"
-
-
-# What the README shows is run, with the embedded model in place of one from the hub.
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
-
-
-def commands(start: str) -> list[str]:
-    lines = "\n".join(blocks("sh")).replace("\\\n", " ").splitlines()
-    return [line for line in lines if line.startswith(start)]
-
-
-@pytest.mark.parametrize("line", commands("tracelm correct"))
-def test_commands_of_the_readme(line, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    item = {"prompt": "Where is it?", "candidates": ["in the north", "in the south"]}
-    Path("items.jsonl").write_text(json.dumps(item) + "\n")
-    arguments = shlex.split(line.replace("Qwen/Qwen3-0.6B", "tracelm/demo-organism"))
-    monkeypatch.setattr(sys, "argv", arguments)
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 0
-    out, err = capsys.readouterr()
-    said = [line for line in err.splitlines() if not line.startswith("warning: `early` decided")]
-    if "--output" in arguments:
-        assert said == ["tracelm: wrote decisions.jsonl: 1 answered, 1 of them corrected"]
-        assert json.loads(Path("decisions.jsonl").read_text())["answer"] in item["candidates"]
-    else:
-        assert out.startswith("base ") and "\ncorrected " in out and "The answer " in out
-        assert said == []
-
-
-def test_a_report_in_the_three_commands_of_the_readme(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    first = commands("tracelm eval")[0]
-    for line in (first, commands("tracelm report")[0], commands("tracelm ablate")[0]):
-        more = ["--limit", "12"] if line == first else []
-        monkeypatch.setattr(sys, "argv", shlex.split(line, comments=True) + more)
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code == 0, capsys.readouterr().err
-    assert "Drop signed mixing" in capsys.readouterr().out
-    assert Path("report/index.html").stat().st_size > 1_000_000
-
-
-@pytest.mark.parametrize("program", blocks("python"))
-def test_python_of_the_readme(program, capsys):
-    exec(program, {})
-    assert " -> " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("target", ["demo", "quick", "test", "coverage", "check"])

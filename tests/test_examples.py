@@ -15,12 +15,6 @@ from tracelm.demo import items
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
-EMBEDDED = ROOT / "src" / "tracelm" / "model" / "embedded" / "organism"
-
-
-def shown(page: str) -> list[str]:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
@@ -95,9 +89,3 @@ def test_tour():
     assert "<polyline" in decision._repr_html_() and decision.answer == "pale cedar boats"
     assert gates and figure > 0 and len(frame) == 2
     assert names["right"] > names["base"]
-
-
-@pytest.mark.parametrize("program", [*shown("ask.md"), *shown("python.md")])
-def test_python_of_the_docs(program, capsys):
-    exec(program.replace("Qwen/Qwen3-0.6B", str(EMBEDDED)), {})
-    assert ("print(" in program) == bool(capsys.readouterr().out)

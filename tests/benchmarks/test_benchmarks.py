@@ -1,6 +1,5 @@
 """Benchmarks: what each holds, under which template, from where, and what is refused."""
 
-import csv
 import json
 import sys
 from collections.abc import Callable
@@ -9,6 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from published_sets import (
+    PUBLISHED,
+    Rows,
+    as_on_the_hub,
+    binary_rows,
+    qa_rows,
+    sum_rows,
+    truthfulqa_rows,
+    write,
+    write_all,
+)
 
 from tracelm import benchmarks
 from tracelm.benchmarks import BENCHMARKS, find, templates_for, truthfulqa
@@ -18,97 +28,12 @@ from tracelm.errors import InputError, ItemError
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data here")
 
-Rows = list[dict[str, Any]]
-
-
-def truthfulqa_rows(pairs: int = 43, count: int = 817) -> Rows:
-    rows = []
-    for i in range(count):
-        wrong = {f" wrong {i}.{j} ": 0 for j in range(1 if i < pairs else 2 + i % 4)}
-        first = {f"right {i}\n": 1} | wrong
-        rows.append(
-            {
-                "question": f" Question {i}? ",
-                "mc1_targets": first,
-                "mc2_targets": first | {f"also right {i}": 1},
-            }
-        )
-    return rows
-
-
-def as_on_the_hub(rows: Rows) -> Rows:
-    def columns(targets: dict[str, int]) -> dict[str, Any]:
-        return {"choices": list(targets), "labels": list(targets.values())}
-
-    return [{k: columns(v) if isinstance(v, dict) else v for k, v in r.items()} for r in rows]
-
-
-def qa_rows(count: int = 500) -> Rows:
-    return [
-        {
-            "knowledge": f"\nFact {i}. ",
-            "question": f"Question {i}?\n",
-            "right_answer": f" right {i}",
-            "hallucinated_answer": f"wrong {i}\n",
-        }
-        for i in range(count)
-    ]
-
-
-def sum_rows(count: int = 500) -> Rows:
-    return [
-        {"document": f"Text {i}.", "right_summary": f"so {i}\n", "hallucinated_summary": f"no {i}"}
-        for i in range(count)
-    ]
-
-
-def binary_rows(count: int = 12) -> Rows:
-    return [
-        {"Type": "x", "Question": f"Question {i}? ", "Best Answer": f" right, {i}"}
-        | {"Best Incorrect Answer": f'wrong "{i}"\n', "Correct Answers": "a; b"}
-        for i in range(count)
-    ]
-
-
-def factor_rows(count: int = 1036) -> Rows:
-    return [
-        {"": i, "full_prefix": f"Before.\nText {i}.\n", "completion": f"So it is {i}."}
-        | {f"contradiction_{j}": f" So it is not {i}, {j}." for j in range(3)}
-        | {"turncated_prefixes": f"Text {i}." + ("\n" if i % 2 else " ")}
-        for i in range(count)
-    ]
-
-
-def write(path: Path, rows: Rows, lines: bool = False) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".csv":
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
-        return path
-    text = "\n".join(map(json.dumps, rows)) if lines else json.dumps(rows)
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-PUBLISHED: dict[str, tuple[str, Callable[[], Rows]]] = {
-    "truthfulqa": ("truthfulqa/mc_task.v0.json", truthfulqa_rows),
-    "halueval-qa": ("halueval/qa_data.json", qa_rows),
-    "halueval-qa-closed": ("halueval/qa_data.json", qa_rows),
-    "halueval-sum": ("halueval/summarization_data.json", sum_rows),
-    "fib": ("fib/summarization_data.json", sum_rows),
-    "truthfulqa-binary": ("truthfulqa/TruthfulQA.csv", binary_rows),
-    "factor": ("factor/news_factor.csv", factor_rows),
-}
-
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder laid out as the sets are published, filled with made-up text."""
     folder = tmp_path_factory.mktemp("data")
-    for name, rows in PUBLISHED.values():
-        write(folder / name, rows(), lines="halueval" in name)
+    write_all(folder)
     return folder
 
 
@@ -378,10 +303,10 @@ def test_qa6_is_the_installed_task_files_text(
         assert template.render({"question": "Why?"}) == "Six.\n\nQ: Why?\nA:"
         truthfulqa._qa6.cache_clear()
         file.write_text("task: other")
-        with pytest.raises(InputError, match=r"no readable .*pip install tracelm\[eval\]"):
+        with pytest.raises(InputError, match=r"no readable .*pip install 'tracelm\[eval\]'"):
             find("truthfulqa").template()
         monkeypatch.setattr(truthfulqa, "find_spec", lambda name: None)
-        with pytest.raises(InputError, match=r"pip install tracelm\[eval\]"):
+        with pytest.raises(InputError, match=r"pip install 'tracelm\[eval\]'"):
             find("truthfulqa").template()
     finally:
         truthfulqa._qa6.cache_clear()

@@ -1,4 +1,4 @@
-"""The tables of README and docs/demo.md are what benchmarks/demo.py computed and still computes."""
+"""The tables of docs/demo.md are what benchmarks/demo.py computed and still computes."""
 
 import json
 from dataclasses import asdict
@@ -12,7 +12,7 @@ from tracelm.model import named
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = json.loads((ROOT / "benchmarks" / "results" / "demo.json").read_text(encoding="utf-8"))
 REAL, ORGANISMS = RESULT["real"], RESULT["organisms"]
-README, DEMO = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/demo.md"))
+DEMO = (ROOT / "docs" / "demo.md").read_text(encoding="utf-8")
 MODEL = named.PUBLISHED["smollm2-135m"]
 
 Rows = dict[str, list[str]]
@@ -37,17 +37,6 @@ def beside(name: str) -> list[str]:
     return counts(REAL["judgement"]) if name == "TRACE" else ["", ""]
 
 
-def test_the_readme_opens_with_the_real_models_figures() -> None:
-    shown = table(README, "SmolLM2-135M on `everyday` |")
-    assert {"the model", "TRACE", "question left out"} <= set(shown)
-    for name, cells in shown.items():
-        right = REAL["choosers"][name]
-        assert cells == percent(right["mc1"], right["pairs"]) + beside(name), name
-    assert f"{REAL['items']} questions" in README and f"{REAL['pairs']} pairs" in README
-    assert REAL["judgement"]["finding"] == "hurts"
-    assert REAL["certificate"][1] == "let through: nothing: keep correction off"
-
-
 def test_the_real_models_tables_of_the_page() -> None:
     shown = table(DEMO, "chooses |")
     assert list(shown) == list(REAL["choosers"])
@@ -62,6 +51,8 @@ def test_the_real_models_tables_of_the_page() -> None:
     assert f"McNemar p = {REAL['judgement']['p']:.3g}" in DEMO
     assert f"I(M) {REAL['invariant']:.2f}" in DEMO
     assert REAL["certificate"][1] in DEMO
+    assert REAL["judgement"]["finding"] == "hurts"
+    assert REAL["certificate"][1] == "let through: nothing: keep correction off"
 
 
 def test_why_it_loses_is_what_was_measured() -> None:
@@ -77,24 +68,6 @@ def test_why_it_loses_is_what_was_measured() -> None:
     said = " ".join(DEMO.split())
     assert f"Of the {depths['decided']} questions of pairs that `decisive` decides" in said
     assert f"the same answer in {depths['decided_alike']}." in said
-
-
-KINDS = {
-    "organism": ("organism", "multi"),
-    "– facts never disputed": ("organism", "multi/clean"),
-    "– facts contested by several errors": ("organism", "multi/contested"),
-    "– facts overwritten by one error": ("organism", "multi/overwritten"),
-    "– facts where the late text is right": ("organism", "multi/revised"),
-    "its control": ("control", "multi"),
-}
-
-
-def test_the_readmes_table_of_the_organism() -> None:
-    shown = table(README, "300 multiple-choice items, MC1 |")
-    assert list(shown) == list(KINDS)
-    for row, (name, part) in KINDS.items():
-        of = ORGANISMS[name][part]
-        assert shown[row] == percent(of["mc1_base"], of["mc1"]) + counts(of), row
 
 
 def test_the_pages_table_of_the_embedded_models() -> None:

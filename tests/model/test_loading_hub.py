@@ -86,3 +86,27 @@ def test_a_model_that_no_hub_has_is_one_line(hub):
     result = run(hub, *command)
     assert result.returncode == 1 and result.stderr.count("\n") == 1
     assert "org/other does not exist" in result.stderr
+
+
+def test_hf_token_opens_a_model_that_asks_for_a_login(hub):
+    hub.token = "hf_secret"
+    refused = run(hub, *correct("--json"))
+    assert refused.returncode == 1 and "set HF_TOKEN" in refused.stderr
+    hub.requests.clear()
+    opened = run(hub, *correct("--json"), HF_TOKEN="hf_secret")
+    assert opened.returncode == 0, opened.stderr
+    files = [(role, token) for role, path, _, token in hub.requests if "/api/" not in path]
+    assert set(files) == {("hub", "Bearer hf_secret"), ("store", None)}, hub.requests
+    assert "hf_secret" not in opened.stdout + opened.stderr
+
+
+def test_hf_home_is_where_downloads_are_kept_and_found_again(hub, tmp_path):
+    place = str(tmp_path / "elsewhere")
+    online = run(hub, *correct("--json"), HF_HOME=place)
+    assert online.returncode == 0, online.stderr
+    assert list(Path(place).rglob("model.safetensors"))
+    assert not (hub.folder.parent / "hf").exists()  # what `run` says otherwise
+    offline = run(hub, *correct("--json"), HF_HOME=place, HF_HUB_OFFLINE="1")
+    assert offline.stdout == online.stdout
+    empty = run(hub, *correct("--json"), HF_HOME=place + "-empty", HF_HUB_OFFLINE="1")
+    assert empty.returncode == 1 and "HF_HUB_OFFLINE is set" in empty.stderr

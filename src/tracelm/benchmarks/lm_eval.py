@@ -55,7 +55,7 @@ def _load(name: str) -> Any:
         from lm_eval.tasks import TaskManager
     except ImportError as error:
         raise InputError(
-            f"lm-eval:{name} is a task of lm-evaluation-harness: pip install tracelm[eval]"
+            f"lm-eval:{name} is a task of lm-evaluation-harness: pip install 'tracelm[eval]'"
         ) from error
     manager = TaskManager(include_defaults=not _is_file(name))
     if name in (*manager.all_groups, *manager.all_tags):

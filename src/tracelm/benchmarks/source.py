@@ -63,7 +63,7 @@ class Source:
             from datasets import load_dataset
         except ImportError as error:
             raise InputError(
-                "the hub is read through `datasets`: pip install tracelm[eval], or give --data"
+                "the hub is read through `datasets`: pip install 'tracelm[eval]', or give --data"
             ) from error
         try:
             splits = load_dataset(repository, configuration)

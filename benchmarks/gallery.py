@@ -1,0 +1,136 @@
+"""The figures of README and of docs/gallery.md, from the records that are kept.
+
+    python benchmarks/gallery.py
+
+The records of the evidence are kept without text. `everyday` and `demo` are our own, so theirs is
+put back from the package, and a report is made of them as `tracelm report` makes it. Its page is
+photographed in Chromium.
+"""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracelm.benchmarks import find
+from tracelm.evaluation.settings import read_extents
+from tracelm.evaluation.store import load_records
+from tracelm.report import draw
+from tracelm.report.build import Material, write
+from tracelm.report.figure_parts import Figure, Panel, Rule
+from tracelm.report.figures import rows_of, trajectory
+from tracelm.theta import Theta
+from tracelm.view.portrait import Record, portrait
+
+ROOT = Path(__file__).resolve().parents[1]
+KEPT = ROOT / "benchmarks" / "results" / "evidence" / "own"
+IMAGES = ROOT / "docs" / "images"
+REAL = "tracelm/smollm2-135m"
+THETA = Theta()
+WINDOW = {"width": 1180, "height": 780}
+
+
+def main() -> None:
+    with TemporaryDirectory() as folder:
+        out = Path(folder)
+        keep(draw.save(correction(everyday()), out))
+        records = own()
+        cells = set(zip(records["model"], records["benchmark"], strict=True))
+        extents = {name: extent for name, extent in read_extents(KEPT).items() if name in cells}
+        made = write(Material(records, THETA, extents=extents), out / "report")
+        keep([path for path in made.paths if path.parent.name == "figures"])
+        photograph(out / "report" / "index.html", out / "browser")
+
+
+def keep(paths: Sequence[Path]) -> None:
+    """Put the figures into the docs, as SVG."""
+    for path in paths:
+        if path.suffix == ".svg":
+            shutil.copy(path, IMAGES / path.name)
+
+
+def own() -> pd.DataFrame:
+    """The records of the benchmarks that are our own, with their text."""
+    cells = [KEPT / model for model in ("tracelm--demo-organism", "tracelm--demo-control")]
+    return pd.concat([everyday(), *(with_text(load_records(cell), "demo") for cell in cells)])
+
+
+def everyday() -> pd.DataFrame:
+    """The real model's records of `everyday`."""
+    return with_text(load_records(KEPT / REAL.replace("/", "--") / "everyday"), "everyday")
+
+
+def with_text(records: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Records of one of our own benchmarks, with the text that was left out."""
+    benchmark = find(name)
+    items = {item.id: item for item in benchmark.load(None).items(benchmark.template())}
+    asked = [items[id] for id in records["id"]]
+    texts: dict[str, Any] = {
+        "prompt": [item.prompt for item in asked],
+        "question": [item.question for item in asked],
+        "candidates": [list(item.candidates) for item in asked],
+    }
+    return records.assign(**texts)
+
+
+def correction(records: pd.DataFrame) -> Figure:
+    """The item that correction repairs, and the one that it breaks, in the middle of each kind.
+
+    By a rule: of all that `decisive` repaired (broke), the one whose change of truthful
+    probability is the median.
+    """
+    changed = records[records["operator"] == "decisive"]
+    repaired = median_of(changed[changed["mc1"] > changed["mc1_base"]])
+    broken = median_of(changed[changed["mc1"] < changed["mc1_base"]])
+    panels = (panel("Repaired", repaired), panel("Broken", broken))
+    return Figure("correction", "Repaired, broken", "", panels, columns=2)
+
+
+def median_of(records: pd.DataFrame) -> Record:
+    """The record with the median change of truthful probability."""
+    rows = rows_of(records)
+    order = np.argsort([change(row) for row in rows], kind="stable")
+    return rows[int(order[(len(order) - 1) // 2])]
+
+
+def change(record: Record) -> float:
+    return sum(c.after - c.before for c in portrait(record).candidates if c.true)
+
+
+def panel(word: str, record: Record) -> Panel:
+    """One item's trajectory for who knows nothing yet: the two answers, and where TRACE looks."""
+    seen = portrait(record, THETA)
+    before, after = (seen.candidates[place].text for place in (seen.base_index, seen.index))
+    title = f"{word}: {before} → {after}\n{fill(record['question'], 40)}"
+    drawn = trajectory(record, THETA, title)
+    marks = tuple(
+        replace(mark, label="TRACE answers here") if isinstance(mark, Rule) else mark
+        for mark in drawn.marks
+    )
+    return replace(drawn, marks=marks, x_label="blocks of the model, from input to output")
+
+
+def photograph(page: Path, folder: Path) -> None:
+    """The top of a report's page, and its items with the first one that was repaired."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from browser import opened
+
+    with opened(page, folder, viewport=WINDOW) as watched:
+        view: Any = watched.page
+        view.add_style_tag(content=".contents { position: static !important }")  # it follows along
+        view.screenshot(path=str(IMAGES / "report.png"))
+        view.select_option("select[name=outcome]", "f")
+        view.locator(".list li button").first.click()
+        view.wait_for_selector(".item .drawing .curve")
+        view.locator("#items").screenshot(path=str(IMAGES / "report-item.png"))
+
+
+if __name__ == "__main__":
+    main()
