@@ -47,7 +47,9 @@ def cluster() -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # where workers find `spread`
+        # Where workers find `spread`, and this very tracelm.
+        places = Path(__file__).parents[1], Path(tracelm.__file__).parents[1]
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
         ray.init(
             address="local",
             num_cpus=2,
@@ -99,7 +101,7 @@ def test_workers_leave_the_records_of_a_local_run(
     tmp_path: Path, cluster: Any, whole: Path
 ) -> None:
     seen: list[int] = []
-    outcome = run(Load(tmp_path, pause=0.05), cluster, tmp_path, advance=seen.append)
+    outcome = run(Load(tmp_path, pause=0.4), cluster, tmp_path, advance=seen.append)
     assert_same_records(outcome.cell, whole)
     assert store.differences(store.read_run(outcome.cell), store.read_run(whole)) == []
     assert (outcome.items, outcome.resumed, outcome.failed) == (ITEMS, 0, 0)

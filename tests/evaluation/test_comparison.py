@@ -135,7 +135,7 @@ def ran(folder: Path) -> tuple[Path, Comparison]:
     methods = resolve(COMPARED, tracer.facts)
     job = runner.prepare(tracer, data, data.benchmark.template(), methods=methods)
     cell = runner.execute(tracer, job, folder).cell
-    known = [e for e in job.encoded if not isinstance(e, ItemError)]
+    known = [e for e in tracer.encode(job.items) if not isinstance(e, ItemError)]
     write_costs(cell, measure(tracer, known, methods))
     (compared,) = read_comparisons(folder, cells(load_records(folder)))
     return cell, compared

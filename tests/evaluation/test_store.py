@@ -19,7 +19,7 @@ from tracer_double import TracerDouble, dataset
 
 import tracelm
 from tracelm.errors import RecordError, RunLockedError
-from tracelm.evaluation import pace, runner, store
+from tracelm.evaluation import ahead, pace, runner, store
 from tracelm.evaluation.pace import Pace
 from tracelm.evaluation.runner import Job
 from tracelm.evaluation.store import Run, Shard
@@ -232,7 +232,10 @@ def test_circumstances_do_not_make_another_run(tmp_path: Path) -> None:
 def test_the_first_plan_stands(tmp_path: Path, whole: Path) -> None:
     double, work = job(tmp_path)
     with Run(work.cell(tmp_path), work.info) as first:
-        first.keep(0, runner.part(double, work, 0, first.plan[0], Pace()).content)
+        window = runner.encode(double, work, range(20))
+        first.extend(runner.plan(double, window))
+        group = {place: window[place] for place in first.plan[0]}
+        first.keep(0, runner.part(double, work, 0, group, Pace()).content)
     larger, again = job(tmp_path, size=11)
     runner.execute(larger, again, tmp_path)
     assert max(len(g) for g in larger.groups) == 3
@@ -285,7 +288,9 @@ def test_merge_joins_the_pieces_of_one_group(tmp_path: Path, whole: Path) -> Non
     for name, places in (("a", plan[0][:2]), ("b", plan[0][1:])):
         double, work = job(tmp_path / name)
         with Run(work.cell(tmp_path / name), work.info) as some:
-            some.keep(0, store.serialise(runner.compute(double, work, 0, places)))
+            some.extend(plan)
+            batch = runner.encode(double, work, places)
+            some.keep(0, store.serialise(runner.compute(double, work, 0, batch)))
             assert some.lacking[0] == [p for p in plan[0] if p not in places]
     (merged,) = store.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
     assert merged.missing == 17
@@ -300,6 +305,51 @@ def test_pieces_in_a_cell_and_its_shards_are_read_once(tmp_path: Path) -> None:
     records = store.load_records(cell)
     assert records["id"].is_unique and len(records) == 3
     assert {i for g in double.groups for i in g} < set(records["id"])
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items are planned six at a time."""
+    monkeypatch.setattr(ahead, "WINDOW", 6)
+
+
+@pytest.mark.usefixtures("windows")
+def test_the_plan_grows_with_the_run(tmp_path: Path, whole: Path) -> None:
+    interrupted(tmp_path, after=3)
+    (cell,) = store.find_cells(tmp_path)
+    plan = store.plan_of(store.read_run(cell))
+    assert sorted(p for g in plan for p in g) == list(range(12)) and len(plan) == 4
+    double, work = job(tmp_path)
+    outcome = runner.execute(double, work, tmp_path)
+    assert (outcome.resumed, outcome.items, sum(map(len, double.groups))) == (9, 20, 11)
+    grown = store.plan_of(store.read_run(cell))
+    assert grown[:4] == plan and len(grown) == 7 and sorted(grown[6]) == [18, 19]
+    mine, theirs = comparable(cell), comparable(whole)
+    assert mine.drop(columns="group").to_json() == theirs.drop(columns="group").to_json()
+
+
+@pytest.mark.usefixtures("windows")
+def test_shards_share_a_plan_that_grows(tmp_path: Path) -> None:
+    interrupted(tmp_path, after=1, shard=Shard(0, 2))  # of the plan's first window
+    (cell,) = store.find_cells(tmp_path)
+    for shard in (Shard(1, 2), Shard(0, 2)):
+        run(tmp_path, shard=shard)
+    assert store.missing_places(cell) == [] and len(comparable(cell)) == 20
+    run(tmp_path / "whole")
+    assert_same_records(cell, tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("windows")
+def test_merge_takes_the_longest_plan(tmp_path: Path) -> None:
+    interrupted(tmp_path / "a", after=1, shard=Shard(0, 2))
+    run(tmp_path / "b", shard=Shard(1, 2))
+    (merged,) = store.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+    assert merged.missing == 20 - 3 - len(comparable(tmp_path / "b"))
+    run(tmp_path / "a", shard=Shard(0, 2))
+    (again,) = store.merge([tmp_path / "a"], tmp_path / "all")
+    assert again.missing == 0
+    run(tmp_path / "whole")
+    assert_same_records(tmp_path / "all", tmp_path / "whole")
 
 
 def test_two_writers_refuse_each_other_and_shards_do_not(tmp_path: Path) -> None:

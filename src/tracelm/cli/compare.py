@@ -94,7 +94,7 @@ def _execute(
     with Countdown(f"{job.info['model']} on {job.benchmark}", len(job.items)) as countdown:
         result = execute(tracer, job, out, advance=countdown.advance)
     say(result)
-    known = [e for e in job.encoded if not isinstance(e, ItemError)]
+    known = [e for e in tracer.encode(job.items) if not isinstance(e, ItemError)]
     if known and not read_costs(result.cell):
         with waiting("timing each method alone"):
             write_costs(result.cell, measure(tracer, known, methods))

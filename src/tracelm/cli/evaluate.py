@@ -155,11 +155,10 @@ def _execute(
     engine: "Engine", dataset: "Dataset", template: "Template", out: Path, options: CellOptions
 ) -> "RunResult":
     """One cell, its progress on stderr."""
-    with waiting("reading tokens"):
+    with waiting("preparing the items"):
         cell = engine.cell(dataset, template, blind=options.blind)
     info, shard = cell.info, options.part()
-    groups = [g for g in enumerate(info["plan"]) if shard is None or shard.holds(g[0])]
-    total = sum(len(line.split()) for _, line in groups)
+    total = info["items"] if shard is None else round(info["items"] / shard.count)
     with Countdown(f"{info['model']} on {info['benchmark']}", total) as countdown:
         result = cell.execute(
             out, shard=shard, max_failures=options.max_failures, advance=countdown.advance

@@ -1,8 +1,9 @@
 """Ray: workers on one machine or many, each with one copy of the model.
 
 A worker prepares a cell as a local run does and computes one group at a time, or a piece of one,
-down to the bytes of its part: states never leave it. The driver holds the folder's lock, hands out
-what the groups that `run.json` plans lack, and keeps what comes back. A worker that is lost is
+down to the bytes of its part: states never leave it. The driver holds the folder's lock, has a
+worker plan the next window of items before the last one is done, hands out what the groups of the
+plan lack, and keeps what comes back. A worker that is lost is
 replaced and its group goes back into the queue; an answer that it might still give is not waited
 for, so that nothing is kept twice.
 
@@ -28,6 +29,7 @@ from ray.exceptions import RayError, RayTaskError
 from tracelm.benchmarks import Dataset, Template
 from tracelm.errors import InputError, ModelError, RecordError, TraceError
 from tracelm.evaluation import runner
+from tracelm.evaluation.ahead import window_from
 from tracelm.evaluation.pace import Pace
 from tracelm.evaluation.store import Run, RunInfo, Shard, differences
 
@@ -141,18 +143,30 @@ class Worker:
         self._job = runner.prepare(self._tracer, dataset, template, blind=blind)
         return self._job.info
 
+    def plan(self, places: Sequence[int]) -> list[list[int]]:
+        """Groups of a window of the cell that was taken."""
+        assert self._tracer is not None and self._job is not None
+        return runner.plan(self._tracer, runner.encode(self._tracer, self._job, places))
+
     def compute(self, group: int, places: Sequence[int]) -> runner.Part:
         """What a group of the cell that was taken lacks, or as much of it as makes a part."""
         assert self._tracer is not None and self._job is not None
-        return runner.part(self._tracer, self._job, group, places, self._pace)
+        batch = runner.encode(self._tracer, self._job, places)
+        return runner.part(self._tracer, self._job, group, batch, self._pace)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker was asked for: a group, or None where it takes the cell."""
+    """What a worker was asked for: a group, a window's plan, or neither where it takes the cell."""
 
     worker: Handle
-    group: int | None
+    group: int | None = None
+    window: range | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the worker had its model when it was asked."""
+        return self.group is not None or self.window is not None
 
 
 class RayAssignment:
@@ -198,21 +212,34 @@ class RayAssignment:
     def _parts(self, run: Run) -> Iterator[runner.Part]:
         """What a run lacks, part by part, in the order in which they are done."""
         self._todo = deque(run.lacking)
-        while self._todo or any(task.group is not None for task in self._tasks.values()):
-            while self._todo and self._idle:
-                group = self._todo.popleft()
-                self._compute(self._idle.popleft(), group, run.lacking[group])
+        while not run.whole:
+            self._hand_out(run)
             task, answer = self._next()
             self._idle.append(task.worker)
-            if task.group is None:
+            if task.window is not None:
+                known = len(run.plan)
+                run.extend(answer)
+                self._todo.extend(group for group in run.lacking if group >= known)
+            elif task.group is None:
                 _require_same(self.info, answer)
-                continue
-            yield answer
-            if task.group in run.lacking:  # after a piece of it was kept
-                self._todo.appendleft(task.group)
+            else:
+                yield answer
+                if task.group in run.lacking:  # after a piece of it was kept
+                    self._todo.appendleft(task.group)
+
+    def _hand_out(self, run: Run) -> None:
+        """Give idle workers something to do: the next window's plan before the groups run out."""
+        planning = any(task.window is not None for task in self._tasks.values())
+        few = len(self._todo) <= len(self._pool.workers)
+        if self._idle and few and not planning and run.planned < self.info["items"]:
+            worker, window = self._idle.popleft(), window_from(run.planned, self.info["items"])
+            self._tasks[worker.plan.remote(window)] = Task(worker, window=window)
+        while self._todo and self._idle:
+            group = self._todo.popleft()
+            self._compute(self._idle.popleft(), group, run.lacking[group])
 
     def _take(self, worker: Handle) -> None:
-        self._tasks[worker.take.remote(*self._work)] = Task(worker, None)
+        self._tasks[worker.take.remote(*self._work)] = Task(worker)
 
     def _compute(self, worker: Handle, group: int, places: Sequence[int]) -> None:
         self._tasks[worker.compute.remote(group, places)] = Task(worker, group)
@@ -236,7 +263,7 @@ class RayAssignment:
             done, _ = ray.wait(list(self._tasks), timeout=PATIENCE_SECONDS)
             if done:
                 return done[0]
-            if all(task.group is None for task in self._tasks.values()):
+            if not any(task.begun for task in self._tasks.values()):
                 logging.getLogger(__name__).warning(
                     "no worker is ready yet: models are loading, or Ray has no room for %s a "
                     "worker (free: %s)",

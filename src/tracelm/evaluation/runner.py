@@ -1,16 +1,19 @@
 """Runner: a model over a benchmark, group by group, into the store.
 
-`prepare` says what is to be done, `part` does one group, or a piece of one that takes long, and
-touches no disk, `collect` keeps the parts that are missing as they come. `execute` is all three in
-one process; an engine that spreads the work calls `prepare` and `part` in its workers and `collect`
-where the records are kept.
+`prepare` says what is to be done. The items are read as tokens and planned a window at a time
+(`encode`, `plan`), so that no more than two windows are in memory. `part` does one group, or a
+piece of one that takes long, and touches no disk; `collect` keeps the parts that are missing as
+they come. `execute` is all of it in one process; an engine that spreads the work calls the others
+in its workers and `collect` where the records are kept.
 """
 
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +22,7 @@ import numpy as np
 from tracelm.benchmarks import Dataset, Template
 from tracelm.errors import ItemError, NonFiniteError, RecordError
 from tracelm.evaluation import store
+from tracelm.evaluation.ahead import Ahead
 from tracelm.evaluation.certification import template_name
 from tracelm.evaluation.pace import Pace
 from tracelm.evaluation.record import Place, Row, failure, record
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from tracelm.text.tokens import Encoded
     from tracelm.tracer import Tracer
 
+    Batch = dict[int, Encoded | ItemError]
+
 # Versions on which numbers depend: records of different ones do not stand in one cell.
 _PACKAGES = ("tracelm", "torch", "transformers", "tokenizers")
 
@@ -48,8 +54,7 @@ class Job:
         benchmark: The benchmark's name, with `@template` where that is not its default.
         items: The items, in the benchmark's order.
         kinds: The metric that each is for; None for all.
-        encoded: Each item's tokens, or why it has none.
-        info: What `run.json` says, with the plan: groups of places, items without tokens first.
+        info: What `run.json` says before anything is planned.
         methods: TRACE's peers that score the items too, by name.
         blind: What is read of the items with the question left out.
     """
@@ -57,7 +62,6 @@ class Job:
     benchmark: str
     items: tuple[Item, ...]
     kinds: tuple[str | None, ...]
-    encoded: tuple["Encoded | ItemError", ...]
     info: RunInfo
     methods: "Mapping[str, Method]" = field(default_factory=dict)
     blind: Blind = "base"
@@ -111,7 +115,7 @@ def prepare(
     blind: Blind = "base",
     methods: "Mapping[str, Method] | None" = None,
 ) -> Job:
-    """What a cell needs computed: its items as tokens, in groups, and the record of its settings.
+    """What a cell needs computed: its items, and the record of its settings.
 
     Args:
         tracer: The model.
@@ -122,13 +126,12 @@ def prepare(
         methods: TRACE's peers that score the items too, by name (`tracelm.methods.resolve`).
 
     Raises:
-        InputError: The template does not render, or the chat template refuses a prompt.
+        InputError: The template does not render, or the chat template refuses every prompt.
         CertificateError: The tracer's certificate is for another template.
     """
     if tracer.certificate is not None:
         tracer.certificate.check_template(template_name(template.to_dict()))
     items = dataset.items(template, blind=blind != "none")
-    encoded = tracer.encode(items)
     described = tracer.describe() | _conversation(tracer, items)
     info = {
         **described,
@@ -136,12 +139,11 @@ def prepare(
         "weights": folder_digest(Path(described["model"]).expanduser()),
         **_settings(dataset, template, blind, methods or {}),
         "machine": _machine(),
-        "plan": store.plan_lines(_plan(tracer, encoded)),
+        "plan": [],
     }
     kinds = tuple(example.kind for example in dataset.examples)
-    encoded_items = tuple(encoded)
     benchmark = label(dataset, template)
-    return Job(benchmark, tuple(items), kinds, encoded_items, strict(info), methods or {}, blind)
+    return Job(benchmark, tuple(items), kinds, strict(info), methods or {}, blind)
 
 
 def finished(
@@ -168,7 +170,7 @@ def finished(
     if not same or known.get("asked") is None or known["asked"] != asked(options):
         return None
     run = Run(cell, known, shard)
-    if run.look() or run.lacking:
+    if run.look() or not run.whole:
         return None
     _stop_above(max_failures, run.failed, folder)
     return RunResult(cell, run.records, run.records, run.failed, ())
@@ -183,7 +185,25 @@ def _conversation(tracer: "Tracer", items: Sequence[Item]) -> dict[str, Any]:
     return {"chat": describe_chat(tracer.tokenizer, tracer.chat or Chat())}
 
 
-def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> list[Row]:
+def encode(tracer: "Tracer", job: Job, places: Sequence[int]) -> "Batch":
+    """Items by place as tokens, or as why they have none.
+
+    Raises:
+        InputError: The chat template refuses a prompt.
+    """
+    return dict(zip(places, tracer.encode([job.items[p] for p in places]), strict=True))
+
+
+def plan(tracer: "Tracer", batch: "Batch") -> list[list[int]]:
+    """A window's groups of places; items without tokens are a group of their own, the first."""
+    failed = [p for p, e in batch.items() if isinstance(e, ItemError)]
+    known = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
+    places = list(known)
+    groups = tracer.plan(list(known.values())) if known else []
+    return [*([failed] if failed else []), *([places[i] for i in group] for group in groups)]
+
+
+def compute(tracer: "Tracer", job: Job, group: int, batch: "Batch") -> list[Row]:
     """The records of items that are one batch, in their order.
 
     A batch that meets logits that are not finite is done again item by item, so that only the items
@@ -193,18 +213,18 @@ def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> li
         tracer: The model.
         job: What is run.
         group: Number of their group in the plan.
-        places: The items: all of the group, or some.
+        batch: The items: all of the group, or some.
     """
-    where = {p: Place(job.benchmark, job.kinds[p], p, group) for p in places}
-    known = {p: e for p in places if not isinstance(e := job.encoded[p], ItemError)}
+    where = {p: Place(job.benchmark, job.kinds[p], p, group) for p in batch}
+    known = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
     start = time.perf_counter()
     decided = _decide(tracer, known, job)
     seconds = time.perf_counter() - start
     tokens = {p: _tokens(e) for p, e in known.items()}
     share = seconds / max(sum(tokens.values()), 1)
     rows = []
-    for place in places:
-        answer = decided.get(place, job.encoded[place])
+    for place, encoded in batch.items():
+        answer = decided.get(place, encoded)
         if isinstance(answer, Decision):
             rows.append(record(where[place], known[place], answer, share * tokens[place]))
         else:
@@ -212,8 +232,8 @@ def compute(tracer: "Tracer", job: Job, group: int, places: Sequence[int]) -> li
     return rows
 
 
-def part(tracer: "Tracer", job: Job, group: int, places: Sequence[int], pace: Pace) -> Part:
-    """Records of the first of a group's places, as many as the pace allows, ready to be kept.
+def part(tracer: "Tracer", job: Job, group: int, batch: "Batch", pace: Pace) -> Part:
+    """Records of the first of a group's items, as many as the pace allows, ready to be kept.
 
     Where nothing is known of the pace, a few items tell it. If then the whole group is soon done,
     it is computed as one batch, they too: what is fast is packed the same wherever it runs.
@@ -222,19 +242,19 @@ def part(tracer: "Tracer", job: Job, group: int, places: Sequence[int], pace: Pa
         tracer: The model.
         job: What is run.
         group: Number of the group in the plan.
-        places: What the group lacks.
+        batch: What the group lacks.
         pace: What is known of the model's; it learns.
     """
-    tokens = _fresh_tokens([job.encoded[place] for place in places])
+    tokens = _fresh_tokens(list(batch.values()))
 
     def computed(count: int) -> list[Row]:
         with pace.learning(sum(tokens[:count])):
-            return compute(tracer, job, group, places[:count])
+            return compute(tracer, job, group, dict(islice(batch.items(), count)))
 
     known, count = pace.known, pace.items(tokens)
     rows = computed(count)
-    if not known and count < len(places) == pace.items(tokens):
-        rows = computed(len(places))
+    if not known and count < len(batch) == pace.items(tokens):
+        rows = computed(len(batch))
     failed = sum(row["error"] is not None for row in rows)
     return Part(group, store.serialise(rows), len(rows), failed)
 
@@ -265,9 +285,13 @@ def execute(
 
     def parts(run: Run) -> Iterator[Part]:
         pace = Pace()
-        while run.lacking:  # what is kept leaves it
-            group, places = next(iter(run.lacking.items()))
-            yield part(tracer, job, group, places, pace)
+        with Ahead(partial(encode, tracer, job), len(job.items)) as ahead:
+            while not run.whole:
+                if not run.lacking:
+                    run.extend(plan(tracer, ahead.window(run.planned)))
+                    continue
+                group, places = next(iter(run.lacking.items()))  # what is kept leaves it
+                yield part(tracer, job, group, ahead.take(places), pace)
 
     return collect(job.info, out, parts, shard=shard, max_failures=max_failures, advance=advance)
 
@@ -335,14 +359,6 @@ def _settings(
         "items": len(dataset.examples),
         "packages": {name: version(name) for name in _PACKAGES},
     }
-
-
-def _plan(tracer: "Tracer", encoded: "Sequence[Encoded | ItemError]") -> list[list[int]]:
-    """Groups of places; items without tokens are a group of their own, the first."""
-    failed = [p for p, e in enumerate(encoded) if isinstance(e, ItemError)]
-    known = [(p, e) for p, e in enumerate(encoded) if not isinstance(e, ItemError)]
-    groups = tracer.plan([e for _, e in known]) if known else []
-    return [*([failed] if failed else []), *([known[i][0] for i in group] for group in groups)]
 
 
 def _decide(

@@ -1,11 +1,11 @@
 """Store: records on disk that outlive a kill, a full disk and a torn file.
 
-`OUT/<model>/<benchmark>[@template]/` is a cell: `run.json` says what is run, with the plan, and
-each `part-*.parquet` holds records of one group of the plan: all of them, or as many as there are
-so far. What is done is what places there are records of. A part is written to a temporary file,
-synced, renamed, and its folder synced, so that it is there whole or not at all; a longer one takes
-its place in the same way. `--shard i/n` writes into `shard-i-of-n/` of the cell; `merge` joins
-those. A folder has one writer at a time.
+`OUT/<model>/<benchmark>[@template]/` is a cell: `run.json` says what is run, with the plan, which
+grows as the run comes to its items, and each `part-*.parquet` holds records of one group of the
+plan: all of them, or as many as there are so far. What is done is what places there are records of.
+A part is written to a temporary file, synced, renamed, and its folder synced, so that it is there
+whole or not at all; a longer one takes its place in the same way. `--shard i/n` writes into
+`shard-i-of-n/` of the cell; `merge` joins those. A folder has one writer at a time.
 `OUT/README.md` lists the cells for `datasets` (`card`).
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 RUN_FILE = "run.json"
-_PART = re.compile(r"part-(\d{5})\.parquet")
+_PART = re.compile(r"part-(\d{5,})\.parquet")
 _SHARD = re.compile(r"shard-\d+-of-\d+")
 
 # What may differ between two starts of one run: when, where, how it was asked for, from which copy
@@ -83,7 +83,7 @@ class Run:
     Attributes:
         cell: Folder of the cell.
         info: What is run; once entered, what the cell's `run.json` says (its plan is kept, so that
-            a restart packs the same).
+            a restart packs the same, and all shards do).
         shard: Which part of the plan is written here; None for all.
         lacking: Of each group of this folder that is not done, the places without a record.
         done: How many records each group has, and how many of them are of items that failed.
@@ -118,6 +118,16 @@ class Run:
         """How many of them are of items that failed."""
         return sum(failed for _, failed in self.done.values())
 
+    @property
+    def planned(self) -> int:
+        """How many of the run's items are in the plan, from the first on."""
+        return sum(line.count(" ") + 1 for line in self.info["plan"])
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is left to do in this folder."""
+        return not self.lacking and self.planned == self.info["items"]
+
     def __enter__(self) -> "Run":
         """Lock the folder, compare or write `run.json`, and look through the parts.
 
@@ -147,14 +157,36 @@ class Run:
 
     def look(self) -> list[Path]:
         """Count what the parts hold and what is lacking; the parts that are torn."""
-        plan, shard, torn = self.plan, self.shard or Shard(0, 1), []
-        self.lacking = {g: places for g, places in enumerate(plan) if shard.holds(g)}
+        plan, torn = self.plan, []
+        self._expect()
         for group, path in parts(self.folder).items():
             if (table := read_sound(path, plan, group)) is None:
                 torn.append(path)
             else:
                 self._count(group, table)
         return torn
+
+    def extend(self, groups: Sequence[Sequence[int]]) -> None:
+        """Add groups to the plan, unless another process that runs the cell has planned on first.
+
+        Raises:
+            RecordError: The disk is full or refuses.
+        """
+        before = len(self.info["plan"])
+        with _reported(self.cell), FileLock(self.cell / ".run-lock"):
+            known = read_run(self.cell)
+            if len(known["plan"]) == before:
+                known["plan"] += plan_lines(groups)
+                _write_run(self.cell, known)
+        self.info = known
+        self._expect(before)
+
+    def _expect(self, first: int = 0) -> None:
+        """Count the groups from the first on as lacking."""
+        shard = self.shard or Shard(0, 1)
+        for group, places in enumerate(plan_of(self.info)[first:], start=first):
+            if shard.holds(group):
+                self.lacking[group] = places
 
     def keep(self, group: int, content: bytes) -> None:
         """Keep records of a group, as `serialise` made them, beside its others, all or none.
@@ -516,8 +548,7 @@ def _agree(cell: Path, info: RunInfo) -> RunInfo:
     """
     with _reported(cell), FileLock(cell / ".run-lock"):
         if not (cell / RUN_FILE).exists():
-            text = json.dumps({"created": _now(), **info}, indent=1, allow_nan=False)
-            write_durably(cell / RUN_FILE, text.encode())
+            _write_run(cell, {"created": _now(), **info})
         known = read_run(cell)
     differing = differences(known, info | {"plan": known.get("plan")})
     if differing:
@@ -528,10 +559,19 @@ def _agree(cell: Path, info: RunInfo) -> RunInfo:
     return known
 
 
+def _write_run(cell: Path, info: RunInfo) -> None:
+    text = json.dumps(info, indent=1, allow_nan=False)
+    write_durably(cell / RUN_FILE, text.encode())
+
+
 def _require_same(cells: Sequence[Path]) -> None:
-    first = read_run(cells[0])
-    for other in cells[1:]:
-        differing = differences(first, read_run(other))
+    first, plan = read_run(cells[0]), list[str]()
+    for other in cells:
+        run = read_run(other)
+        short, long = sorted([plan, run["plan"]], key=len)
+        if long[: len(short)] == short:  # one run had got further than the other
+            plan, run["plan"] = long, first["plan"]
+        differing = differences(first, run)
         if differing:
             raise RecordError(f"{cells[0]} and {other} hold different runs: {'; '.join(differing)}")
 
@@ -549,19 +589,24 @@ def _cell_table(cell: Path) -> pa.Table:
 
 
 def _merge_cell(target: Path, cells: Sequence[Path]) -> Merged:
-    info = {key: value for key, value in read_run(cells[0]).items() if key != "created"}
+    infos = [read_run(cell) for cell in cells]
+    longest = max((info["plan"] for info in infos), key=len)
+    info = {k: v for k, v in infos[0].items() if k != "created"} | {"plan": longest}
     with Run(target, info) as run:
+        if further := plan_of(info)[len(run.info["plan"]) :]:
+            run.extend(further)
+        plan = run.plan
         for folder in chain.from_iterable(part_folders(cell) for cell in cells):
             if folder != target:
-                _take_over(run, folder)
+                _take_over(run, folder, plan)
         return Merged(target, info["items"], info["items"] - run.records)
 
 
-def _take_over(run: Run, folder: Path) -> None:
+def _take_over(run: Run, folder: Path, plan: Sequence[Sequence[int]]) -> None:
     # Where we cannot write, in an archive on a read-only disk, nobody does.
     with lock(folder) if os.access(folder, os.W_OK) else nullcontext():
         for group, path in parts(folder).items():
-            if group in run.lacking and read_sound(path, run.plan, group) is not None:
+            if group in run.lacking and read_sound(path, plan, group) is not None:
                 run.keep(group, path.read_bytes())
 
 

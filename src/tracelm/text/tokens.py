@@ -21,6 +21,9 @@ Overflow = Literal["error", "truncate"]
 _TEMPLATE_SECONDS = 10.0  # a conversation takes a chat template milliseconds
 _TEMPLATE_CHARACTERS = 2**20  # that it may write around what was said
 
+# Texts of one call: what a fast tokenizer answers with takes hundreds of bytes a token.
+_CALL = 512
+
 # Names under which chat templates keep the switch of a reasoning model; others ignore them.
 _THINKING_OFF = {"enable_thinking": False, "thinking": False}
 
@@ -101,7 +104,7 @@ def encode(
 ) -> list[Encoded | ItemError]:
     """Every item as token ids, or as the error that names it; in order.
 
-    All texts of all items go through the tokenizer in one call, each distinct text once.
+    Each distinct text of all the items goes through the tokenizer once.
 
     Args:
         items: The items.
@@ -299,17 +302,21 @@ class _Reader:
 def _tokenise(tokenizer: Tokenizer, texts: list[str], special: bool = False) -> list[Ids]:
     if not texts:
         return []
-    # verbose=False: whether a text fits is decided here, not by a warning of the tokenizer.
-    output = tokenizer(
-        texts,
-        add_special_tokens=special,
-        padding=False,
-        truncation=False,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,
-    )
-    return [tuple(ids) for ids in output["input_ids"]]
+    found: list[Ids] = []
+    same: dict[int, int] = {}  # one object an id: a token of a sequence is 8 bytes, not 36
+    for start in range(0, len(texts), _CALL):
+        # verbose=False: whether a text fits is decided here, not by a warning of the tokenizer.
+        output = tokenizer(
+            texts[start : start + _CALL],
+            add_special_tokens=special,
+            padding=False,
+            truncation=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+        found += [tuple(map(same.setdefault, ids, ids)) for ids in output["input_ids"]]
+    return found
 
 
 def _leading_special(tokenizer: Tokenizer, known: dict[str, Ids]) -> Ids:
