@@ -70,6 +70,22 @@ def test_why_it_loses_is_what_was_measured() -> None:
     assert f"the same answer in {depths['decided_alike']}." in said
 
 
+def test_the_explorers_examples_are_the_first_of_their_sort() -> None:
+    from tracelm.demo.figures import everyday
+    from tracelm.demo.outcome import BROKEN, KEPT, REPAIRED
+    from tracelm.service import examples
+
+    found: dict[str, str | None] = {}
+    answers = zip(everyday(), REAL["base_answers"], REAL["answers"], strict=True)
+    for item, base, corrected in answers:
+        assert item.truthful is not None
+        gain = item.truthful[int(corrected)] - item.truthful[int(base)]
+        for rule, holds in ((REPAIRED, gain > 0), (BROKEN, gain < 0), (KEPT, base == corrected)):
+            if holds:
+                found.setdefault(rule, item.id)
+    assert found == examples.REAL
+
+
 def test_the_pages_table_of_the_embedded_models() -> None:
     shown = table(DEMO, "| n | MC1 | MC2-style |")
     assert len(shown) == 14
