@@ -9,8 +9,8 @@ from tracelm.errors import InputError
 from tracelm.rule.what_if import THRESHOLDS, measured, moved, what_if
 from tracelm.theta import Theta
 
-PROMPT = "where is the lake of oru"
-CANDIDATES = ["in the north", "in the south", "far in the hills"]
+PROMPT = "w5 w6"
+CANDIDATES = ["w7 w8", "w9", "w10 w11 w12"]
 
 
 def tracer(theta=None):
