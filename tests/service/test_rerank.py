@@ -44,11 +44,12 @@ def test_texts_come_by_their_corrected_probability(plain, decision):
     assert math.fsum(rank["score"] for rank in told) == pytest.approx(1)
 
 
-def test_raw_scores_are_those_before_the_softmax_and_texts_come_back(plain, decision):
+def test_raw_scores_are_the_logarithms_and_texts_come_back(plain, decision):
     asked = BODY | {"raw_scores": True, "return_text": True, "truncate": True}
     told = plain.client.post("/rerank", json=asked).json()
     for rank in told:
-        assert rank["score"] == pytest.approx(decision.scores[rank["index"]], abs=1e-5)
+        probability = decision.probabilities[rank["index"]]
+        assert rank["score"] == pytest.approx(math.log(probability), abs=1e-5)
         assert rank["text"] == BODY["texts"][rank["index"]]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from scipy.special import log_softmax
 
 import tracelm
 from tracelm.service.answers import MODEL, answers, id_of, leaving, takes_json
@@ -32,7 +33,7 @@ class TeiBody(BaseModel):
 
     query: Text = Field(description="The prompt.")
     texts: list[Text] = Field(min_length=1, fail_fast=True, description="The candidates.")
-    raw_scores: bool = Field(False, description="Scores before the softmax, in nats.")
+    raw_scores: bool = Field(False, description="The probabilities' logarithms, in nats.")
     return_text: bool = Field(False, description="Give each text back.")
     truncate: bool | None = Field(
         None, description="Taken and not needed: what is too long is refused, or cut by --overflow."
@@ -142,7 +143,8 @@ def _add_tei(app: FastAPI, corrector: Corrector) -> None:
         """Rank texts for a query, in the form of text-embeddings-inference."""
         item = Item(body.query, tuple(body.texts))
         told, _ = await corrector.answer(item, id_of(request), leaving(request))
-        scores = told["scores" if body.raw_scores else "probabilities"]
+        logs = log_softmax(told["scores"]).tolist()
+        scores = logs if body.raw_scores else told["probabilities"]
         ranks = [{"index": i, "score": scores[i]} for i in by_score(told["scores"])]
         if body.return_text:
             ranks = [rank | {"text": body.texts[rank["index"]]} for rank in ranks]
