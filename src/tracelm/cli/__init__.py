@@ -54,6 +54,7 @@ EXTRAS = {
     "gradio": "space",
     "lm_eval": "eval",
     "matplotlib": "eval",
+    "mlflow": "mlflow",
     "pandas": "eval",
     "peft": "large",
     "prometheus_client": "serve",
@@ -61,7 +62,9 @@ EXTRAS = {
     "pyarrow": "eval",
     "ray": "ray",
     "tomli_w": "eval",
+    "trackio": "trackio",
     "uvicorn": "serve",
+    "wandb": "wandb",
     "yaml": "eval",
 }
 

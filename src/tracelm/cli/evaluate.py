@@ -17,6 +17,7 @@ from tracelm.cli.progress import Countdown, waiting
 from tracelm.cli.questions import Questions
 from tracelm.errors import ItemError, ModelError
 from tracelm.files.strict_json import to_json
+from tracelm.integrations.trackers import Tracker, tracked
 from tracelm.model.options import LoadOptions
 from tracelm.text.items import Blind
 from tracelm.text.tokens import Chat
@@ -49,11 +50,13 @@ class CellOptions:
         max_failures: Stop a cell where more items fail.
         blind: What is read with the question left out: base, the question-blind baseline; all,
             every depth and T too, so that reports tell what of a gain needs the question; none.
+        log: A tracker that is told of each cell: its settings, its progress, its metrics.
     """
 
     shard: str | None = None
     max_failures: Annotated[int | None, typer.Option(min=0)] = None
     blind: Blind = "base"
+    log: Tracker | None = None
 
     def part(self) -> "Shard | None":
         """The part of each cell that is done here; None for all."""
@@ -136,7 +139,18 @@ def _finished(
         )
     if result is not None:
         say(result)
+        if options.log is not None:
+            _tell(result, options.log)
     return result
+
+
+def _tell(result: "RunResult", tracker: Tracker) -> None:
+    """A tracker learns of a cell that had all its records."""
+    from tracelm.evaluation.store import read_run
+
+    with redirect_stdout(sys.stderr), tracked(tracker, read_run(result.cell)) as run:
+        run.advance(result.items)
+        run.judge(result.cell)
 
 
 def _engine(model: LoadOptions, cluster: "Cluster | None") -> "Engine":
@@ -159,10 +173,15 @@ def _execute(
         cell = engine.cell(dataset, template, blind=options.blind)
     info, shard = cell.info, options.part()
     total = info["items"] if shard is None else round(info["items"] / shard.count)
-    with Countdown(f"{info['model']} on {info['benchmark']}", total) as countdown:
-        result = cell.execute(
-            out, shard=shard, max_failures=options.max_failures, advance=countdown.advance
-        )
+    task = f"{info['model']} on {info['benchmark']}"
+    with Countdown(task, total) as countdown, tracked(options.log, info) as run:
+
+        def advance(records: int) -> None:
+            countdown.advance(records)
+            run.advance(records)
+
+        result = cell.execute(out, shard=shard, max_failures=options.max_failures, advance=advance)
+        run.judge(result.cell)
     say(result)
     return result
 

@@ -18,6 +18,9 @@ EXTRAS = {
     "gguf": "GGUF files",
     "serve": "serve, explore",
     "ray": "--engine ray",
+    "trackio": "eval --log trackio",
+    "wandb": "eval --log wandb",
+    "mlflow": "eval --log mlflow",
     "sentencepiece": "tokenizers that exist only as a sentencepiece file",
 }
 
