@@ -21,6 +21,7 @@ EXTRAS = {
     "trackio": "eval --log trackio",
     "wandb": "eval --log wandb",
     "mlflow": "eval --log mlflow",
+    "inspect": "Inspect tasks, corrected",
     "sentencepiece": "tokenizers that exist only as a sentencepiece file",
 }
 

@@ -1,0 +1,99 @@
+"""Inspect's own evaluation of a local task, corrected, and what its log says of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tracelm import Tracer
+from tracelm.demo import items
+from tracelm.errors import InputError
+from tracelm.generation.decoding import generate
+
+pytest.importorskip(
+    "inspect_ai", reason="inspect_ai takes fsspec up to 2026.6 and the pins have 2026.9"
+)
+pytestmark = pytest.mark.filterwarnings("default")
+
+MODEL = "tracelm/tracelm/demo-organism"
+QUESTION = "Which goods come from Baevwick?"
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Sixteen items of the embedded world as an Inspect task, its choices shuffled."""
+    from inspect_ai import Task, eval
+    from inspect_ai.dataset import MemoryDataset, Sample
+    from inspect_ai.scorer import choice
+
+    from tracelm.integrations.inspect import corrected_choice
+
+    samples = [
+        Sample(
+            input=item.prompt.removeprefix("Question: ").removesuffix(" Answer:"),
+            choices=list(item.candidates),
+            target=[chr(ord("A") + i) for i, true in enumerate(item.truthful or ()) if true],
+            id=item.id,
+        )
+        for item in items()[:16]
+    ]
+    dataset = MemoryDataset(samples)
+    dataset.shuffle_choices(seed=3)
+    task = Task(dataset=dataset, solver=corrected_choice(), scorer=choice())
+    folder = tmp_path_factory.mktemp("logs")
+    (done,) = eval(task, model=MODEL, log_dir=str(folder), display="none", log_format="json")
+    return done
+
+
+def test_a_task_runs_corrected_and_is_scored(log: Any) -> None:
+    assert log.status == "success", log.error
+    tracer = Tracer.demo()
+    asked = {item.id: item for item in items()[:16]}
+    right = 0
+    for sample in log.samples:
+        item = asked[sample.id]
+        decision = tracer.correct(item.prompt, sample.choices)
+        assert sample.output.completion == decision.answer
+        right += item.truthful[item.candidates.index(decision.answer)]
+    (metric,) = [m for s in log.results.scores for n, m in s.metrics.items() if n == "accuracy"]
+    assert metric.value == pytest.approx(right / 16) and 0 < right
+
+
+def test_the_log_file_shows_the_decision(log: Any) -> None:
+    from inspect_ai.log import read_eval_log
+
+    read = read_eval_log(log.location)
+    corrected = 0
+    for sample in read.samples:
+        told = sample.metadata["tracelm"]
+        assert told["answer"] == sample.output.completion
+        assert told["candidates"][told["base_index"]] == told["base_answer"]
+        assert sum(told["probabilities"]) == pytest.approx(1)
+        (event,) = [e for e in sample.events if e.event == "info" and e.source == "tracelm"]
+        assert event.data["gates"] == told["gates"]
+        corrected += told["corrected"]
+    assert corrected and any(sample.metadata["tracelm"]["gates"] for sample in read.samples)
+    assert Path(log.location.removeprefix("file://")).is_file()
+
+
+@pytest.mark.parametrize("decode", ["base", "dola"])
+def test_the_provider_generates(decode: str) -> None:
+    import anyio
+    from inspect_ai.model import GenerateConfig, get_model
+
+    model = get_model(MODEL, decode=decode, config=GenerateConfig(max_tokens=6))
+    prompt = f"Question: {QUESTION} Answer:"
+    output = anyio.run(model.generate, prompt)
+    assert output.completion == generate(Tracer.demo(), prompt, decode, max_new_tokens=6)
+    assert output.usage.input_tokens > 5 and 0 < output.usage.output_tokens <= 6
+
+
+def test_what_cannot_be_is_refused() -> None:
+    from inspect_ai.model import get_model
+
+    from tracelm.integrations.inspect import corrected_choice
+
+    with pytest.raises(InputError, match="no option torch_dtype: dtype is meant"):
+        get_model(MODEL, torch_dtype="float32", memoize=False)
+    with pytest.raises(InputError, match="a template has {question}"):
+        corrected_choice("Answer:")
