@@ -115,13 +115,13 @@ class CorrectedModel(ModelAPI):  # type: ignore[misc]
         return tokenizer.decode(new, skip_special_tokens=True), usage
 
 
-@modelapi(name="tracelm")
+@modelapi(name="tracelm")  # type: ignore[untyped-decorator]
 def provider() -> type[CorrectedModel]:
     """What Inspect makes of `tracelm/MODEL`."""
     return CorrectedModel
 
 
-@solver
+@solver  # type: ignore[untyped-decorator]
 def corrected_choice(template: str | None = None) -> Solver:
     """Chooses among a sample's choices by the rule; score it by Inspect's `choice()`.
 
