@@ -66,8 +66,8 @@ def test_all_of_them_are_of_one_port_and_one_user():
 
 def test_the_spaces_card_names_what_is_there():
     card = yaml.safe_load(read("space/README.md").split("---")[1])
-    pins = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    assert f"gradio=={card['sdk_version']}" in pins and card["sdk"] == "gradio"
+    # The kind of Space that runs a Python file; the page itself needs nothing of Gradio.
+    assert card["sdk"] == "gradio" and card["sdk_version"]
     assert (DEPLOY / "space" / card["app_file"]).is_file()
     assert len(card["short_description"]) <= 60
 

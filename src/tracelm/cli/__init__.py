@@ -51,7 +51,6 @@ EXTRAS = {
     "datasets": "eval",
     "fastapi": "serve",
     "gguf": "gguf",
-    "gradio": "space",
     "lm_eval": "eval",
     "matplotlib": "eval",
     "mlflow": "mlflow",
