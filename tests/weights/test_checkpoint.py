@@ -385,3 +385,16 @@ def test_experts_in_mxfp4_leave_attention_dense(tmp_path: Path) -> None:
     assert value(planted.write(tmp_path, config, tensors)) == pytest.approx(
         LLAMA.invariant, **EXACT
     )
+
+
+def test_a_place_beyond_what_file_systems_know_is_a_file_cut_short(tmp_path: Path) -> None:
+    far = 10**18
+    entry = {"dtype": "F32", "shape": [far // 4], "data_offsets": [far, 2 * far]}
+    before = entry | {"data_offsets": [0, far]}
+    header = json.dumps({"before": before, "far": entry}).encode()
+    (tmp_path / "config.json").write_text("{}")
+    content = len(header).to_bytes(8, "little") + header + bytes(64)
+    (tmp_path / "model.safetensors").write_bytes(content)
+    for name in ("before", "far"):
+        with pytest.raises(CheckpointError, match="is cut short"):
+            open_local(tmp_path).read(name)

@@ -81,8 +81,9 @@ class LocalFiles(Files):
             return None
         size = path.stat().st_size
         with path.open("rb") as handle:
-            handle.seek(start)
-            # No memory is taken on the word of a header alone: a file has what it has.
+            # Nothing is done on the word of a header alone: a file has what it has, and a place
+            # beyond what file systems know cannot be sought.
+            handle.seek(min(start, size))
             data = bytearray(max((size if stop is None else min(stop, size)) - start, 0))
             return data[: handle.readinto(data)]
 
