@@ -66,7 +66,7 @@ def main() -> None:
         np.percentile(seconds[256][WARM:], q) / np.percentile(seconds[0][WARM:], q)
         for q in (50, 99)
     )
-    prompt = tracers[0].encode(items[:1])[0].prompt_tokens  # type: ignore[union-attr]
+    prompt = tracers[0].encode(items[:1])[0].prompt_tokens
     prefixes = tracers[256].backbone.prefixes
     assert prefixes is not None
     kept = {"blocks": len(prefixes), "mib": prefixes.bytes / 2**20}

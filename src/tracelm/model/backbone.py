@@ -160,8 +160,8 @@ class Backbone:
         forest = build(branches)
         if self.road == "masked":
             nodes = np.arange(len(forest))
-            mask = self._tensor(forest.mask(nodes, nodes)[None, None])
-            return self._capture_row(Row(forest), depths, {"attention_mask": mask})
+            seen = self._tensor(forest.mask(nodes, nodes)[None, None])
+            return self._capture_row(Row(forest), depths, {"attention_mask": seen})
         if self.prefixes is None:
             return self._run_packed(Row(forest), depths)
         row = self.prefixes.row(forest, self._rope(branches[0]), depths[-1])
