@@ -37,6 +37,7 @@ SMOLLM2 = "tracelm/smollm2-135m"
 STORIES = "stories260K"
 KEPT = Path(__file__).parent / "results" / "evidence"
 TRAJECTORIES = ("trajectory", "blind_trajectory")
+SCORES = ("t_scores", "blind_scores", "blind_t_scores", "scores", "base_scores", "probabilities")
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def only(part: Part, run: Run) -> list[Part]:
 def without_text(row: dict[str, Any]) -> dict[str, Any]:
     """A record whose candidates are `x` (or `é`, of two bytes) for each of their characters."""
     masked = [mask(text) for text in row["candidates"]]
-    short = {name: rounded(row[name]) for name in TRAJECTORIES}
+    short = {name: rounded(row[name]) for name in (*TRAJECTORIES, *SCORES)}
     return row | short | {"candidates": masked, "prompt": "", "question": None, "group": 0}
 
 
@@ -169,9 +170,9 @@ def mask(text: str) -> str:
     return "é" * wide + "x" * (len(text) - wide)
 
 
-def rounded(matrix: list[list[float]] | None) -> Any:
-    """A trajectory in float32, as lists; None where there is none."""
-    return None if matrix is None else np.float32(matrix).tolist()
+def rounded(numbers: Any) -> Any:
+    """Scores or a trajectory in float32, as lists; None where there is none."""
+    return None if numbers is None else np.float32(numbers).tolist()
 
 
 def serialise(rows: list[dict[str, Any]]) -> bytes:
@@ -183,7 +184,11 @@ def serialise(rows: list[dict[str, Any]]) -> bytes:
         compression="zstd",
         compression_level=19,
         use_dictionary=False,
-        use_byte_stream_split=[f"{n}.list.element.list.element" for n in TRAJECTORIES],
+        use_byte_stream_split=[
+            *(f"{name}.list.element.list.element" for name in TRAJECTORIES),
+            *(f"{name}.list.element" for name in SCORES),
+            "methods.list.element.value.list.element",
+        ],
         write_page_checksum=True,
     )
     return bytes(sink.getvalue())
