@@ -169,7 +169,7 @@ def at_work(stage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         monkeypatch.setenv(name, value)
     # A service is made ready, and does not listen; its explorer's page has tests/service.
     monkeypatch.setattr("tracelm.service.server.run", lambda app: None)
-    monkeypatch.setattr("tracelm.service.explorer.mount", lambda app, correctors, runs=None: None)
+    monkeypatch.setattr("tracelm.service.explorer.page.mount", lambda app, correctors, runs=None: None)
     return tmp_path
 
 

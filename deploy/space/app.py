@@ -12,7 +12,7 @@ import uvicorn
 
 from tracelm.model.named import fetch, published
 from tracelm.service.app import create_app
-from tracelm.service.explorer import mount
+from tracelm.service.explorer.page import mount
 from tracelm.service.settings import Settings
 from tracelm.tracer import Tracer
 

@@ -73,7 +73,7 @@ def test_why_it_loses_is_what_was_measured() -> None:
 def test_the_explorers_examples_are_the_first_of_their_sort() -> None:
     from tracelm.demo.figures import everyday
     from tracelm.demo.outcome import BROKEN, KEPT, REPAIRED
-    from tracelm.service import examples
+    from tracelm.service.explorer import examples
 
     found: dict[str, str | None] = {}
     answers = zip(everyday(), REAL["base_answers"], REAL["answers"], strict=True)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from tracelm import Item, Tracer
@@ -122,6 +123,33 @@ def test_limits_token_and_streams_are_those_of_the_service(
     lines = client.post("/v1/correct/batch", json={"items": [body(item)] * 5}).text.splitlines()
     assert len(lines) == 5 and len(set(lines)) == 1
     assert client.get("/openapi.json").json()["info"]["title"] == "tracelm"
+
+
+def test_replicas_that_are_killed_are_replaced_behind_the_same_address(
+    served: tuple[httpx.Client, subprocess.Popen[str]],
+) -> None:
+    client, child = served
+    item = body(items(1)[0])
+    before = client.post("/v1/correct", json=item).json()
+    replicas = [
+        process
+        for process in psutil.Process(child.pid).children(recursive=True)
+        if "ServeReplica" in " ".join(process.cmdline())
+    ]
+    assert len(replicas) == 2
+    for replica in replicas:
+        replica.kill()
+    psutil.wait_procs(replicas, timeout=PATIENCE_SECONDS)
+    latest, status = time.monotonic() + PATIENCE_SECONDS, 0
+    while status != 200:
+        assert time.monotonic() < latest and child.poll() is None, f"last was {status}"
+        time.sleep(0.2)
+        try:
+            answer = client.post("/v1/correct", json=item)
+            status = answer.status_code
+        except httpx.TransportError:
+            status = 0
+    assert answer.json() == before
 
 
 def test_sigterm_under_load_answers_what_was_accepted(

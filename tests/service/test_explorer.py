@@ -14,7 +14,7 @@ from served import running
 
 from tracelm import Tracer
 from tracelm.demo.outcome import answer, worked
-from tracelm.service import examples
+from tracelm.service.explorer import examples
 from tracelm.text.items import Item
 from tracelm.trust.certificate import Certificate, Counts, Subject
 from tracelm.trust.certify import Terms
@@ -41,7 +41,7 @@ def runs(tmp_path_factory):
 
 
 def mounted(runs=None):
-    from tracelm.service.explorer import mount
+    from tracelm.service.explorer.page import mount
 
     return lambda app: mount(app, {"organism": app.state.service.corrector}, runs)
 

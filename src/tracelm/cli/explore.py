@@ -26,7 +26,7 @@ def explore(
     with waiting("loading the server"):
         from tracelm.service.app import create_app
         from tracelm.service.correction import Corrector
-        from tracelm.service.explorer import mount
+        from tracelm.service.explorer.page import mount
         from tracelm.service.server import run
         from tracelm.service.settings import Settings
     settings = Settings(port=port)

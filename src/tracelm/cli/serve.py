@@ -63,7 +63,7 @@ def _serve(model: LoadOptions, settings: Settings, explorer: bool) -> None:
         from tracelm.service.tracing import trace_if_asked
 
         if explorer:
-            from tracelm.service.explorer import mount
+            from tracelm.service.explorer.page import mount
     app = create_app(load_tracer(model), settings)
     if explorer:
         mount(app, {model.name: app.state.service.corrector})

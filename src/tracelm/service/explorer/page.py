@@ -17,15 +17,15 @@ from tracelm.report.document import compress, document
 from tracelm.service.answers import json_of, takes_json
 from tracelm.service.app import routes_of
 from tracelm.service.correction import Corrector
-from tracelm.service.examples import examples
-from tracelm.service.explained import explained
+from tracelm.service.explorer.examples import examples
+from tracelm.service.explorer.explained import explained
+from tracelm.service.explorer.standing import standing
 from tracelm.service.refusal import Refusal
 from tracelm.service.schema import Text
-from tracelm.service.standing import standing
 from tracelm.text.items import Item
 
 if TYPE_CHECKING:
-    from tracelm.service.records import Records
+    from tracelm.service.explorer.records import Records
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "items.js", "explorer.js")
@@ -78,7 +78,9 @@ def mount(app: FastAPI, correctors: Mapping[str, Corrector], runs: Path | None =
 
 
 def _read(runs: Path) -> "Records":
-    from tracelm.service.records import Records  # pandas, which a page without records spares
+    from tracelm.service.explorer.records import (
+        Records,  # pandas, which a page without records spares
+    )
 
     return Records(runs)
 

@@ -7,7 +7,7 @@ from tracelm.evaluation.settings import read_thetas
 from tracelm.evaluation.store import load_records
 from tracelm.report.figures import rows_of
 from tracelm.report.page_data import indexed
-from tracelm.service.explained import explained
+from tracelm.service.explorer.explained import explained
 from tracelm.service.refusal import Refusal
 
 
