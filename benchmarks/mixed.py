@@ -26,6 +26,7 @@ from serving import serving
 from tracelm import Item, Tracer
 from tracelm.generation.ask import ask
 from tracelm.generation.sampling import Sampling
+from tracelm.service.settings import Settings
 
 TOLERANCE = 1e-3  # nats, and probabilities: company may move a score by float noise
 BAND = 1e-4  # a comparison this close to its threshold may fall either way (method, section 9)
@@ -33,6 +34,7 @@ SHARES = {"correct": 8, "batch": 2, "ask": 1, "rerank": 4, "bad": 3, "leave": 2}
 QUESTIONS = 12
 SAMPLING = {"k": 4, "max_new_tokens": 16}
 MEMORY_SECONDS = 10.0
+DEADLINE_SECONDS = Settings().deadline_seconds  # what the service is started with
 LINES = {"content-type": "application/x-ndjson"}
 # What is sent wrongly, and what should come: path, how, status.
 BAD: tuple[tuple[str, dict[str, Any], int], ...] = (
@@ -373,4 +375,7 @@ def _faults(figures: dict[str, Any]) -> list[str]:
     both = figures["while_both_waited"]
     if both["seconds_of_the_model"] > 10 and not 0.4 < both["share_of_items"] < 0.6:
         faults.append(f"items had {both['share_of_items']:.0%} while questions waited too")
+    for kind, waited in figures["waited_for_the_model"].items():
+        if waited.get("most_ms", 0) > 1000 * DEADLINE_SECONDS:
+            faults.append(f"{kind}s waited {waited['most_ms'] / 1000:.0f} s, past the deadline")
     return faults
