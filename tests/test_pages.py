@@ -49,6 +49,8 @@ LEFT_OUT = {
     "torchrun": "tests/model/test_ranks.py runs torchrun",
     "tracelm lm-eval": "the harness fetches its tasks; tests/integrations runs it on tasks of ours",
     "import lm_eval": "as the command",
+    "inspect eval": "Inspect wants older packages than the pins; tests/integrations runs it",
+    "python examples/polygraph/": "lm-polygraph wants an environment of its own; so does its test",
     "python benchmarks/": "an hour and more; what it makes is in the repository and held by tests",
     "tracelm report evidence/own": "it reads what the line above it made in an hour",
 }
@@ -169,7 +171,9 @@ def at_work(stage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         monkeypatch.setenv(name, value)
     # A service is made ready, and does not listen; its explorer's page has tests/service.
     monkeypatch.setattr("tracelm.service.server.run", lambda app: None)
-    monkeypatch.setattr("tracelm.service.explorer.page.mount", lambda app, correctors, runs=None: None)
+    monkeypatch.setattr(
+        "tracelm.service.explorer.page.mount", lambda app, correctors, runs=None: None
+    )
     return tmp_path
 
 

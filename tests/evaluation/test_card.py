@@ -1,6 +1,5 @@
 """A folder of records as a dataset: what `datasets` loads from it is what the store reads."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from tracer_double import TracerDouble, dataset
 import tracelm
 from tracelm.errors import RecordError
 from tracelm.evaluation import record, runner, store
-from tracelm.evaluation.pace import Pace
 from tracelm.evaluation.store import Shard
 
 
@@ -67,14 +65,16 @@ def test_a_stopped_run_has_its_card_and_a_cell_without_records_none(tmp_path: Pa
     work = runner.prepare(double, data, data.benchmark.template())
     root = tmp_path / "runs"
 
-    def stopped_after(groups: int) -> None:
-        def parts(run: store.Run) -> Iterator[runner.Part]:
-            for group, places in list(run.lacking.items())[:groups]:
-                yield runner.part(double, work, group, places, Pace())
-            raise KeyboardInterrupt
+    def stopped_after(parts: int) -> None:
+        told: list[int] = []
+
+        def advance(items: int) -> None:
+            told.append(items)
+            if len(told) > parts:  # the first call tells what an earlier start has left
+                raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            runner.collect(work.info, root, parts)
+            runner.execute(double, work, root, advance=advance)
 
     stopped_after(0)
     assert configs(root) == {}

@@ -136,6 +136,14 @@ def test_ropes_and_depths_are_kept_apart():
     assert computed(prefixes, prompt, depth=3) < len(grow(prompt))
 
 
+def test_at_depth_0_nothing_attends_and_nothing_is_kept():
+    prefixes, prompt = Prefixes(2**20, SIZE), branches(PREAMBLE + (1, 2))
+    for depth in (DEPTH, DEPTH, 0):
+        row = run(prefixes, prompt, depth=depth)
+    assert len(row.nodes) == len(row.forest) and not row.wanted
+    assert len(prefixes) == 2
+
+
 def test_the_least_recently_used_go_first_and_of_those_the_deepest():
     size = block_of(DEPTH).bytes
     prefixes = Prefixes(3 * size, SIZE)

@@ -6,7 +6,7 @@ import pytest
 from families import build, tokenizer
 
 from tracelm import Chat, Item, Theta, Tracer
-from tracelm.errors import InputError, ItemError
+from tracelm.errors import ItemError
 from tracelm.text.messages import Message, read_messages
 from tracelm.text.tokens import encode
 
@@ -120,10 +120,3 @@ def test_an_item_shows_its_conversation_as_text():
     assert shown.prompt == "user: w4 w9\nassistant: w5\nuser: w6"
     assert Item.from_dict(json.loads(json.dumps({"prompt": TALK, "candidates": ANSWERS}))) == shown
     assert hash(shown) == hash(item(TALK))
-
-
-def test_a_benchmark_takes_no_conversation():
-    from tracelm.benchmarks import Example
-
-    with pytest.raises(InputError, match="a benchmark's prompt is text"):
-        Example.of(item(TALK), 0)

@@ -70,7 +70,9 @@ def _models(found: dict[str, Any]) -> dict[str, str]:
 def _hub(hub: dict[str, Any]) -> dict[str, str]:
     return {
         "endpoint": hub["endpoint"],
-        "reached": "no: HF_HUB_OFFLINE is set" if hub["offline"] else "yes, unless HF_HUB_OFFLINE",
+        "reached": "no: HF_HUB_OFFLINE is set"
+        if hub["offline"]
+        else "not tried; asked when a model is named",
         "token": "there" if hub["token"] else "none (HF_TOKEN, or `hf auth login`)",
         "cache": f"{hub['cache']} (HF_HOME)",
         "in it": ", ".join(hub["cached"]) or "no model",

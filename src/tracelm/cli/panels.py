@@ -19,7 +19,7 @@ PANELS = {
     "Limits": "deadline_seconds body_bytes batch_limit candidates characters tokens connections "
     "header_bytes header_seconds",
     "Labels": "on_alarm state feedback_items feedback_seconds",
-    "Output": "out output as_json format full page show_prompt list_ bench item against_paper "
+    "Output": "out log output as_json format full page show_prompt list_ bench item against_paper "
     "paper_model",
 }
 _OTHERS = "Options"  # what click adds itself

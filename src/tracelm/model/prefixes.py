@@ -141,6 +141,9 @@ class Prefixes:
                 different ones are different.
             depth: How many of the model's blocks will be run.
         """
+        if depth == 0:  # nothing attends before the first of the model's blocks
+            self._used = []
+            return Row(forest)
         blocks, prompts = self._blocks_of(forest, rope)
         self._used = [n for n in blocks if n in self._kept and self._kept[n].depth >= depth]
         used = set(self._used)
