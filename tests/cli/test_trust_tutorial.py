@@ -40,7 +40,7 @@ def free_port() -> int:
 @pytest.mark.slow
 def test_the_tutorial_runs_as_it_stands(tmp_path):
     evaluate, certify, serve = COMMANDS
-    make, ask = PYTHON
+    make, ask, within = PYTHON
     run(sys.executable, "-c", make, folder=tmp_path)
     assert "correction helps" in run("sh", "-c", evaluate, folder=tmp_path)
     assert run("sh", "-c", certify, folder=tmp_path) == PRINTED
@@ -55,6 +55,7 @@ def test_the_tutorial_runs_as_it_stands(tmp_path):
         served.send_signal(signal.SIGTERM)
         served.wait(60)
     assert told == "pale cedar boats None\n1 0 False\n"
+    assert run(sys.executable, "-c", within, folder=tmp_path) == "corrected pale cedar boats\n"
     assert (tmp_path / "state.db").stat().st_size > 0
 
 
