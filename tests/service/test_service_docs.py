@@ -98,9 +98,11 @@ def test_the_openai_client_streams_a_conversation(tmp_path):
     tracer.tokenizer.chat_template = "Question: {{ messages[0].content }} Answer: "
     with running(tracer) as served:
         (line,) = asked("openai", "stream=True", served, tmp_path)
-    question = "Which planet is known as the red planet?"
-    decision = tracer.correct([{"role": "user", "content": question}], ["Venus", "Mars", "Jupiter"])
-    answer, _, shares = line.partition(" ")
+    question = "Where do guinea pigs come from?"
+    choices = ["South America", "West Africa", "New Guinea"]
+    decision = tracer.correct([{"role": "user", "content": question}], choices)
+    answer, _, shares = line.partition(" [")
+    shares = f"[{shares}"
     assert answer == decision.answer
     assert json.loads(shares) == pytest.approx(decision.probabilities.tolist(), abs=1e-4)
 
