@@ -407,6 +407,18 @@ def test_no_candidate_is_told_by_its_colour_alone(index, tmp_path):
         assert min(np.diff(sorted(tops))) > 12  # no letter stands on another
 
 
+def test_the_words_in_a_diagram_are_written(index, tmp_path):
+    with opened(index, tmp_path) as watched:
+        view = watched.page
+        view.locator(".drawn-diagram").first.scroll_into_view_if_needed()
+        view.wait_for_selector(".drawn-diagram .annotation-text tspan")
+        fills = view.eval_on_selector_all(
+            ".drawn-diagram .annotation-text tspan",
+            "all => all.map((t) => getComputedStyle(t).fill)",
+        )
+        assert len(fills) > 5 and "none" not in fills
+
+
 @pytest.mark.slow
 def test_the_page_is_accessible(index, tmp_path):
     with opened(index, tmp_path) as watched:
