@@ -7,7 +7,7 @@ first, and of those the deepest.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -47,25 +47,28 @@ class Row:
 
     Args:
         forest: The whole forest.
-        known: Nodes whose keys and values are kept, with these.
+        known: Nodes whose keys and values are kept, with these, by the names of their blocks.
         wanted: Nodes whose keys and values are to be kept, by the names of their blocks.
 
     Attributes:
         nodes: The nodes that are computed, ascending.
         keys: All nodes in the order in which the attention gets their keys.
         places: Place of each node among `keys`.
+        used: Names of the blocks that are kept already.
     """
 
     def __init__(
         self,
         forest: Forest,
-        known: Sequence[tuple[Ragged, Block]] = (),
+        known: Mapping[bytes, tuple[Ragged, Block]] | None = None,
         wanted: Mapping[bytes, Ragged] | None = None,
     ) -> None:
         self.forest, self.wanted = forest, wanted or {}
+        known = known or {}
+        self.used = tuple(known)
         self._known: list[tuple[Block, int]] = []
         order, there = [], np.zeros(len(forest), dtype=bool)
-        for nodes, block in known:
+        for nodes, block in known.values():
             fresh = nodes[~there[nodes]]  # blocks that part in their middle begin alike
             self._known.append((block, len(nodes) - len(fresh)))
             there[fresh] = True
@@ -73,6 +76,7 @@ class Row:
         self.nodes: Ragged = np.flatnonzero(~there)
         self.keys: Ragged = np.concatenate([*order, self.nodes])
         self.places: Ragged = np.argsort(self.keys)
+        self._taken = self.places[np.concatenate([self.nodes[:0], *self.wanted.values()])]
         self._calls = 0
         self._made: list[tuple[Keys, Keys]] = []
 
@@ -93,8 +97,7 @@ class Row:
         if known:
             key, value = (torch.cat(x, dim=2) for x in zip(*known, (key, value), strict=True))
         if self.wanted:
-            places = self.places[np.concatenate([*self.wanted.values()])]
-            index = torch.from_numpy(places).to(key.device)
+            index = torch.from_numpy(self._taken).to(key.device)
             self._made.append((key.index_select(2, index), value.index_select(2, index)))
         return key, value
 
@@ -125,7 +128,6 @@ class Prefixes:
         self.budget, self.block = budget, block
         self._kept: OrderedDict[bytes, Block] = OrderedDict()
         self._seen: OrderedDict[bytes, None] = OrderedDict()
-        self._used: list[bytes] = []
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -142,13 +144,14 @@ class Prefixes:
             depth: How many of the model's blocks will be run.
         """
         if depth == 0:  # nothing attends before the first of the model's blocks
-            self._used = []
             return Row(forest)
         blocks, prompts = self._blocks_of(forest, rope)
-        self._used = [n for n in blocks if n in self._kept and self._kept[n].depth >= depth]
-        used = set(self._used)
-        again = [n for n in blocks if n not in used and (prompts[n] > 1 or n in self._seen)]
-        known = [(blocks[n], self._kept[n]) for n in self._used]
+        known = {
+            name: (nodes, kept)
+            for name, nodes in blocks.items()
+            if (kept := self._kept.get(name)) is not None and kept.depth >= depth
+        }
+        again = [n for n in blocks if n not in known and (prompts[n] > 1 or n in self._seen)]
         self._remember(blocks)
         return Row(forest, known, {n: blocks[n] for n in again[: self._most(depth)]})
 
@@ -158,7 +161,7 @@ class Prefixes:
             self._drop(name)
             self._kept[name] = block
             self.bytes += block.bytes
-        for name in reversed(self._used):
+        for name in reversed(row.used):
             self._kept.move_to_end(name)
         while self.bytes > self.budget:
             self._drop(next(iter(self._kept)))
@@ -189,8 +192,10 @@ class Prefixes:
 
     def _most(self, depth: int) -> int:
         """How many blocks the budget holds; before one is known, a few."""
-        sizes = [block.bytes / block.depth for block in self._kept.values()][-1:]
-        return int(self.budget / (sizes[0] * depth)) if sizes else 2 * BLOCK
+        if not self._kept:
+            return 2 * BLOCK
+        last = next(reversed(self._kept.values()))
+        return int(self.budget / (last.bytes / last.depth * depth))
 
     def _remember(self, names: Mapping[bytes, Ragged]) -> None:
         self._seen |= dict.fromkeys(names)
