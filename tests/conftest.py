@@ -1,12 +1,15 @@
-"""Shapes are checked, torch runs on one thread, and no test reaches the network."""
+"""Shapes are checked, torch runs on one thread, and no test reaches the network or a user's runs."""
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# trackio reads it when it is imported, which other libraries do unasked.
+os.environ["TRACKIO_DIR"] = tempfile.mkdtemp(prefix="trackio-")
 
 from jaxtyping import install_import_hook
 
