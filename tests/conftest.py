@@ -1,4 +1,4 @@
-"""Shapes are checked, torch runs on one thread, and no test reaches the network or a user's runs."""
+"""Shapes are checked, torch runs on one thread, no test reaches the network or a user's runs."""
 
 import os
 import sys
