@@ -9,6 +9,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tracelm.benchmarks.benchmark import Dataset
 from tracelm.benchmarks.jsonl import jsonl
 from tracelm.errors import ItemError, NonFiniteError
 from tracelm.rule.decision import Decision
-from tracelm.rule.geometry import Trajectory, tied_first
+from tracelm.rule.geometry import Trajectory
 from tracelm.rule.router import Verdict, next_step
 from tracelm.text.items import Item
 from tracelm.text.tokens import Encoded
@@ -95,27 +96,12 @@ class TracerDouble:
         trajectory = Trajectory(read[:, :-1], read[:, -1])
         verdict = next_step(trajectory, self.invariant, self.theta)
         assert isinstance(verdict, Verdict)
-        correction, blind = verdict.correction, None
+        blind = None
         if item.blind_prompt is not None:
             blind = np.array([_scores(item.blind_prompt, c) for c in item.candidates])
         whole = blind if mode == "all" else None
-        tied = tied_first(correction.scores)
-        return Decision(
-            candidates=item.candidates,
-            index=int(tied[0]),
-            base_index=int(trajectory.base.argmax()),
-            regime=verdict.regime,
-            operator=correction.operator,
-            scores=correction.scores,
-            base_scores=trajectory.base,
-            d_eff=verdict.d_eff,
-            invariant=self.invariant,
-            gates=correction.gates,
-            decisive_layer=correction.decisive_layer,
-            mixing=correction.mixing,
-            trajectory=trajectory.scores,
-            t_scores=trajectory.t,
-            tied=len(tied) > 1,
+        return replace(
+            verdict.decision(item.candidates, trajectory, self.invariant),
             blind_scores=None if blind is None else blind[:, -2],
             blind_trajectory=None if whole is None else whole[:, :-1],
             blind_t_scores=None if whole is None else whole[:, -1],

@@ -21,7 +21,7 @@ from tracelm.model.phases import phase
 from tracelm.model.prefixes import Prefixes
 from tracelm.model.readout import Readout
 from tracelm.rule.decision import Decision
-from tracelm.rule.geometry import Scores, Trajectory, tied_first
+from tracelm.rule.geometry import Scores, Trajectory
 from tracelm.rule.operators import OPERATORS, Step
 from tracelm.rule.router import Verdict, next_step, settle
 from tracelm.rule.scorer import Scorer
@@ -449,26 +449,10 @@ def _scores(batch: Batch, item: int, methods: Mapping[str, Method]) -> dict[str,
 def _decision(
     tracer: Tracer, encoded: Encoded, batch: Batch, place: int, verdict: Verdict
 ) -> Decision:
-    correction, trajectory = verdict.correction, batch.trajectory(place)
     blind = batch.blind(place)
     whole = blind if blind is not None and blind.t is not None else None
-    tied = tied_first(correction.scores)
-    return Decision(
-        candidates=encoded.item.candidates,
-        index=int(tied[0]),
-        base_index=int(trajectory.base.argmax()),
-        regime=verdict.regime,
-        operator=correction.operator,
-        scores=correction.scores,
-        base_scores=trajectory.base,
-        d_eff=verdict.d_eff,
-        invariant=tracer.invariant,
-        gates=correction.gates,
-        decisive_layer=correction.decisive_layer,
-        mixing=correction.mixing,
-        trajectory=trajectory.scores,
-        t_scores=trajectory.t,
-        tied=len(tied) > 1,
+    return replace(
+        verdict.decision(encoded.item.candidates, batch.trajectory(place), tracer.invariant),
         blind_scores=None if blind is None else blind.base,
         blind_trajectory=None if whole is None else whole.scores,
         blind_t_scores=None if whole is None else whole.t,

@@ -15,7 +15,7 @@ from tracelm import Tracer, load_records
 from tracelm.benchmarks import find
 from tracelm.benchmarks.jsonl import jsonl
 from tracelm.cli import app
-from tracelm.errors import ItemError, RecordError
+from tracelm.errors import RecordError
 from tracelm.evaluation import runner
 from tracelm.evaluation.cells import Cell, cells
 from tracelm.evaluation.comparison import (
@@ -135,8 +135,7 @@ def ran(folder: Path) -> tuple[Path, Comparison]:
     methods = resolve(COMPARED, tracer.facts)
     job = runner.prepare(tracer, data, data.benchmark.template(), methods=methods)
     cell = runner.execute(tracer, job, folder).cell
-    known = [e for e in tracer.encode(job.items) if not isinstance(e, ItemError)]
-    write_costs(cell, measure(tracer, known, methods))
+    write_costs(cell, measure(tracer, job.items, methods))
     (compared,) = read_comparisons(folder, cells(load_records(folder)))
     return cell, compared
 

@@ -26,12 +26,6 @@ def model():
     return Tracer(build("llama"), own, invariant=2.0)
 
 
-@pytest.fixture(scope="module")
-def plain(model):
-    with running(model) as served:
-        yield served
-
-
 def post(served, kind: str, body: dict):
     return served.client.post(f"/v1/{kind}", json=body)
 

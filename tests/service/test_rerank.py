@@ -3,22 +3,11 @@
 import math
 
 import pytest
-from served import Held, running, tracer
+from served import Held, running
 
 BODY = {"query": "w5 w6 w7", "texts": ["w8 w9", "w10", "w11 w12 w13"]}
 COHERE = {"query": BODY["query"], "documents": BODY["texts"]}
 VERSIONS = ["/v1/rerank", "/v2/rerank"]
-
-
-@pytest.fixture(scope="module")
-def model():
-    return tracer()
-
-
-@pytest.fixture(scope="module")
-def plain(model):
-    with running(model) as served:
-        yield served
 
 
 @pytest.fixture(scope="module")

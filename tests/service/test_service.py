@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from families import random_items
-from served import Held, running, tracer
+from served import running
 
 from tracelm import Item, Sampling, Tracer, ask
 from tracelm.errors import InputError, NonFiniteError
@@ -16,25 +16,6 @@ from tracelm.files.strict_json import strict
 from tracelm.service.settings import Settings
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
-
-
-@pytest.fixture(scope="module")
-def model():
-    return tracer()
-
-
-@pytest.fixture(scope="module")
-def plain(model):
-    """A service as it comes, for tests that leave it as it is."""
-    with running(model) as served:
-        yield served
-
-
-@pytest.fixture
-def held(model):
-    held = Held(model)
-    yield held
-    held.go.set()
 
 
 def as_body(item: Item, **more) -> dict:
@@ -249,10 +230,7 @@ def test_requests_that_wait_together_are_computed_together(held, model):
         held.go.clear()
         with ThreadPoolExecutor(7) as pool:
             first = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "first"})
-            served.wait_for(
-                lambda: served.metric("tracelm_in_flight") or served.service.traffic.inside
-            )
-            served.wait_for(lambda: not served.service.corrector.batcher._waiting)
+            served.wait_for(lambda: held.busy)
             rest = [pool.submit(served.client.post, "/v1/correct", json=as_body(i)) for i in items]
             served.wait_for(lambda: len(served.service.corrector.batcher._waiting) == 6)
             held.go.set()

@@ -6,15 +6,10 @@ import time
 from contextlib import closing, suppress
 
 import pytest
-from served import running, tracer
+from served import running
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 HEAD = b"POST /v1/correct HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-
-
-@pytest.fixture(scope="module")
-def model():
-    return tracer()
 
 
 @pytest.fixture(scope="module")

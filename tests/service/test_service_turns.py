@@ -12,24 +12,12 @@ import httpx
 import pytest
 import torch
 from families import random_items
-from served import PATIENCE_SECONDS, Held, running, tracer
+from served import PATIENCE_SECONDS, Held, running
 
 from tracelm import Item
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 QUESTION = {"question": "w5 w6 w7", "k": 2, "max_new_tokens": 40}
-
-
-@pytest.fixture(scope="module")
-def model():
-    return tracer()
-
-
-@pytest.fixture
-def held(model):
-    held = Held(model)
-    yield held
-    held.go.set()
 
 
 @contextmanager

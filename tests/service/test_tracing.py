@@ -8,17 +8,12 @@ from families import random_items
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from served import Held, running, tracer
+from served import Held, running
 
 from tracelm.service.tracing import trace, trace_if_asked
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 STAGES = ["encode", "queue", "readout", "trunk"]
-
-
-@pytest.fixture(scope="module")
-def model():
-    return tracer()
 
 
 @pytest.fixture

@@ -83,7 +83,6 @@ def _execute(
 ) -> Path:
     """Do what the cell lacks, then time each method alone where that was not done."""
     from tracelm.cli.evaluate import say
-    from tracelm.errors import ItemError
     from tracelm.evaluation.comparison import measure, read_costs, write_costs
     from tracelm.evaluation.runner import execute, prepare
     from tracelm.methods import resolve
@@ -94,10 +93,9 @@ def _execute(
     with Countdown(f"{job.info['model']} on {job.benchmark}", len(job.items)) as countdown:
         result = execute(tracer, job, out, advance=countdown.advance)
     say(result)
-    known = [e for e in tracer.encode(job.items) if not isinstance(e, ItemError)]
-    if known and not read_costs(result.cell):
+    if not read_costs(result.cell):
         with waiting("timing each method alone"):
-            write_costs(result.cell, measure(tracer, known, methods))
+            write_costs(result.cell, measure(tracer, job.items, methods))
     return result.cell
 
 

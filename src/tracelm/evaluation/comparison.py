@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from tracelm.errors import RecordError
+from tracelm.errors import ItemError, RecordError
 from tracelm.evaluation.cells import Cell, mean
 from tracelm.evaluation.metrics import fixed_and_broken, mc1, mc2, mc3
 from tracelm.evaluation.statistics import mcnemar
@@ -26,6 +26,7 @@ from tracelm.trust.testing import holm
 
 if TYPE_CHECKING:
     from tracelm.methods.contract import Method
+    from tracelm.text.items import Item
     from tracelm.text.tokens import Encoded
     from tracelm.tracer import Tracer
 
@@ -173,17 +174,22 @@ def read_comparisons(runs: Path, parted: Sequence[Cell]) -> list[Comparison]:
 
 
 def measure(
-    tracer: "Tracer", encoded: "Sequence[Encoded]", methods: "Mapping[str, Method]"
+    tracer: "Tracer", items: "Sequence[Item]", methods: "Mapping[str, Method]"
 ) -> dict[str, Cost]:
     """What each method takes alone on a few items, TRACE reading only what its decisions need.
 
     Args:
         tracer: The model.
-        encoded: Items to choose `SAMPLE` of, evenly.
+        items: `SAMPLE` of them are taken, evenly; those that the model cannot hold are left out.
         methods: By name.
+
+    Returns:
+        Nothing where the model can hold none of them.
     """
-    stride = max(1, len(encoded) // SAMPLE)
-    sample = list(encoded)[::stride][:SAMPLE]
+    some = items[:: max(1, len(items) // SAMPLE)][:SAMPLE]
+    sample = [e for e in tracer.encode(some) if not isinstance(e, ItemError)]
+    if not sample:
+        return {}
     groups = [[sample[i] for i in group] for group in tracer.plan(sample)]
     tracer.decide(groups[0])  # warm
     costs = {}

@@ -8,8 +8,8 @@ same decision.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tracelm.rule.decision import Gate, Regime
-from tracelm.rule.geometry import Trajectory, effective_dimension
+from tracelm.rule.decision import Decision, Gate, Regime
+from tracelm.rule.geometry import Trajectory, effective_dimension, tied_first
 from tracelm.rule.operators import OPERATORS, Correction, Step
 from tracelm.rule.operators.correction import unread
 from tracelm.theta import Theta
@@ -28,6 +28,35 @@ class Verdict:
     regime: Regime
     d_eff: float
     correction: Correction
+
+    def decision(
+        self, candidates: Sequence[str], trajectory: Trajectory, invariant: float
+    ) -> Decision:
+        """The decision on these candidates, with everything that it was made of.
+
+        Args:
+            candidates: One text a row of the trajectory.
+            trajectory: What the verdict was reached on.
+            invariant: I(M).
+        """
+        correction, tied = self.correction, tied_first(self.correction.scores)
+        return Decision(
+            candidates=tuple(candidates),
+            index=int(tied[0]),
+            base_index=int(trajectory.base.argmax()),
+            regime=self.regime,
+            operator=correction.operator,
+            scores=correction.scores,
+            base_scores=trajectory.base,
+            d_eff=self.d_eff,
+            invariant=invariant,
+            gates=correction.gates,
+            decisive_layer=correction.decisive_layer,
+            mixing=correction.mixing,
+            trajectory=trajectory.scores,
+            t_scores=trajectory.t,
+            tied=len(tied) > 1,
+        )
 
 
 def choose(d_eff: float, invariant: float, theta: Theta) -> str:

@@ -7,6 +7,7 @@ whether it may override; they change nothing of what is read, so that the model 
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from tracelm.rule.geometry import (
     effective_dimension,
     log_margin_ratio,
     normalised_entropy,
-    tied_first,
 )
 from tracelm.rule.operators import Step
 from tracelm.rule.router import next_step
@@ -56,25 +56,8 @@ def what_if(record: Mapping[str, Any], theta: Theta) -> Decision:
     verdict = next_step(trajectory, float(record["invariant"]), theta)
     if isinstance(verdict, Step):
         raise InputError("this item was not read whole: the rule needs more of its trajectory")
-    correction = verdict.correction
-    tied = tied_first(correction.scores)
-    return Decision(
-        candidates=tuple(record["candidates"]),
-        index=int(tied[0]),
-        base_index=int(record["base_index"]),
-        regime=verdict.regime,
-        operator=correction.operator,
-        scores=correction.scores,
-        base_scores=trajectory.base,
-        d_eff=verdict.d_eff,
-        invariant=float(record["invariant"]),
-        gates=correction.gates,
-        decisive_layer=correction.decisive_layer,
-        mixing=correction.mixing,
-        trajectory=trajectory.scores,
-        t_scores=trajectory.t,
-        tied=len(tied) > 1,
-    )
+    decision = verdict.decision(record["candidates"], trajectory, float(record["invariant"]))
+    return replace(decision, base_index=int(record["base_index"]))
 
 
 def measured(record: Mapping[str, Any], theta: Theta) -> dict[str, float]:

@@ -1,0 +1,28 @@
+"""What most tests of the service stand on; a file that needs another model has its own."""
+
+from collections.abc import Iterator
+
+import pytest
+from served import Held, Running, running, tracer
+
+from tracelm import Tracer
+
+
+@pytest.fixture(scope="module")
+def model() -> Tracer:
+    return tracer()
+
+
+@pytest.fixture(scope="module")
+def plain(model: Tracer) -> Iterator[Running]:
+    """A service as it comes, for tests that leave it as it is."""
+    with running(model) as served:
+        yield served
+
+
+@pytest.fixture
+def held(model: Tracer) -> Iterator[Held]:
+    """The model, waiting before every group until it is let go."""
+    held = Held(model)
+    yield held
+    held.go.set()
