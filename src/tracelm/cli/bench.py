@@ -117,6 +117,8 @@ def _show(result: "Bench") -> None:
             f"{result.agreement[name]:.1e}",
         )
     show(table, _stages(result))
+    if result.rates:
+        show(_products(result))
     show(f"peak memory above the loaded model: {result.peak_bytes / 2**20:.0f} MiB")
 
 
@@ -134,6 +136,18 @@ def _stages(result: "Bench") -> "Table":
     if result.floors:
         floors = [result.floors[name].total for name in result.meters]
         table.add_row("floor, seconds", *(f"{floor:.3f}" for floor in floors))
-        ratios = (m.total / floor for m, floor in zip(meters, floors, strict=True))
-        table.add_row("total / floor", *(f"{ratio:.2f}" for ratio in ratios))
+        above = [result.above_floor(name) for name in result.meters]
+        for part in ("trunk", "readout", "total"):
+            table.add_row(f"{part} / floor", *(f"{a[part]:.2f}" for a in above))
+    return table
+
+
+def _products(result: "Bench") -> "Table":
+    """The products that the floor is made of: the fastest of each shape, and the plain one."""
+    from rich.table import Table
+
+    table = Table("product", "fastest", "GFLOP/s", "plain")
+    for shape, rates in result.rates.items():
+        best = max(rates, key=rates.__getitem__)
+        table.add_row(shape, best, f"{rates[best]:.0f}", f"{rates['plain']:.0f}")
     return table

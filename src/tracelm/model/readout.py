@@ -288,11 +288,25 @@ def _cuda_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _cpu_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    if not (weight.device.type == "cpu" and torch.backends.mkldnn.is_available()):
-        return lambda rows: F.linear(rows.float(), weight)
+    product = laid_out(weight) if can_lay_out(weight) else lambda rows: F.linear(rows, weight)
+    return lambda rows: product(rows.float())
+
+
+def can_lay_out(weight: Tensor) -> bool:
+    """Whether oneDNN has kernels here for a weight's device and dtype."""
+    here = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    return here and weight.dtype == torch.float32
+
+
+def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """The product of rows with a copy of a weight that is in the order of oneDNN's kernels.
+
+    Args:
+        weight: As a linear layer keeps it [outputs, inputs].
+    """
     onednn = torch.ops.mkldnn
     packed = onednn._reorder_linear_weight(weight.contiguous(), PACKED_ROWS)
-    return lambda rows: onednn._linear_pointwise(rows.float(), packed, None, "none", [], "")
+    return lambda rows: onednn._linear_pointwise(rows, packed, None, "none", [], "")
 
 
 def _packable(head: nn.Module) -> bool:

@@ -4,6 +4,7 @@ Every contender takes the same encoded items and gives the sum of log-probabilit
 candidate's tokens, so that agreement comes before speed.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,7 +45,10 @@ def plain_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
 
 @torch.inference_mode()
 def padded_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
-    """One right-padded batch an item: what scoring a single item costs without correction."""
+    """One right-padded batch an item: what scoring a single item costs without correction.
+
+    Logits are made from the row on that predicts the first token of a candidate.
+    """
     model, device = tracer.backbone.model, tracer.backbone.device
     sums: Sums = []
     for e in encoded:
@@ -52,10 +56,13 @@ def padded_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
         ids = torch.nn.utils.rnn.pad_sequence(fed, batch_first=True).to(device)
         lengths = torch.tensor([len(f) for f in fed], device=device)
         mask = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
-        logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        first = min(e.boundaries) - 1
+        last = ids.shape[1] - first
+        output = model(input_ids=ids, attention_mask=mask, use_cache=False, **_only(model, last))
+        logits = output.logits[:, -last:]
         sums.append([])
         for row, (s, b) in enumerate(zip(e.sequences, e.boundaries, strict=True)):
-            log_probs = F.log_softmax(logits[row, b - 1 : len(s) - 1].float(), dim=-1)
+            log_probs = F.log_softmax(logits[row, b - 1 - first : len(s) - 1 - first].float(), -1)
             own = torch.tensor(s[b:], device=device)
             sums[-1].append(float(log_probs.gather(1, own[:, None]).sum()))
     return sums
@@ -69,7 +76,8 @@ def plain_trace(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
 
     def one(sequence: tuple[int, ...], boundary: int) -> float:
         ids = torch.tensor([sequence], device=device)
-        output = model(input_ids=ids[:, :-1], use_cache=False, output_hidden_states=True)
+        fed, one = ids[:, :-1], _only(model, 1)
+        output = model(input_ids=fed, use_cache=False, output_hidden_states=True, **one)
         token = ids[0, boundary:]
         tile = Tile({}, {}, {}, torch.arange(len(token), device=device), token)
         for depth, states in enumerate(output.hidden_states):
@@ -82,6 +90,12 @@ def plain_trace(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
         return float(log_probs.gather(1, token[:, None]).sum())
 
     return [[one(s, b) for s, b in zip(e.sequences, e.boundaries, strict=True)] for e in encoded]
+
+
+def _only(model: Any, rows: int) -> dict[str, int]:
+    """What tells a model to make the logits of its last rows alone, where it can be told."""
+    known = "logits_to_keep" in inspect.signature(model.forward).parameters
+    return {"logits_to_keep": rows} if known else {}
 
 
 def lm_eval(tracer: Tracer, batch_size: int) -> Callable[[Sequence[Encoded]], Sums]:

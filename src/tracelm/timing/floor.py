@@ -1,32 +1,38 @@
-"""The floor: what the same arithmetic costs as plain matrix products and nothing else.
+"""The floor: what the same arithmetic costs as matrix products and nothing else.
 
     floor = trunk FLOPs on distinct tokens + attention FLOPs that the forest needs
           + head FLOPs on the (row, depth) pairs that were read,
 
-each over the rate of a plain product of its own shape and dtype, measured in the same run.
+each over the best rate of its own shape and dtype that any product known here reaches, measured in
+the same run: plain, by a transposed copy of the weight, block by block, laid out for oneDNN.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tracelm.batch import branches_of
+from tracelm.model.readout import can_lay_out, laid_out
 from tracelm.text.forest import build
 from tracelm.text.tokens import Encoded
-from tracelm.timing.meter import synchronise
+from tracelm.timing.meter import Clock, synchronise
 from tracelm.tracer import Tracer
 
-ROWS = 1024  # rows of a trunk's plain product: enough for its rate to be the machine's best
+ROWS = (128, 1024)  # rows of a trunk's product: few stay in a cache, many hide what each call costs
+BLOCK = 2048  # columns of a product that is done block by block
+NODES = 512  # of a sequence whose attention is timed
+ENOUGH = 0.5  # seconds after which a product is not timed again
+
+Product = Callable[[], Tensor | tuple[Tensor, ...] | list[Tensor]]
 
 
 @dataclass(frozen=True)
 class Floor:
-    """Seconds of the plain products, by part."""
+    """Seconds of the products, by part."""
 
     trunk: float
     attention: float
@@ -38,73 +44,138 @@ class Floor:
         return self.trunk + self.attention + self.head
 
 
+@dataclass(frozen=True)
+class Floors:
+    """The floor of one set of items, and the products that it is made of.
+
+    Attributes:
+        readings: The floor by reading; none where the trunk's products are no plain linear layers.
+        rates: GFLOP a second by part and shape, and by product: the largest made the floor.
+    """
+
+    readings: dict[str, Floor] = field(default_factory=dict)
+    rates: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
 def floors(
-    tracer: Tracer, encoded: Sequence[Encoded], reads: Mapping[str, int]
-) -> dict[str, Floor]:
+    tracer: Tracer, encoded: Sequence[Encoded], reads: Mapping[str, int], clock: Clock
+) -> Floors:
     """The floor of one set of items, by reading: the products are timed once for all.
 
     Args:
         tracer: The model.
         encoded: The items; their distinct tokens count once over the whole set.
         reads: (row, depth) pairs that went through the head, by reading.
-
-    Returns:
-        The floors by reading; none where the trunk's products are no plain linear layers.
+        clock: What the readings were timed by.
     """
     blocks = tracer.backbone.parts.blocks
     layers = [m for m in blocks.modules() if isinstance(m, nn.Linear)]
     if not layers or not all(m.weight.is_floating_point() for m in layers):
-        return {}
+        return Floors()
     forest = build([b for e in encoded for b in branches_of(e)])
-    trunk = _trunk_seconds(layers) * len(forest)
-    attention = _attention_seconds(tracer) * int((forest.positions + 1).sum())
-    head = _head_seconds(tracer)
-    return {name: Floor(trunk, attention, head * count) for name, count in reads.items()}
+    timed = _Timed(clock)
+    with torch.inference_mode():
+        trunk = _trunk_seconds(timed, layers) * len(forest)
+        attention = _attention_seconds(timed, tracer) * int((forest.positions + 1).sum())
+        head = _head_seconds(timed, tracer)
+    made = {name: Floor(trunk, attention, head * count) for name, count in reads.items()}
+    return Floors(made, timed.rates)
 
 
-def _trunk_seconds(layers: Sequence[nn.Linear]) -> float:
+def _trunk_seconds(timed: "_Timed", layers: Sequence[nn.Linear]) -> float:
     """Seconds a token of all linear layers of the blocks."""
     shapes = Counter((tuple(m.weight.shape), m.weight.dtype, m.weight.device) for m in layers)
-    return sum(count * _linear_seconds(*shape) / ROWS for shape, count in shapes.items())
+    return sum(
+        count * min(timed.linear("trunk", rows, *shape) / rows for rows in ROWS)
+        for shape, count in shapes.items()
+    )
 
 
-def _linear_seconds(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> float:
-    rows = torch.randn(ROWS, shape[1], device=device, dtype=dtype)
-    weight = torch.randn(shape, device=device, dtype=dtype)
-    return _best(lambda: F.linear(rows, weight))
-
-
-def _attention_seconds(tracer: Tracer) -> float:
+def _attention_seconds(timed: "_Timed", tracer: Tracer) -> float:
     """Seconds a (query, key) pair of both products of attention, over all blocks."""
-    config, size = tracer.backbone.config, 512
+    config = tracer.backbone.config
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     dtype, device = tracer.backbone.model.dtype, tracer.backbone.device
-    query = torch.randn(heads, size, width, device=device, dtype=dtype)
-    weights = torch.randn(heads, size, size, device=device, dtype=dtype)
-    seconds = _best(lambda: query @ query.transpose(1, 2)) + _best(lambda: weights @ query)
-    return seconds / size**2 * tracer.backbone.depth
+    query = torch.randn(1, heads, NODES, width, device=device, dtype=dtype)
+    weights = torch.randn(1, heads, NODES, NODES, device=device, dtype=dtype)
+    pairs = NODES * (NODES + 1) // 2
+    ways: dict[str, tuple[int, Product]] = {
+        "plain": (NODES**2, lambda: (query @ query.transpose(2, 3), weights @ query)),
+        "fused, causal": (
+            pairs,
+            lambda: F.scaled_dot_product_attention(query, query, query, is_causal=True),
+        ),
+    }
+    shape = f"attention, {heads} x {width}"
+    return timed.best(shape, 4 * heads * width, ways) * tracer.backbone.depth
 
 
-def _head_seconds(tracer: Tracer) -> float:
+def _head_seconds(timed: "_Timed", tracer: Tracer) -> float:
     """Seconds a row of the head's product, in the dtype that it multiplies in."""
     weight: Tensor = tracer.backbone.model.get_output_embeddings().weight
     wide = tracer.head_dtype == "float32" and not weight.is_cuda
-    dtype = torch.float32 if wide else weight.dtype
-    rows = tracer.readout.tile_rows
-    hidden = torch.randn(rows, weight.shape[1], device=weight.device, dtype=dtype)
-    other = torch.randn(weight.shape, device=weight.device, dtype=dtype)
-    return _best(lambda: F.linear(hidden, other)) / rows
+    dtype, rows = torch.float32 if wide else weight.dtype, tracer.readout.tile_rows
+    return timed.linear("head", rows, tuple(weight.shape), dtype, weight.device) / rows
 
 
-def _best(product: Callable[[], Tensor], rounds: int = 5) -> float:
-    """The shortest of a few timings, after one that does not count."""
-    repeats = 20 if torch.cuda.is_available() else 1  # else a launch would count as arithmetic
-    times = []
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        for _ in range(repeats):
-            product()
-        synchronise()
-        times.append((time.perf_counter() - start) / repeats)
-    return min(times[1:])
+def products(weight: Tensor, rows: Tensor) -> dict[str, Product]:
+    """The products of rows and a weight that are known here, each into memory that it has already.
+
+    Args:
+        weight: As a linear layer keeps it [outputs, inputs].
+        rows: What it is applied to [rows, inputs].
+    """
+    turned, out = weight.t().contiguous(), rows.new_empty(len(rows), len(weight))
+    parts = [(part.t(), rows.new_empty(len(rows), len(part))) for part in weight.split(BLOCK)]
+    ways: dict[str, Product] = {
+        "plain": lambda: torch.mm(rows, weight.t(), out=out),
+        "transposed": lambda: torch.mm(rows, turned, out=out),
+        "blocked": lambda: [torch.mm(rows, part, out=there) for part, there in parts],
+    }
+    if can_lay_out(weight):
+        product = laid_out(weight)
+        ways["laid out"] = lambda: product(rows)
+    return ways
+
+
+class _Timed:
+    """Products timed by one clock, with the rates of all that were tried."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.rates: dict[str, dict[str, float]] = {}
+
+    def linear(
+        self, part: str, rows: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    ) -> float:
+        """Seconds of the fastest product of some rows and a weight of this shape."""
+        weight = torch.randn(shape, device=device, dtype=dtype)
+        given = torch.randn(rows, shape[1], device=device, dtype=dtype)
+        ways = {name: (1, run) for name, run in products(weight, given).items()}
+        name = f"{part}, {shape[0]} x {shape[1]}, {rows} rows"
+        return self.best(name, 2 * rows * weight.numel(), ways)
+
+    def best(self, name: str, flops: int, ways: Mapping[str, tuple[int, Product]]) -> float:
+        """Seconds of one unit by the fastest way.
+
+        Args:
+            name: Part and shape.
+            flops: Of one unit.
+            ways: How many units each does, and how.
+        """
+        seconds = {way: self._shortest(run) / units for way, (units, run) in ways.items()}
+        self.rates[name] = {way: flops / s / 1e9 for way, s in seconds.items()}
+        return min(seconds.values())
+
+    def _shortest(self, product: Product, rounds: int = 5) -> float:
+        """The shortest of a few timings, after one that does not count."""
+        times: list[float] = []
+        repeats = 20 if torch.cuda.is_available() else 1  # else a launch would count
+        while len(times) < 2 or (len(times) <= rounds and sum(times) * repeats < ENOUGH):
+            start = self._clock()
+            for _ in range(repeats):
+                product()
+            synchronise()
+            times.append((self._clock() - start) / repeats)
+        return min(times[1:])

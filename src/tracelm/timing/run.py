@@ -1,4 +1,7 @@
-"""One bench: agreement first, then interleaved rounds of every contender, then the floor."""
+"""One bench: agreement first, then interleaved rounds of every contender, then the floor.
+
+Before the first round every contender answers one item in eight, untimed.
+"""
 
 import statistics
 import time
@@ -13,7 +16,7 @@ from tracelm.text.tokens import Encoded
 from tracelm.timing import contenders
 from tracelm.timing.contenders import Sums
 from tracelm.timing.floor import Floor, floors
-from tracelm.timing.meter import Meter, metered, peak_bytes, synchronise
+from tracelm.timing.meter import Clock, Meter, metered, peak_bytes, synchronise
 from tracelm.tracer import Read, Tracer
 
 AGAINST = ("lm-eval hf", "plain base", "plain trace")
@@ -39,6 +42,7 @@ class Bench:
         same_decisions: Whether staged and everything-read decisions are the same.
         meters: Tokens, reads and seconds by stage, of ours in the last round.
         floors: The floor of each of ours; empty where the trunk's products are no plain ones.
+        rates: GFLOP a second of the products tried for the floor, by part and shape, by product.
         peak_bytes: Most memory above the loaded model while ours ran.
     """
 
@@ -49,6 +53,7 @@ class Bench:
     same_decisions: bool
     meters: dict[str, Meter]
     floors: dict[str, Floor]
+    rates: dict[str, dict[str, float]]
     peak_bytes: int
 
     def ratio(self, name: str, other: str) -> float | None:
@@ -64,6 +69,15 @@ class Bench:
         """Whether a contender's speed may be told."""
         return self.same_decisions and self.agreement[name] <= self.tolerance
 
+    def above_floor(self, name: str) -> dict[str, float]:
+        """How many times the floor one of ours takes: its trunk, its readout, and in all."""
+        meter, floor = self.meters[name], self.floors[name]
+        return {
+            "trunk": meter.seconds["trunk"] / (floor.trunk + floor.attention),
+            "readout": meter.seconds["readout"] / floor.head,
+            "total": meter.total / floor.total,
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
         return asdict(self)
@@ -76,6 +90,7 @@ def bench(
     rounds: int = 3,
     against: Sequence[str] = AGAINST,
     progress: Callable[[str], None] = lambda _: None,
+    clock: Clock = time.perf_counter,
 ) -> Bench:
     """Time the contenders on one set of items, in turn, `rounds` times over.
 
@@ -85,12 +100,17 @@ def bench(
         rounds: How often each contender runs; the median counts.
         against: The others to run.
         progress: Called with the name of what runs next.
+        clock: What seconds are read from; `time.process_time` on a machine that does other work
+            too, with one thread, since threads that wait count as busy.
     """
     peak = peak_bytes(lambda: contenders.ours(tracer, encoded, "all"), tracer.backbone.device)
-    others = {name: _other(tracer, name, encoded) for name in against}
-    timed = [_round(tracer, encoded, others, progress) for _ in range(rounds)]
+    sample = encoded[: max(1, len(encoded) // 8)]
+    others = {name: _other(tracer, name, sample, clock) for name in against}
+    _round(tracer, sample, others, lambda name: progress(f"{name}, not counted"), clock)
+    timed = [_round(tracer, encoded, others, progress, clock) for _ in range(rounds)]
     last = timed[-1]
     base = last.sums[NAMES["base"]]
+    floor = floors(tracer, encoded, {name: m.reads for name, m in last.meters.items()}, clock)
     return Bench(
         items=len(encoded),
         seconds={name: statistics.median(r.seconds[name] for r in timed) for name in last.seconds},
@@ -98,7 +118,8 @@ def bench(
         tolerance=TOLERANCE.get(rounding_dtype(tracer.backbone), 1e-4),
         same_decisions=last.chosen["decide"] == last.chosen["all"],
         meters=last.meters,
-        floors=floors(tracer, encoded, {name: m.reads for name, m in last.meters.items()}),
+        floors=floor.readings,
+        rates=floor.rates,
         peak_bytes=peak,
     )
 
@@ -118,26 +139,27 @@ def _round(
     encoded: Sequence[Encoded],
     others: Mapping[str, Callable[[Sequence[Encoded]], Sums]],
     progress: Callable[[str], None],
+    clock: Clock,
 ) -> _Round:
     done = _Round({}, {}, {}, {})
     for read, name in NAMES.items():
         progress(name)
-        with metered(tracer) as done.meters[name]:
+        with metered(tracer, clock) as done.meters[name]:
             decisions = contenders.ours(tracer, encoded, read)
         done.seconds[name] = done.meters[name].total
         done.sums[name] = contenders.sums_of(encoded, decisions)
         done.chosen[read] = [(d.index, d.operator) for d in decisions]
     for name, run in others.items():
         progress(name)
-        start = time.perf_counter()
+        start = clock()
         done.sums[name] = run(encoded)
         synchronise()
-        done.seconds[name] = time.perf_counter() - start
+        done.seconds[name] = clock() - start
     return done
 
 
 def _other(
-    tracer: Tracer, name: str, encoded: Sequence[Encoded]
+    tracer: Tracer, name: str, sample: Sequence[Encoded], clock: Clock
 ) -> Callable[[Sequence[Encoded]], Sums]:
     if name == "plain base":
         return lambda items: contenders.plain_base(tracer, items)
@@ -145,16 +167,15 @@ def _other(
         return lambda items: contenders.padded_base(tracer, items)
     if name == "plain trace":
         return lambda items: contenders.plain_trace(tracer, items)
-    sample = encoded[: max(1, len(encoded) // 8)]
     sizes = {b: contenders.lm_eval(tracer, b) for b in contenders.LM_EVAL_BATCHES}
-    return sizes[min(sizes, key=lambda b: _seconds(lambda: sizes[b](sample)))]
+    return sizes[min(sizes, key=lambda b: _seconds(lambda: sizes[b](sample), clock))]
 
 
-def _seconds(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+def _seconds(run: Callable[[], Any], clock: Clock) -> float:
+    start = clock()
     run()
     synchronise()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _difference(a: Sums, b: Sums) -> float:
