@@ -5,6 +5,7 @@ pages name are folders there, benchmarks are files in their published form, and 
 (`TRACELM_EVAL_LIMIT`) keep runs small; the text of a page is changed in nothing.
 """
 
+import io
 import os
 import re
 import shlex
@@ -12,6 +13,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +59,27 @@ LEFT_OUT = {
 }
 
 
-def blocks(page: str) -> Iterator[tuple[str, str]]:
-    """What a page has people type: (language, text), in order."""
-    for kind, text in FENCE.findall(PAGES[page]):
+@dataclass
+class Block:
+    """What a page has people type, and the last command's output, in the block under it."""
+
+    kind: str
+    text: str
+    output: str | None = None
+
+
+def blocks(page: str) -> list[Block]:
+    """In the page's order."""
+    found: list[Block] = []
+    end = 0
+    for fence in FENCE.finditer(PAGES[page]):
+        kind, text = fence.groups()
         if kind in TYPED:
-            yield kind, text
+            found.append(Block(kind, text))
+            end = fence.end()
+        elif not kind and found and not PAGES[page][end : fence.start()].strip():
+            found[-1].output = text
+    return found
 
 
 def commands(text: str) -> Iterator[str]:
@@ -88,13 +107,14 @@ def left_out(text: str) -> str | None:
     return next((start for start in LEFT_OUT if text.startswith(start)), None)
 
 
+def parts(block: Block) -> list[str]:
+    """A program as it is, or each command of a shell's block."""
+    whole = block.kind == "python" or block.text.startswith("#!")
+    return [block.text] if whole else [*commands(block.text)]
+
+
 def typed(page: str) -> list[str]:
-    """Programs as they are, and each command of a shell's block."""
-    parts: list[str] = []
-    for kind, text in blocks(page):
-        whole = kind == "python" or text.startswith("#!")
-        parts += [text] if whole else commands(text)
-    return parts
+    return [part for block in blocks(page) for part in parts(block)]
 
 
 def test_the_tables_of_what_is_not_run_are_not_stale():
@@ -102,7 +122,7 @@ def test_the_tables_of_what_is_not_run_are_not_stale():
     for start in LEFT_OUT:
         assert any(part.startswith(start) for part in everything), start
     for page, test in ELSEWHERE.items():
-        assert list(blocks(page)) and page in PAGES
+        assert blocks(page)
         assert Path(page).name in (ROOT / test).read_text(encoding="utf-8")
 
 
@@ -162,7 +182,7 @@ def at_work(stage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     """A page's own folder, in which the stage's files lie."""
     import datasets
 
-    for path in stage.iterdir():
+    for path in (*stage.iterdir(), ROOT / "examples"):
         (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
@@ -185,27 +205,33 @@ def shown_pages() -> list[str]:
 @pytest.mark.parametrize("page", shown_pages())
 def test_a_page_by_copy_and_paste(page: str, at_work: Path, run: Any) -> None:
     names: dict[str, Any] = {}
-    for part in typed(page):
-        if left_out(part) is not None or ("smollm2" in part and named.find(REAL) is None):
-            continue
-        if part.startswith("tracelm "):
-            code, _, err = run(*arguments(part))
-            assert code == 0, f"{part}\n{err}"
-        elif "\n" in part and "import " in part:
+    for block in blocks(page):
+        todo = [part for part in parts(block) if runs(part)]
+        printed = [typed_in(part, names, run) for part in todo]
+        if block.output is not None and todo:  # lines are folded there as a terminal folds them
+            assert block.output.split() == printed[-1].split()
+
+
+def runs(part: str) -> bool:
+    return left_out(part) is None and ("smollm2" not in part or named.find(REAL) is not None)
+
+
+def typed_in(part: str, names: dict[str, Any], run: Any) -> str:
+    """What a command or a program prints."""
+    if part.startswith("tracelm "):
+        code, out, err = run(*arguments(part))
+        assert code == 0, f"{part}\n{err}"
+        return out
+    if "\n" in part and "import " in part:
+        with redirect_stdout(io.StringIO()) as printed:
             exec(part, names)
-        else:
-            subprocess.run(["sh", "-c", part], cwd=at_work, check=True)
+        return printed.getvalue()
+    return subprocess.run(["sh", "-c", part], check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(named.find(REAL) is None, reason=f"no {REAL.file}: {REAL.advice}")
-def test_readme_shows_what_its_command_prints(at_work: Path, run: Any) -> None:
-    asked = [part for part in typed("README.md") if part.startswith("tracelm correct")]
-    (command,) = (part for part in asked if "smollm2" in part)
-    (shown,) = (text for kind, text in FENCE.findall(PAGES["README.md"]) if kind == "")
-    code, out, err = run(*arguments(command))
-    assert (code, err) == (0, "")
-    assert shown.split() == out.split()  # lines are folded there as a terminal folds them
+def test_readme_shows_the_output_of_its_first_command():
+    (shown,) = [block for block in blocks("README.md") if block.output is not None]
+    assert "smollm2" in shown.text
 
 
 def test_readme_is_short_and_its_picture_stands_before_the_words_of_the_method():

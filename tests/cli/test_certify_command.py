@@ -88,3 +88,8 @@ def test_keep_it_off_in_words():
     breaks = [Kind(1, False, True, "decisive")] * 90 + [Kind(1, True, False, "decisive")] * 60
     never = told(breaks + [Kind(1, True, True)] * 150, Terms(0.02))
     assert "no number of items would do if the rates stay" in never[2]
+    assert "--gain" not in never[2]
+    wide = Kind(1, False, True, "decisive", margin=5)
+    close = Kind(1, True, False, "decisive", margin=0.1)
+    later = told([wide] * 40 + [close] * 45 + [Kind(1, True, True)] * 215, Terms(0.04, gain=True))
+    assert "for --gain wants a gain at every smaller margin too" in later[2]

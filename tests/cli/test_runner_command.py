@@ -206,6 +206,7 @@ def test_a_failed_item_is_said_on_stderr(
     long.write_text(items.read_text() + "\n" + json.dumps(extra))
     code, out, err = run(*eval_(models[0], long, tmp_path / "runs"))
     assert code == 0 and "1 of 13 records are of items that failed" in err
+    assert "the first that failed: item long: candidate 0 needs" in err
     titles, numbers = (line.split() for line in out.splitlines()[:2])
     assert titles[2:4] == ["items", "failed"] and numbers[2:4] == ["12", "1"]
     assert "On these 12 items" in out
@@ -240,9 +241,17 @@ def test_other_settings_in_the_same_place_are_refused(
 def test_what_is_asked_wrongly_fails_before_a_model_is_loaded(
     run: Run, items: Path, tmp_path: Path, more: tuple[str, ...], said: str
 ) -> None:
-    code, out, err = run(*eval_("/no/such/model", items, tmp_path / "runs", *more))
+    code, out, err = run(*eval_("org/not-here", items, tmp_path / "runs", *more))
     assert (code, out) == (1, "") and said in err and err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("model", ["/no/such/model", "no/such/file.gguf"])
+def test_a_model_that_is_not_there_is_said_before_the_data_are_read(
+    run: Run, tmp_path: Path, model: str
+) -> None:
+    code, out, err = run(*eval_(model, Path("nothing.jsonl"), tmp_path / "runs"))
+    assert (code, out) == (1, "") and f"no model at {model}: expected" in err
 
 
 @pytest.mark.parametrize("more", [("--seed", "1"), ("--limit", "0"), ("--max-failures", "-1")])

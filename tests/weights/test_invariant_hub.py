@@ -2,7 +2,9 @@
 
 import json
 import os
+import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from planted import LAYOUTS
 
 from tracelm.errors import CheckpointError
 from tracelm.theta import Theta
-from tracelm.weights.hub import HubFiles
+from tracelm.weights.hub import HubFiles, UnreachableError, find_commit
 from tracelm.weights.invariant import Factors, read_invariant
 
 EXACT = {"rel": 1e-9, "abs": 0.0}
@@ -133,7 +135,7 @@ def test_busy_without_a_time_backs_off(hub: hub_server.Hub, waits: list[float]) 
 def test_busy_for_ever_is_refused(hub: hub_server.Hub, waits: list[float], tmp_path: Path) -> None:
     hub.busy = 1000
     assert "in 6 attempts (it is busy: status 429)" in refusal()
-    assert len(waits) == 6 and kept(tmp_path) == []
+    assert len(waits) == 5 and kept(tmp_path) == []
 
 
 def test_busy_for_too_long_is_refused_at_once(hub: hub_server.Hub, waits: list[float]) -> None:
@@ -159,7 +161,7 @@ def test_a_line_that_always_drops_ends_with_nothing_kept(
 ) -> None:
     hub.mute = (".safetensors",)
     assert "did not give model-0000" in refusal()
-    assert len(waits) == 6
+    assert len(waits) == 5
     assert kept(tmp_path) == []
 
 
@@ -289,6 +291,25 @@ def test_what_was_downloaded_is_read_in_place_of_the_hub(
     planted.write(snapshot, LLAMA.config, LLAMA.tensors())
     assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
     assert set(hub.served) == {"config.json"}
+
+
+def test_where_nobody_answers_it_is_soon_said(
+    hub: hub_server.Hub, waits: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(socket.socket()) as nobody:  # bound and not listening: connections are refused
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
+        said = refusal()
+        assert "in 3 attempts" in said and "tracelm get smollm2-135m" in said
+        assert waits == [1.0, 2.0]
+        with pytest.raises(UnreachableError):
+            find_commit("org/model", None)
+        folder = tmp_path / "hf" / "models--org--model"
+        planted.write(folder / "snapshots" / hub_server.COMMIT, LLAMA.config, LLAMA.tensors())
+        (folder / "refs").mkdir()
+        (folder / "refs" / "main").write_text(hub_server.COMMIT)
+        assert find_commit("org/model", None) == hub_server.COMMIT
 
 
 def test_offline_reads_the_download_or_says_so(

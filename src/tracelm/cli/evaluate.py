@@ -18,6 +18,7 @@ from tracelm.cli.questions import Questions
 from tracelm.errors import ItemError, ModelError
 from tracelm.files.strict_json import to_json
 from tracelm.integrations.trackers import Tracker, tracked
+from tracelm.model.asked import require_there
 from tracelm.model.options import LoadOptions
 from tracelm.text.items import Blind
 from tracelm.text.tokens import Chat
@@ -89,6 +90,9 @@ def eval_(
 ) -> None:
     """Run models over benchmarks and keep a record of every item; started again, it goes on."""
     cluster = engine.cluster()
+    if cluster is None:  # other machines have paths of their own
+        for model in models:
+            require_there(model)
     with waiting("reading the data"):
         cells.part()  # a shard that is none fails before a model is loaded
         work = questions.read(benchmark, template or [])
@@ -194,7 +198,7 @@ def say(result: "RunResult") -> None:
         typer.echo(
             printable(
                 f"tracelm: {result.failed} of {result.items} records are of items that failed, in "
-                f"{result.cell}; they say why"
+                f"{result.cell}; the column `error` says why"
             ),
             err=True,
         )
@@ -209,8 +213,12 @@ def _summary(cells: Sequence[Path], as_json: bool) -> None:
         from tracelm.evaluation.statistics import judge
         from tracelm.evaluation.store import load_records
 
-        parted = part_cells(pd.concat([load_records(cell) for cell in dict.fromkeys(cells)]))
+        records = pd.concat([load_records(cell) for cell in dict.fromkeys(cells)])
+        parted = part_cells(records)
         judged = judge(parted)
+    failed = records[records["error"].notna()]
+    for _, first in failed.groupby(["model", "benchmark"], sort=False).head(1).iterrows():
+        typer.echo(printable(f"tracelm: the first that failed: {first['error']}"), err=True)
     if as_json:
         typer.echo(to_json([_as_json(*pair) for pair in zip(parted, judged, strict=True)]))
         return

@@ -47,7 +47,13 @@ def lm_eval(
     harness = HarnessCLI()
     with _named_as_ours():
         asked = harness.parse_args()
-    harness.execute(asked)
+    try:
+        harness.execute(asked)
+    except ConnectionError as error:
+        raise InputError(
+            f"the harness fetches what its tasks are made of from the hub: {error}; check the "
+            "network, or give tasks of your own by --include_path"
+        ) from error
 
 
 @contextmanager

@@ -8,20 +8,23 @@ not give. What was decided stands in the sample's metadata and among its events.
 from functools import partial
 from typing import Any, Literal, cast
 
-import anyio.to_thread
-from inspect_ai.log import transcript
-from inspect_ai.model import (
-    ChatMessage,
-    ChatMessageAssistant,
-    GenerateConfig,
-    ModelAPI,
-    ModelOutput,
-    ModelUsage,
-    get_model,
-    modelapi,
-)
-from inspect_ai.solver import Generate, Solver, TaskState, solver
-from inspect_ai.tool import ToolChoice, ToolInfo
+try:
+    import anyio.to_thread
+    from inspect_ai.log import transcript
+    from inspect_ai.model import (
+        ChatMessage,
+        ChatMessageAssistant,
+        GenerateConfig,
+        ModelAPI,
+        ModelOutput,
+        ModelUsage,
+        get_model,
+        modelapi,
+    )
+    from inspect_ai.solver import Generate, Solver, TaskState, solver
+    from inspect_ai.tool import ToolChoice, ToolInfo
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error}: pip install 'tracelm[inspect]'", name=error.name) from None
 
 from tracelm.errors import InputError
 from tracelm.generation.ask import TEMPLATE

@@ -5,6 +5,7 @@ import os
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from tracelm.errors import ModelError
 from tracelm.files.strict_json import to_json
 from tracelm.model import named
 from tracelm.model.options import LoadOptions
@@ -35,6 +36,21 @@ def asked(options: LoadOptions) -> str | None:
         given["certificate"] = options.certificate.describe()
     given |= {"files": files, "ranks": os.environ.get("WORLD_SIZE", "1")}
     return hashlib.sha256(to_json(given).encode()).hexdigest()
+
+
+def require_there(options: LoadOptions) -> None:
+    """Refuse a model that is named by its path and is not there, before anything else is read.
+
+    Raises:
+        InputError: A name of tracelm's own is not known.
+        ModelError: No such folder or file, or a model that tracelm can fetch was not fetched.
+    """
+    path = Path(options.name).expanduser()
+    if options.name.startswith(named.OWN) and options.embedded is None:
+        named.locate(options.name)
+    by_path = options.name.startswith((".", "/", "~")) or path.suffix == ".gguf"
+    if by_path and not path.exists():
+        raise ModelError(f"no model at {path}: expected a GGUF file or a folder with config.json")
 
 
 def _files(options: LoadOptions) -> str | None:

@@ -74,15 +74,22 @@ def _why_not(finding: Finding) -> str:
     most = f"cannot promise at most {_percent(finding.terms.alpha)} broken"
     if finding.terms.gain:
         most += " and a gain"
-    reach = (
-        "no number of items would do if the rates stay"
-        if finding.needed is None
-        else f"about {finding.needed} would do if the rates stay, "
-        f"{finding.needed - finding.items} more than there are"
-    )
     return (
         f"{finding.items} items {most} of any policy that gains ({in_words(best.policy)}: "
-        f"{_counted(best, finding)}); {reach}{_deferral(finding)}"
+        f"{_counted(best, finding)}); {_reach(finding)}{_deferral(finding)}"
+    )
+
+
+def _reach(finding: Finding) -> str:
+    """Whether more items would help, if the rates stay."""
+    if finding.needed is not None:
+        more = finding.needed - finding.items
+        return f"about {finding.needed} would do if the rates stay, {more} more than there are"
+    if finding.best.broken > finding.terms.alpha * finding.items:
+        return "no number of items would do if the rates stay"
+    return (
+        "no number of items would do if the rates stay, for --gain wants a gain at every smaller "
+        "margin too"
     )
 
 

@@ -55,7 +55,12 @@ except ImportError:  # pragma: no cover
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _BUSY = frozenset({429, 500, 502, 503, 504})
 _FAILURES = 6  # in a row and without a byte gained
+_UNANSWERED = 3  # where nobody is there at all: no network, no such name, nothing that listens
 _LONGEST_WAIT = 300.0  # seconds: the hub's own window for rate limits
+_INSTEAD = (
+    "name a folder, a GGUF file, or a model that needs no hub: tracelm/demo-organism, or "
+    "tracelm/smollm2-135m after `tracelm get smollm2-135m`"
+)
 _TIMEOUT = 30.0  # seconds without a byte
 
 
@@ -109,25 +114,30 @@ class HubFiles(Files):
         """
         data = bytearray()
         failures = 0
-        while failures < _FAILURES:
-            before = len(data)
+        while True:
+            before, most = len(data), _FAILURES
             try:
                 self._receive(file, start, stop, data)
                 return data
             except FileNotFoundError:
                 return None
             except OfflineModeIsEnabled as error:
-                raise UnreachableError(f"{self.label}: HF_HUB_OFFLINE is set") from error
+                raise UnreachableError(
+                    f"{self.label}: HF_HUB_OFFLINE is set, so no hub was asked; {_INSTEAD}"
+                ) from error
             except _AgainError as error:
                 reason, wait = str(error), error.seconds
+            except httpx.ConnectError as error:
+                reason, wait, most = str(error), None, _UNANSWERED
             except httpx.RequestError as error:
                 reason, wait = repr(error), None
             failures = 1 if len(data) > before else failures + 1
+            if failures >= most:
+                raise UnreachableError(
+                    f"{self._endpoint} did not give {file} of {self.label} in {failures} attempts "
+                    f"({reason}); try again later, or {_INSTEAD}"
+                )
             time.sleep(0.5 * 2**failures if wait is None else wait)
-        raise UnreachableError(
-            f"{self._endpoint} did not give {file} of {self.label} in {_FAILURES} attempts "
-            f"({reason}); try again later, or download it and name the folder"
-        )
 
     def _receive(self, file: str, start: int, stop: int | None, data: bytearray) -> None:
         """Append to `data` what is still missing of the bytes `start` to `stop`."""
@@ -311,15 +321,32 @@ def find_commit(name: str, revision: str | None) -> str | None:
 
     Returns:
         None where neither knows; whoever asks for the files will be told why.
+
+    Raises:
+        UnreachableError: No hub answers, and nothing was downloaded before. The libraries that
+            fetch the files would ask for a minute, and say less.
     """
     if is_commit(revision):
         return revision
+    try:
+        validate_repo_id(name)
+        HubFiles(name, revision, None).read("config.json", 0, 1)
+    except UnreachableError:
+        if (kept := find_downloaded(name, "config.json", revision)) is None:
+            raise
+        return _commit_of(kept)
+    except (CheckpointError, HFValidationError):
+        return None
     try:  # this also keeps, for a start without a network, what the revision named
         config = hf_hub_download(name, "config.json", revision=revision, endpoint=_endpoint())
     except (HfHubHTTPError, HFValidationError, OSError, httpx.RequestError):
         return None
-    commit = Path(config).parent.name
-    return commit if is_commit(commit) else None
+    return _commit_of(Path(config))
+
+
+def _commit_of(file: Path) -> str | None:
+    """The commit that a downloaded file is of."""
+    return next((part for part in file.parts if is_commit(part)), None)
 
 
 def download(name: str, file: str, revision: str | None) -> tuple[Path, str | None]:
@@ -330,7 +357,7 @@ def download(name: str, file: str, revision: str | None) -> tuple[Path, str | No
     """
     try:
         path = Path(hf_hub_download(name, file, revision=revision, endpoint=_endpoint()))
-        return path, next((part for part in path.parts if is_commit(part)), None)
+        return path, _commit_of(path)
     except (HfHubHTTPError, HFValidationError, OSError, httpx.RequestError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise CheckpointError(f"cannot download {file} of {name}: {reason}") from error
