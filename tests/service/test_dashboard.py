@@ -44,6 +44,17 @@ def test_every_metric_that_is_exported_is_on_the_dashboard():
     assert sorted(name for name in families if name not in told) == []
 
 
+def test_the_page_lists_every_metric_with_its_labels():
+    lines = (FILE.parents[2] / "docs" / "service.md").read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    told = {row[0]: row[2] for row in cells if row and row[0].startswith("`tracelm_")}
+    known = {
+        f"`{re.sub('_(bucket|sum|count)$', '', name)}`": labels
+        for name, labels in exported().items()
+    }
+    assert {name: set(re.findall(r"\w+", labels)) for name, labels in told.items()} == known
+
+
 def test_every_label_that_it_groups_or_filters_by_is_the_metrics_own():
     names = exported()
     for query in queries():

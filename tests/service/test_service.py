@@ -388,6 +388,14 @@ def test_logs_have_no_prompts_unless_asked(model):
         assert ("w77" in log, "w78" in log, "w79" in log) == (asked,) * 3
 
 
+def test_a_callers_own_request_id_is_kept_where_it_is_one(plain):
+    for given, kept in (("trace-7/a", True), ("two words", False), ("x" * 129, False)):
+        answer = plain.client.post("/v1/correct", json=BODY, headers={"X-Request-ID": given})
+        name = answer.headers["x-request-id"]
+        assert (name == given) is kept
+        plain.wait_for(lambda: plain.events("request")[-1]["request"] == name)  # noqa: B023
+
+
 def test_stopping_answers_what_was_accepted_and_turns_the_rest_away(held):
     with running(held, drain_seconds=0.5) as served:
         held.go.clear()

@@ -193,7 +193,8 @@ class Batcher:
         return len(ready) + sum(order.kind == kind for order in (*self._coming, *self._reading))
 
     def _count(self) -> None:
-        self._metrics.waiting.set(len(self._coming) + len(self._waiting) + len(self._asks))
+        self._metrics.waiting_items.set(self._queued("item"))
+        self._metrics.waiting_questions.set(self._queued("ask"))
 
     def _take(self, queue: deque[Order]) -> list[Order]:
         """The oldest of a queue, as many as are computed together; the lock is held."""

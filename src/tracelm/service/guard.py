@@ -9,6 +9,7 @@ says 400 in plain text; here a refusal is JSON with its code, and is counted and
 import asyncio
 import base64
 import hmac
+import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
@@ -30,6 +31,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as it came
 PROBES = frozenset({"/healthz", "/readyz", "/health"})
 _HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 # Around every page; each says in itself which scripts it runs, by their digests.
@@ -219,7 +221,8 @@ class _Answer:
 
     def __init__(self, send: Send, scope: Scope, traffic: Traffic) -> None:
         self._send, self._scope, self._traffic = send, scope, traffic
-        self.request = uuid.uuid4().hex
+        given = Headers(scope=scope).get("x-request-id", "")
+        self.request = given if _ID.fullmatch(given) else uuid.uuid4().hex
         self.status = 0
         self.code: str | None = None
         self._ended = False

@@ -28,7 +28,8 @@ class Metrics:
             buckets=_SECONDS,
         )
         self.in_flight = gauge("tracelm_in_flight", "Requests in hand.")
-        self.waiting = gauge("tracelm_waiting_items", "Items in the queue.")
+        self.waiting_items = gauge("tracelm_waiting_items", "Items in their queue.")
+        self.waiting_questions = gauge("tracelm_waiting_questions", "Questions in theirs.")
         self.batch_items = histogram(
             "tracelm_batch_items", "Items computed in one pass of the model.", buckets=_ITEMS
         )
