@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from tracelm.methods.contract import Evidence
-from tracelm.model.backbone import States
-from tracelm.model.readout import Readout, read
+from tracelm.model.reading import States
+from tracelm.model.readout import Readout
 from tracelm.rule.geometry import Scores, Trajectory
 from tracelm.rule.operators import Step
 from tracelm.rule.scorer import Scorer
@@ -91,7 +91,7 @@ class Batch:
         into += [(s, self._peers[name]) for name, s in self.peers.items() if step.peers]
         scorers = [scorer for scorer, _ in into]
         depths = step.depths.union(*(s.depths for s in scorers))
-        reading = read(self.readout, self.states, targets, sorted(depths), scorers)
+        reading = self.readout.read(self.states, targets, sorted(depths), scorers)
         for depth, values in reading.log_probs.items():
             self._scores[wanted, depth] = _means(values, branch[targets])
         for (_, means), scores in zip(into, reading.scores, strict=True):

@@ -31,7 +31,7 @@ from tracelm.methods.contract import Evidence, Facts, Method, Needs
 from tracelm.methods.delta import Extrapolation
 from tracelm.methods.dola import Contrast, Plausible, divergence, premature_depths
 from tracelm.methods.sled import Evolution
-from tracelm.model.readout import read
+from tracelm.model.reading import read
 from tracelm.rule.geometry import Trajectory
 from tracelm.rule.tile import Tile
 

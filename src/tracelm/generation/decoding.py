@@ -25,8 +25,9 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from tracelm.errors import InputError
 from tracelm.methods.dola import Contrast, Filtered, Plausible, premature_depths
 from tracelm.methods.sled import Evolution
-from tracelm.model.backbone import States, watching
-from tracelm.model.readout import Readout, read
+from tracelm.model.backbone import watching
+from tracelm.model.reading import States, read
+from tracelm.model.readout import Readout
 from tracelm.rule.geometry import Trajectory
 from tracelm.rule.operators import Step
 from tracelm.rule.router import Verdict, next_step, settle

@@ -11,13 +11,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from transformers import PreTrainedModel
@@ -33,6 +33,7 @@ from tracelm.model.families import (
     text_config,
 )
 from tracelm.model.prefixes import Prefixes, Row
+from tracelm.model.reading import States, on_device
 from tracelm.text.forest import Branch, Nodes, Reads, build, lay_out, sees
 
 Road = Literal["packed", "masked", "plain"]
@@ -44,19 +45,6 @@ TILE_CUDA = 1024
 # Most nodes of a row that flex attention takes in the model's stead: its mask is made from a dense
 # one.
 FLEX_NODES = 2**14
-
-
-@dataclass(frozen=True)
-class States:
-    """Residual-stream states of a batch at its read rows, in the model's dtype.
-
-    Attributes:
-        hidden: For each captured depth, states [rows, width] (depth 0 is the input of block 0).
-        reads: The rows, and the tokens they predict.
-    """
-
-    hidden: dict[int, Float[Tensor, "rows width"]]
-    reads: Reads
 
 
 # Hooks and the attention's name belong to one call at a time, whoever else holds the same model.
@@ -209,12 +197,6 @@ class Backbone:
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return on_device(array, self.device)
-
-
-def on_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """An array as a tensor there, without waiting for what a GPU still has to do."""
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor.to(device, non_blocking=device.type == "cuda")
 
 
 class _DeepEnough(Exception):  # noqa: N818 - not an error: ends a forward whose rest nobody reads

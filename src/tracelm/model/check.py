@@ -22,7 +22,7 @@ from tracelm.errors import InputError, TraceError, UnsupportedModelError
 from tracelm.model.backbone import Backbone, Road, shrunk_windows
 from tracelm.model.families import OWN_WINDOWS
 from tracelm.model.prefixes import Prefixes
-from tracelm.model.readout import Readout, read
+from tracelm.model.readout import Readout
 from tracelm.text.forest import Branch
 
 ROADS: tuple[Road, ...] = ("packed", "masked")
@@ -201,7 +201,7 @@ def _kept_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> f
 def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> LogProbs:
     states = backbone.states(branches, [backbone.depth])
     every = np.arange(len(states.reads.token))
-    return read(readout, states, every, [backbone.depth]).log_probs[backbone.depth]
+    return readout.read(states, every, [backbone.depth]).log_probs[backbone.depth]
 
 
 @torch.inference_mode()

@@ -17,7 +17,7 @@ import torch
 from tracelm.errors import TooLargeError
 from tracelm.model.families import text_config
 from tracelm.model.options import Quantize
-from tracelm.model.readout import TILE_LOGITS, TILE_LOGITS_CUDA
+from tracelm.model.reading import TILE_LOGITS, TILE_LOGITS_CUDA
 from tracelm.theta import Theta
 from tracelm.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, TensorInfo
 from tracelm.weights.gguf import GgufCheckpoint
