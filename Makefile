@@ -12,7 +12,7 @@ QUICK := rule text view weights files trust test_imports.py test_theta.py test_s
 # Without bytecode on disk every run compiles the package and the tests once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test real coverage check organism docs locked lock audit clean
+.PHONY: demo quick test real coverage vllm check organism docs locked lock audit clean
 
 demo: $(READY) real
 	$(BIN)/tracelm demo
@@ -29,6 +29,11 @@ coverage: $(READY) real
 # The real model, 93 MB once; what cannot be fetched is told in a line, and done without.
 real: $(READY)
 	@$(BIN)/tracelm get smollm2-135m > /dev/null || true
+
+# vLLM for the CPU in an environment of its own, 3.5 GB: tests of `--engine vllm` run where it is.
+vllm:
+	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --no-deps --requirement constraints.vllm.txt
 
 check: $(READY)
 	$(BIN)/ruff check

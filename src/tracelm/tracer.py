@@ -353,7 +353,7 @@ class Tracer:
         told = [
             repr(str(self.source["model"])),
             f"{config.model_type} of {self.backbone.depth} blocks",
-            f"{str(self.backbone.model.dtype).removeprefix('torch.')} on {self.backbone.device}",
+            f"{str(self.backbone.dtype).removeprefix('torch.')} on {self.backbone.device}",
             f"I(M) = {self.invariant:.4g} ({'mix' if high else 'early'} branch)",
             *(["theta outside the paper"] if self.theta.outside_paper else []),
             *(["certified"] if self.certificate is not None else []),
@@ -392,7 +392,7 @@ class Tracer:
     def describe(self) -> dict[str, Any]:
         """What a run records of the model and the method, as plain JSON values."""
         return {
-            "dtype": str(self.backbone.model.dtype).removeprefix("torch."),
+            "dtype": str(self.backbone.dtype).removeprefix("torch."),
             **self.source,
             "model_type": self.backbone.config.model_type,
             "depth": self.backbone.depth,

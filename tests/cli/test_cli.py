@@ -259,7 +259,7 @@ def test_help_of_every_command(run):
 def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
     monkeypatch.setitem(sys.modules, "accelerate", None)
     command = sys.modules["tracelm.cli.correct"]
-    monkeypatch.setattr(command, "load_tracer", lambda _: __import__("accelerate"))
+    monkeypatch.setattr(command, "loader", lambda _: lambda __: __import__("accelerate"))
     assert "pip install 'tracelm[large]'" in one_line(*single(model))
 
 

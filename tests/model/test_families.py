@@ -191,7 +191,7 @@ def test_an_attention_that_the_model_was_not_given_is_refused():
 
 def plain_scores(tracer: Tracer):
     """The scores of the check's texts on the plain road."""
-    return check._scores(tracer.backbone.on("plain"), tracer.readout, check._texts(VOCAB))
+    return check._scores(tracer.backbone.on("plain"), tracer.readout, check.random_texts(VOCAB))
 
 
 def read_plain(tracer: Tracer, items: list[Item]):

@@ -1,19 +1,20 @@
 """`tracelm correct`: one prompt for people, or a file of them."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tracelm.cli.model import Model, load_tracer, refuse_certificate
+from tracelm.cli.model import Model, refuse_certificate
 from tracelm.cli.output import check_writable, printable, show, write_lines
 from tracelm.cli.progress import tracked, waiting
+from tracelm.cli.vllm import VllmOptions, loader
 from tracelm.errors import InputError, ItemError
 from tracelm.files.strict_json import to_json
-from tracelm.model.options import LoadOptions
 
 if TYPE_CHECKING:
     from tracelm.rule.decision import Decision
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tracelm.text.tokens import Encoded
     from tracelm.theta import Theta
     from tracelm.tracer import Read, Tracer
+
+Load = Callable[[], "Tracer"]
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,19 @@ def correct(
     separator: Annotated[str, typer.Option(help="Between prompt and candidate.")] = " ",
     as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
     answer: AnswerOptions,
+    engine: Annotated[
+        Literal["local", "vllm"], typer.Option(help="This process, or vLLM in one of its own.")
+    ] = "local",
+    vllm: VllmOptions,
 ) -> None:
     """Correct a model's choice among candidate answers."""
     if answer.method != "trace":
         refuse_certificate(model, f"{answer.method} has none")
+    load = partial(loader(vllm.settings(engine)), model)
     if file.input is not None:
         if prompt is not None or messages is not None or candidate:
             raise typer.BadParameter("give --input, or --prompt with --candidate, not both")
-        _many(model, file.input, separator, file, answer)
+        _many(load, file.input, separator, file, answer)
         return
     if (prompt is None) == (messages is None) or not candidate:
         raise typer.BadParameter(
@@ -106,7 +114,7 @@ def correct(
     # Bad text fails before the model is loaded.
     said = prompt if messages is None else _conversation(messages)
     given = {"prompt": said, "candidates": candidate, "separator": separator}
-    _one(model, Item.from_dict(given), answer, as_json)
+    _one(load, Item.from_dict(given), answer, as_json)
 
 
 def _conversation(text: str) -> Any:
@@ -116,8 +124,8 @@ def _conversation(text: str) -> Any:
         raise InputError(f"--messages is no JSON: {error}") from error
 
 
-def _one(model: LoadOptions, item: "Item", answer: AnswerOptions, as_json: bool) -> None:
-    tracer = load_tracer(model)
+def _one(load: Load, item: "Item", answer: AnswerOptions, as_json: bool) -> None:
+    tracer = load()
     with waiting("correcting"):
         (encoded,) = tracer.encode([item])
         if isinstance(encoded, ItemError):
@@ -131,9 +139,7 @@ def _one(model: LoadOptions, item: "Item", answer: AnswerOptions, as_json: bool)
     _warn_early(int(decision.operator == "early"), 1)
 
 
-def _many(
-    model: LoadOptions, path: Path, separator: str, file: FileOptions, answer: AnswerOptions
-) -> None:
+def _many(load: Load, path: Path, separator: str, file: FileOptions, answer: AnswerOptions) -> None:
     from tracelm.text.reading import read_items, require_items
 
     answer.check()
@@ -142,7 +148,7 @@ def _many(
         require_items(parsed, path)
     if file.output is not None:
         check_writable(file.output)
-    tracer = load_tracer(model)
+    tracer = load()
     encoded = _encode(tracer, parsed)
     if not file.skip_invalid:
         require_items([e if isinstance(e, ItemError) else e.item for e in encoded], path)

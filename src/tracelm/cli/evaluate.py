@@ -4,17 +4,19 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tracelm.cli.engine import EngineOptions
-from tracelm.cli.model import PresetModels, PresetOptions, load_tokenizer, load_tracer
+from tracelm.cli.model import PresetModels, PresetOptions, load_tokenizer
 from tracelm.cli.output import printable
 from tracelm.cli.progress import Countdown, waiting
 from tracelm.cli.questions import Questions
+from tracelm.cli.vllm import VllmOptions, loader
+from tracelm.engines.vllm.settings import Settings
 from tracelm.errors import ItemError, ModelError
 from tracelm.files.strict_json import to_json
 from tracelm.integrations.trackers import Tracker, tracked
@@ -66,6 +68,35 @@ class CellOptions:
         return None if self.shard is None else Shard.parse(self.shard)
 
 
+@dataclass(frozen=True)
+class Where:
+    """Where the models run.
+
+    Attributes:
+        cluster: Ray; None for one process.
+        vllm: vLLM; None for a model in that process.
+    """
+
+    cluster: "Cluster | None"
+    vllm: Settings | None
+
+    @cached_property
+    def described(self) -> dict[str, Any] | None:
+        """What a run records of it."""
+        return None if self.vllm is None else self.vllm.describe()
+
+    def engine(self, model: LoadOptions) -> "Engine":
+        """What holds a model; it is loaded when the engine is opened, or by its workers."""
+        load = partial(loader(self.vllm), model)
+        if self.cluster is not None:
+            from tracelm.engines.ray import Pool
+
+            return Pool(load, self.cluster)
+        from tracelm.engines.local import Local
+
+        return Local(load)
+
+
 def eval_(
     models: PresetModels,
     *,
@@ -83,14 +114,15 @@ def eval_(
     questions: Questions,
     cells: CellOptions,
     engine: EngineOptions,
+    vllm: VllmOptions,
     show_prompt: Annotated[
         bool, typer.Option("--show-prompt", help="Print the first item as it is read, and stop.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
 ) -> None:
     """Run models over benchmarks and keep a record of every item; started again, it goes on."""
-    cluster = engine.cluster()
-    if cluster is None:  # other machines have paths of their own
+    where = Where(engine.cluster(), vllm.settings(engine.engine))
+    if where.cluster is None:  # other machines have paths of their own
         for model in models:
             require_there(model)
     with waiting("reading the data"):
@@ -100,22 +132,22 @@ def eval_(
         for dataset, chosen in work:
             _show_prompt(models[0], dataset, chosen)
         return
-    results = [r for m in models for r in _evaluate(m, cluster, work, out, cells)]
+    results = [r for m in models for r in _evaluate(m, where, work, out, cells)]
     if not results:
         raise ModelError("none of the models of the preset can be run here")
     _summary([result.cell for result in results], as_json)
 
 
 def _evaluate(
-    model: LoadOptions, cluster: "Cluster | None", work: "Work", out: Path, options: CellOptions
+    model: LoadOptions, where: Where, work: "Work", out: Path, options: CellOptions
 ) -> "list[RunResult]":
     """One model over all the work; nothing where it is a preset's and cannot be loaded here."""
     try:
-        done = [_finished(model, *pair, out, options) for pair in work]
+        done = [_finished(model, where, *pair, out, options) for pair in work]
         if None not in done:
             return [result for result in done if result is not None]
         # Ray tells of lost workers on stdout, which is for results.
-        with redirect_stdout(sys.stderr), _engine(model, cluster) as engine:
+        with redirect_stdout(sys.stderr), where.engine(model) as engine:
             pairs = zip(done, work, strict=True)
             return [known or _execute(engine, *pair, out, options) for known, pair in pairs]
     except ModelError as error:
@@ -126,7 +158,12 @@ def _evaluate(
 
 
 def _finished(
-    model: LoadOptions, dataset: "Dataset", template: "Template", out: Path, options: CellOptions
+    model: LoadOptions,
+    where: Where,
+    dataset: "Dataset",
+    template: "Template",
+    out: Path,
+    options: CellOptions,
 ) -> "RunResult | None":
     """What is known of a cell that has all its records, before torch is imported."""
     with waiting("reading records"):
@@ -140,6 +177,7 @@ def _finished(
             blind=options.blind,
             shard=options.part(),
             max_failures=options.max_failures,
+            engine=where.described,
         )
     if result is not None:
         say(result)
@@ -155,18 +193,6 @@ def _tell(result: "RunResult", tracker: Tracker) -> None:
     with redirect_stdout(sys.stderr), tracked(tracker, read_run(result.cell)) as run:
         run.advance(result.items)
         run.judge(result.cell)
-
-
-def _engine(model: LoadOptions, cluster: "Cluster | None") -> "Engine":
-    """Where the model will be; it is loaded when the engine is opened, or by its workers."""
-    load = partial(load_tracer, model)
-    if cluster is not None:
-        from tracelm.engines.ray import Pool
-
-        return Pool(load, cluster)
-    from tracelm.engines.local import Local
-
-    return Local(load)
 
 
 def _execute(

@@ -1,6 +1,7 @@
 """`tracelm serve`: one model over HTTP."""
 
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +11,13 @@ import typer
 from tracelm.cli.engine import EngineOptions
 from tracelm.cli.groups import Group, options_of
 from tracelm.cli.model import Model, load_tracer
+from tracelm.cli.vllm import VllmOptions, loader
 from tracelm.model.options import LoadOptions
 from tracelm.service.settings import Settings
 
 if TYPE_CHECKING:
     from tracelm.engines.ray import Cluster
+    from tracelm.tracer import Tracer
 
 # What the command line writes otherwise than Python does.
 _WRITTEN = {
@@ -40,21 +43,22 @@ def serve(
     model: Model,
     settings: Annotated[Settings, Group(Settings, options_of(Settings, _WRITTEN))],
     engine: EngineOptions,
+    vllm: VllmOptions,
     explorer: Annotated[
         bool, typer.Option("--explorer", help="Show the explorer's page at /.")
     ] = False,
 ) -> None:
     """Serve corrections over HTTP: /v1/correct, /v1/correct/batch, /v1/ask; /docs has the rest."""
-    cluster = engine.cluster()
+    cluster, served = engine.cluster(), vllm.settings(engine.engine)
     if cluster is None:
-        _serve(model, settings, explorer)
+        _serve(partial(loader(served), model), settings, explorer)
     elif explorer:
         raise typer.BadParameter("--explorer keeps its pages in one process: not with --engine ray")
     else:
         _serve_replicas(model, settings, cluster)
 
 
-def _serve(model: LoadOptions, settings: Settings, explorer: bool) -> None:
+def _serve(load: "Callable[[], Tracer]", settings: Settings, explorer: bool) -> None:
     from tracelm.cli.progress import waiting
 
     with waiting("loading the server"):
@@ -64,9 +68,10 @@ def _serve(model: LoadOptions, settings: Settings, explorer: bool) -> None:
 
         if explorer:
             from tracelm.service.explorer.page import mount
-    app = create_app(load_tracer(model), settings)
+    app = create_app(load(), settings)
     if explorer:
-        mount(app, {model.name: app.state.service.corrector})
+        corrector = app.state.service.corrector
+        mount(app, {corrector.name: corrector})
     trace_if_asked(app)
     run(app)
 

@@ -155,8 +155,19 @@ def finished(
     blind: Blind = "base",
     shard: Shard | None = None,
     max_failures: int | None = None,
+    engine: dict[str, Any] | None = None,
 ) -> RunResult | None:
     """What a start would find that has nothing to do; None where only the model can tell.
+
+    Args:
+        options: The model.
+        dataset: The benchmark's examples.
+        template: Makes the prompts.
+        out: Root of the cells.
+        blind: As in `prepare`.
+        shard: Which part of the plan is done here; None for all.
+        max_failures: Most items that may have failed; None for no limit.
+        engine: What the tracer's `describe` would say of another engine than transformers.
 
     Raises:
         RecordError: The cell is of another schema, or too many of its items failed.
@@ -166,6 +177,7 @@ def finished(
     if not ((cell / store.RUN_FILE).is_file() and folder.is_dir()):
         return None
     known, wanted = store.read_run(cell), _settings(dataset, template, blind, {})
+    wanted["engine"] = engine
     same = not store.differences({name: known.get(name) for name in wanted}, wanted)
     if not same or known.get("asked") is None or known["asked"] != asked(options):
         return None

@@ -92,6 +92,11 @@ class Backbone:
         embeddings: nn.Module = self.parts.trunk.get_input_embeddings()  # type: ignore[operator]
         return device_of(embeddings)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights, and of the states."""
+        return self.model.dtype
+
     @torch.inference_mode()
     def states(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 8192

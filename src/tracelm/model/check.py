@@ -75,7 +75,7 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
             batch or with what comes after, or the readout at depth L is not the model's own logits.
     """
     _require_own(backbone, attention)
-    branches = _texts(readout.vocabulary)
+    branches = random_texts(readout.vocabulary)
     plain, allowed = _check_plain(backbone.on("plain"), readout, branches)
     taken: Road = "plain"
     packed, windowed = np.nan, False
@@ -151,12 +151,12 @@ def _check_plain(
     except Exception as error:  # noqa: BLE001 - whatever a model raises when it is read so
         first = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UnsupportedModelError(f"tracelm cannot read {name}: {first}") from error
-    rounding = _rounding(backbone, own)
-    allowed = 4 * plain.noise + rounding
+    noise_floor = rounding(rounding_dtype(backbone), own)
+    allowed = 4 * plain.noise + noise_floor
     # Noise measures all the rest, so it has a limit of its own: a model that sees its neighbours'
     # padding would else pass every comparison.
     for what, found, limit in (
-        ("with what else is in its batch", plain.noise, min(32 * rounding, NOISE)),
+        ("with what else is in its batch", plain.noise, min(32 * noise_floor, NOISE)),
         ("where tracelm reads its last depth", plain.readout, allowed),
         ("with the tokens after it: tracelm reads causal models", plain.ahead, allowed),
     ):
@@ -179,7 +179,7 @@ def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tupl
 
 def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> tuple[float, bool]:
     """How far a packed road's scores are from the plain road's, past a shrunk window too."""
-    branches = _texts(readout.vocabulary)
+    branches = random_texts(readout.vocabulary)
     difference = _difference(_scores(backbone, readout, branches), alone)
     with shrunk_windows(backbone, SHRUNK) as windowed:
         if windowed:
@@ -192,7 +192,7 @@ def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) ->
 def _kept_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> float:
     """How far scores on kept prefixes are from the plain road's: the second run has them."""
     keeping = backbone.on("packed", backbone.packed_attention, Prefixes(2**30, block=2))
-    branches = _texts(readout.vocabulary)
+    branches = random_texts(readout.vocabulary)
     runs = [_scores(keeping, readout, branches) for _ in range(2)]
     assert keeping.prefixes, "nothing was kept: the second run has shown nothing"
     return max(_difference(run, alone) for run in runs)
@@ -221,7 +221,7 @@ def _first_scores(backbone: Backbone, branches: list[Branch]) -> LogProbs:
     return np.concatenate([own_scores(backbone, b) for b in firsts])
 
 
-def _texts(
+def random_texts(
     vocabulary: int,
     preamble: int = 6,
     prompts: Sequence[int] = (2, 4, 5),
@@ -241,7 +241,9 @@ def _texts(
 def _batch(vocabulary: int, context: int | None) -> list[Branch]:
     """A batch of a benchmark's shape: a preamble, 16 prompts, four candidates each."""
     unit = min(TIMED, context or TIMED) // 32
-    return _texts(vocabulary, 16 * unit, [4 * unit] * 16, [1 + unit // 2] * 2 + [1 + unit] * 2)
+    return random_texts(
+        vocabulary, 16 * unit, [4 * unit] * 16, [1 + unit // 2] * 2 + [1 + unit] * 2
+    )
 
 
 def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[float, LogProbs]:
@@ -265,9 +267,8 @@ def rounding_dtype(backbone: Backbone) -> torch.dtype:
     return backbone.model.dtype
 
 
-def _rounding(backbone: Backbone, scores: LogProbs) -> float:
-    """What the dtype alone may move a log-probability by."""
-    dtype = rounding_dtype(backbone)
+def rounding(dtype: torch.dtype, scores: LogProbs) -> float:
+    """What a dtype alone may move a log-probability by."""
     steps = 64 if dtype in (torch.float32, torch.float64) else 4
     return steps * torch.finfo(dtype).eps * max(1.0, float(np.abs(scores).max()))
 

@@ -115,10 +115,10 @@ def _load(options: LoadOptions) -> Loaded:
         return Loaded(*embedded.load(options.embedded), {"model": options.name})
     if (file := gguf.find(options)) is not None:
         return _load_gguf(options, file)
-    base, adapter = _parts_of(options)
+    base, adapter = parts_of(options)
     device = _device(options.device)
-    base = _pinned(base)
-    with _in_one_line(base):
+    base = pinned(base)
+    with in_one_line(base):
         found = _look_into(base, device)
         model = _load_model(found)
         if adapter is not None:
@@ -138,7 +138,7 @@ def _load(options: LoadOptions) -> Loaded:
 
 def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     """As `load`, from one file that holds all of it."""
-    with _in_one_line(base):
+    with in_one_line(base):
         found = _look_into_gguf(base, _device(options.device))
         model = _load_model(found)
         assert isinstance(found.checkpoint, GgufCheckpoint) and found.path is not None
@@ -164,13 +164,13 @@ def load_tokenizer(options: LoadOptions) -> Tokenizer:
     if options.embedded is not None:
         return embedded.load(options.embedded)[1]
     if (file := gguf.find(options)) is not None:
-        with _in_one_line(file, "the tokenizer of "):
+        with in_one_line(file, "the tokenizer of "):
             return _tried(gguf.read_tokenizer(gguf.path_of(gguf.download(file))), file.name)
-    base, adapter = _parts_of(options)
+    base, adapter = parts_of(options)
     return _tokenizer(base, adapter)
 
 
-def _parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
+def parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
     """The model that is named, its path in full; and the adapter's folder, where one is named."""
     if not options.name.startswith((".", "/", "~")):
         return options, None
@@ -188,7 +188,7 @@ def _parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
     return replace(options, model=str(folder)), None
 
 
-def _pinned(base: LoadOptions) -> LoadOptions:
+def pinned(base: LoadOptions) -> LoadOptions:
     """The options with a branch or tag resolved once: all files come from one commit."""
     if Path(base.name).is_dir():
         return base
@@ -218,8 +218,8 @@ def _look_into(base: LoadOptions, device: torch.device) -> _Found:
     )
     _refuse_others(base.name, config, base.theta or Theta())
     _refuse_kernels(base, config)
-    dtype, stored = _dtype(base, _stored_dtype(config), device), quantisation.stored_method(config)
-    found = _Found(base, config, stored, dtype, device, _open(base))
+    dtype, stored = _dtype(base, stored_dtype(config), device), quantisation.stored_method(config)
+    found = _Found(base, config, stored, dtype, device, open_checkpoint(base))
     if stored and base.quantize:
         raise ModelError(f"{base.name} is quantised already ({stored}): leave --quantize out")
     if (method := "bitsandbytes" if base.quantize else stored) is not None:
@@ -262,7 +262,7 @@ def _brings_code(what: str) -> str:
     )
 
 
-def _open(base: LoadOptions) -> Checkpoint | None:
+def open_checkpoint(base: LoadOptions) -> Checkpoint | None:
     """The checkpoint's header, local or remote; None where nothing tells which commit it is."""
     if Path(base.name).is_dir():
         checkpoint = open_local(Path(base.name))
@@ -410,7 +410,7 @@ def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
     """The adapter's tokenizer where it brings one, else the model's, of the commit loaded."""
     if adapter is not None and (adapter / "tokenizer_config.json").is_file():
         base = replace(base, model=str(adapter), revision=None)
-    with _in_one_line(base, "the tokenizer of "):
+    with in_one_line(base, "the tokenizer of "):
         # Said outright: where nothing is said transformers asks on the terminal, and reads stdin.
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
             base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
@@ -425,7 +425,7 @@ def _tried(tokenizer: Tokenizer, name: str) -> Tokenizer:
 
 
 @contextlib.contextmanager
-def _in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
+def in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
     """Tell a library's error in one line; what the hub refuses, in the hub module's words."""
     try:
         yield
@@ -478,7 +478,7 @@ def _dtype(base: LoadOptions, stored: torch.dtype, device: torch.device) -> torc
     return stored
 
 
-def _stored_dtype(config: Any) -> torch.dtype:
+def stored_dtype(config: Any) -> torch.dtype:
     """What a config says of its weights; float32 where it does not."""
     stored = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
     kind = getattr(torch, stored) if isinstance(stored, str) else stored or torch.float32

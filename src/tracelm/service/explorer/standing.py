@@ -23,7 +23,7 @@ def standing(name: str, corrector: Corrector) -> dict[str, Any]:
         "blocks": str(tracer.backbone.depth),
         "I(M)": f"{tracer.invariant:.4g}, {'above' if high else 'at most'} {tracer.theta.tau_I:g}",
         "Θ": "outside the paper's range" if tracer.theta.outside_paper else "as frozen",
-        "runs in": f"{str(tracer.backbone.model.dtype).removeprefix('torch.')} "
+        "runs in": f"{str(tracer.backbone.dtype).removeprefix('torch.')} "
         f"on {tracer.backbone.device}",
     }
     return {
