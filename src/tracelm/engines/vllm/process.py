@@ -65,7 +65,12 @@ class Process:
         )
         theirs.close()
         self._lock = threading.Lock()
-        self.close = finalize(self, _end, self._process, self._folder)
+        self.close = finalize(self, _end, self._process, self._folder, self._pipe, self._log)
+
+    @property
+    def pid(self) -> int:
+        """The side's, which is that of its group too."""
+        return self._process.pid
 
     def call(self, name: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
         """What the side answers to a call, and the bytes that follow.
@@ -93,11 +98,12 @@ class Process:
         return self._pipe.recv_bytes()
 
     def _last_words(self) -> str:
-        self.close()
+        _kill(self._process)
         code = self._process.returncode
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+        self.close()
         said = "; its last lines:\n" + "\n".join(lines) if lines else ""
         return f"vLLM's process ended by {how}{said}"
 
@@ -113,9 +119,15 @@ def _lend(folder: Path) -> None:
         (folder / name).symlink_to(place, target_is_directory=True)
 
 
-def _end(process: "subprocess.Popen[bytes]", folder: Any) -> None:
-    """End the side and whatever it started."""
+def _end(process: "subprocess.Popen[bytes]", folder: Any, *files: Any) -> None:
+    """End the side and whatever it started, and keep nothing of it."""
+    _kill(process)
+    folder.cleanup()
+    for file in files:
+        file.close()
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    folder.cleanup()

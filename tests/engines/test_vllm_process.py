@@ -1,0 +1,163 @@
+"""The side process and what it is asked, where no vLLM is needed: any Python can start it."""
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tracelm
+from tracelm.engines.vllm import side, worker
+from tracelm.engines.vllm.process import Process, SideLostError
+from tracelm.engines.vllm.remote import requests
+from tracelm.engines.vllm.settings import Settings
+from tracelm.engines.vllm.source import find
+from tracelm.errors import InputError, ModelError
+from tracelm.model.options import LoadOptions
+from tracelm.text.forest import Branch, build
+
+HERE = Path(sys.executable)
+
+
+@pytest.fixture
+def process():
+    started = Process(HERE)
+    yield started
+    started.close()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and is not yet waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(pid: int, seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not alive(pid)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+class TestNoOrphans:
+    def test_the_side_ends_when_it_is_closed(self, process):
+        pid = process.pid
+        assert alive(pid)
+        process.close()
+        assert not alive(pid)
+
+    def test_the_side_ends_with_a_parent_that_is_killed(self):
+        program = (
+            "import sys, time\nfrom pathlib import Path\n"
+            "from tracelm.engines.vllm.process import Process\n"
+            "side = Process(Path(sys.executable))\nprint(side.pid, flush=True)\ntime.sleep(60)"
+        )
+        parent = subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+        )
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert alive(pid)
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+        assert gone(pid)
+
+    def test_the_death_of_the_side_is_told_with_how_it_went(self, process):
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises(SideLostError, match="ended by signal SIGKILL"):
+            process.call("own", sequences=[[1, 2]])
+
+
+def test_the_last_lines_of_a_side_that_cannot_start_are_told(monkeypatch, tmp_path):
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no such luck >&2\nexit 3\n", encoding="utf-8")
+    broken.chmod(0o755)
+    with pytest.raises(SideLostError, match="exit code 3.*last lines:\nno such luck"):
+        Process(broken).call("load", asked={})
+
+
+def test_what_the_side_raises_is_told_in_one_line_and_it_goes_on(process):
+    for _ in range(2):
+        with pytest.raises(ModelError, match="^vLLM: AttributeError: .*has no attribute 'own'$"):
+            process.call("own", sequences=[[1, 2]])
+
+
+def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(ModelError, match="no vLLM for .*: give --vllm-python PATH"):
+        Settings(HERE).version()
+    with pytest.raises(ModelError, match="no Python at .*: give --vllm-python PATH"):
+        Settings(tmp_path / "python").version()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"enforce_eager": False}, "tracelm itself says enforce_eager"),
+        ({"pipeline_parallel_size": 2}, "tensor parallelism, no pipeline parallelism"),
+    ],
+)
+def test_options_that_the_hooks_stand_on_are_refused(options, said):
+    with pytest.raises(InputError, match=said):
+        Settings(HERE, options=options)
+
+
+@pytest.mark.parametrize("option", [{"attention": "eager"}, {"device_map": "auto"}])
+def test_options_of_transformers_are_refused(option):
+    with pytest.raises(InputError, match="says how transformers runs a model"):
+        find(LoadOptions("some/model", **option))
+
+
+def closure(path: Path, seen: set[Path]) -> set[str]:
+    """Packages that a module of ours imports when it is loaded, through others of ours too."""
+    if path in seen:
+        return set()
+    seen.add(path)
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        for name in names:
+            ours = Path(tracelm.__file__).parents[1] / name.replace(".", "/")
+            inner = next(
+                (p for p in (ours.with_suffix(".py"), ours / "__init__.py") if p.is_file()), None
+            )
+            found |= {name.partition(".")[0]} if inner is None else closure(inner, seen)
+    return found - set(sys.stdlib_module_names)
+
+
+def test_what_runs_beside_vllm_imports_nothing_that_it_may_lack():
+    seen: set[Path] = set()
+    found = closure(Path(side.__file__), seen) | closure(Path(worker.__file__), seen)
+    assert len(seen) > 5 and found == {"jaxtyping", "numpy", "torch"}
+
+
+def test_every_read_row_is_asked_of_every_request_that_it_lies_on_the_way_of():
+    branches = [
+        Branch((1, 2, 3, 4), 2),
+        Branch((1, 2, 3, 9, 7), 2),  # shares what it reads of 3 with the first
+        Branch((1, 2, 3, 9, 7, 5, 6), 5),  # its prompt holds the second whole
+        Branch((8, 2, 3), 1),
+    ]
+    forest = build(branches)
+    made = requests(forest)
+    assert sorted(r["ids"] for r in made) == [[1, 2, 3, 9, 7, 5], [8, 2]]  # leaves alone
+    prefixes = {}
+    for r in made:
+        for position, row in zip(r["positions"], r["rows"], strict=True):
+            prefixes.setdefault(row, set()).add(tuple(r["ids"][: position + 1]))
+    reads = forest.reads
+    assert sorted(prefixes) == list(range(len(reads.rows)))
+    for place, (row, token) in enumerate(zip(reads.row, reads.token, strict=True)):
+        branch = branches[reads.branch[place]]
+        first = int(np.flatnonzero(reads.branch == reads.branch[place])[0])
+        before = branch.tokens[: branch.boundary + place - first]
+        assert prefixes[row] == {before} and branch.tokens[len(before)] == token
