@@ -150,7 +150,7 @@ def test_every_read_row_is_asked_of_every_request_that_it_lies_on_the_way_of():
     forest = build(branches)
     made = requests(forest)
     assert sorted(r["ids"] for r in made) == [[1, 2, 3, 9, 7, 5], [8, 2]]  # leaves alone
-    prefixes = {}
+    prefixes: dict[int, set[tuple[int, ...]]] = {}
     for r in made:
         for position, row in zip(r["positions"], r["rows"], strict=True):
             prefixes.setdefault(row, set()).add(tuple(r["ids"][: position + 1]))
