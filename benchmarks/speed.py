@@ -1,23 +1,24 @@
-"""The targets of speed: a random Llama of SmolLM-135M's shape on benchmark items.
+"""The targets of speed: a model on benchmark items, with and without correction, beside others.
 
-    python benchmarks/speed.py --data DATA --tokenizer TOKENIZER [--setup NAME] [--dtype bfloat16]
+    python benchmarks/speed.py --data DATA [--model NAME] [--setup NAME ...] [--out FOLDER]
 
 DATA is a folder that holds `truthfulqa/mc_task.v0.json`, `halueval/qa_data.json` and
-`fib/summarization_data.json`; TOKENIZER a folder with a small tokenizer.
-Results are kept in benchmarks/results/, one JSON file a set-up, named in benchmarks/README.md.
+`fib/summarization_data.json`. Without --model it is a random Llama of SmolLM-135M's shape, with the
+tokenizer that --tokenizer names. A set-up is a stage: it leaves one JSON file in the folder, and is
+left out where that file is there. --table prints what the files of the folder say.
 """
 
 import argparse
 import json
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 import torch
-from tokenizers import decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from tracelm.benchmarks import find, templates_for
 from tracelm.text.items import Item
@@ -25,34 +26,36 @@ from tracelm.text.tokens import Encoded
 from tracelm.timing.run import AGAINST, bench
 from tracelm.tracer import Tracer
 
-BPE_VOCABULARY = 8000  # of a byte-pair encoding of a benchmark's own texts
+RESULTS = Path(__file__).parent / "results"
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Items of a benchmark: I(M) above 1 takes the mix branch, tokens may be cut from the left."""
+    """Items of a benchmark.
+
+    Attributes:
+        benchmark: Its name.
+        invariant: I(M) of the random model: above 1 it takes the mix branch.
+        joined: How many neighbours' prompts stand before an item's own.
+        prompt: Most tokens of a prompt, counted from its end; 0 for all.
+    """
 
     benchmark: str
     invariant: float
-    cut: int = 0
-    bpe: bool = False
+    joined: int = 0
+    prompt: int = 0
 
 
 SETUPS = {
     "truthfulqa": Setup("truthfulqa", 0.5),
-    # The six-pair preamble is 385 tokens with a small tokenizer.
-    "truthfulqa-220": Setup("truthfulqa", 0.5, cut=385 - 220),
-    # Tokens as long as a real tokenizer's: a preamble of 153, candidates of 11.
-    "truthfulqa-bpe": Setup("truthfulqa", 0.5, bpe=True),
     "truthfulqa-mix": Setup("truthfulqa", 2.0),
     "halueval-qa": Setup("halueval-qa", 2.0),
-    "long-documents": Setup("fib", 2.0),
+    "fib": Setup("fib", 2.0),
+    "documents": Setup("fib", 2.0, joined=5, prompt=1200),
 }
 # Items of random ids: number, tokens of the prompt, candidates, tokens of a candidate.
-RANDOM = {
-    "one-item": (1, 100, 6, 12),  # the latency of one call
-    "documents": (8, 1200, 2, 70),  # the shape of HaluEval's summaries
-}
+RANDOM = {"one-item": (1, 100, 6, 12)}  # the latency of one call
 
 
 def smollm(dtype: torch.dtype) -> LlamaForCausalLM:
@@ -93,79 +96,126 @@ def benchmark_items(name: str, data: Path, limit: int | None = None) -> list[Ite
     return [i for i in items if not (i.id or "").endswith("mc2")]
 
 
-def cut(encoded: Encoded, tokens: int) -> Encoded:
-    """The same item with `tokens` of its left end gone."""
+def joined(items: Sequence[Item], count: int) -> list[Item]:
+    """Each item with the prompts of its `count` neighbours before its own."""
+    prompts = [item.prompt for item in items]
+    longer = ["\n\n".join([*prompts[i + 1 :], *prompts[:i]][:count]) for i in range(len(items))]
+    return [replace(i, prompt=f"{p}\n\n{i.prompt}") for i, p in zip(items, longer, strict=True)]
+
+
+def cut(encoded: Encoded, prompt: int) -> Encoded:
+    """The same item with at most `prompt` tokens before its candidates, those nearest to them."""
+    gone = max(0, min(encoded.boundaries) - prompt) if prompt else 0
     return replace(
         encoded,
-        sequences=tuple(s[tokens:] for s in encoded.sequences),
-        boundaries=tuple(b - tokens for b in encoded.boundaries),
+        sequences=tuple(s[gone:] for s in encoded.sequences),
+        boundaries=tuple(b - gone for b in encoded.boundaries),
     )
 
 
-def trained(items: list[Item]) -> PreTrainedTokenizerFast:
-    """A byte-pair encoding of the items' own texts."""
-    tokenizer = tokenizers.Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=BPE_VOCABULARY,
-        special_tokens=["<s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+def items_of(name: str, tracer: Tracer, data: Path, limit: int) -> list[Encoded]:
+    """The items of a set-up, for a model."""
+    if name in RANDOM:
+        return random_items(tracer.readout.vocabulary, *RANDOM[name])
+    setup = SETUPS[name]
+    items = benchmark_items(setup.benchmark, data, limit)
+    if setup.joined:
+        items = joined(items, setup.joined)
+    return [cut(e, setup.prompt) for e in tracer.encode(items) if isinstance(e, Encoded)]
+
+
+def tracer_of(options: argparse.Namespace, name: str) -> Tracer:
+    """The model that was asked for."""
+    if options.model:
+        return Tracer.from_pretrained(
+            options.model,
+            dtype=options.dtype,
+            head_dtype=options.head_dtype,
+            batch_tokens=options.batch_tokens,
+            prefix_cache=0,
+        )
+    return Tracer(
+        smollm(getattr(torch, options.dtype)),
+        AutoTokenizer.from_pretrained(options.tokenizer),
+        invariant=SETUPS[name].invariant if name in SETUPS else 2.0,
+        head_dtype=options.head_dtype,
+        batch_tokens=options.batch_tokens,
     )
-    texts = [text for item in items for text in (item.prompt, *item.candidates)]
-    tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
+
+
+def label(options: argparse.Namespace) -> str:
+    """The model as files are named after it."""
+    model = (options.model or "random").rpartition("/")[2]
+    half = "" if options.dtype == "float32" else f"-{options.dtype}"
+    return model + half + ("-head-model" if options.head_dtype == "model" else "")
+
+
+def stage(options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """One set-up, timed."""
+    tracer = tracer_of(options, name)
+    result = bench(
+        tracer,
+        items_of(name, tracer, options.data, options.limit),
+        rounds=options.rounds,
+        against=options.against or AGAINST,
+        progress=lambda what: print(f"  {what}", flush=True),
+        clock=CLOCKS[options.clock],
+    )
+    told = {"model": label(options), "setup": name, "dtype": options.dtype}
+    told |= {"head_dtype": options.head_dtype, "invariant": tracer.invariant}
+    told |= {"clock": options.clock, "threads": torch.get_num_threads(), "rounds": options.rounds}
+    above = {name: result.above_floor(name) for name in result.floors}
+    return told | result.to_dict() | {"above_floor": above}
+
+
+def rows(record: dict[str, Any]) -> Iterator[str]:
+    """Rows of the table of docs/speed.md: seconds over another's, over the floor, and reads."""
+    meters = record["meters"]
+    every = meters["ours, everything read"]["reads"]
+    items = f"{record['setup']}, {record['items']} item" + "s" * (record["items"] > 1)
+    for name, meter in meters.items():
+        above = record["above_floor"].get(name)
+        floor = f"{above['total']:.2f}" if above else "–"
+        read = f"{meter['reads']:,} ({100 * meter['reads'] / every:.0f}%)"
+        told = name.removeprefix("ours, ")
+        yield f"| {record['model']} | {items} | {told} | {over(record, name)} | {floor} | {read} |"
+
+
+def over(record: dict[str, Any], name: str) -> str:
+    """Seconds over those of lm-eval, or of the first other; nothing where they do not agree."""
+    seconds, agreement = record["seconds"], record["agreement"]
+    others = [other for other in seconds if other not in record["meters"]]
+    other = "lm-eval hf" if "lm-eval hf" in others else others[0]
+    if not record["same_decisions"] or agreement[other] > record["tolerance"]:
+        return "–"
+    named = "" if other == "lm-eval hf" else f" of {other}"
+    return f"{seconds[name] / seconds[other]:.3f}{named}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--setup", choices=(*SETUPS, *RANDOM), default="truthfulqa")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--model", help="Name or folder; without it a random one.")
+    parser.add_argument("--tokenizer", help="Folder of a tokenizer, for the random model.")
+    parser.add_argument("--setup", choices=(*SETUPS, *RANDOM), action="append")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--head-dtype", default="float32", choices=("float32", "model"))
     parser.add_argument("--limit", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--batch-tokens", type=int)
     parser.add_argument("--against", action="append")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true", help="Print what is kept, time nothing.")
     options = parser.parse_args()
-    setup = SETUPS.get(options.setup)
-    if setup and setup.bpe:
-        tokenizer: Any = trained(benchmark_items(setup.benchmark, options.data))
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
-    tracer = Tracer(
-        smollm(getattr(torch, options.dtype)),
-        tokenizer,
-        invariant=setup.invariant if setup else 2.0,
-        head_dtype=options.head_dtype,
-        batch_tokens=options.batch_tokens,
-    )
-    if setup:
-        items = benchmark_items(setup.benchmark, options.data, options.limit)
-        encoded = [cut(e, setup.cut) for e in tracer.encode(items) if isinstance(e, Encoded)]
-    else:
-        encoded = random_items(tracer.readout.vocabulary, *RANDOM[options.setup])
-    result = bench(
-        tracer,
-        encoded,
-        rounds=options.rounds,
-        against=options.against or AGAINST,
-        progress=lambda what: print(f"  {what}", flush=True),
-    )
-    record = {"setup": options.setup, "dtype": options.dtype, "head_dtype": options.head_dtype}
-    record |= {"threads": torch.get_num_threads(), **result.to_dict()}
-    print(json.dumps(record, indent=1))
-    for other in options.against or AGAINST:
-        for mine in result.meters:
-            ratio = result.ratio(mine, other)
-            print(f"{mine} / {other}: {'they do not agree' if ratio is None else f'{ratio:.3f}'}")
-    for mine, meter in result.meters.items():
-        print(f"{mine}: {meter.total / result.floors[mine].total:.2f} x floor")
-    if options.out:
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    for name in () if options.table else options.setup or SETUPS:
+        file = options.out / f"speed-{label(options)}-{name}.json"
+        if not file.exists():
+            print(name, flush=True)
+            found = json.dumps(stage(options, name), indent=1)
+            file.write_text(found + "\n", encoding="utf-8")
+    for file in sorted(options.out.glob("speed-*.json")):
+        print(*rows(json.loads(file.read_text(encoding="utf-8"))), sep="\n")
 
 
 if __name__ == "__main__":

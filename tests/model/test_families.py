@@ -145,9 +145,11 @@ def test_flex_attention_is_taken_where_it_is_right_and_faster(name, monkeypatch)
         nonlocal clock
         clock = iter((own, flex))
         timed.clear()
-        faster = check.flex_is_faster(tracer.backbone, tracer.readout, plain + moved, 1e-4)
-        assert timed == ["sdpa", "flex_attention"], "nothing raised on the way"
-        return faster
+        tried = check.try_flex(tracer.backbone, tracer.readout, plain + moved, 1e-4)
+        assert timed == ["sdpa", "flex_attention"] and not tried.raised
+        assert (tried.own_seconds, tried.seconds) == (own, flex)
+        assert tried.taken == (tried.difference <= 1e-4 and flex < 0.9 * own)
+        return tried.taken
 
     tracer = Tracer(build(name), tokenizer(), invariant=INVARIANT)
     assert tracer.checked.attention == "sdpa"  # on the CPU nothing is tried
@@ -167,16 +169,21 @@ def test_flex_attention_is_taken_where_it_is_right_and_faster(name, monkeypatch)
 
         monkeypatch.setattr(FlexAttention, "_lay_out", blind)
         assert not taken(own=2.0, flex=1.0)  # wrong on the batch alone
+    monkeypatch.setattr(FlexAttention, "_lay_out", lambda *_: 1 / 0)
+    clock = iter((1.0, 1.0))
+    tried = check.try_flex(tracer.backbone, tracer.readout, plain, 1e-4)
+    assert not tried.taken and tried.raised == "ZeroDivisionError: division by zero"
 
 
 def test_the_check_takes_flex_attention_on_a_gpu_alone(monkeypatch):
-    monkeypatch.setattr("tracelm.model.check.flex_is_faster", lambda *_: True)
+    monkeypatch.setattr("tracelm.model.check.try_flex", lambda *_: check.FlexTried(taken=True))
     tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT)
-    assert tracer.checked.attention == "sdpa"
+    assert tracer.checked.attention == "sdpa" and tracer.checked.flex is None
     monkeypatch.setattr("tracelm.model.check.FLEX_DEVICES", ("cpu",))
     for asked, found in (("auto", "flex_attention"), ("model", "sdpa"), ("sdpa", "sdpa")):
         tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT, attention=asked)
         assert tracer.checked.attention == tracer.backbone.packed_attention == found
+        assert (tracer.checked.flex is not None) == (asked == "auto")
         assert tracer.describe()["attention"] == "sdpa"
 
 

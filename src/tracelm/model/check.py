@@ -36,6 +36,25 @@ LogProbs = Float[np.ndarray, " targets"]
 
 
 @dataclass(frozen=True)
+class FlexTried:
+    """What came of flex attention on packed forests, and so why it was taken or not.
+
+    Attributes:
+        taken: Whether it was as right as the model's own attention, and faster.
+        difference: Largest difference of a score from what it should be, in nats.
+        seconds: Of a batch by flex attention, compiled before.
+        own_seconds: Of the same batch by the model's own attention.
+        raised: What it raised; else nothing.
+    """
+
+    taken: bool = False
+    difference: float = math.nan
+    seconds: float = math.nan
+    own_seconds: float = math.nan
+    raised: str = ""
+
+
+@dataclass(frozen=True)
 class Checked:
     """What the check saw; all differences are in nats of log-probability.
 
@@ -49,6 +68,7 @@ class Checked:
         kept: Largest difference between the packed road on kept prefixes and the plain one; nan
             where it was not tried.
         keeps: Whether prefixes may be kept.
+        flex: What came of flex attention, where it was tried.
     """
 
     road: Road
@@ -59,6 +79,7 @@ class Checked:
     windowed: bool
     kept: float = math.nan
     keeps: bool = False
+    flex: FlexTried | None = None
 
 
 def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
@@ -87,16 +108,16 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
         if packed <= allowed:
             taken = road
             break
-    flex = attention == "auto" and taken == "packed" and backbone.device.type in FLEX_DEVICES
-    flex = flex and flex_is_faster(backbone, readout, plain.alone, allowed)
-    used = "flex_attention" if flex else backbone.attention
+    flex = None
+    if attention == "auto" and taken == "packed" and backbone.device.type in FLEX_DEVICES:
+        flex = try_flex(backbone, readout, plain.alone, allowed)
+    used = "flex_attention" if flex and flex.taken else backbone.attention
     kept = math.nan
     if taken == "packed":
         with contextlib.suppress(Exception):  # the model's prefixes are not kept, whatever it is
             kept = _kept_difference(backbone.on(taken, used), readout, plain.alone)
-    return Checked(
-        taken, used, plain.noise, packed, plain.readout, windowed, kept, keeps=kept <= allowed
-    )
+    found = plain.noise, packed, plain.readout, windowed, kept
+    return Checked(taken, used, *found, keeps=kept <= allowed, flex=flex)
 
 
 def _require_own(backbone: Backbone, attention: str) -> None:
@@ -108,8 +129,8 @@ def _require_own(backbone: Backbone, attention: str) -> None:
         )
 
 
-def flex_is_faster(backbone: Backbone, readout: Readout, alone: LogProbs, allowed: float) -> bool:
-    """Whether flex attention is right on packed forests, and faster than the model's own.
+def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, allowed: float) -> FlexTried:
+    """Hold flex attention on packed forests to the model's own: is it right, and faster.
 
     Args:
         backbone: The model, on any road.
@@ -123,10 +144,15 @@ def flex_is_faster(backbone: Backbone, readout: Readout, alone: LogProbs, allowe
         own_seconds, expected = _timed(backbone.on("packed"), readout, batch)
         difference, _ = _packed_difference(flex, readout, alone)
         seconds, found = _timed(flex, readout, batch)
-    except Exception:  # noqa: BLE001 - whatever compiling or running it raises
-        return False
-    right = max(difference, _difference(found, expected)) <= allowed
-    return right and seconds < FASTER * own_seconds
+    except Exception as error:  # noqa: BLE001 - whatever compiling or running it raises
+        return FlexTried(raised=_told(error))
+    difference = max(difference, _difference(found, expected))
+    taken = difference <= allowed and seconds < FASTER * own_seconds
+    return FlexTried(taken, difference, seconds, own_seconds)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 @dataclass(frozen=True)
@@ -149,8 +175,7 @@ def _check_plain(
     except (TraceError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever a model raises when it is read so
-        first = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UnsupportedModelError(f"tracelm cannot read {name}: {first}") from error
+        raise UnsupportedModelError(f"tracelm cannot read {name}: {_told(error)}") from error
     noise_floor = rounding(rounding_dtype(backbone), own)
     allowed = 4 * plain.noise + noise_floor
     # Noise measures all the rest, so it has a limit of its own: a model that sees its neighbours'

@@ -1,0 +1,371 @@
+"""A GPU day in ten minutes: is everything right on CUDA, how fast is it, and where does time go.
+
+    python benchmarks/gpu.py [--minutes 10] [--out benchmarks/results/gpu.json]
+
+Every stage runs in a process of its own and leaves its part in one JSON file; what is there is not
+done again, so a run that was cut off goes on where it stopped. A stage that failed says why, and is
+tried again by the next run. In the end the table of docs/speed.md is printed. `--small` takes tiny
+models and the CPU where there is no GPU: what the tests run.
+"""
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from tracelm.errors import TraceError
+from tracelm.model import embedded
+from tracelm.text.items import Item
+from tracelm.text.tokens import Encoded
+from tracelm.timing.contenders import Sums, ours, sums_of
+from tracelm.timing.meter import metered, peak_bytes, synchronise
+from tracelm.timing.run import AGAINST, NAMES, bench
+from tracelm.tracer import Tracer
+
+RESULTS = Path(__file__).parent / "results" / "gpu.json"
+TESTS = Path(__file__).parents[1] / "tests"  # its tiny models of every family
+# Families in which flex attention is tried: it takes seconds to compile for each.
+FLEX = ("llama", "mistral-sliding", "gemma2")
+# Calls by which the host waits for the device.
+WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The model whose speed is measured, and its items; lengths are in tokens."""
+
+    blocks: int = 36
+    width: int = 4096
+    inner: int = 12288
+    heads: int = 32
+    key_values: int = 8
+    vocabulary: int = 151_936
+    dtype: str = "bfloat16"
+    items: int = 32
+    candidates: int = 5
+    candidate: int = 11
+    prompt: int = 30
+    preamble: int = 153
+    budgets: tuple[int, ...] = (1024, 2048, 4096, 8192, 16384)
+    families: int | None = None  # how many; None for all
+    rounds: int = 3
+
+
+# Qwen3-8B's shape, items of TruthfulQA's; and what a CPU does in seconds.
+LARGE = Sizes()
+SMALL = Sizes(6, 32, 48, 4, 2, 331, "float32", 3, 3, 4, 6, 12, (64, 128), families=2, rounds=1)
+
+
+def device() -> torch.device:
+    """Where it runs: the GPU, or the CPU where there is none."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def model_of(sizes: Sizes) -> Qwen3ForCausalLM:
+    """A random Qwen3 of these sizes, made where it will run."""
+    config = Qwen3Config(
+        vocab_size=sizes.vocabulary,
+        hidden_size=sizes.width,
+        intermediate_size=sizes.inner,
+        num_hidden_layers=sizes.blocks,
+        num_attention_heads=sizes.heads,
+        num_key_value_heads=sizes.key_values,
+        head_dim=sizes.width // sizes.heads,
+        max_position_embeddings=4096,
+    )
+    torch.manual_seed(0)
+    with device():
+        model = Qwen3ForCausalLM._from_config(config, dtype=DTYPES[sizes.dtype])
+    return model.eval()
+
+
+def tracer_of(sizes: Sizes) -> Tracer:
+    """A tracer around it; its tokenizer encodes nothing here."""
+    return Tracer(model_of(sizes), embedded.load("organism")[1], invariant=0.5)
+
+
+def encoded_of(sizes: Sizes) -> list[Encoded]:
+    """Items of random ids in the shape of TruthfulQA's."""
+    generator = torch.Generator().manual_seed(0)
+
+    def ids(count: int) -> tuple[int, ...]:
+        drawn = torch.randint(sizes.vocabulary, (count,), generator=generator)
+        return tuple(drawn.tolist())
+
+    names, preamble = tuple(f"c{i}" for i in range(sizes.candidates)), ids(sizes.preamble)
+    items = []
+    for _ in range(sizes.items):
+        prompt = preamble + ids(sizes.prompt)
+        sequences = tuple(prompt + ids(sizes.candidate) for _ in names)
+        items.append(Encoded(Item("p", names), sequences, (len(prompt),) * len(names)))
+    return items
+
+
+def machine(_: Sizes) -> dict[str, Any]:
+    """What it ran on."""
+    told: dict[str, Any] = {"device": platform.machine(), "torch": torch.__version__}
+    told["transformers"] = metadata.version("transformers")
+    if torch.cuda.is_available():
+        about = torch.cuda.get_device_properties(0)
+        told |= {"device": about.name, "gigabytes": about.total_memory / 1e9}
+        told |= {"cuda": torch.version.cuda, "capability": f"{about.major}.{about.minor}"}
+    return told
+
+
+def families(sizes: Sizes) -> dict[str, Any]:
+    """Every family tiny, in float32 and bfloat16: its road, and how far it is from the CPU."""
+    sys.path.insert(0, str(TESTS))
+    from families import FAMILIES
+
+    names = list(FAMILIES)[: sizes.families]
+    return {f"{name}, {dtype}": family(name, dtype, "model") for name in names for dtype in DTYPES}
+
+
+def flex(sizes: Sizes) -> dict[str, Any]:
+    """Some families once more, where the check at load may take flex attention."""
+    sys.path.insert(0, str(TESTS))
+    names = FLEX[: sizes.families]
+    return {f"{name}, {dtype}": family(name, dtype, "auto") for name in names for dtype in DTYPES}
+
+
+def family(name: str, dtype: str, attention: str) -> dict[str, Any]:
+    """One family on the device: what the check at load saw, and its scores beside the CPU's.
+
+    Packed is held to plain by the check; scores are nats a token of every candidate at every depth,
+    beside those of the same weights on the CPU in float32.
+    """
+    from families import build, random_items, tokenizer
+
+    items = random_items(1, 4)
+    try:
+        there = build(name, dtype=DTYPES[dtype]).to(device())
+        tracer = Tracer(there, tokenizer(), invariant=0.5, attention=attention)
+        found = list(tracer.correct_many(items, read="all"))
+    except TraceError as error:
+        return {"refused": str(error)}
+    model = build(name, dtype=DTYPES[dtype]).float()
+    expected = Tracer(model, tokenizer(), invariant=0.5).correct_many(items, read="all")
+    apart = max(
+        float(abs(a.trajectory - b.trajectory).max()) for a, b in zip(found, expected, strict=True)
+    )
+    return {"check": asdict(tracer.checked), "nats_from_cpu": apart}
+
+
+def speed(sizes: Sizes) -> dict[str, Any]:
+    """Ours beside others, with the floor: interleaved rounds, agreement first."""
+    first = AGAINST[0] if find_spec("lm_eval") is not None else "padded base"
+    tracer, encoded = tracer_of(sizes), encoded_of(sizes)
+    result = bench(tracer, encoded, rounds=sizes.rounds, against=(first, "plain base"))
+    ratios = {name: result.ratio(name, first) for name in result.meters}
+    above = {name: result.above_floor(name) for name in result.floors}
+    told = {"against": first, "ratios": ratios, "above_floor": above}
+    return told | {"check": asdict(tracer.checked)} | result.to_dict()
+
+
+def profile(sizes: Sizes) -> dict[str, Any]:
+    """Where the time of reading everything goes, and how often the host waits for the device."""
+    from torch.profiler import DeviceType, ProfilerActivity, profile
+
+    tracer, encoded = tracer_of(sizes), encoded_of(sizes)
+    ours(tracer, encoded, "all")
+    cuda = torch.cuda.is_available()
+    synchronise()
+    start = time.perf_counter()
+    with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * cuda]) as profiler:
+        ours(tracer, encoded, "all")
+        synchronise()
+    seconds, events = time.perf_counter() - start, profiler.key_averages()
+    if cuda:
+        kernels = [e for e in events if e.device_type == DeviceType.CUDA]
+        spent = {e.key: e.self_device_time_total / 1e6 for e in kernels}
+    else:
+        spent = {e.key: e.self_cpu_time_total / 1e6 for e in events}
+    longest = sorted(spent, key=spent.__getitem__, reverse=True)[:25]
+    waits = {e.key: [e.count, e.cpu_time_total / 1e6] for e in events if e.key in WAITS}
+    return {
+        "seconds": seconds,
+        "busy": sum(spent.values()) / seconds,
+        "longest": {name: spent[name] for name in longest},
+        "waits": waits,
+    }
+
+
+def memory(sizes: Sizes) -> dict[str, Any]:
+    """Peak memory above the model, and seconds, by the budget of distinct tokens a batch."""
+    tracer, encoded = tracer_of(sizes), encoded_of(sizes)
+    found = {}
+    for budget in sizes.budgets:
+        tracer.batch_tokens = budget
+        peak = peak_bytes(lambda: ours(tracer, encoded, "all"), device())
+        with metered(tracer) as meter:
+            ours(tracer, encoded, "all")
+        found[str(budget)] = {"mebibytes": peak / 2**20, "seconds": meter.total}
+    return found
+
+
+def vllm(sizes: Sizes) -> dict[str, Any]:
+    """vLLM's own way of scoring the same candidates by the same weights, where it is installed."""
+    if find_spec("vllm") is None:
+        return {"missing": "vllm is not installed"}
+    tracer, encoded = tracer_of(sizes), encoded_of(sizes)
+    own = sums_of(encoded, ours(tracer, encoded, "base"))
+    with tempfile.TemporaryDirectory() as folder:
+        tracer.backbone.model.save_pretrained(folder)
+        del tracer
+        torch.cuda.empty_cache()
+        score = vllm_scorer(folder, sizes.dtype)
+        theirs = score(encoded)
+        seconds = []
+        for _ in range(sizes.rounds):
+            start = time.perf_counter()
+            score(encoded)
+            seconds.append(time.perf_counter() - start)
+    pairs = zip(chain(*own), chain(*theirs), strict=True)
+    return {"seconds": median(seconds), "nats_off": max(abs(a - b) for a, b in pairs)}
+
+
+def vllm_scorer(folder: str, dtype: str) -> Callable[[list[Encoded]], Sums]:
+    """Sums of candidates from the log-probabilities that vLLM gives of a prompt's tokens."""
+    module: Any = import_module("vllm")
+    llm = module.LLM(
+        model=folder, dtype=dtype, skip_tokenizer_init=True, enable_prefix_caching=True
+    )
+    asked = module.SamplingParams(max_tokens=1, prompt_logprobs=1, detokenize=False)
+
+    def score(encoded: list[Encoded]) -> Sums:
+        prompts = [{"prompt_token_ids": list(s)} for e in encoded for s in e.sequences]
+        answers = iter(llm.generate(prompts, asked, use_tqdm=False))
+        sums: Sums = []
+        for e in encoded:
+            sums.append([])
+            for s, b in zip(e.sequences, e.boundaries, strict=True):
+                told = next(answers).prompt_logprobs
+                sums[-1].append(sum(told[i][s[i]].logprob for i in range(b, len(s))))
+        return sums
+
+    return score
+
+
+STAGES: dict[str, Callable[[Sizes], dict[str, Any]]] = {
+    stage.__name__: stage for stage in (machine, speed, profile, memory, flex, families, vllm)
+}
+FAMILY_HEAD = (
+    "\n| family | road | attention | packed, nats | from the CPU, nats |\n|---|---|---|---|---|"
+)
+
+
+def table(found: dict[str, Any]) -> Iterator[str]:
+    """What docs/speed.md shows of it, from the stages that are there."""
+    done = {name: stage for name, stage in found.items() if "failed" not in stage}
+    for name in sorted(found.keys() - done.keys()):
+        yield f"{name} failed: {found[name]['failed']}"
+    if about := done.get("machine"):
+        yield f"{about['device']}, torch {about['torch']}, transformers {about['transformers']}"
+    if timed := done.get("speed"):
+        yield from speed_table(timed, done.get("vllm", {}).get("seconds"))
+    if seen := done.get("profile"):
+        waits = sum(count for count, _ in seen["waits"].values())
+        yield f"\nThe device is busy {100 * seen['busy']:.0f}% of it; the host waits {waits} times."
+    if peaks := done.get("memory"):
+        yield "\n| `--batch-tokens` | peak MiB | seconds |\n|---|---|---|"
+        for budget, m in peaks.items():
+            yield f"| {budget} | {m['mebibytes']:.0f} | {m['seconds']:.3f} |"
+    for stage in ("flex", "families"):
+        if stage in done:
+            yield FAMILY_HEAD
+            yield from map(family_row, done[stage].items())
+
+
+def speed_table(timed: dict[str, Any], vllm_seconds: float | None) -> Iterator[str]:
+    """Ours over the first of the others, over vLLM, and over the floor."""
+    yield f"\n| what is read | seconds | / {timed['against']} | / vLLM | / floor |"
+    yield "|---|---|---|---|---|"
+    for name in NAMES.values():
+        seconds, ratio = timed["seconds"][name], timed["ratios"][name]
+        beside = f"{seconds / vllm_seconds:.3f}" if vllm_seconds else "–"
+        above = timed["above_floor"].get(name, {}).get("total")
+        cells = ("–" if ratio is None else f"{ratio:.3f}", beside, f"{above:.2f}" if above else "–")
+        yield f"| {name.removeprefix('ours, ')} | {seconds:.3f} | {' | '.join(cells)} |"
+
+
+def family_row(one: tuple[str, dict[str, Any]]) -> str:
+    """One family: its road, its attention and why, and how far it is from what it should be."""
+    name, found = one
+    if "refused" in found:
+        return f"| {name} | refused: {found['refused']} | | | |"
+    seen = found["check"]
+    flex = seen["flex"]
+    why = "" if flex is None else f" (flex {flex['raised'] or ratio_of(flex)})"
+    told = f"{seen['road']} | {seen['attention']}{why} | {seen['packed']:.1e}"
+    return f"| {name} | {told} | {found['nats_from_cpu']:.1e} |"
+
+
+def ratio_of(flex: dict[str, Any]) -> str:
+    """Time of flex attention over that of the model's own, and how far its scores are."""
+    return f"x{flex['seconds'] / flex['own_seconds']:.2f}, {flex['difference']:.1e} nats"
+
+
+def kept(file: Path) -> dict[str, Any]:
+    """The stages in the file; none where there is no file yet."""
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def keep(file: Path, stage: str, found: dict[str, Any]) -> None:
+    """Put one stage into the file."""
+    written = json.dumps(kept(file) | {stage: found}, indent=1)
+    file.write_text(written + "\n", encoding="utf-8")
+
+
+def run_alone(stage: str, options: argparse.Namespace, seconds: float) -> None:
+    """Run one stage in a process of its own; whatever ends that process, the file says so."""
+    command = [sys.executable, __file__, "--only", stage, "--out", str(options.out)]
+    command += ["--small"] if options.small else []
+    try:
+        done = subprocess.run(
+            command, timeout=seconds, stderr=subprocess.PIPE, text=True, check=False
+        )
+        why = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it died"])[-1]
+    except subprocess.TimeoutExpired:
+        why = f"it was not done after {seconds:.0f} s"
+    if why:
+        keep(options.out, stage, {"failed": why})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--small", action="store_true", help="Tiny models, on the CPU too.")
+    parser.add_argument("--only", choices=STAGES, action="append", help="In this process.")
+    options = parser.parse_args()
+    if not (options.small or torch.cuda.is_available()):
+        parser.error("there is no CUDA device here; --small runs on the CPU")
+    for stage in options.only or ():
+        keep(options.out, stage, STAGES[stage](SMALL if options.small else LARGE))
+    if options.only:
+        return
+    end = time.monotonic() + 60 * options.minutes
+    left = [s for s in STAGES if s not in (there := kept(options.out)) or "failed" in there[s]]
+    for stage in left:
+        print(stage, flush=True)
+        run_alone(stage, options, max(1.0, end - time.monotonic()))
+    print(*table(kept(options.out)), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

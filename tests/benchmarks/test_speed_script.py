@@ -1,0 +1,81 @@
+"""The script of the speed targets: its items, stages that are not done twice, and its table."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tracelm import Item, Tracer
+
+SCRIPTS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def speed():
+    sys.path.insert(0, str(SCRIPTS))
+    try:
+        import speed
+    finally:
+        sys.path.remove(str(SCRIPTS))
+    return speed
+
+
+def test_neighbours_prompts_stand_before_an_items_own(speed):
+    items = [Item(name, ("x", "y")) for name in "abc"]
+    assert [i.prompt for i in speed.joined(items, 2)] == [
+        "b\n\nc\n\na",
+        "c\n\na\n\nb",
+        "a\n\nb\n\nc",
+    ]
+
+
+def test_a_prompt_is_cut_at_its_left_end(speed):
+    (encoded,) = Tracer.demo().encode([Item("Question: Who came? Answer:", ("a hat", "a boat"))])
+    short = speed.cut(encoded, 3)
+    assert short.boundaries == (3, 3)
+    for whole, end, boundary in zip(
+        encoded.sequences, short.sequences, encoded.boundaries, strict=True
+    ):
+        assert end == whole[boundary - 3 :]
+    assert speed.cut(encoded, 0) == encoded
+
+
+def test_a_stage_that_is_kept_is_not_timed_again(speed, tmp_path, monkeypatch, capsys):
+    command = ["speed.py", "--model", "tracelm/demo-organism", "--setup", "one-item"]
+    command += ["--against", "padded base", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", command)
+    speed.main()
+    (file,) = tmp_path.iterdir()
+    record = json.loads(file.read_text())
+    assert file.name == "speed-demo-organism-one-item.json"
+    assert record["same_decisions"] and record["agreement"]["padded base"] <= record["tolerance"]
+    first = capsys.readouterr().out
+    reads = record["meters"]["ours, everything read"]["reads"]
+    assert f"| {reads:,} (100%) |" in first and " of padded base |" in first
+    monkeypatch.setattr(speed, "stage", lambda *_: pytest.fail("timed again"))
+    speed.main()
+    assert capsys.readouterr().out.splitlines()[-3:] == first.splitlines()[-3:]
+
+
+def test_the_table_of_the_docs_is_that_of_the_results(speed):
+    told = (SCRIPTS.parent / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
+    kept = sorted((SCRIPTS / "results").glob("speed-*.json"))
+    assert kept
+    for file in kept:
+        assert set(speed.rows(json.loads(file.read_text(encoding="utf-8")))) <= set(told), file
+
+
+def test_no_ratio_is_told_of_sums_that_do_not_agree(speed):
+    record = {"seconds": {"ours, staged": 1.0, "lm-eval hf": 4.0}, "meters": {"ours, staged": {}}}
+    record |= {"agreement": {"lm-eval hf": 0.1}, "same_decisions": True}
+    assert speed.over(record | {"tolerance": 0.2}, "ours, staged") == "0.250"
+    assert speed.over(record | {"tolerance": 0.01}, "ours, staged") == "–"
+    told = record | {"tolerance": 0.2, "same_decisions": False}
+    assert speed.over(told, "ours, staged") == "–"
+
+
+def test_files_are_named_after_the_model_and_its_dtype(speed):
+    options = argparse.Namespace(model="a/b-c", dtype="bfloat16", head_dtype="model")
+    assert speed.label(options) == "b-c-bfloat16-head-model"
