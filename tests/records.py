@@ -7,7 +7,6 @@ question and one candidate of each cell carry text that must be escaped wherever
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from tracelm.evaluation import store
 from tracelm.evaluation.frame import to_frame
 from tracelm.evaluation.metrics import mc1, mc2, mc3
 from tracelm.evaluation.record import COLUMNS, to_table
+from tracelm.files.folder import Folder
 from tracelm.rule import geometry, router
 from tracelm.text.items import Blind
 from tracelm.theta import Theta
@@ -91,7 +91,7 @@ def synthetic_grid(
 
 
 def write_cells(
-    records: pd.DataFrame, out: Path, theta: Theta | None = None, questions: int | None = None
+    records: pd.DataFrame, out: Folder, theta: Theta | None = None, questions: int | None = None
 ) -> None:
     """The records as `tracelm eval` leaves them: a folder a cell.
 

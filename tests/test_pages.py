@@ -40,6 +40,9 @@ ELSEWHERE = {
 
 # Blocks and commands that are not run, by how they begin, and why.
 LEFT_OUT = {
+    "export AWS_ACCESS_KEY_ID": "tests/evaluation/test_object_storage.py has a bucket",
+    "tracelm eval --model org/name --benchmark truthfulqa --out s3:": "as the line above it",
+    "tracelm report s3:": "as the lines above it",
     "pip install": "it would change what the tests run in",
     "make ": "the first runs all of this; test_docs.py holds that the targets exist",
     "tracelm eval --preset paper": "the paper's models, of up to 120B parameters, from the hub",

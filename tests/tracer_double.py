@@ -2,7 +2,7 @@
 
 A candidate's scores depend on its prompt and its own text alone, so neither company nor order
 changes a decision; the decisions are those of the rule. Run as a script it is a whole evaluation
-in a process that can be killed: `python tracer_double.py OUT ITEMS PAUSE`.
+in a process that can be killed: `python tracer_double.py OUT ITEMS PAUSE`, OUT a folder or a URL.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -161,11 +162,13 @@ def dataset(folder: Path, count: int = 20, **choice: Any) -> Dataset:
 def main(out: str, items: str, pause: str) -> None:
     from tracelm.errors import RecordError
     from tracelm.evaluation import runner
+    from tracelm.files.folder import locate
 
-    root = Path(out)
-    root.mkdir(exist_ok=True)
+    root = locate(out)
+    items_at = root if isinstance(root, Path) else Path(mkdtemp())
+    items_at.mkdir(exist_ok=True)
     tracer: Any = TracerDouble(pause=float(pause), tell=True)
-    data = dataset(root, int(items))
+    data = dataset(items_at, int(items))
     job = runner.prepare(tracer, data, data.benchmark.template())
     print("ready", flush=True)
     try:

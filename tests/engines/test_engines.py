@@ -67,7 +67,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     with Local(lambda: double()) as engine:
         data = dataset(folder, ITEMS)
-        return engine.cell(data, data.benchmark.template()).execute(folder).cell
+        cell = engine.cell(data, data.benchmark.template()).execute(folder).cell
+        assert isinstance(cell, Path)
+        return cell
 
 
 def double(**options: Any) -> Any:

@@ -18,7 +18,9 @@ def run(folder: Path, out: Path, shard: Shard | None = None, **options: Any) -> 
     double: Any = TracerDouble(**options)
     data = dataset(folder, 20)
     work = runner.prepare(double, data, data.benchmark.template())
-    return runner.execute(double, work, out, shard=shard).cell
+    cell = runner.execute(double, work, out, shard=shard).cell
+    assert isinstance(cell, Path)
+    return cell
 
 
 def configs(root: Path) -> dict[str, list[str]]:

@@ -135,6 +135,7 @@ def ran(folder: Path) -> tuple[Path, Comparison]:
     methods = resolve(COMPARED, tracer.facts)
     job = runner.prepare(tracer, data, data.benchmark.template(), methods=methods)
     cell = runner.execute(tracer, job, folder).cell
+    assert isinstance(cell, Path)
     write_costs(cell, measure(tracer, job.items, methods))
     (compared,) = read_comparisons(folder, cells(load_records(folder)))
     return cell, compared

@@ -37,7 +37,9 @@ def job(folder: Path, count: int = 20, **options: Any) -> tuple[Any, Job]:
 
 def run(folder: Path, count: int = 20, shard: Shard | None = None, **options: Any) -> Path:
     double, work = job(folder, count, **options)
-    return runner.execute(double, work, folder, shard=shard).cell
+    cell = runner.execute(double, work, folder, shard=shard).cell
+    assert isinstance(cell, Path)
+    return cell
 
 
 def comparable(path: Path) -> pd.DataFrame:

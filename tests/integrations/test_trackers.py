@@ -20,6 +20,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs")
     write_cells(synthetic_cell(items=40), out)
     (found,) = store.find_cells(out)
+    assert isinstance(found, Path)
     return found
 
 

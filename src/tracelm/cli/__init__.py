@@ -62,6 +62,7 @@ EXTRAS = {
     "ray": "ray",
     "tomli_w": "eval",
     "trackio": "trackio",
+    "upath": "eval",
     "uvicorn": "serve",
     "wandb": "wandb",
     "yaml": "eval",

@@ -7,7 +7,9 @@ import typer
 
 
 def ablate(
-    runs: Annotated[Path, typer.Argument(help="Folder of `tracelm eval`, at any level.")],
+    runs: Annotated[
+        str, typer.Argument(metavar="PATH", help="Folder of `tracelm eval`, at any level.")
+    ],
     out: Annotated[
         Path | None, typer.Option(help="Folder for both tables as .md, .csv and .tex.")
     ] = None,
@@ -26,14 +28,16 @@ def ablate(
         from tracelm.evaluation.cells import cells
         from tracelm.evaluation.settings import one_theta, read_thetas, unfinished
         from tracelm.evaluation.store import load_records
+        from tracelm.files.folder import locate
         from tracelm.report.table import write_table
         from tracelm.report.tables import necessity_table, sweep_table
 
-        theta = one_theta(read_thetas(runs))
-        readings = [read(cell, theta) for cell in cells(load_records(runs))]
+        root = locate(runs)
+        theta = one_theta(read_thetas(root))
+        readings = [read(cell, theta) for cell in cells(load_records(root))]
         swept = [sweep(readings, theta, parameter) for parameter in GRIDS]
         tables = [necessity_table(necessity(readings, theta)), sweep_table(swept)]
-        warnings = unfinished(runs)
+        warnings = unfinished(root)
     for warning in warnings:
         typer.echo(printable(f"tracelm: {warning}"), err=True)
     if out is None or as_json:

@@ -28,7 +28,9 @@ class TermOptions:
 
 
 def certify(
-    runs: Annotated[Path, typer.Argument(help="Folder of `tracelm eval`, of one model.")],
+    runs: Annotated[
+        str, typer.Argument(metavar="PATH", help="Folder of `tracelm eval`, of one model.")
+    ],
     promised: TermOptions,
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Whose items count together; repeat it.")
@@ -46,11 +48,12 @@ def certify(
         check_writable(out)
     with waiting("reading records"):
         from tracelm.evaluation.certification import issue, read_sample
+        from tracelm.files.folder import locate
         from tracelm.files.strict_json import to_json
         from tracelm.trust.certify import certify as test
         from tracelm.trust.summary import summary
 
-        sample = read_sample(runs, benchmark or ())
+        sample = read_sample(locate(runs), benchmark or ())
         finding = test(sample.items, sample.scalar, terms)
         certificate = issue(sample, finding)
     if out is not None:

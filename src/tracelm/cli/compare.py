@@ -1,7 +1,6 @@
 """`tracelm compare`: TRACE, its peers and the baselines on the same items, in one pass."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -14,6 +13,7 @@ from tracelm.files.strict_json import to_json
 
 if TYPE_CHECKING:
     from tracelm.benchmarks import Dataset, Template
+    from tracelm.files.folder import Folder
     from tracelm.tracer import Tracer
 
 
@@ -53,7 +53,9 @@ def compare(
         bool,
         typer.Option("--list", callback=_list, is_eager=True, help="List the methods, and stop."),
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("compared"),
+    out: Annotated[
+        str, typer.Option(metavar="PATH", help="Folder for the records; also s3://BUCKET/FOLDER.")
+    ] = "compared",
     template: Annotated[str | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file.")] = None,
     questions: Questions,
     format: Annotated[
@@ -68,19 +70,21 @@ def compare(
     """Compare every correction on one model and one benchmark; records keep each one's scores."""
     refuse_certificate(model, "methods are compared as they are")
     with waiting("reading the data"):
+        from tracelm.files.folder import locate
         from tracelm.methods import COMPARED, entry
 
         names = method or COMPARED
         for name in names:
             entry(name)  # an unknown one fails before the model is loaded
         (work,) = questions.read([benchmark], [] if template is None else [template])
-    cell = _execute(load_tracer(model), work, names, out)
+        root = locate(out)
+    cell = _execute(load_tracer(model), work, names, root)
     _print(cell, "json" if as_json else format)
 
 
 def _execute(
-    tracer: "Tracer", work: "tuple[Dataset, Template]", names: Sequence[str], out: Path
-) -> Path:
+    tracer: "Tracer", work: "tuple[Dataset, Template]", names: Sequence[str], out: "Folder"
+) -> "Folder":
     """Do what the cell lacks, then time each method alone where that was not done."""
     from tracelm.cli.evaluate import say
     from tracelm.evaluation.comparison import measure, read_costs, write_costs
@@ -99,7 +103,7 @@ def _execute(
     return result.cell
 
 
-def _print(cell: Path, format: str | None) -> None:
+def _print(cell: "Folder", format: str | None) -> None:
     from tracelm.evaluation.cells import cells
     from tracelm.evaluation.comparison import read_comparisons
     from tracelm.evaluation.store import load_records

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from tracelm.evaluation.runner import RunResult
     from tracelm.evaluation.statistics import Judgement
     from tracelm.evaluation.store import Shard
+    from tracelm.files.folder import Folder
     from tracelm.text.items import Item
     from tracelm.text.tokens import Encoded, Tokenizer
 
@@ -107,7 +107,9 @@ def eval_(
             "fib, factor, everyday, demo, jsonl:PATH, lm-eval:TASK or hf:NAME; repeat it."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
+    out: Annotated[
+        str, typer.Option(metavar="PATH", help="Folder for the records; also s3://BUCKET/FOLDER.")
+    ] = "runs",
     template: Annotated[
         list[str] | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file; repeat it.")
     ] = None,
@@ -132,14 +134,22 @@ def eval_(
         for dataset, chosen in work:
             _show_prompt(models[0], dataset, chosen)
         return
-    results = [r for m in models for r in _evaluate(m, where, work, out, cells)]
+    root = _root(out)
+    results = [r for m in models for r in _evaluate(m, where, work, root, cells)]
     if not results:
         raise ModelError("none of the models of the preset can be run here")
     _summary([result.cell for result in results], as_json)
 
 
+def _root(out: str) -> "Folder":
+    """The folder, which is within reach before a model is loaded."""
+    from tracelm.files.folder import locate
+
+    return locate(out)
+
+
 def _evaluate(
-    model: LoadOptions, where: Where, work: "Work", out: Path, options: CellOptions
+    model: LoadOptions, where: Where, work: "Work", out: "Folder", options: CellOptions
 ) -> "list[RunResult]":
     """One model over all the work; nothing where it is a preset's and cannot be loaded here."""
     try:
@@ -162,7 +172,7 @@ def _finished(
     where: Where,
     dataset: "Dataset",
     template: "Template",
-    out: Path,
+    out: "Folder",
     options: CellOptions,
 ) -> "RunResult | None":
     """What is known of a cell that has all its records, before torch is imported."""
@@ -196,7 +206,7 @@ def _tell(result: "RunResult", tracker: Tracker) -> None:
 
 
 def _execute(
-    engine: "Engine", dataset: "Dataset", template: "Template", out: Path, options: CellOptions
+    engine: "Engine", dataset: "Dataset", template: "Template", out: "Folder", options: CellOptions
 ) -> "RunResult":
     """One cell, its progress on stderr."""
     with waiting("preparing the items"):
@@ -230,7 +240,7 @@ def say(result: "RunResult") -> None:
         )
 
 
-def _summary(cells: Sequence[Path], as_json: bool) -> None:
+def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
     """The cells' metrics as a table, and what they amount to in words; or both as JSON."""
     with waiting("reading records"):
         import pandas as pd

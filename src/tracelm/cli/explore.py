@@ -1,6 +1,5 @@
 """`tracelm explore`: the explorer's page on this machine."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,8 @@ from tracelm.cli.progress import waiting
 def explore(
     models: Models,
     runs: Annotated[
-        Path | None, typer.Option(help="Folder of `tracelm eval`, whose records it shows.")
+        str | None,
+        typer.Option(metavar="PATH", help="Folder of `tracelm eval`, whose records it shows."),
     ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one, named in the log.")
@@ -24,6 +24,7 @@ def explore(
     token. `--model` may be given more than once; the service's own routes answer by the first.
     """
     with waiting("loading the server"):
+        from tracelm.files.folder import locate
         from tracelm.service.app import create_app
         from tracelm.service.correction import Corrector
         from tracelm.service.explorer.page import mount
@@ -37,5 +38,5 @@ def explore(
     for other in others:
         tracer = load_tracer(other)
         correctors[other.name] = Corrector(tracer, settings, service.metrics, service.log)
-    mount(app, correctors, runs)
+    mount(app, correctors, None if runs is None else locate(runs))
     run(app)

@@ -1,7 +1,6 @@
 """`tracelm merge`: the records of shards, joined."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,10 +9,16 @@ from tracelm.files.strict_json import to_json
 
 
 def merge(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of `tracelm eval`, at any level.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH...", help="Folders of `tracelm eval`, at any level."),
+    ],
     out: Annotated[
-        Path | None,
-        typer.Option(help="Root of the joined records; left out, each shard joins its own cell."),
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Root of the joined records; left out, each shard joins its own cell.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the cells as JSON.")] = False,
 ) -> None:
@@ -23,8 +28,9 @@ def merge(
 
     with waiting("joining records"):
         from tracelm.evaluation.store import merge as join
+        from tracelm.files.folder import locate
 
-        joined = join(runs, out)
+        joined = join([locate(r) for r in runs], None if out is None else locate(out))
     if as_json:
         typer.echo(to_json([asdict(cell) | {"folder": str(cell.folder)} for cell in joined]))
         return

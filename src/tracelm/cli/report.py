@@ -7,7 +7,9 @@ import typer
 
 
 def report(
-    runs: Annotated[Path, typer.Argument(help="Folder of `tracelm eval`, at any level.")],
+    runs: Annotated[
+        str, typer.Argument(metavar="PATH", help="Folder of `tracelm eval`, at any level.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("report"),
     bench: Annotated[
         Path | None,
@@ -31,10 +33,12 @@ def report(
     with waiting("writing the report"):
         from tracelm.evaluation.checklist import tally
         from tracelm.evaluation.settings import unfinished
+        from tracelm.files.folder import locate
         from tracelm.report.build import report as build
 
-        written = build(runs, out, bench=bench, with_paper=against_paper, item=item)
-        warnings = unfinished(runs)
+        root = locate(runs)
+        written = build(root, out, bench=bench, with_paper=against_paper, item=item)
+        warnings = unfinished(root)
     for warning in warnings:
         typer.echo(printable(f"tracelm: {warning}"), err=True)
     for line in written.verdicts:

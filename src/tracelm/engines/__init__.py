@@ -7,13 +7,13 @@ does what the cell's folder lacks. Records, their groups and how a run goes on a
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from tracelm.benchmarks import Dataset, Template
     from tracelm.evaluation.runner import RunResult
     from tracelm.evaluation.store import RunInfo, Shard
+    from tracelm.files.folder import Folder
     from tracelm.text.items import Blind
 
 
@@ -27,7 +27,7 @@ class Assignment(Protocol):
 
     def execute(
         self,
-        out: Path,
+        out: "Folder",
         *,
         shard: "Shard | None" = None,
         max_failures: int | None = None,

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tracelm.benchmarks import Dataset, Template
 from tracelm.evaluation import runner
 from tracelm.evaluation.store import RunInfo, Shard
+from tracelm.files.folder import Folder
 
 if TYPE_CHECKING:
     from tracelm.text.items import Blind
@@ -29,7 +29,7 @@ class LocalAssignment:
 
     def execute(
         self,
-        out: Path,
+        out: Folder,
         *,
         shard: Shard | None = None,
         max_failures: int | None = None,

@@ -19,7 +19,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,7 @@ from tracelm.evaluation import runner
 from tracelm.evaluation.ahead import window_from
 from tracelm.evaluation.pace import Pace
 from tracelm.evaluation.store import Run, RunInfo, Shard, differences
+from tracelm.files.folder import Folder
 
 if TYPE_CHECKING:
     from tracelm.text.items import Blind
@@ -191,7 +191,7 @@ class RayAssignment:
 
     def execute(
         self,
-        out: Path,
+        out: Folder,
         *,
         shard: Shard | None = None,
         max_failures: int | None = None,

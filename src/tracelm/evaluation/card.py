@@ -5,11 +5,10 @@ writes it. What somebody adds to the card stays: the configurations alone are ou
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracelm.errors import RecordError
-from tracelm.files.writing import open_whole
+from tracelm.files.folder import Folder, failures, reason, write_whole
 
 if TYPE_CHECKING:
     from huggingface_hub import DatasetCard
@@ -36,7 +35,7 @@ rows with arrays, and `tracelm report` makes tables and figures of them.
 """
 
 
-def read(root: Path) -> "DatasetCard":
+def read(root: Folder) -> "DatasetCard":
     """The card of a folder, or a new one.
 
     Raises:
@@ -48,12 +47,11 @@ def read(root: Path) -> "DatasetCard":
     path = root / FILE
     try:
         return DatasetCard(path.read_text(encoding="utf-8") if path.exists() else _NEW)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise RecordError(f"{path} is no dataset card ({reason}); move it away") from error
+    except failures(ValueError, yaml.YAMLError) as error:
+        raise RecordError(f"{path} is no dataset card ({reason(error)}); move it away") from error
 
 
-def write(root: Path, configs: Mapping[str, Sequence[str]]) -> None:
+def write(root: Folder, configs: Mapping[str, Sequence[str]]) -> None:
     """Write a folder's card with these configurations.
 
     Args:
@@ -69,5 +67,4 @@ def write(root: Path, configs: Mapping[str, Sequence[str]]) -> None:
         {"config_name": name, "data_files": [{"split": "train", "path": list(files)}]}
         for name, files in configs.items()
     ]
-    with open_whole(root / FILE) as file:
-        file.write(str(card).encode())
+    write_whole(root / FILE, str(card).encode())

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from scipy.special import softmax
 from tracelm.errors import RecordError
 from tracelm.evaluation.cells import cells
 from tracelm.evaluation.store import find_cells, load_records, missing_places, read_run
+from tracelm.files.folder import Folder
 from tracelm.rule.geometry import margin
 from tracelm.trust.certificate import Certificate, Counts, Subject
 from tracelm.trust.certify import Finding
@@ -51,7 +51,7 @@ class Sample:
     reference: Mapping[str, tuple[float, ...]]
 
 
-def read_sample(path: Path, benchmarks: Sequence[str] = ()) -> Sample:
+def read_sample(path: Folder, benchmarks: Sequence[str] = ()) -> Sample:
     """The labelled items at or under a path.
 
     Args:
@@ -134,7 +134,9 @@ def template_name(template: Mapping[str, Any]) -> str:
     return f"{template['name']} {template['version']} ({template['sha256'][:12]})"
 
 
-def _chosen(found: Mapping[Path, Any], path: Path, benchmarks: Sequence[str]) -> dict[Path, Any]:
+def _chosen(
+    found: Mapping[Folder, Any], path: Folder, benchmarks: Sequence[str]
+) -> dict[Folder, Any]:
     """The runs whose items count: of one model, of benchmarks that were named, whole."""
     models = list(dict.fromkeys(run["model"] for run in found.values()))
     if len(models) > 1:
@@ -157,7 +159,7 @@ def _chosen(found: Mapping[Path, Any], path: Path, benchmarks: Sequence[str]) ->
     return chosen
 
 
-def _require_whole(folder: Path, run: Any) -> None:
+def _require_whole(folder: Folder, run: Any) -> None:
     if run.get("certificate") is not None:
         raise RecordError(
             f"{_name(run)} was run under a certificate, which hides what TRACE wanted; "

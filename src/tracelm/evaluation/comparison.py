@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from tracelm.evaluation.cells import Cell, mean
 from tracelm.evaluation.metrics import fixed_and_broken, mc1, mc2, mc3
 from tracelm.evaluation.statistics import mcnemar
 from tracelm.evaluation.store import find_cells, read_run, write_durably
+from tracelm.files.folder import Folder
 from tracelm.methods.contract import Aggregation, Evidence
 from tracelm.rule.geometry import Scores, Trajectory
 from tracelm.trust.testing import holm
@@ -154,7 +154,7 @@ def oracle(cell: Cell) -> float:
     return mean(np.array(best, dtype=float))
 
 
-def read_comparisons(runs: Path, parted: Sequence[Cell]) -> list[Comparison]:
+def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
     """Comparisons of those cells whose runs were asked for methods; none where none was.
 
     Args:
@@ -203,7 +203,7 @@ def measure(
     return costs
 
 
-def write_costs(cell: Path, costs: Mapping[str, Cost]) -> None:
+def write_costs(cell: Folder, costs: Mapping[str, Cost]) -> None:
     """Keep the costs beside the records that they belong to.
 
     Raises:
@@ -213,7 +213,7 @@ def write_costs(cell: Path, costs: Mapping[str, Cost]) -> None:
     write_durably(cell / COST_FILE, text.encode())
 
 
-def read_costs(cell: Path) -> dict[str, Cost]:
+def read_costs(cell: Folder) -> dict[str, Cost]:
     """What `write_costs` left; nothing where nothing was measured.
 
     Raises:

@@ -27,6 +27,7 @@ from tracelm.evaluation.certification import template_name
 from tracelm.evaluation.pace import Pace
 from tracelm.evaluation.record import Place, Row, failure, record
 from tracelm.evaluation.store import Run, RunInfo, Shard
+from tracelm.files.folder import Folder
 from tracelm.files.strict_json import strict
 from tracelm.model.asked import asked
 from tracelm.model.options import LoadOptions
@@ -66,7 +67,7 @@ class Job:
     methods: "Mapping[str, Method]" = field(default_factory=dict)
     blind: Blind = "base"
 
-    def cell(self, out: Path) -> Path:
+    def cell(self, out: Folder) -> Folder:
         """Folder of the cell under a root."""
         return store.cell_folder(out, self.info["model"], self.benchmark)
 
@@ -100,11 +101,11 @@ class RunResult:
         set_aside: Torn parts that were renamed and done again.
     """
 
-    cell: Path
+    cell: Folder
     items: int
     resumed: int
     failed: int
-    set_aside: tuple[Path, ...]
+    set_aside: tuple[Folder, ...]
 
 
 def prepare(
@@ -150,7 +151,7 @@ def finished(
     options: LoadOptions,
     dataset: Dataset,
     template: Template,
-    out: Path,
+    out: Folder,
     *,
     blind: Blind = "base",
     shard: Shard | None = None,
@@ -274,7 +275,7 @@ def part(tracer: "Tracer", job: Job, group: int, batch: "Batch", pace: Pace) -> 
 def execute(
     tracer: "Tracer",
     job: Job,
-    out: Path,
+    out: Folder,
     *,
     shard: Shard | None = None,
     max_failures: int | None = None,
@@ -310,7 +311,7 @@ def execute(
 
 def collect(
     info: RunInfo,
-    out: Path,
+    out: Folder,
     parts: Callable[[Run], Iterable[Part]],
     *,
     shard: Shard | None = None,
@@ -403,7 +404,7 @@ def _fresh_tokens(batch: "Sequence[Encoded | ItemError]") -> list[int]:
     return [0 if isinstance(e, ItemError) else int(next(fresh)) for e in batch]
 
 
-def _stop_above(most: int | None, failed: int, folder: Path) -> None:
+def _stop_above(most: int | None, failed: int, folder: Folder) -> None:
     if most is not None and failed > most:
         raise RecordError(
             f"stopped: {failed} items failed, more than the {most} of --max-failures; "

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from tracelm.errors import RecordError
 from tracelm.evaluation.store import find_cells, missing_places, read_run
+from tracelm.files.folder import Folder, locate
 from tracelm.theta import Theta
 
 Name = tuple[str, str]
@@ -26,24 +26,24 @@ class Extent:
     records: int
 
 
-def read_thetas(path: str | Path) -> dict[Name, Theta]:
+def read_thetas(path: str | Folder) -> dict[Name, Theta]:
     """The Theta of every cell at or under a path, by (model, benchmark).
 
     Raises:
         RecordError: No records, or a `run.json` that cannot be read.
         ThetaError: A `run.json` with a Theta that this version does not know.
     """
-    runs = [read_run(cell) for cell in find_cells(Path(path))]
+    runs = [read_run(cell) for cell in find_cells(locate(path))]
     return {(run["model"], run["benchmark"]): Theta.from_dict(run["theta"]) for run in runs}
 
 
-def read_extents(path: str | Path) -> dict[Name, Extent]:
+def read_extents(path: str | Folder) -> dict[Name, Extent]:
     """How much of its benchmark each cell at or under a path is, where its run says so.
 
     Raises:
         RecordError: No records, or a `run.json` that cannot be read.
     """
-    runs = [read_run(cell) for cell in find_cells(Path(path))]
+    runs = [read_run(cell) for cell in find_cells(locate(path))]
     return {
         (run["model"], run["benchmark"]): Extent(
             questions,
@@ -71,14 +71,14 @@ def one_theta(thetas: Mapping[Name, Theta]) -> Theta:
     return theta
 
 
-def unfinished(path: str | Path) -> list[str]:
+def unfinished(path: str | Folder) -> list[str]:
     """One sentence for every cell at or under a path that lacks records.
 
     Raises:
         RecordError: No records, or a `run.json` that cannot be read.
     """
     said = []
-    for cell in find_cells(Path(path)):
+    for cell in find_cells(locate(path)):
         run, missing = read_run(cell), missing_places(cell)
         if missing:
             said.append(

@@ -6,7 +6,8 @@ plan: all of them, or as many as there are so far. What is done is what places t
 A part is written to a temporary file, synced, renamed, and its folder synced, so that it is there
 whole or not at all; a longer one takes its place in the same way. `--shard i/n` writes into
 `shard-i-of-n/` of the cell; `merge` joins those. A folder has one writer at a time.
-`OUT/README.md` lists the cells for `datasets` (`card`).
+`OUT/README.md` lists the cells for `datasets` (`card`). All of it may lie on object storage
+(`files.folder`), where an object is there whole or not at all by itself.
 """
 
 import json
@@ -25,12 +26,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from filelock import FileLock, Timeout
+from filelock import Timeout
+from upath import UPath
 
 from tracelm.errors import RecordError, RunLockedError
 from tracelm.evaluation import card
 from tracelm.evaluation.record import COLUMNS, Row, to_table
-from tracelm.files.writing import open_whole
+from tracelm.files import locking
+from tracelm.files.folder import Folder, failures, inside, locate, reason, write_whole
+from tracelm.files.locking import Lock
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,16 +94,16 @@ class Run:
         set_aside: Parts that were torn; renamed, and to be done again.
     """
 
-    cell: Path
+    cell: Folder
     info: RunInfo
     shard: Shard | None = None
     lacking: dict[int, list[int]] = field(default_factory=dict)
     done: dict[int, tuple[int, int]] = field(default_factory=dict)
-    set_aside: list[Path] = field(default_factory=list)
-    _lock: FileLock | None = field(default=None, repr=False)
+    set_aside: list[Folder] = field(default_factory=list)
+    _lock: Lock | None = field(default=None, repr=False)
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Folder:
         """Where the parts are."""
         return self.cell if self.shard is None else self.cell / self.shard.folder
 
@@ -136,7 +140,8 @@ class Run:
             RecordError: The cell holds another run, or cannot be written.
         """
         with _reported(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            if isinstance(self.folder, Path):  # on object storage there is none to make
+                self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = lock(self.folder)
         try:
             self._take_up()
@@ -155,7 +160,7 @@ class Run:
         assert self._lock is not None
         self._lock.release()
 
-    def look(self) -> list[Path]:
+    def look(self) -> list[Folder]:
         """Count what the parts hold and what is lacking; the parts that are torn."""
         plan, torn = self.plan, []
         self._expect()
@@ -173,7 +178,7 @@ class Run:
             RecordError: The disk is full or refuses.
         """
         before = len(self.info["plan"])
-        with _reported(self.cell), FileLock(self.cell / ".run-lock"):
+        with _reported(self.cell), locking.lock(self.cell / ".run-lock"):
             known = read_run(self.cell)
             if len(known["plan"]) == before:
                 known["plan"] += plan_lines(groups)
@@ -218,7 +223,7 @@ class Run:
             self.lacking.pop(group, None)
 
 
-def cell_folder(out: Path, model: str, benchmark: str) -> Path:
+def cell_folder(out: Folder, model: str, benchmark: str) -> Folder:
     """Folder of a cell: `OUT/<model>/<benchmark>`, each as one safe name."""
     return out / folder_name(model) / folder_name(benchmark)
 
@@ -234,10 +239,11 @@ def part_name(group: int) -> str:
     return f"part-{group:05d}.parquet"
 
 
-def parts(folder: Path) -> dict[int, Path]:
+def parts(folder: Folder) -> dict[int, Folder]:
     """The part files of a folder by group, ascending."""
-    found = ((_PART.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
-    return {int(match[1]): path for match, path in found if match}
+    found = {path.name: path for path in folder.iterdir()}
+    matches = filter(None, map(_PART.fullmatch, sorted(found)))
+    return {int(match[1]): found[match[0]] for match in matches}
 
 
 def serialise(rows: Sequence[Row]) -> bytes:
@@ -251,7 +257,7 @@ def _to_bytes(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def read_sound(path: Path, plan: Sequence[Sequence[int]], group: int) -> pa.Table | None:
+def read_sound(path: Folder, plan: Sequence[Sequence[int]], group: int) -> pa.Table | None:
     """The records of one part; None where it is torn or holds others than its group's."""
     try:
         table = read_part(path)
@@ -262,7 +268,7 @@ def read_sound(path: Path, plan: Sequence[Sequence[int]], group: int) -> pa.Tabl
     return table if len({*places}) == len(places) and allowed.issuperset(places) else None
 
 
-def read_part(path: Path) -> pa.Table:
+def read_part(path: Folder) -> pa.Table:
     """The records of one part.
 
     Raises:
@@ -271,14 +277,15 @@ def read_part(path: Path) -> pa.Table:
     return _conform(_table(path, path), path)
 
 
-def _table(source: Any, path: Path, columns: list[str] | None = None) -> pa.Table:
+def _table(source: Any, path: Folder, columns: list[str] | None = None) -> pa.Table:
     try:
+        if isinstance(source, UPath):
+            source = pa.BufferReader(source.read_bytes())
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             return file.read(columns)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split())[:160]
+    except failures(ValueError, pa.ArrowException) as error:
         raise RecordError(
-            f"{path} cannot be read ({reason}); start the run again and it is redone"
+            f"{path} cannot be read ({reason(error)[:160]}); start the run again and it is redone"
         ) from error
 
 
@@ -287,7 +294,7 @@ def _others(table: pa.Table, newer: pa.Table) -> pa.Table:
     return table.filter(pc.invert(pc.is_in(table["place"], newer["place"].combine_chunks())))
 
 
-def _conform(table: pa.Table, path: Path) -> pa.Table:
+def _conform(table: pa.Table, path: Folder) -> pa.Table:
     """The columns that this version knows: one that came later is null, one that it lacks is left.
 
     Raises:
@@ -310,7 +317,7 @@ def _conform(table: pa.Table, path: Path) -> pa.Table:
     return pa.table(columns, schema=COLUMNS)
 
 
-def read_run(folder: Path) -> RunInfo:
+def read_run(folder: Folder) -> RunInfo:
     """What a folder's `run.json` says.
 
     Raises:
@@ -319,7 +326,7 @@ def read_run(folder: Path) -> RunInfo:
     path = folder / RUN_FILE
     try:
         info = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except failures(ValueError) as error:
         raise RecordError(f"cannot read {path}: {error}; choose another --out") from error
     if not isinstance(info, dict) or info.get("schema") != SCHEMA:
         came = info.get("schema") if isinstance(info, dict) else None
@@ -348,7 +355,7 @@ def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
     return [" ".join(map(str, group)) for group in groups]
 
 
-def find_cells(path: Path) -> list[Path]:
+def find_cells(path: Folder) -> list[Folder]:
     """Every cell at or under a path, sorted: the folders with a `run.json`.
 
     Raises:
@@ -360,12 +367,12 @@ def find_cells(path: Path) -> list[Path]:
     return found
 
 
-def part_folders(cell: Path) -> list[Path]:
+def part_folders(cell: Folder) -> list[Folder]:
     """The folders of a cell that hold parts: its own, then its shards'."""
     return [cell, *sorted(path for path in cell.iterdir() if _SHARD.fullmatch(path.name))]
 
 
-def missing_places(cell: Path) -> list[int]:
+def missing_places(cell: Folder) -> list[int]:
     """Places of a cell that have no record yet, in the cell or in its shards.
 
     Raises:
@@ -378,7 +385,7 @@ def missing_places(cell: Path) -> list[int]:
 
 
 @contextmanager
-def listed(root: Path) -> Iterator[None]:
+def listed(root: Folder) -> Iterator[None]:
     """Records that the block writes under `root` stand on its card after it, also if it fails.
 
     Raises:
@@ -394,29 +401,29 @@ def listed(root: Path) -> Iterator[None]:
     _list(root)
 
 
-def _list(root: Path) -> None:
+def _list(root: Folder) -> None:
     """Write the card: each cell whose records are there, and each of its parts once."""
-    with _reported(root), FileLock(root / ".card-lock"):  # nobody writes an older list
-        cells = {"--".join(c.relative_to(root).parts): _listing(root, c) for c in find_cells(root)}
+    with _reported(root), locking.lock(root / ".card-lock"):  # nobody writes an older list
+        cells = {inside(root, c).replace("/", "--"): _listing(root, c) for c in find_cells(root)}
         card.write(root, {name: files for name, files in cells.items() if files})
 
 
-def _listing(root: Path, cell: Path) -> list[str]:
+def _listing(root: Folder, cell: Folder) -> list[str]:
     """The parts of a cell, as one pattern where they all lie in its own folder."""
-    files: dict[int, Path] = {}
+    files: dict[int, Folder] = {}
     for group, path in chain.from_iterable(parts(f).items() for f in part_folders(cell)):
         # Several places may hold a group: the part that got furthest.
         files[group] = max(files[group], path, key=_places) if group in files else path
     if files and all(path.parent == cell for path in files.values()):
-        return [f"{cell.relative_to(root).as_posix()}/part-*.parquet"]
-    return [files[group].relative_to(root).as_posix() for group in sorted(files)]
+        return [f"{inside(root, cell)}/part-*.parquet"]
+    return [inside(root, files[group]) for group in sorted(files)]
 
 
-def _places(part: Path) -> int:
+def _places(part: Folder) -> int:
     return int(_table(part, part, ["place"]).num_rows)
 
 
-def load_records(path: str | Path) -> "pd.DataFrame":
+def load_records(path: str | Folder) -> "pd.DataFrame":
     """Every record at or under a path, in the benchmark's order, one row an item.
 
     Columns are those of `tracelm.evaluation.record.COLUMNS` after `model` and `template`.
@@ -426,7 +433,7 @@ def load_records(path: str | Path) -> "pd.DataFrame":
     merged are read too.
 
     Args:
-        path: A cell's folder, or any folder above (`runs/`).
+        path: A cell's folder, or any folder above (`runs/`, `s3://bucket/runs`).
 
     Raises:
         RecordError: No records, a torn part, or two different runs of one cell.
@@ -435,9 +442,9 @@ def load_records(path: str | Path) -> "pd.DataFrame":
 
     from tracelm.evaluation.frame import to_frame
 
-    seen: dict[tuple[str, str], Path] = {}
+    seen: dict[tuple[str, str], Folder] = {}
     frames = []
-    for cell in find_cells(Path(path)):
+    for cell in find_cells(locate(path)):
         info = read_run(cell)
         name = (info["model"], info["benchmark"])
         if name in seen:
@@ -459,12 +466,12 @@ class Merged:
         missing: How many of them no source had a record of.
     """
 
-    folder: Path
+    folder: Folder
     items: int
     missing: int
 
 
-def merge(sources: Sequence[Path], out: Path | None = None) -> list[Merged]:
+def merge(sources: Sequence[Folder], out: Folder | None = None) -> list[Merged]:
     """Join the parts of shards, and of one cell from several places, into their cells.
 
     The sources stay as they are. Nothing is written where any two runs of a cell differ.
@@ -477,7 +484,7 @@ def merge(sources: Sequence[Path], out: Path | None = None) -> list[Merged]:
         RecordError: No records, runs that differ, or a disk that refuses.
         RunLockedError: A cell or shard is being written.
     """
-    targets: dict[Path, list[Path]] = {}
+    targets: dict[Folder, list[Folder]] = {}
     roots = dict.fromkeys([] if out is None else [out])
     for cell in dict.fromkeys(chain.from_iterable(find_cells(s) for s in sources)):
         info = read_run(cell)
@@ -494,34 +501,34 @@ def merge(sources: Sequence[Path], out: Path | None = None) -> list[Merged]:
 
 
 @contextmanager
-def _reported(path: Path) -> Iterator[None]:
+def _reported(path: Folder) -> Iterator[None]:
     """An error of the file system as a `RecordError` in one line."""
     try:
         yield
-    except OSError as error:
+    except failures() as error:
         raise RecordError(
-            f"cannot write {path}: {error.strerror or error}; the records that are there are "
+            f"cannot write {path}: {reason(error)}; the records that are there are "
             "whole: make room or choose another --out, and start again"
         ) from error
 
 
-def write_durably(path: Path, content: bytes) -> None:
+def write_durably(path: Folder, content: bytes) -> None:
     """A file that is there whole or not at all, also after a crash.
 
     Raises:
         RecordError: The disk is full or refuses.
     """
-    with _reported(path), open_whole(path) as file:
-        file.write(content)
+    with _reported(path):
+        write_whole(path, content)
 
 
-def lock(folder: Path) -> FileLock:
-    """The folder's lock, held; the system lets it go when the process ends, however it ends.
+def lock(folder: Folder) -> Lock:
+    """The folder's lock, held; it is free soon after the process ends, however it ends.
 
     Raises:
         RunLockedError: Another process holds it.
     """
-    held = FileLock(folder / ".lock")
+    held = locking.lock(folder / ".lock")
     try:
         held.acquire(timeout=0)
     except Timeout as error:
@@ -531,22 +538,23 @@ def lock(folder: Path) -> FileLock:
     return held
 
 
-def _set_aside(path: Path) -> Path:
+def _set_aside(path: Folder) -> Folder:
     """A torn part under another name, so that it can be looked at and is not read."""
     for attempt in range(1, 1000):
         torn = path.with_name(f"{path.name}.torn-{attempt}")
         if not torn.exists():
-            os.replace(path, torn)
+            write_whole(torn, path.read_bytes())
+            path.unlink()
             return torn
     raise RecordError(f"{path} was torn a thousand times; look at the disk under it")
 
 
-def _agree(cell: Path, info: RunInfo) -> RunInfo:
+def _agree(cell: Folder, info: RunInfo) -> RunInfo:
     """The run that a cell holds: the first comer's, which later ones must be, but for the plan.
 
     A plan may depend on the memory that was free; the first one stands, so that all pack the same.
     """
-    with _reported(cell), FileLock(cell / ".run-lock"):
+    with _reported(cell), locking.lock(cell / ".run-lock"):
         if not (cell / RUN_FILE).exists():
             _write_run(cell, {"created": _now(), **info})
         known = read_run(cell)
@@ -559,12 +567,12 @@ def _agree(cell: Path, info: RunInfo) -> RunInfo:
     return known
 
 
-def _write_run(cell: Path, info: RunInfo) -> None:
+def _write_run(cell: Folder, info: RunInfo) -> None:
     text = json.dumps(info, indent=1, allow_nan=False)
     write_durably(cell / RUN_FILE, text.encode())
 
 
-def _require_same(cells: Sequence[Path]) -> None:
+def _require_same(cells: Sequence[Folder]) -> None:
     first, plan = read_run(cells[0]), list[str]()
     for other in cells:
         run = read_run(other)
@@ -576,11 +584,11 @@ def _require_same(cells: Sequence[Path]) -> None:
             raise RecordError(f"{cells[0]} and {other} hold different runs: {'; '.join(differing)}")
 
 
-def _part_files(cell: Path) -> list[Path]:
+def _part_files(cell: Folder) -> list[Folder]:
     return [path for folder in part_folders(cell) for path in parts(folder).values()]
 
 
-def _cell_table(cell: Path) -> pa.Table:
+def _cell_table(cell: Folder) -> pa.Table:
     """The records of a cell from its own folder and its shards, by place, each place once."""
     tables = [read_part(path) for path in _part_files(cell)]
     table = pa.concat_tables(tables or [COLUMNS.empty_table()])
@@ -588,7 +596,7 @@ def _cell_table(cell: Path) -> pa.Table:
     return table.take(first)
 
 
-def _merge_cell(target: Path, cells: Sequence[Path]) -> Merged:
+def _merge_cell(target: Folder, cells: Sequence[Folder]) -> Merged:
     infos = [read_run(cell) for cell in cells]
     longest = max((info["plan"] for info in infos), key=len)
     info = {k: v for k, v in infos[0].items() if k != "created"} | {"plan": longest}
@@ -602,12 +610,25 @@ def _merge_cell(target: Path, cells: Sequence[Path]) -> Merged:
         return Merged(target, info["items"], info["items"] - run.records)
 
 
-def _take_over(run: Run, folder: Path, plan: Sequence[Sequence[int]]) -> None:
+def _take_over(run: Run, folder: Folder, plan: Sequence[Sequence[int]]) -> None:
     # Where we cannot write, in an archive on a read-only disk, nobody does.
-    with lock(folder) if os.access(folder, os.W_OK) else nullcontext():
+    with nullcontext() if _is_archive(folder) else _locked(folder):
         for group, path in parts(folder).items():
             if group in run.lacking and read_sound(path, plan, group) is not None:
                 run.keep(group, path.read_bytes())
+
+
+@contextmanager
+def _locked(folder: Folder) -> Iterator[None]:
+    held = lock(folder)
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def _is_archive(folder: Folder) -> bool:
+    return isinstance(folder, Path) and not os.access(folder, os.W_OK)
 
 
 def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:

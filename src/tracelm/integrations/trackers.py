@@ -7,11 +7,11 @@ MLFLOW_TRACKING_URI, ...).
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from tracelm.evaluation.cells import Summary
+    from tracelm.files.folder import Folder
 
 Tracker = Literal["trackio", "wandb", "mlflow"]
 PROJECT = "tracelm"  # what all runs stand under
@@ -57,7 +57,7 @@ class Tracked:
         if self.log is not None:
             self.log({"records": float(self.records)}, self.records)
 
-    def judge(self, cell: Path) -> None:
+    def judge(self, cell: "Folder") -> None:
         """Tell the metrics of a cell.
 
         Raises:

@@ -18,6 +18,7 @@ EXTRAS = {
     "gguf": "GGUF files",
     "serve": "serve, explore",
     "ray": "--engine ray",
+    "s3": "records on object storage",
     "trackio": "eval --log trackio",
     "wandb": "eval --log wandb",
     "mlflow": "eval --log mlflow",

@@ -16,6 +16,7 @@ from tracelm.evaluation.dependence import dependence
 from tracelm.evaluation.settings import Extent, Name, one_theta, read_extents, read_thetas
 from tracelm.evaluation.statistics import judge, over_cells
 from tracelm.evaluation.store import load_records
+from tracelm.files.folder import Folder
 from tracelm.report import draw, figures, tables
 from tracelm.report.checklist import checklist_table
 from tracelm.report.chosen import named, telling
@@ -70,7 +71,7 @@ class Written:
 
 
 def report(
-    runs: Path,
+    runs: Folder,
     out: Path,
     *,
     bench: Path | None = None,

@@ -25,6 +25,7 @@ from tracelm.service.schema import Text
 from tracelm.text.items import Item
 
 if TYPE_CHECKING:
+    from tracelm.files.folder import Folder
     from tracelm.service.explorer.records import Records
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -58,7 +59,7 @@ class RecordBody(BaseModel):
     thresholds: Thresholds = {}
 
 
-def mount(app: FastAPI, correctors: Mapping[str, Corrector], runs: Path | None = None) -> None:
+def mount(app: FastAPI, correctors: Mapping[str, Corrector], runs: "Folder | None" = None) -> None:
     """Put the page at `/` of a service.
 
     Args:
@@ -77,7 +78,7 @@ def mount(app: FastAPI, correctors: Mapping[str, Corrector], runs: Path | None =
     app.state.service.routes.update(routes_of(app))
 
 
-def _read(runs: Path) -> "Records":
+def _read(runs: "Folder") -> "Records":
     from tracelm.service.explorer.records import (
         Records,  # pandas, which a page without records spares
     )

@@ -1,10 +1,10 @@
 """A run's records for the explorer: an index of all items, and any one of them."""
 
-from pathlib import Path
 from typing import Any
 
 from tracelm.evaluation.settings import read_thetas
 from tracelm.evaluation.store import load_records
+from tracelm.files.folder import Folder
 from tracelm.report.figures import rows_of
 from tracelm.report.page_data import indexed
 from tracelm.service.explorer.explained import explained
@@ -21,7 +21,7 @@ class Records:
         RecordError: The folder has no records.
     """
 
-    def __init__(self, runs: Path) -> None:
+    def __init__(self, runs: Folder) -> None:
         groups = load_records(runs).groupby(["model", "benchmark"], sort=False)
         self._cells = [rows_of(cell) for _, cell in groups]
         thetas = read_thetas(runs)

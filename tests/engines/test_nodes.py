@@ -1,0 +1,76 @@
+"""Ray over several machines: raylets of their own here, of which one is killed in the middle."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spread import Load, notes
+from tracer_double import TracerDouble, dataset
+
+import tracelm
+from tracelm.engines.local import Local
+
+pytestmark = pytest.mark.slow
+ray = pytest.importorskip("ray", reason="no Ray here: pip install 'tracelm[ray]'")
+
+ITEMS = 40
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+
+
+@pytest.fixture
+def machines() -> Iterator[Any]:
+    """Two nodes that hold a worker each; a lost one is noticed within seconds."""
+    from ray.cluster_utils import Cluster
+
+    noticed = {"health_check_period_ms": 500, "health_check_failure_threshold": 10}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        places = Path(__file__).parents[1], Path(tracelm.__file__).parents[1]
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
+        cluster = Cluster(
+            initialize_head=True,
+            head_node_args=NODE | {"include_dashboard": False, "_system_config": noticed},
+        )
+        cluster.add_node(**NODE)
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def test_a_node_that_is_lost_costs_the_group_in_hand(tmp_path: Path, machines: Any) -> None:
+    from tracelm.engines.ray import Cluster, Pool
+
+    data = dataset(tmp_path, ITEMS)
+    lost: list[set[str]] = []  # the processes that had begun a group by then
+
+    def lose(items: int) -> None:
+        begun = {pid for pid, *_ in notes(tmp_path / "begun")}
+        if len(begun) == 2 and not lost:
+            (other,) = machines.worker_nodes
+            machines.remove_node(other, allow_graceful=False)
+            machines.add_node(**NODE)  # another comes
+            lost.append(begun)
+
+    with Pool(Load(tmp_path, pause=0.5), Cluster(machines.address, workers=2)) as pool:
+        nodes = {n["NodeID"] for n in ray.nodes() if n["Alive"]}
+        cell = pool.cell(data, data.benchmark.template())
+        outcome = cell.execute(tmp_path / "spread", advance=lose)
+        left = {n["NodeID"] for n in ray.nodes() if n["Alive"]}
+    assert len(nodes) == len(left) == 2 and len(nodes & left) == 1 and lost
+    begun = notes(tmp_path / "begun")
+    assert len({pid for pid, *_ in begun} - lost[0]) <= 1  # who came in its place
+    times = Counter(item for _, *ids in begun for item in ids)
+    again = {item for item, count in times.items() if count > 1}
+    assert len(times) == ITEMS and len(again) <= 3 and max(times.values()) <= 2
+    assert outcome.items == ITEMS and outcome.failed == 0
+
+    def double() -> Any:
+        return TracerDouble()
+
+    with Local(double) as engine:
+        whole = engine.cell(data, data.benchmark.template()).execute(tmp_path / "alone").cell
+    mine, theirs = (tracelm.load_records(p).drop(columns="seconds") for p in (outcome.cell, whole))
+    assert mine.to_json() == theirs.to_json() and len(mine) == ITEMS

@@ -1,0 +1,222 @@
+"""Records on object storage: as whole, as safe from a kill, and as good to read as on a disk."""
+
+import importlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from object_storage import storage
+from records import synthetic_cell, write_cells
+from tracer_double import TracerDouble, dataset
+
+import tracelm
+from tracelm.errors import RecordError, RunLockedError
+from tracelm.evaluation import runner, store
+from tracelm.evaluation.runner import Job
+from tracelm.evaluation.store import Run, Shard
+from tracelm.files import locking
+from tracelm.files.folder import Folder, locate
+
+DOUBLE = Path(__file__).parents[1] / "tracer_double.py"
+NUMBERS = count()
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with storage() as url:
+        yield url
+
+
+@pytest.fixture
+def url(bucket: str) -> str:
+    """A folder that nothing is in yet."""
+    return f"{bucket}/deep/runs-{next(NUMBERS)}"
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks that are renewed, and given up, sooner."""
+    monkeypatch.setattr(locking, "BEAT", 0.2)
+    monkeypatch.setattr(locking, "LIFE", 1.5)
+    monkeypatch.setattr(locking, "LOOK", 0.05)
+
+
+def job(folder: Path, items: int = 20) -> tuple[Any, Job]:
+    double: Any = TracerDouble()
+    data = dataset(folder, items)
+    return double, runner.prepare(double, data, data.benchmark.template())
+
+
+def run(folder: Path, out: Folder, shard: Shard | None = None) -> Folder:
+    return runner.execute(*job(folder), out, shard=shard).cell
+
+
+def require_same(path: str | Folder, other: str | Folder) -> None:
+    mine, theirs = (tracelm.load_records(p).drop(columns="seconds") for p in (path, other))
+    assert list(mine.columns) == list(theirs.columns) and len(mine) == len(theirs) > 0
+    for name in mine.columns:
+        for a, b in zip(mine[name], theirs[name], strict=True):
+            np.testing.assert_equal(a, b, err_msg=name)
+
+
+def names(folder: Folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_run_leaves_there_what_it_leaves_on_a_disk(tmp_path: Path, url: str) -> None:
+    cell, local = run(tmp_path, locate(url)), run(tmp_path, tmp_path / "local")
+    assert str(cell) == f"{url}/double--words/jsonl-made"
+    assert names(cell) == [n for n in names(local) if not n.startswith(".")]  # no lock is left
+    cards = [(root / "README.md").read_text() for root in (locate(url), tmp_path / "local")]
+    assert cards[0] == cards[1] and "double--words/jsonl-made/part-*.parquet" in cards[0]
+    require_same(url, tmp_path / "local")
+    again, work = job(tmp_path)
+    assert runner.execute(again, work, locate(url)).resumed == 20 and again.groups == []
+
+
+def test_a_torn_part_is_set_aside_and_done_again(tmp_path: Path, url: str) -> None:
+    cell = run(tmp_path, locate(url))
+    victim = cell / "part-00002.parquet"
+    victim.write_bytes(victim.read_bytes()[:-9])
+    with pytest.raises(RecordError, match=f"{victim} cannot be read .* it is redone"):
+        tracelm.load_records(url)
+    outcome = runner.execute(*job(tmp_path), locate(url))
+    assert [str(p) for p in outcome.set_aside] == [f"{victim}.torn-1"] and outcome.resumed == 17
+    require_same(url, run(tmp_path, tmp_path / "local"))
+
+
+def test_shards_are_joined_there_and_from_there(tmp_path: Path, url: str) -> None:
+    for i in range(2):
+        run(tmp_path, locate(url), Shard(i, 2))
+    local = run(tmp_path, tmp_path / "local")
+    require_same(url, local)  # before they are joined
+    (merged,) = store.merge([locate(url)])
+    assert merged.missing == 0 and "part-00006.parquet" in names(merged.folder)
+    store.merge([locate(url)], tmp_path / "here")
+    store.merge([local], locate(f"{url}-back"))
+    for joined in (url, tmp_path / "here", f"{url}-back"):
+        require_same(joined, local)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_two_writers_refuse_each_other(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locking, "LIFE", 60.0)  # a busy machine renews late; taken it would be then
+    double, work = job(tmp_path)
+    with Run(work.cell(locate(url)), work.info):
+        with pytest.raises(RunLockedError, match=f"another process writes to {url}"):
+            runner.execute(double, work, locate(url))
+    assert double.groups == []
+    assert runner.execute(double, work, locate(url)).items == 20
+
+
+def start(url: str, items: int) -> subprocess.Popen[str]:
+    """An evaluation in a process of its own, once it is about to write."""
+    child = subprocess.Popen(
+        [sys.executable, str(DOUBLE), url, str(items), "0.05"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(tracelm.__file__).parents[1])},
+    )
+    assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    return child
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("hasty")
+def test_killed_it_loses_the_group_in_hand_at_most(tmp_path: Path, url: str) -> None:
+    rng, items, computed = random.Random(5), 60, 0
+    for _ in range(3):
+        child = start(url, items)
+        assert child.stdout is not None
+        computed += sum(child.stdout.readline() == "group\n" for _ in range(rng.randrange(2, 6)))
+        time.sleep(rng.uniform(0, 0.1))
+        with child:
+            child.kill()
+        assert child.returncode == -signal.SIGKILL
+        kept = [p for p in store.find_cells(locate(url))[0].iterdir() if p.suffix == ".parquet"]
+        assert computed - 1 <= len(kept) < items / 3
+        computed = len(kept)
+        held = locate(url) / "double--words" / "jsonl-made" / ".lock"
+        assert held.exists()  # nobody let it go
+        held.unlink()
+    double, work = job(tmp_path, items)
+    with Run(work.cell(locate(url)), work.info) as left:
+        assert left.records >= 3 * (computed - 1)
+    runner.execute(double, work, locate(url))
+    runner.execute(*job(tmp_path, items), tmp_path / "local")
+    require_same(url, tmp_path / "local")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("hasty")
+def test_the_lock_of_a_killed_writer_is_taken_over(tmp_path: Path, url: str) -> None:
+    child = start(url, 20)
+    with child:
+        child.kill()
+    double, work = job(tmp_path)
+    begun = time.monotonic()
+    assert runner.execute(double, work, locate(url)).items == 20
+    assert time.monotonic() - begun > locking.LIFE
+    require_same(url, run(tmp_path, tmp_path / "local"))
+
+
+@pytest.mark.slow
+def test_reports_and_ablations_are_made_of_it(tmp_path: Path, url: str, run: Any) -> None:
+    cell = synthetic_cell(items=40)
+    write_cells(cell, locate(url))
+    write_cells(cell, tmp_path / "local")
+    there, here = (run("ablate", "--json", place) for place in (url, tmp_path / "local"))
+    assert there == here and there[0] == 0
+    code, said, _ = run("report", url, "--out", tmp_path / "report")
+    assert code == 0 and str(tmp_path / "report" / "index.html") in said
+
+
+@pytest.mark.parametrize(
+    ("path", "environment", "said"),
+    [
+        ("s3://nobody/runs", {}, "there is no bucket nobody"),
+        ("s3://bucket/runs", {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "Could not connect to"),
+        ("s3://bucket/runs", {"AWS_ACCESS_KEY_ID": None}, "Unable to locate credentials"),
+        ("nowhere://bucket/runs", {}, "nowhere"),
+        ("gs://bucket/runs", {}, "gcsfs"),
+    ],
+)
+@pytest.mark.usefixtures("bucket")
+def test_storage_out_of_reach_is_one_line_before_a_model_is_loaded(
+    run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    environment: dict[str, str | None],
+    said: str,
+) -> None:
+    import s3fs
+
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name, value in environment.items():
+        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    asked = ["eval", "--model", "tracelm/demo-organism", "--benchmark", "demo", "--out", path]
+    monkeypatch.setattr("tracelm.tracer.Tracer.open", None)  # nobody comes so far
+    code, _, err = run(*asked)
+    assert code == 1 and len(err.strip().splitlines()) == 1
+    assert path in err and said in err
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+def test_without_the_package_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = importlib.import_module("fsspec.registry")  # the package has a dict of that name
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.delitem(registry._registry, "s3", raising=False)
+    with pytest.raises(RecordError, match=r"pip install 'tracelm\[s3\]'"):
+        locate("s3://bucket/runs")
