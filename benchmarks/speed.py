@@ -118,9 +118,10 @@ def items_of(name: str, tracer: Tracer, data: Path, limit: int) -> list[Encoded]
     if name in RANDOM:
         return random_items(tracer.readout.vocabulary, *RANDOM[name])
     setup = SETUPS[name]
-    items = benchmark_items(setup.benchmark, data, limit)
+    items = benchmark_items(setup.benchmark, data, limit + setup.joined)
     if setup.joined:
         items = joined(items, setup.joined)
+    items = items[:limit]
     return [cut(e, setup.prompt) for e in tracer.encode(items) if isinstance(e, Encoded)]
 
 

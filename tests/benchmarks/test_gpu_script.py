@@ -72,6 +72,17 @@ def test_a_stage_that_dies_says_why_and_is_tried_again(gpu, tmp_path, monkeypatc
     assert command == ["--only", "speed"] and 20 < timeout <= 30
 
 
+def test_a_family_that_fails_does_not_end_the_others(gpu, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no kernel image\nand more")
+
+    monkeypatch.setattr("families.build", broken)
+    found = gpu.families(gpu.SMALL)
+    assert len(found) == 4
+    rows = list(gpu.table({"families": found}))[1:]
+    assert rows[0] == f"| {next(iter(found))} | refused: RuntimeError: no kernel image | | | |"
+
+
 def test_vllm_is_asked_for_the_candidates_own_tokens(gpu, monkeypatch):
     from transformers import AutoModelForCausalLM
 
