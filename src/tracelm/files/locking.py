@@ -7,6 +7,7 @@ out of reach for longer and comes back then writes beside the next one: a part i
 either, so this costs work and no records.
 """
 
+import logging
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,8 @@ BEAT = 8.0  # seconds from one renewal to the next
 LIFE = 40.0  # seconds without one after which a lock is nobody's
 LOOK = 1.0  # seconds from one look at another's lock to the next
 
+_log = logging.getLogger(__name__)
+
 
 class Lease:
     """A lock on object storage; as `filelock.FileLock`, of which this has what is used."""
@@ -31,6 +34,10 @@ class Lease:
         self.path = path
         self._name, self._beats = uuid4().hex, 0
         self._ended, self._renewal = Event(), Thread(target=self._renew, name="lease", daemon=True)
+
+    def __str__(self) -> str:
+        """Where it is."""
+        return str(self.path)
 
     def acquire(self, timeout: int = -1) -> None:
         """Take it, from one that has ended too; wait for one that has not, unless `timeout` is 0.
@@ -44,6 +51,8 @@ class Lease:
             if held != seen:
                 if seen and timeout == 0:
                     raise Timeout(str(self.path))
+                if timeout == 0:
+                    _log.warning("%s is there: seeing for %g s whether it is renewed", self, LIFE)
                 seen, since = held, time.monotonic()
             elif time.monotonic() - since > LIFE:
                 self.path.unlink(missing_ok=True)
