@@ -1,0 +1,250 @@
+"""vLLM against this process: S, t, regime, operator and index of the same items.
+
+Run where vLLM is (`make vllm`). Each fixture starts it once, which takes half a minute on two idle
+cores; heads of 32, for its CPU kernels want so many.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from families import build, random_items, text_of, tokenizer
+from vllm_home import PYTHON, needs_vllm
+
+from tracelm import Item, LoadOptions, Tracer
+from tracelm.benchmarks import find
+from tracelm.engines.vllm.settings import Settings
+from tracelm.errors import InputError, ModelError
+from tracelm.methods import resolve
+from tracelm.rule.decision import Decision
+
+pytestmark = [pytest.mark.slow, needs_vllm]
+
+CLOSE = 1e-4  # nats
+SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_embd": 64, "n_head": 2},
+    "qwen2": SIZES,
+    "qwen3_moe": SIZES | {"head_dim": 32, "moe_intermediate_size": 32},
+    "stablelm": SIZES,
+}
+LLAMA = SIZES | {"head_dim": 32}
+BLOCK = 32  # tokens of a cached block
+
+
+def served(options: LoadOptions, ranks: int = 1, **vllm: Any) -> Any:
+    from tracelm.engines.vllm.tracer import VllmTracer
+
+    return VllmTracer(options, Settings(PYTHON, ranks, vllm))
+
+
+def saved(folder: Path, family: str, sizes: dict[str, Any]) -> Path:
+    """A tiny lively model on disk; its tokenizer is the double's."""
+    build(family, **sizes).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+def both(options: LoadOptions, ranks: int = 1, **vllm: Any) -> tuple[Any, Tracer]:
+    """A model in vLLM and here, under the double's tokenizer."""
+    pair = served(options, ranks, **vllm), Tracer.open(options)
+    for tracer in pair:
+        tracer.tokenizer = tokenizer()
+    return pair
+
+
+def assert_same(found: Sequence[Decision], expected: Sequence[Decision]) -> None:
+    """Equal numbers, and equal decisions where no comparison is a matter of rounding."""
+    assert len(found) == len(expected) > 0
+    for ours, plain in zip(found, expected, strict=True):
+        assert np.abs(ours.trajectory - plain.trajectory).max() < CLOSE
+        assert ours.t_scores is not None and plain.t_scores is not None
+        assert np.abs(ours.t_scores - plain.t_scores).max() < CLOSE
+        if plain.blind_scores is not None:
+            assert ours.blind_scores is not None
+            assert np.abs(ours.blind_scores - plain.blind_scores).max() < CLOSE
+        if not in_band(plain):
+            told = ("regime", "operator", "index", "base_index", "decisive_layer", "mixing")
+            assert [getattr(ours, n) for n in told] == [getattr(plain, n) for n in told]
+
+
+def in_band(decision: Decision) -> bool:
+    """Whether a comparison is within rounding of its threshold, or a choice of a tie."""
+    values = [g for g in decision.gates.values() if isinstance(g.value, float)]
+    near = any(abs(float(g.value or 0) - float(g.threshold)) < CLOSE for g in values)
+    tops = (np.sort(scores)[-2:] for scores in (decision.scores, decision.base_scores))
+    return near or any(np.ptp(top) < CLOSE for top in tops)
+
+
+@pytest.fixture(scope="module")
+def organism() -> Iterator[tuple[Any, Tracer]]:
+    """The organism in chunks of 64 tokens, with room for few sequences at once."""
+    options = LoadOptions("tracelm/demo-organism")
+    tracer = served(
+        options,
+        block_size=BLOCK,
+        max_num_batched_tokens=64,
+        max_num_seqs=8,
+        enable_chunked_prefill=True,
+        kv_cache_memory_bytes=10 * 2**20,
+    )
+    yield tracer, Tracer.open(options)
+    tracer.close()
+
+
+class TestOrganism:
+    def test_every_item_of_the_demo_is_decided_as_here(self, organism):
+        remote, local = organism
+        benchmark = find("demo")
+        items = benchmark.load(None).items(benchmark.template())
+        expected = [*local.correct_many(items, "all")]
+        assert_same([*remote.correct_many(items, "all")], expected)
+        assert {d.operator for d in expected} == {"base", "decisive", "early"}
+        few = items[:40]  # and as the rule alone asks, in another order and company, warm
+        again = [*remote.correct_many(few[::-1] + few[:5], "decide")]
+        told = [(d.operator, d.index) for d in again]
+        wanted = [(d.operator, d.index) for d in expected[:40][::-1] + expected[:5]]
+        assert told == wanted
+
+    def test_the_record_says_which_engine(self, organism):
+        remote, local = organism
+        told = remote.describe()
+        assert told["engine"]["name"] == "vllm" and told["engine"]["version"].startswith("0.")
+        assert told["engine"]["options"]["block_size"] == BLOCK
+        assert (told["dtype"], told["quantisation"]) == ("float32", None)
+        assert told["invariant"] == pytest.approx(local.invariant)
+        assert told["check"]["readout"] < CLOSE and told["check"]["depths"] < CLOSE
+        assert "engine" not in local.describe()
+
+    def test_methods_of_whole_vocabularies_are_refused_by_name(self, organism):
+        remote, local = organism
+        encoded = remote.encode([Item("What is", ("a", "b"))])
+        few = ["base-mean", "early-exit@0.5", "decisive-only", "trace"]
+        found = remote.compare(encoded, resolve(few, remote.facts))
+        expected = local.compare(encoded, resolve(few, local.facts))
+        for name in few:
+            assert np.allclose(found[0][name], expected[0][name], atol=CLOSE)
+        for name in ("dola", "sled", "delta"):
+            with pytest.raises(InputError, match=f"method {name} reads whole vocabularies"):
+                remote.compare(encoded, resolve([name], remote.facts))
+
+    def test_what_needs_the_model_itself_is_refused(self, organism):
+        remote, _ = organism
+        with pytest.raises(InputError, match="needs the model itself"):
+            _ = remote.backbone.model
+
+    def test_the_service_answers_from_it(self, organism):
+        from fastapi.testclient import TestClient
+
+        from tracelm.service.app import create_app
+
+        remote, local = organism
+        body = {"prompt": "What is the capital of", "candidates": ["a", "b", "c"]}
+        with TestClient(create_app(remote)) as client:
+            answer = client.post("/v1/correct", json=body).json()
+        expected = local.correct(**body)
+        assert (answer["index"], answer["operator"]) == (expected.index, expected.operator)
+
+    def test_a_side_that_is_killed_is_replaced_and_the_run_goes_on(self, organism, caplog):
+        remote, local = organism
+        items = [Item("What is", ("a", "b")), Item("Where is", ("c", "d"))]
+        expected = [*local.correct_many(items, "all")]
+        os.kill(remote.backbone.process.pid, signal.SIGKILL)
+        assert_same([*remote.correct_many(items, "all")], expected)
+        assert "ended by signal SIGKILL" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("models") / "llama", "llama", LLAMA)
+
+
+@pytest.fixture(scope="module")
+def mixing(llama: Path) -> Iterator[tuple[Any, Tracer]]:
+    """A llama on the mix branch, with blocks short enough for prompts to fill several."""
+    pair = both(LoadOptions(llama, invariant=2.0), block_size=BLOCK)
+    yield pair
+    pair[0].close()
+
+
+class TestPrefixes:
+    def test_on_the_mix_branch_every_operator_that_is_left_is_reached(self, mixing):
+        remote, local = mixing
+        items = random_items(3, 60)
+        expected = [*local.correct_many(items, "all")]
+        assert {d.operator for d in expected} == {"base", "decisive", "mix"}
+        assert_same([*remote.correct_many(items, "all")], expected)
+
+    @pytest.mark.parametrize("shared", [BLOCK - 2, BLOCK - 1, BLOCK, 2 * BLOCK - 1, 2 * BLOCK + 1])
+    def test_items_that_share_a_prefix_up_to_and_past_a_block(self, mixing, shared):
+        remote, local = mixing
+        prefix = [3 + i % 300 for i in range(shared)]
+        made = [
+            Item(text_of([*prefix, *end]), tuple(text_of([9, c, c + 1]) for c in range(10, 13)))
+            for end in ([], [7], [7, 8], [50] * 40)
+        ]
+        # A prompt that holds the first's prompt and its first answer.
+        held = Item(text_of([*prefix, 9, 10, 11, 60]), (text_of([70]), text_of([71, 72])))
+        items = [*made, held, made[0]]
+        expected = [*local.correct_many(items, "all")]
+        for _ in range(2):  # cold and warm
+            assert_same([*remote.correct_many(items, "all")], expected)
+
+    def test_rows_inside_a_prefix_that_vllm_kept_are_asked_for_once_more(self, mixing):
+        remote, _ = mixing
+        ids = [*range(3, 3 + 2 * BLOCK + 5)]
+        rows = len(ids)
+        request = {"ids": ids, "positions": [*range(rows)], "rows": [*range(rows)]}
+        asked = {"requests": [request], "rows": rows, "depths": [0, 3], "salt": "the same"}
+        read = {"row": [*range(rows)], "token": [5] * rows, "depths": [0, 3], "theta": None}
+        found = []
+        for again in (0, 1):
+            told, _ = remote.backbone.process.call("compute", **asked)
+            assert told == {"again": again}
+            found.append(np.frombuffer(remote.backbone.process.call("read", **read)[1], np.float32))
+        cold, warm = found
+        assert np.allclose(cold, warm, atol=CLOSE)
+
+    def test_what_vllm_raises_is_told_and_it_goes_on(self, mixing):
+        remote, local = mixing
+        with pytest.raises(ModelError, match="vLLM: "):
+            remote.backbone.process.call("own", sequences=[[5] * 400])
+        items = random_items(4, 3)
+        assert_same([*remote.correct_many(items, "all")], [*local.correct_many(items, "all")])
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Callable[..., tuple[Any, Tracer]]]:
+    open_now: list[Any] = []
+
+    def make(family: str, sizes: dict[str, Any], **more: Any) -> tuple[Any, Tracer]:
+        made = both(LoadOptions(saved(tmp_path, family, sizes), invariant=2.0), **more)
+        open_now.append(made[0])
+        return made
+
+    yield make
+    for tracer in open_now:
+        tracer.close()
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_families(pair, family):
+    remote, local = pair(family, FAMILIES[family])
+    items = random_items(5, 24)
+    assert_same([*remote.correct_many(items, "all")], [*local.correct_many(items, "all")])
+
+
+def test_two_ranks_share_a_model(pair):
+    remote, local = pair("llama", LLAMA, ranks=2)
+    assert remote.describe()["engine"]["tensor_parallel"] == 2
+    items = random_items(6, 24)
+    assert_same([*remote.correct_many(items, "all")], [*local.correct_many(items, "all")])

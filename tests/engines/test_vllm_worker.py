@@ -1,0 +1,225 @@
+"""What is kept in a worker, against a plain pass: a runner double whose steps the test chooses."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tracelm.engines.vllm.worker import NAME, Watch
+
+VOCAB, WIDTH, DEPTH = 19, 8, 4
+
+
+class Apart(nn.Module):
+    """A block as llama's: it adds what came before at its beginning, and hands it on apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, positions: Any, hidden_states: Any, residual: Any) -> Any:
+        residual = hidden_states if residual is None else hidden_states + residual
+        return torch.tanh(self.inner(residual)), residual
+
+
+class Summed(Apart):
+    """A block as stablelm's: it hands on the sum, and something else beside it."""
+
+    def forward(self, positions: Any, hidden_states: Any) -> Any:  # type: ignore[override]
+        return hidden_states + torch.tanh(self.inner(hidden_states)), hidden_states
+
+
+class Single(Summed):
+    """A block as gpt2's: one tensor."""
+
+    def forward(self, hidden_states: Any) -> Any:  # type: ignore[override]
+        return super().forward(None, hidden_states)[0]
+
+
+class Model(nn.Module):
+    """A causal model of one kind of block; a row depends on its own token alone."""
+
+    def __init__(self, block: type[nn.Module], heard: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.embedding = nn.Embedding(VOCAB, WIDTH)
+        self.layers = nn.ModuleList(block() for _ in range(DEPTH))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, VOCAB)
+        self.heard = heard
+
+    def forward(self, tokens: torch.Tensor) -> list[torch.Tensor]:
+        """The state at every depth, summed."""
+        hidden, residual = self.embedding(tokens), None
+        states = [hidden]
+        for layer in self.layers:
+            if isinstance(layer, Single):
+                hidden = layer(hidden)
+            elif isinstance(layer, Summed):
+                hidden, _ = layer(None, hidden)
+            else:
+                hidden, residual = layer(None, hidden, residual)
+            states.append(hidden if residual is None else hidden + residual)
+        return states
+
+    def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor | None:
+        return self.head(hidden) if self.heard else None
+
+
+class Runner:
+    """vLLM's runner as far as the hooks look at it: it runs what a step schedules."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.model_config = SimpleNamespace(
+            dtype=torch.float32,
+            head_dtype=torch.float32,
+            quantization=None,
+            hf_text_config=SimpleNamespace(vocab_size=VOCAB),
+            get_hidden_size=lambda: WIDTH,
+            get_total_num_hidden_layers=lambda: DEPTH,
+        )
+        self.requests: dict[str, Any] = {}
+        self.input_batch = SimpleNamespace(req_ids=[], num_computed_tokens_cpu=np.zeros(0))
+
+    def get_model(self) -> Model:
+        return self.model
+
+    def ask(self, name: str, ids: list[int], rows: dict[int, int]) -> None:
+        """A request that says which of its positions are which rows."""
+        said = {NAME: {"positions": [*rows], "rows": [*rows.values()]}} if rows else None
+        self.requests[name] = SimpleNamespace(
+            ids=ids, sampling_params=SimpleNamespace(extra_args=said)
+        )
+
+    def execute_model(self, scheduled: Any) -> None:
+        names = self.input_batch.req_ids
+        tokens: list[int] = []
+        for name, start in zip(names, self.input_batch.num_computed_tokens_cpu, strict=True):
+            tokens += self.requests[name].ids[start : start + scheduled.num_scheduled_tokens[name]]
+        self.model(torch.tensor(tokens + [0, 0]))  # padded, as vLLM pads
+
+    def step(self, **spans: tuple[int, int]) -> None:
+        """Compute spans of requests: where each starts and how many tokens."""
+        self.input_batch.req_ids = [*spans]
+        self.input_batch.num_computed_tokens_cpu = np.array([s for s, _ in spans.values()])
+        counts = {name: count for name, (_, count) in spans.items()}
+        self.execute_model(SimpleNamespace(num_scheduled_tokens=counts))
+
+
+IDS = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+def expected(model: Model, tokens: list[int], targets: list[int]) -> np.ndarray:
+    """Log-probabilities of the targets after each token, by the model's own pass."""
+    with torch.no_grad():
+        logits = [model.head(model.norm(state)) for state in model(torch.tensor(tokens))]
+    rows = torch.arange(len(targets))
+    return np.stack([F.log_softmax(z, dim=-1)[rows, torch.tensor(targets)] for z in logits])
+
+
+def read(watch: Watch, rows: list[int], targets: list[int]) -> np.ndarray:
+    depths = [*range(DEPTH + 1)]
+    not_finite, found = watch.read(np.array(rows), np.array(targets), depths, None)
+    assert not_finite is None
+    return found
+
+
+@pytest.mark.parametrize("block", [Apart, Summed, Single])
+class TestRowsAreFollowed:
+    @pytest.fixture
+    def runner(self, block: type[nn.Module]) -> Runner:
+        return Runner(Model(block))
+
+    def test_over_chunks_beside_other_requests(self, runner):
+        watch = Watch(runner)
+        watch.open(3, [*range(DEPTH + 1)])
+        runner.ask("other", [7] * 8, {})
+        runner.ask("one", IDS, {1: 2, 4: 0, 6: 1})
+        runner.step(other=(0, 3), one=(0, 2))
+        assert watch.missing() == [0, 1]
+        runner.step(one=(2, 3), other=(3, 2))
+        assert watch.missing() == [1]
+        runner.step(other=(5, 1), one=(5, 2))
+        assert watch.missing() == []
+        targets = [8, 0, 11]
+        tokens = [IDS[4], IDS[6], IDS[1]]
+        assert np.allclose(
+            read(watch, [0, 1, 2], targets), expected(runner.model, tokens, targets), atol=1e-6
+        )
+
+    def test_over_a_preemption(self, runner):
+        watch = Watch(runner)
+        watch.open(2, [*range(DEPTH + 1)])
+        runner.ask("one", IDS, {2: 0, 7: 1})
+        runner.step(one=(0, 5))
+        runner.step(one=(0, 3))  # begun anew, in other steps than before
+        runner.step(one=(3, 5))
+        assert watch.missing() == []
+        targets = [1, 2]
+        assert np.allclose(
+            read(watch, [0, 1], targets),
+            expected(runner.model, [IDS[2], IDS[7]], targets),
+            atol=1e-6,
+        )
+
+    def test_of_one_batch_at_a_time(self, runner):
+        watch = Watch(runner)
+        watch.open(1, [DEPTH])
+        runner.ask("one", IDS, {0: 0})
+        runner.step(one=(0, 8))
+        assert watch.missing() == []
+        watch.open(1, [DEPTH])
+        assert watch.missing() == [0]
+
+
+def test_a_row_inside_a_kept_prefix_is_missing():
+    runner = Runner(Model(Apart))
+    watch = Watch(runner)
+    watch.open(2, [DEPTH])
+    runner.ask("one", IDS, {3: 0, 6: 1})
+    runner.step(one=(4, 4))  # vLLM had the first four
+    assert watch.missing() == [0]
+
+
+def test_t_is_read_with_s():
+    runner = Runner(Model(Apart))
+    watch = Watch(runner)
+    watch.open(1, [*range(DEPTH + 1)])
+    runner.ask("one", IDS, {3: 0})
+    runner.step(one=(0, 8))
+    _, numbers = watch.read(np.array([0]), np.array([4]), [*range(DEPTH + 1)], {})
+    assert numbers.shape == (DEPTH + 2, 1)
+    assert np.isfinite(numbers).all() and numbers[DEPTH + 1] not in numbers[: DEPTH + 1]
+
+
+def test_logits_that_are_not_finite_name_their_depth():
+    runner = Runner(Model(Apart))
+    watch = Watch(runner)
+    watch.open(1, [0, 2])
+    runner.ask("one", IDS, {0: 0})
+    runner.step(one=(0, 1))
+    watch._hidden[2][:] = torch.nan
+    assert watch.read(np.array([0]), np.array([1]), [0, 2], None)[0] == 2
+
+
+def test_a_rank_that_hears_no_logits_takes_part_all_the_same():
+    runner = Runner(Model(Apart, heard=False))
+    watch = Watch(runner)
+    watch.open(1, [DEPTH])
+    runner.ask("one", IDS, {0: 0})
+    runner.step(one=(0, 1))
+    assert watch.read(np.array([0]), np.array([1]), [DEPTH], None)[1].shape == (1, 1)
+
+
+def test_a_model_whose_blocks_are_not_found_is_refused_by_name():
+    runner = Runner(Model(Apart))
+    runner.model.layers.append(Apart())
+    with pytest.raises(ValueError, match="Model has 0 lists of 4 blocks where one is expected"):
+        Watch(runner)
