@@ -39,6 +39,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 LLAMA = SIZES | {"head_dim": 32}
 BLOCK = 32  # tokens of a cached block
+CACHED_BYTES = 6 * 2 * 2 * 32 * 4  # of one token in the llama: blocks, keys and values, heads
 
 
 def served(options: LoadOptions, ranks: int = 1, **vllm: Any) -> Any:
@@ -95,7 +96,7 @@ def organism() -> Iterator[tuple[Any, Tracer]]:
         max_num_batched_tokens=64,
         max_num_seqs=8,
         enable_chunked_prefill=True,
-        kv_cache_memory_bytes=10 * 2**20,
+        kv_cache_memory_bytes=4 * 2**20,
     )
     yield tracer, Tracer.open(options)
     tracer.close()
@@ -149,7 +150,7 @@ class TestOrganism:
 
         remote, local = organism
         body = {"prompt": "What is the capital of", "candidates": ["a", "b", "c"]}
-        with TestClient(create_app(remote)) as client:
+        with TestClient(create_app(remote), base_url="http://127.0.0.1") as client:
             answer = client.post("/v1/correct", json=body).json()
         expected = local.correct(**body)
         assert (answer["index"], answer["operator"]) == (expected.index, expected.operator)
@@ -170,8 +171,16 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def mixing(llama: Path) -> Iterator[tuple[Any, Tracer]]:
-    """A llama on the mix branch, with blocks short enough for prompts to fill several."""
-    pair = both(LoadOptions(llama, invariant=2.0), block_size=BLOCK)
+    """A llama on the mix branch; prompts fill several blocks, come in chunks and preempt others."""
+    pair = both(
+        LoadOptions(llama, invariant=2.0),
+        block_size=BLOCK,
+        max_num_batched_tokens=64,
+        max_num_seqs=4,
+        long_prefill_token_threshold=16,
+        scheduler_reserve_full_isl=False,
+        kv_cache_memory_bytes=9 * BLOCK * CACHED_BYTES,
+    )
     yield pair
     pair[0].close()
 
@@ -198,6 +207,17 @@ class TestPrefixes:
         expected = [*local.correct_many(items, "all")]
         for _ in range(2):  # cold and warm
             assert_same([*remote.correct_many(items, "all")], expected)
+
+    def test_prompts_that_do_not_fit_beside_each_other(self, mixing):
+        remote, local = mixing  # four at a time want 16 blocks of 9: vLLM 0.32 preempts 16 times
+        items = [
+            Item(
+                text_of([3 + (7 * k + i) % 300 for i in range(120)]),
+                tuple(text_of([9, c, c + 1]) for c in range(10, 13)),
+            )
+            for k in range(8)
+        ]
+        assert_same([*remote.correct_many(items, "all")], [*local.correct_many(items, "all")])
 
     def test_rows_inside_a_prefix_that_vllm_kept_are_asked_for_once_more(self, mixing):
         remote, _ = mixing

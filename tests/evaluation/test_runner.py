@@ -16,6 +16,7 @@ from tracelm.benchmarks.benchmark import Dataset, Example
 from tracelm.errors import RecordError
 from tracelm.evaluation import runner
 from tracelm.evaluation.record import COLUMNS
+from tracelm.evaluation.settings import read_engines
 from tracelm.rule.geometry import effective_dimension
 from tracelm.theta import Theta
 from tracelm.weights.identity import folder_digest, model_name
@@ -290,3 +291,17 @@ def test_a_real_run_on_a_small_model(stories: Any, tmp_path: Path) -> None:
         alone = stories.correct(item.prompt, item.candidates, read="all")
         np.testing.assert_allclose(alone.trajectory, row["trajectory"], atol=1e-4)
         assert alone.operator == row["operator"]
+
+
+def test_records_of_two_engines_do_not_stand_in_one_cell(tmp_path: Path) -> None:
+    data = dataset(tmp_path)
+    served = {"name": "vllm", "version": "0.32.0", "tensor_parallel": 1, "options": {}}
+    records(tmp_path / "runs", data, engine=served, quantisation="fp8")
+    for other in ({}, {"engine": served | {"version": "0.33.0"}}):
+        with pytest.raises(RecordError, match="holds another run: .*engine.version was"):
+            records(tmp_path / "runs", data, quantisation="fp8", **other)
+    name = ("double/words", "made")
+    assert read_engines(tmp_path / "runs") == {name: "vllm 0.32.0, float64, fp8"}
+    records(tmp_path / "here", data)
+    (told,) = read_engines(tmp_path / "here").values()
+    assert told.startswith("transformers 5.") and told.endswith(", float64")

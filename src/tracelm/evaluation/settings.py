@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tracelm.errors import RecordError
-from tracelm.evaluation.store import find_cells, missing_places, read_run
+from tracelm.evaluation.store import RunInfo, find_cells, missing_places, read_run
 from tracelm.files.folder import Folder, locate
 from tracelm.theta import Theta
 
@@ -53,6 +53,24 @@ def read_extents(path: str | Folder) -> dict[Name, Extent]:
         for run in runs
         if (questions := run["dataset"].get("questions")) is not None
     }
+
+
+def read_engines(path: str | Folder) -> dict[Name, str]:
+    """What computed each cell at or under a path: `vllm 0.32.0, bfloat16, fp8`.
+
+    Raises:
+        RecordError: No records, or a `run.json` that cannot be read.
+    """
+    runs = [read_run(cell) for cell in find_cells(locate(path))]
+    return {(run["model"], run["benchmark"]): _engine(run) for run in runs}
+
+
+def _engine(run: RunInfo) -> str:
+    """Engine, version, dtype and quantisation, of what a run says of them."""
+    own = {"name": "transformers", "version": run["packages"]["transformers"]}
+    engine = run.get("engine") or own
+    told = (f"{engine['name']} {engine['version']}", run["dtype"], run.get("quantisation"))
+    return ", ".join(part for part in told if part is not None)
 
 
 def one_theta(thetas: Mapping[Name, Theta]) -> Theta:

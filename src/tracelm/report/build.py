@@ -13,7 +13,14 @@ from tracelm.evaluation.cells import Cell, calibration, cells, summarise
 from tracelm.evaluation.checklist import Findings, Point, checklist
 from tracelm.evaluation.comparison import Comparison, read_comparisons
 from tracelm.evaluation.dependence import dependence
-from tracelm.evaluation.settings import Extent, Name, one_theta, read_extents, read_thetas
+from tracelm.evaluation.settings import (
+    Extent,
+    Name,
+    one_theta,
+    read_engines,
+    read_extents,
+    read_thetas,
+)
 from tracelm.evaluation.statistics import judge, over_cells
 from tracelm.evaluation.store import load_records
 from tracelm.files.folder import Folder
@@ -45,6 +52,7 @@ class Material:
         item: What the worked example and the figure across models show, as BENCHMARK-ID; None
             lets them choose.
         extents: How much of its benchmark each cell was run on, where that is known.
+        engines: What computed each cell, where that is known.
     """
 
     records: pd.DataFrame
@@ -53,6 +61,7 @@ class Material:
     comparisons: tuple[Comparison, ...] = ()
     item: str | None = None
     extents: Mapping[Name, Extent] = field(default_factory=dict)
+    engines: Mapping[Name, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,8 @@ def report(
     records = load_records(runs)
     compared = tuple(read_comparisons(runs, cells(records)))
     theta = one_theta(read_thetas(runs))
-    material = Material(records, theta, timings, compared, item, read_extents(runs))
+    extents, engines = read_extents(runs), read_engines(runs)
+    material = Material(records, theta, timings, compared, item, extents, engines)
     return write(material, out, with_paper=with_paper)
 
 
@@ -213,7 +223,13 @@ def _page(
     material: Material,
 ) -> str:
     views = [
-        CellReport(summary, judgement, certified, _calibration(certified.cell))
+        CellReport(
+            summary,
+            judgement,
+            certified,
+            _calibration(certified.cell),
+            material.engines.get((summary.model, summary.benchmark)),
+        )
         for summary, judgement, certified in zip(
             found.summaries, found.judged, trusted, strict=True
         )

@@ -34,12 +34,14 @@ class CellReport:
         judgement: Whether correction helps.
         trust: What could be let through.
         calibration: Reliability before and after; None without items that count.
+        engine: What computed it, where that is known.
     """
 
     summary: Summary
     judgement: Judgement
     trust: CellTrust
     calibration: Figure | None
+    engine: str | None = None
 
     @property
     def figures(self) -> dict[str, Figure]:
@@ -217,7 +219,7 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
         "row": [_shown(v, c) for v, c in zip(row, _CELL_COLUMNS, strict=True)],
         "finding": view.judgement.finding,
         "verdict": view.judgement.sentence,
-        "facts": _facts(s),
+        "facts": _facts(s, view.engine),
         "notes": list(_notes(s)),
         "trust": view.trust.lines,
         "figures": sorted(view.figures),
@@ -227,7 +229,7 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
     }
 
 
-def _facts(s: Summary) -> list[Detail]:
+def _facts(s: Summary, engine: str | None) -> list[Detail]:
     shares = [
         Detail(f"fired: {name}", f"{number(100 * share, _SHARE)}%")
         for name, share in s.fired.items()
@@ -243,6 +245,7 @@ def _facts(s: Summary) -> list[Detail]:
         Detail("MC1 without the question", number(100 * s.blind, _SHARE)),
         Detail("MC1 of the shortest", number(100 * s.shortest, _SHARE)),
         *([Detail("pairs with both right", pairs)] if s.pairs == s.pairs else []),
+        *([] if engine is None else [Detail("run by", engine)]),
     ]
 
 
