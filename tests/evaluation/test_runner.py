@@ -300,8 +300,7 @@ def test_records_of_two_engines_do_not_stand_in_one_cell(tmp_path: Path) -> None
     for other in ({}, {"engine": served | {"version": "0.33.0"}}):
         with pytest.raises(RecordError, match="holds another run: .*engine.version was"):
             records(tmp_path / "runs", data, quantisation="fp8", **other)
-    name = ("double/words", "made")
-    assert read_engines(tmp_path / "runs") == {name: "vllm 0.32.0, float64, fp8"}
+    assert [*read_engines(tmp_path / "runs").values()] == ["vllm 0.32.0, float64, fp8"]
     records(tmp_path / "here", data)
     (told,) = read_engines(tmp_path / "here").values()
     assert told.startswith("transformers 5.") and told.endswith(", float64")
