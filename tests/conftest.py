@@ -18,8 +18,12 @@ install_import_hook("tracelm", "beartype.beartype")
 
 import pytest
 import torch
+from hypothesis import settings
 
 torch.set_num_threads(1)
+# An example's time tells of the machine's other work; CI's machines have some.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

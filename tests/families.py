@@ -469,6 +469,13 @@ def tokenizer(vocab: int = VOCAB) -> PreTrainedTokenizerFast:
     )
 
 
+def talker(template: str | None) -> PreTrainedTokenizerFast:
+    """A tokenizer of its own, not the one that tests share, with this chat template."""
+    own = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer)
+    own.chat_template = template
+    return own
+
+
 def text_of(ids: list[int] | tuple[int, ...]) -> str:
     """The text that the double tokenises to these ids (without its `<s>`)."""
     return " ".join(f"w{i}" for i in ids)

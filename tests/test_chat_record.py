@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from families import build, tokenizer
+from families import build, talker, tokenizer
 
 import tracelm
 import tracelm.cli
@@ -26,27 +26,21 @@ TALK = [
 PLAIN = "{% for m in messages %}{{ m.content }} {% endfor %}"
 
 
-def with_template(template: str):
-    own = type(tokenizer())(tokenizer_object=tokenizer().backend_tokenizer)
-    own.chat_template = template
-    return own
-
-
 @pytest.mark.parametrize(
     ("template", "thinking"), [(SWITCH, "off"), (NO_SWITCH, "open"), (PLAIN, None)]
 )
 def test_whether_the_answer_begins_inside_a_thought_is_recorded(template, thinking):
-    said = describe_chat(with_template(template), Chat("Be brief."))
+    said = describe_chat(talker(template), Chat("Be brief."))
     assert (said["thinking"], said["system"]) == (thinking, "Be brief.")
 
 
 def test_another_template_is_another_record():
-    first, second = (describe_chat(with_template(t), Chat()) for t in (SWITCH, PLAIN))
+    first, second = (describe_chat(talker(t), Chat()) for t in (SWITCH, PLAIN))
     assert first["template"] != second["template"]
 
 
 def test_a_tracer_describes_its_conversation():
-    tracer = Tracer(build("llama"), with_template(SWITCH), invariant=1.5, chat=Chat("s"))
+    tracer = Tracer(build("llama"), talker(SWITCH), invariant=1.5, chat=Chat("s"))
     assert tracer.describe()["chat"] == describe_chat(tracer.tokenizer, Chat("s"))
     assert Tracer(build("llama"), tokenizer(), invariant=1.5).describe()["chat"] is None
 
@@ -55,7 +49,7 @@ def test_a_tracer_describes_its_conversation():
 def talks(tmp_path: Path) -> Path:
     """A benchmark of two conversations, and a model whose tokenizer has a template."""
     build("llama").save_pretrained(tmp_path / "model")
-    with_template(SWITCH).save_pretrained(tmp_path / "model")
+    talker(SWITCH).save_pretrained(tmp_path / "model")
     answers = {"candidates": ["w7", "w9 w5"], "truthful": [True, False]}
     rows = [{key: TALK} | answers for key in ("messages", "prompt")]
     (tmp_path / "talks.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -67,7 +61,7 @@ def test_a_file_of_conversations_is_a_benchmark(run, talks):
     code, out, err = run(*asked, "--out", talks / "runs", "--json")
     assert code == 0, err
     records = tracelm.load_records(talks / "runs")
-    tracer = Tracer(build("llama"), with_template(SWITCH))
+    tracer = Tracer(build("llama"), talker(SWITCH))
     expected = tracer.correct(TALK, ["w7", "w9 w5"])
     assert records["error"].isna().all() and records["blind_scores"].isna().all()
     assert len(records) == 2
@@ -94,7 +88,7 @@ def test_a_row_has_a_prompt_or_messages():
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     build("llama").save_pretrained(tmp_path / "model")
-    with_template(SWITCH).save_pretrained(tmp_path / "model")
+    talker(SWITCH).save_pretrained(tmp_path / "model")
     row = {"prompt": "w4 w9", "candidates": ["w7", "w9 w5"], "truthful": [True, False]}
     (tmp_path / "items.jsonl").write_text(json.dumps(row) + "\n")
     return tmp_path

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import build, random_items, tokenizer
+from families import build, random_items, talker, tokenizer
 
 import tracelm.cli
 from tracelm import Item, Theta, Tracer
@@ -132,8 +132,7 @@ def test_a_conversation_is_written_by_the_models_own_template(run, one_line, mod
     asked = ("--messages", json.dumps(talk), "--candidate", "w7", "--candidate", "w10", "--json")
     assert "no chat template" in one_line("correct", "--model", model, *asked)
     build("llama").save_pretrained(tmp_path)
-    talking = type(tokenizer())(tokenizer_object=tokenizer().backend_tokenizer)
-    talking.chat_template = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}"
+    talking = talker("{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}")
     talking.save_pretrained(tmp_path)
     value = json.loads(run("correct", "--model", str(tmp_path), *asked)[1])
     expected = Tracer.from_pretrained(tmp_path).correct(talk, ["w7", "w10"])

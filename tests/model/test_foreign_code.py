@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from families import build, tokenizer
+from families import build, talker, tokenizer
 from safetensors.torch import load_file, save_file
 
 from tracelm import Tracer
@@ -317,8 +317,7 @@ def test_the_trial_runs_apart_from_the_surroundings(tmp_path):
 
 def test_a_chat_template_that_hangs_on_some_message_is_stopped(monkeypatch):
     """One that is tame in its trial, and not on a word that it waits for."""
-    own = tokenizer()
-    own.chat_template = (
+    own = talker(
         "{% if 'w9' in messages[0].content %}" + LOOPS + "{% endif %}{{ messages[0].content }}"
     )
     require_bounded(own.chat_template, "M")
@@ -331,8 +330,7 @@ def test_a_chat_template_that_hangs_on_some_message_is_stopped(monkeypatch):
 
 
 def test_a_chat_template_that_blows_a_message_up_is_refused():
-    own = tokenizer()
-    own.chat_template = "{{ messages[0].content * 100000 }}"
+    own = talker("{{ messages[0].content * 100000 }}")
     with pytest.raises(InputError, match="makes 2000000 characters of the prompt"):
         templated([Message("user", "w8 " * 6 + "w9")], own)
 
@@ -352,8 +350,7 @@ def test_stopping_leaves_what_comes_after_alone():
 
 def test_one_service_goes_on_after_a_template_that_hangs(monkeypatch):
     served = pytest.importorskip("served")
-    own = tokenizer()
-    own.chat_template = "{% if 'w9' in messages[0].content %}" + LOOPS + "{% endif %}w5 "
+    own = talker("{% if 'w9' in messages[0].content %}" + LOOPS + "{% endif %}w5 ")
     monkeypatch.setattr(tokens, "_TEMPLATE_SECONDS", 0.5)
     body = {"prompt": [{"role": "user", "content": "w9"}], "candidates": ["w7", "w8"]}
     with served.running(Tracer(build("llama"), own, invariant=2.0)) as service:

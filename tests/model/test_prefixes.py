@@ -86,7 +86,7 @@ POOL = [*random_items(1, 5, prompt=(4, 14)), *random_items(2, 5, prompt=(1, 20))
 POOL += [Item(f"{item.prompt} {item.candidates[0]}", item.candidates) for item in POOL[:4]]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.lists(
         st.tuples(

@@ -23,7 +23,7 @@ from tracelm.rule.geometry import (
 )
 from tracelm.theta import Theta
 
-PROPERTY = settings(deadline=None, max_examples=60, derandomize=True)
+PROPERTY = settings(max_examples=60, derandomize=True)
 
 scores = st.floats(-30, 0, allow_nan=False, width=32)
 # Few distinct values, so that ties and low rank are common.

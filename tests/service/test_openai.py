@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from families import build, tokenizer
+from families import build, talker
 from scipy.special import log_softmax
 from served import running, tracer
 
@@ -21,9 +21,7 @@ TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}w20 "
 
 @pytest.fixture(scope="module")
 def model():
-    own = type(tokenizer())(tokenizer_object=tokenizer().backend_tokenizer)
-    own.chat_template = TEMPLATE
-    return Tracer(build("llama"), own, invariant=2.0)
+    return Tracer(build("llama"), talker(TEMPLATE), invariant=2.0)
 
 
 def post(served, kind: str, body: dict):

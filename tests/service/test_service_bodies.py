@@ -43,7 +43,6 @@ def served():
 def bounded(count: int):
     return settings(
         max_examples=count,
-        deadline=None,
         database=None,
         derandomize=True,
         phases=[Phase.generate],

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from families import build, tokenizer
+from families import build, talker
 
 from tracelm import Chat, Item, Theta, Tracer
 from tracelm.errors import ItemError
@@ -23,14 +23,8 @@ TEMPLATE = (
 )
 
 
-def with_template(template: str | None = TEMPLATE):
-    own = type(tokenizer())(tokenizer_object=tokenizer().backend_tokenizer)
-    own.chat_template = template
-    return own
-
-
 def encoded(*items: Item, chat: Chat | None = None, template: str | None = TEMPLATE):
-    return encode(items, with_template(template), theta=Theta(), context=None, chat=chat)
+    return encode(items, talker(template), theta=Theta(), context=None, chat=chat)
 
 
 def item(messages, **more) -> Item:
@@ -39,7 +33,7 @@ def item(messages, **more) -> Item:
 
 def test_candidates_follow_what_the_template_writes():
     (found,) = encoded(item(TALK))
-    own = with_template()
+    own = talker(TEMPLATE)
     written = own.apply_chat_template(TALK, tokenize=False, add_generation_prompt=True)
     assert written == "user w4 w9 assistant w5 user w6 assistant "
     for sequence, answer in zip(found.sequences, ANSWERS, strict=True):
@@ -78,8 +72,8 @@ def test_a_conversation_that_the_template_refuses_is_one_item_that_fails():
 
 
 def test_a_tracer_takes_messages():
-    tracer = Tracer(build("llama"), with_template(), invariant=2.0)
-    chatting = Tracer(build("llama"), with_template(), invariant=2.0, chat=Chat())
+    tracer = Tracer(build("llama"), talker(TEMPLATE), invariant=2.0)
+    chatting = Tracer(build("llama"), talker(TEMPLATE), invariant=2.0, chat=Chat())
     talk = tracer.correct(TALK[2:], ANSWERS)
     assert talk.scores == pytest.approx(chatting.correct("w6", ANSWERS).scores)
     assert talk.scores != pytest.approx(tracer.correct("w6", ANSWERS).scores)

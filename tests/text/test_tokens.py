@@ -166,7 +166,7 @@ def test_a_candidate_that_shortens_the_prompt_keeps_a_token():
 TEXT = st.text("the sun\n understand", max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     TEXT,
     st.lists(TEXT.filter(str.strip), min_size=1, max_size=4, unique=True),

@@ -10,7 +10,7 @@ from statistics import fmean, pstdev
 import planted
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from planted import LAYOUTS
 
@@ -38,14 +38,12 @@ def directed(lengths: list[int]) -> torch.Tensor:
 
 
 @given(norms)
-@settings(deadline=None)
 def test_rcv_is_the_population_sd_over_the_mean(lengths: list[int]) -> None:
     expected = pstdev(lengths) / fmean(lengths)
     assert rcv(directed(lengths)) == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
 @given(norms, st.floats(1e-30, 1e30))
-@settings(deadline=None)
 def test_rcv_is_scale_free_and_at_least_zero(lengths: list[int], scale: float) -> None:
     matrix = directed(lengths)
     assert rcv(matrix) >= 0
@@ -53,7 +51,6 @@ def test_rcv_is_scale_free_and_at_least_zero(lengths: list[int], scale: float) -
 
 
 @given(norms)
-@settings(deadline=None)
 def test_rcv_is_zero_only_for_equal_row_norms(lengths: list[int]) -> None:
     matrix = torch.diag(torch.tensor(lengths).double())  # each norm is one entry: exact
     assert (rcv(matrix) == 0) == (len(set(lengths)) == 1)
