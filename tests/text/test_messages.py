@@ -68,7 +68,7 @@ def test_a_conversation_that_the_template_refuses_is_one_item_that_fails():
     assert not isinstance(good, ItemError)
     assert "item q7" in str(bad) and "no tools" in str(bad) and "\n" not in str(bad)
     (without,) = encoded(item(TALK), template=None)
-    assert "no chat template: give the prompt as text" in str(without)
+    assert "no chat template to write a conversation with: give the prompt as text" in str(without)
 
 
 def test_a_tracer_takes_messages():

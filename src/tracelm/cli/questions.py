@@ -17,7 +17,7 @@ class Questions:
 
     Attributes:
         data: File or folder of the benchmark's data; left out, it is the hub.
-        limit: How many questions.
+        limit: How many questions; a pair is one.
         seed: Draw the questions of --limit at random.
         columns: Of hf:NAME: prompt=question,candidates=choices,truthful=answer; labels= and id=
             too.

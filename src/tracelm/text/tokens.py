@@ -156,7 +156,8 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
     """
     if not tokenizer.chat_template:
         raise InputError(
-            "the tokenizer has no chat template: give the prompt as text, without --chat-template"
+            "the tokenizer has no chat template to write a conversation with: give the prompt as "
+            "text, and no chat template or system message with it"
         )
     if chat is not None and chat.system is not None and messages[0].role != "system":
         messages = [Message("system", chat.system), *messages]
