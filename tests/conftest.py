@@ -34,6 +34,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    if count := sum("no vLLM at" in str(report.longrepr) for report in skipped):
+        told = f"{count} tests of --engine vllm were NOT run: `make vllm` installs what they need"
+        terminalreporter.write_line(told, yellow=True)
+
+
 @pytest.fixture
 def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

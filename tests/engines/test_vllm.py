@@ -263,7 +263,8 @@ def test_families(pair, family):
     assert_same([*remote.correct_many(items, "all")], [*local.correct_many(items, "all")])
 
 
-def test_two_ranks_share_a_model(pair):
+def test_two_ranks_share_a_model(pair, monkeypatch):
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")  # one machine, without NUMA nodes
     remote, local = pair("llama", LLAMA, ranks=2)
     assert remote.describe()["engine"]["tensor_parallel"] == 2
     items = random_items(6, 24)
