@@ -18,8 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from records import synthetic_grid
 
-from tracelm.evaluation.ablation import necessity, read, sweep
+from tracelm.evaluation.ablation import necessity, sweep
 from tracelm.evaluation.cells import cells, summarise
+from tracelm.evaluation.readings import read
 from tracelm.evaluation.statistics import judge
 from tracelm.theta import Theta
 

@@ -18,6 +18,7 @@ from tracelm.evaluation.cells import Cell, Summary, cells, summarise
 from tracelm.evaluation.comparison import Comparison, read_comparisons
 from tracelm.evaluation.dependence import Dependence, Gain, dependence
 from tracelm.evaluation.metrics import fixed_and_broken, mc1_rows
+from tracelm.evaluation.readings import read as derive
 from tracelm.evaluation.statistics import Interval, Judgement, judge
 from tracelm.evaluation.store import find_cells, load_records, read_run
 from tracelm.model.embedded import EMBEDDED
@@ -218,17 +219,17 @@ def gate_table(shown: Sequence[Shown]) -> Table:
 
 
 def _gate_row(one: Shown) -> tuple[Value, ...]:
-    cell = replace(one.cell, items=one.cell.mc1_items.reset_index(drop=True))
-    readings = ablation.read(cell, THETA)
+    known, items = derive(one.cell, THETA), one.cell.mc1_places
+    base = np.where(known.present, known.base, -np.inf)[items]
     rule, gated = (
-        ablation.decide(readings, ablation.Variant(THETA, question_gate=gate))
+        ablation.decide(known, ablation.Variant(THETA, question_gate=gate)).scores[items]
         for gate in (False, True)
     )
-    base = np.where(readings.present, readings.base, -np.inf)
     credit, own, withheld = (
-        mc1_rows(scores, readings.truthful) for scores in (gated.scores, rule.scores, base)
+        mc1_rows(scores, known.truthful[items]) for scores in (gated, rule, base)
     )
-    overrides, stands = rule.index != base.argmax(axis=1), gated.index != base.argmax(axis=1)
+    answered = base.argmax(axis=1)
+    overrides, stands = rule.argmax(axis=1) != answered, gated.argmax(axis=1) != answered
     repairs, breaks = fixed_and_broken((own - withheld)[overrides & ~stands])
     counts = (int(overrides.sum()), int(stands.sum()))
     return (one.title, *counts, 100 * float(credit.mean()), repairs, breaks)

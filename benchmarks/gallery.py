@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from tracelm.benchmarks import find
+from tracelm.evaluation.cells import cells
 from tracelm.evaluation.settings import read_extents
 from tracelm.evaluation.store import load_records
 from tracelm.report import draw
@@ -42,9 +43,9 @@ def main() -> None:
         out = Path(folder)
         keep(draw.save(correction(everyday()), out))
         records = own()
-        cells = set(zip(records["model"], records["benchmark"], strict=True))
-        extents = {name: extent for name, extent in read_extents(KEPT).items() if name in cells}
-        made = write(Material(records, THETA, extents=extents), out / "report")
+        names = set(zip(records["model"], records["benchmark"], strict=True))
+        extents = {name: extent for name, extent in read_extents(KEPT).items() if name in names}
+        made = write(Material(cells(records), THETA, extents=extents), out / "report")
         keep([path for path in made.paths if path.parent.name == "figures"])
         photograph(out / "report" / "index.html", out / "browser")
 

@@ -166,6 +166,15 @@ def test_nothing_heavy_is_imported_by(program):
     assert HEAVY & set(done.stderr.split()) == set()
 
 
+@pytest.mark.parametrize(
+    "module",
+    ["evaluation.ablation", "evaluation.stored", "report.build", "cli.merge", "cli.report"],
+)
+def test_what_reads_records_alone_does_without_torch(module):
+    program = f"import sys, tracelm.{module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
 def test_no_module_is_named_for_nothing():
     vague = {"utils", "util", "helpers", "common", "misc"}
     assert [m for m in MODULES if set(m.split(".")) & vague] == []

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 from records import synthetic_cell, synthetic_grid, write_cells
@@ -70,6 +71,22 @@ def test_missing_records_are_said(tmp_path):
         "start `tracelm eval` again"
     ]
     assert "not finished" in ablate(tmp_path).stderr
+
+
+def test_records_of_failed_items_alone_leave_nothing_to_reduce(tmp_path):
+    records = synthetic_cell("org/m", "halueval-qa", 3, failed=3).assign(invariant=2.0)
+    write_cells(records, tmp_path)
+    said = "there is nothing to reduce: no item answered; 3 items failed, such as with: 700 prompt"
+    with pytest.raises(RecordError, match=said):
+        ablate(tmp_path)
+
+
+def test_items_without_labels_leave_nothing_to_reduce(tmp_path):
+    records = synthetic_cell("org/m", "halueval-qa", 4)
+    unknown = {name: np.nan for name in records.columns if name.startswith("mc")}
+    write_cells(records.assign(truthful=None, **unknown), tmp_path)
+    with pytest.raises(RecordError, match="nothing to reduce: 4 items have no labels"):
+        ablate(tmp_path)
 
 
 def known(column):

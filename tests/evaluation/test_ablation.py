@@ -17,11 +17,11 @@ from tracelm.evaluation.ablation import (
     decide,
     deltas,
     necessity,
-    read,
     sweep,
 )
 from tracelm.evaluation.cells import cells, summarise
 from tracelm.evaluation.metrics import mc1, mc2
+from tracelm.evaluation.readings import read
 from tracelm.rule import geometry, router
 from tracelm.rule.operators import OPERATORS
 from tracelm.theta import Theta

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import synthetic_cell
 
-from tracelm.evaluation.ablation import Variant, deltas, read
+from tracelm.evaluation import statistics
+from tracelm.evaluation.ablation import Variant, deltas
 from tracelm.evaluation.cells import Counts, cells, summarise
 from tracelm.evaluation.metrics import ece, mc1, mc3
+from tracelm.evaluation.readings import read
 from tracelm.evaluation.statistics import (
     Interval,
     bootstrap_mean,
@@ -220,3 +222,20 @@ def test_a_cell_in_which_everything_failed_is_undefined_not_an_error():
     assert all(isnan(v) for v in (said.mc1, said.mc2, said.ece, said.scalar, said.invariant))
     assert verdict.finding == "unlabelled"
     assert all(isnan(v) for v in deltas(read(cell, Theta()), Variant()))
+
+
+@pytest.mark.parametrize("share", [0.3, 0.0005])
+def test_the_interval_of_very_many_values_is_that_of_drawing_each(share, monkeypatch):
+    """Like values are drawn together; most are 0, and some lie anywhere, as gains of MC2 do."""
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random(30_000) < share, rng.uniform(-0.4, 1, 30_000), 0.0)
+    together = bootstrap_mean(values, resamples=4000)
+    monkeypatch.setattr(statistics, "MOST_DRAWN", values.size)
+    apart = bootstrap_mean(values, resamples=4000)
+    width = apart.high - apart.low
+    assert (together.low, together.high) == pytest.approx((apart.low, apart.high), abs=width / 20)
+    assert together.low < values.mean() < together.high
+
+
+def test_an_interval_of_very_many_equal_values_is_a_point():
+    assert bootstrap_mean(np.full(30_000, 0.25)) == Interval(0.25, 0.25)

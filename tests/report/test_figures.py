@@ -11,6 +11,7 @@ from records import synthetic_cell, synthetic_grid
 from tracelm.errors import RecordError
 from tracelm.evaluation import ablation, cells
 from tracelm.evaluation.metrics import Reliability
+from tracelm.evaluation.readings import read
 from tracelm.report import draw, figures, tables
 from tracelm.report.chosen import named, telling
 from tracelm.report.cost import Timing
@@ -32,7 +33,7 @@ def marks(panel, kind):
 
 
 def test_a_trajectory_shows_the_probability_of_every_candidate(records):
-    record = figures.representative(records, "decisive")
+    record = figures.representative(cells.cells(records), "decisive")
     panel = figures.trajectory(record, THETA)
     S = np.stack(record["trajectory"])
     expected = np.exp(S) / np.exp(S).sum(axis=0)
@@ -49,11 +50,11 @@ def test_a_trajectory_shows_the_probability_of_every_candidate(records):
 
 def test_the_representative_item_is_the_median_of_the_repaired(records):
     for operator in ("mix", "early", "decisive"):
-        chosen = figures.representative(records, operator)
+        chosen = figures.representative(cells.cells(records), operator)
         own = records[(records.operator == operator) & (records.mc1_base == 0) & (records.mc1 == 1)]
         gains = sorted(gain(row) for row in own.to_dict("records"))
         assert gain(chosen) == pytest.approx(gains[(len(gains) - 1) // 2])
-    figure = figures.regimes(records, THETA)
+    figure = figures.regimes(cells.cells(records), THETA)
     titles = [panel.title.split("\n")[0] for panel in figure.panels]
     assert titles == ["(a) Signed mixing", "(b) Earliest state", "(c) Decisive layer"]
 
@@ -66,19 +67,19 @@ def gain(record):
 
 def test_an_operator_that_repaired_nothing_is_named(records):
     rest = records[records["operator"] != "mix"]
-    drawn = figures.regimes(rest, THETA)
-    assert len(drawn.panels) == len(figures.regimes(records, THETA).panels) - 1
+    drawn = figures.regimes(cells.cells(rest), THETA)
+    assert len(drawn.panels) == len(figures.regimes(cells.cells(records), THETA).panels) - 1
     assert "No answer was repaired by: signed mixing." in drawn.caption
 
 
 def test_nothing_repaired_is_no_figure(records):
     untouched = records[records.operator == "base"]
-    assert figures.representative(untouched, "mix") is None
-    assert figures.regimes(untouched, THETA) is None
+    assert figures.representative(cells.cells(untouched), "mix") is None
+    assert figures.regimes(cells.cells(untouched), THETA) is None
 
 
 def test_the_worked_example_tells_the_item_end_to_end(records):
-    record = figures.representative(records, "decisive")
+    record = figures.representative(cells.cells(records), "decisive")
     path, sharpness, gates, scores = figures.worked_example(record, THETA).panels
     S, layer = np.stack(record["trajectory"]), int(record["decisive_layer"])
     (curve,) = marks(sharpness, Line)
@@ -100,27 +101,30 @@ def test_one_item_stands_on_every_model_in_the_order_of_the_invariant():
         for i in (2.5, 0.4, 7.0)
     ]
     records = pd.concat(parts, ignore_index=True)
-    figure = figures.across_models(figures.hardest(records), THETA)
+    figure = figures.across_models(figures.hardest(cells.cells(records)), THETA)
     assert [panel.title for panel in figure.panels] == [
         f"m{i}\nI(M) = {i:.2f}" for i in (0.4, 2.5, 7.0)
     ]
     wrong = records[records.mc1_base == 0].groupby("id").size()
     assert wrong.max() == 3 and "3 are wrong at the last depth" in figure.caption
-    asked = figures.rows_of(named(records, f"TruthfulQA-{wrong.index[1]}"))
+    asked = figures.rows_of(named(cells.cells(records), f"TruthfulQA-{wrong.index[1]}"))
     assert f"(truthfulqa {wrong.index[1]})" in figures.across_models(asked, THETA).caption
-    assert figures.across_models(figures.hardest(parts[0]), THETA) is None
+    assert figures.across_models(figures.hardest(cells.cells(parts[0])), THETA) is None
 
 
 def test_an_item_is_named_by_benchmark_and_id(records):
-    short, whole = named(records, "TruthfulQA-7"), named(records, "truthfulqa-7/mc1")
+    short, whole = (
+        named(cells.cells(records), "TruthfulQA-7"),
+        named(cells.cells(records), "truthfulqa-7/mc1"),
+    )
     assert list(short["id"]) == ["7/mc1"] * 2 == list(whole["id"])
     assert set(short["benchmark"]) == {"truthfulqa"}
-    assert set(named(records, "halueval-qa-7")["benchmark"]) == {"halueval-qa"}
+    assert set(named(cells.cells(records), "halueval-qa-7")["benchmark"]) == {"halueval-qa"}
     with pytest.raises(RecordError, match=r"no item 'truthfulqa-777'.*truthfulqa-7/mc"):
-        named(records, "truthfulqa-777")
+        named(cells.cells(records), "truthfulqa-777")
     lost = records.assign(error=records["error"].where(records["id"] != "3", "too long"))
     with pytest.raises(RecordError, match="'halueval-sum-3' failed on every model: too long"):
-        named(lost, "halueval-sum-3")
+        named(cells.cells(lost), "halueval-sum-3")
 
 
 def test_of_an_items_records_the_one_that_tells_most_is_shown(records):
@@ -141,15 +145,17 @@ def test_an_item_that_no_layer_decides_is_a_worked_example_too(records, operator
 
 
 def test_every_letter_of_a_figure_has_its_key_in_the_figure(records):
-    example = figures.worked_example(figures.representative(records, "decisive"), THETA)
+    example = figures.worked_example(
+        figures.representative(cells.cells(records), "decisive"), THETA
+    )
     twins = pd.concat([records, records.assign(model=records["model"] + "-twin")])
-    across = figures.across_models(figures.hardest(twins), THETA)
-    for figure in (figures.regimes(records, THETA), example, across):
+    across = figures.across_models(figures.hardest(cells.cells(twins)), THETA)
+    for figure in (figures.regimes(cells.cells(records), THETA), example, across):
         for panel in figure.panels:
             letters = {line.label for line in marks(panel, Line)} - {""}
             letters |= {name for bars in marks(panel, Bars) for name in bars.names}
             assert letters <= {key.letter for key in (*panel.key, *figure.key)}
-    record = figures.representative(records, "decisive")
+    record = figures.representative(cells.cells(records), "decisive")
     assert [key.text for key in example.key] == [short(t, 48) for t in record["candidates"]]
     assert [key.true for key in example.key] == list(record["truthful"])
 
@@ -174,7 +180,7 @@ def test_the_dataflow_joins_boxes_that_exist():
 
 
 def test_the_ablation_panels_hold_the_rows_in_points(records):
-    readings = [ablation.read(cell, THETA) for cell in cells.cells(records)]
+    readings = [read(cell, THETA) for cell in cells.cells(records)]
     rows = ablation.necessity(readings, THETA)
     swept = [ablation.sweep(readings, THETA, name) for name in ablation.GRIDS]
     figure = figures.ablation(rows, swept)
@@ -300,7 +306,7 @@ def test_a_short_logarithmic_axis_reads_plain_numbers(tmp_path):
 
 
 def test_the_higher_end_is_named_above(records):
-    readings = [ablation.read(cell, THETA) for cell in cells.cells(records)]
+    readings = [read(cell, THETA) for cell in cells.cells(records)]
     for parameter in ablation.GRIDS:
         swept = ablation.sweep(readings, THETA, parameter)
         panel = figures.ablation(ablation.necessity(readings, THETA), [swept]).panels[1]

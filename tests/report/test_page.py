@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import time
+from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -51,7 +52,7 @@ def records():
 def written(records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     timed = (Timing("org/model-a", "truthfulqa", 0.1, 0.2, 12),)
-    return build.write(Material(records, THETA, timed), folder, with_paper=True)
+    return build.write(Material(parted.cells(records), THETA, timed), folder, with_paper=True)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def index(written):
 
 
 def test_every_item_is_packed_with_what_its_record_says(records):
-    blocks = page_data.data_blocks(records, THETA)
+    blocks = page_data.data_blocks(parted.cells(records), THETA)
     items = unpack(blocks["items"])
     groups = records.groupby(["model", "benchmark"], sort=False)
     for place, (cell, (name, group)) in enumerate(zip(items["cells"], groups, strict=True)):
@@ -91,9 +92,38 @@ def assert_same_item(shown, record):
 
 
 def test_a_text_is_kept_once_for_all_models(records):
-    items = unpack(page_data.data_blocks(records, THETA)["items"])
+    items = unpack(page_data.data_blocks(parted.cells(records), THETA)["items"])
     assert len(items["texts"]) == 100
     assert items["cells"][0]["text"] == items["cells"][2]["text"]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_of_very_many_records_a_sample_is_packed_and_said(records, tmp_path, monkeypatch):
+    monkeypatch.setattr(page_data, "MOST_SHOWN", 60)
+    cells = parted.cells(records)
+    shown = page_data.sampled(cells)
+    assert [len(places) for places in shown] == [20, 20, 20]
+    for cell, places in zip(cells, shown, strict=True):
+        became = page_data.outcomes(cell)
+        rows = cell.records.to_dict("records")
+        assert became.tolist() == [page_data.outcome(row) for row in rows]
+        drawn = Counter(became[places].tolist())
+        for name, there in Counter(became.tolist()).items():
+            assert drawn[name] == there or drawn[name] >= max(drawn.values()) - 1
+        assert (np.diff(places) > 0).all()
+    items = unpack(page_data.data_blocks(cells, THETA)["items"])
+    assert [len(cell["text"]) for cell in items["cells"]] == [20] * 3
+    index = build.write(Material(cells, THETA), tmp_path).paths[-1]
+    text = index.read_text(encoding="utf-8")
+    assert (
+        "60 of the 160 records are in this list" in text and "Browse some of its 29 items" in text
+    )
+
+
+def test_what_is_taken_of_several_groups_is_even():
+    assert page_data.even_shares([100, 2, 100, 0], 10) == [4, 2, 4, 0]
+    assert page_data.even_shares([3, 1], 10) == [3, 1]
+    assert sum(page_data.even_shares([50, 7, 9, 31], 60)) == 60
 
 
 @pytest.mark.parametrize(
@@ -187,7 +217,7 @@ def undrawn(monkeypatch):
 def test_a_model_name_that_is_markup_stays_a_name(records, tmp_path):
     name = '<img src=x onerror="alert(1)">'
     named = records.assign(model=records["model"].replace("org/model-b", name))
-    index = build.write(Material(named, THETA), tmp_path).paths[-1]
+    index = build.write(Material(parted.cells(named), THETA), tmp_path).paths[-1]
     text = index.read_text(encoding="utf-8")
     assert name not in text and "&lt;img src=x" in text and "img" not in Parsed(text).tags
 
@@ -256,6 +286,18 @@ def test_the_command_reads_a_folder_and_says_the_verdicts(tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_a_bench_that_left_nothing_is_warned_of(tmp_path):
+    write_cells(synthetic_grid(1, 24), tmp_path / "runs")
+    (tmp_path / "bench").mkdir()
+    arguments = ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    arguments += ["--bench", str(tmp_path / "bench")]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0 and (tmp_path / "out" / "index.html").exists()
+    assert result.stderr.startswith(f"tracelm: no *.json in {tmp_path / 'bench'}")
+    assert "cost.md" not in result.stdout
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_the_item_that_was_asked_for_is_shown(tmp_path):
     write_cells(synthetic_grid(1, 24), tmp_path / "runs")
     arguments = ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--item"]
@@ -272,14 +314,14 @@ def test_what_cannot_be_read_or_written_is_one_error(tmp_path, records):
         report(tmp_path, tmp_path / "out")
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RecordError, match="cannot write to"):
-        build.write(Material(records, THETA), tmp_path / "file")
+        build.write(Material(parted.cells(records), THETA), tmp_path / "file")
 
 
 def test_items_without_labels_make_a_report(tmp_path):
     bare = synthetic_cell("org/model-a", "halueval-qa", 12)
     unknown = {name: np.nan for name in bare.columns if name.startswith("mc")}
     bare = bare.assign(truthful=None, **unknown)
-    index = build.write(Material(bare, THETA), tmp_path).paths[-1]
+    index = build.write(Material(parted.cells(bare), THETA), tmp_path).paths[-1]
     text = index.read_text(encoding="utf-8")
     assert "without labels to judge them by" in text and "nan" not in Parsed(text).tags
     assert not (tmp_path / "figures" / "regimes.pdf").exists()
@@ -527,7 +569,7 @@ def test_a_letter_has_its_key_in_the_figure(index, records, tmp_path):
         figure = watched.page.locator("#figures figure", has_text="A worked example")
         figure.scroll_into_view_if_needed()
         figure.locator(".js-plotly-plot .main-svg").first.wait_for()
-        example = figures.representative(records, "decisive")
+        example = figures.representative(parted.cells(records), "decisive")
         key = figure.locator(".letters.wide li").all_inner_texts()
         said = [short(text, 48) for text in example["candidates"]]
         assert [line.split("\n")[-1].removesuffix(" ✓") for line in key] == said
@@ -557,7 +599,7 @@ def test_45_cells_of_600_items_open_in_three_seconds(tmp_path):
         for m in range(15)
         for v in views
     ]
-    blocks = page_data.data_blocks(pd.concat(models, ignore_index=True), THETA)
+    blocks = page_data.data_blocks(parted.cells(pd.concat(models)), THETA)
     grid = over_cells(np.array([v.summary.delta_mc1 for v in every]), resamples=100)
     index = tmp_path / "index.html"
     index.write_text(page.render(every, grid, [], [], [], blocks), encoding="utf-8")

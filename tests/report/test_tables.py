@@ -13,8 +13,9 @@ import pytest
 from records import synthetic_grid
 
 from tracelm.errors import RecordError
-from tracelm.evaluation.ablation import GRIDS, Effect, necessity, read, sweep
+from tracelm.evaluation.ablation import GRIDS, Effect, necessity, sweep
 from tracelm.evaluation.cells import Counts, Summary, cells, summarise
+from tracelm.evaluation.readings import read
 from tracelm.evaluation.statistics import judge
 from tracelm.report.constants import scorer_constants
 from tracelm.report.cost import PACKED, PLAIN, STAGED, Timing, cost_table, read_timings

@@ -24,17 +24,20 @@ def ablate(
     from tracelm.cli.progress import waiting
 
     with waiting("reading records"):
-        from tracelm.evaluation.ablation import GRIDS, necessity, read, sweep
-        from tracelm.evaluation.cells import cells
+        from tracelm.evaluation.ablation import GRIDS, necessity, sweep
+        from tracelm.evaluation.cells import require_counted
+        from tracelm.evaluation.readings import read
         from tracelm.evaluation.settings import one_theta, read_thetas, unfinished
-        from tracelm.evaluation.store import load_records
+        from tracelm.evaluation.stored import read_cells
         from tracelm.files.folder import locate
         from tracelm.report.table import write_table
         from tracelm.report.tables import necessity_table, sweep_table
 
         root = locate(runs)
         theta = one_theta(read_thetas(root))
-        readings = [read(cell, theta) for cell in cells(load_records(root))]
+        parted = read_cells(root)
+        require_counted(parted)
+        readings = [read(cell, theta) for cell in parted]
         swept = [sweep(readings, theta, parameter) for parameter in GRIDS]
         tables = [necessity_table(necessity(readings, theta)), sweep_table(swept)]
         warnings = unfinished(root)

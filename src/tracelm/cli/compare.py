@@ -104,10 +104,9 @@ def _execute(
 
 
 def _print(cell: "Folder", format: str | None) -> None:
-    from tracelm.evaluation.cells import cells
     from tracelm.evaluation.comparison import read_comparisons
-    from tracelm.evaluation.store import load_records
+    from tracelm.evaluation.stored import read_cells
     from tracelm.report.comparison import comparison_tables
 
-    compared = read_comparisons(cell, cells(load_records(cell)))
+    compared = read_comparisons(cell, read_cells(cell))
     show_tables(comparison_tables(compared), format)

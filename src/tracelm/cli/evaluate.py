@@ -243,18 +243,13 @@ def say(result: "RunResult") -> None:
 def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
     """The cells' metrics as a table, and what they amount to in words; or both as JSON."""
     with waiting("reading records"):
-        import pandas as pd
-
-        from tracelm.evaluation.cells import cells as part_cells
         from tracelm.evaluation.statistics import judge
-        from tracelm.evaluation.store import load_records
+        from tracelm.evaluation.stored import read_cells
 
-        records = pd.concat([load_records(cell) for cell in dict.fromkeys(cells)])
-        parted = part_cells(records)
+        parted = [read for cell in dict.fromkeys(cells) for read in read_cells(cell)]
         judged = judge(parted)
-    failed = records[records["error"].notna()]
-    for _, first in failed.groupby(["model", "benchmark"], sort=False).head(1).iterrows():
-        typer.echo(printable(f"tracelm: the first that failed: {first['error']}"), err=True)
+    for text in (text for cell in parted for text in cell.records["error"].dropna().head(1)):
+        typer.echo(printable(f"tracelm: the first that failed: {text}"), err=True)
     if as_json:
         typer.echo(to_json([_as_json(*pair) for pair in zip(parted, judged, strict=True)]))
         return

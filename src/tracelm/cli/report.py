@@ -38,7 +38,7 @@ def report(
 
         root = locate(runs)
         written = build(root, out, bench=bench, with_paper=against_paper, item=item)
-        warnings = unfinished(root)
+        warnings = (*written.warnings, *unfinished(root))
     for warning in warnings:
         typer.echo(printable(f"tracelm: {warning}"), err=True)
     for line in written.verdicts:

@@ -1,7 +1,7 @@
 """Every variant of the rule, decided again from records alone (method, section 11).
 
-An item's geometry is derived once (`read`): its gates do not depend on their thresholds. A variant
-is then a `Variant`, and deciding a cell under it is a few array operations over all of its items.
+An item's geometry is derived once (`readings`). A variant is then a `Variant`, and deciding a cell
+under it is a few array operations over all of its items.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,29 +10,27 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
-from scipy.special import log_softmax
+from jaxtyping import Float, Int
 
-from tracelm.errors import InputError, RecordError
-from tracelm.evaluation.cells import Cell, column, mean
-from tracelm.evaluation.metrics import mc1_rows, mc2_rows
+from tracelm.errors import InputError
+from tracelm.evaluation.cells import mean
+from tracelm.evaluation.readings import (
+    BASE,
+    DECISIVE,
+    EARLY,
+    MIX,
+    NAMES,
+    OVERRIDING,
+    Padded,
+    Readings,
+)
 from tracelm.evaluation.statistics import ROUNDING
-from tracelm.rule import geometry
-from tracelm.rule.operators import OPERATORS
 from tracelm.theta import Theta
-
-PerItem = Float[np.ndarray, " items"]
-PerCandidate = Float[np.ndarray, " candidates"]
-Padded = Float[np.ndarray, "items candidates"]
 
 QUESTION_GATE = "Question gate (ours)"
 # Less than this between two candidates is rounding, in nats (method, section 9): where both prompts
 # end alike depth 0 reads the same twice.
 _MOVED = 1e-4
-
-_NAMES = tuple(OPERATORS)
-_BASE, _DECISIVE, _MIX, _EARLY = (_NAMES.index(n) for n in ("base", "decisive", "mix", "early"))
-_OVERRIDING = (_DECISIVE, _MIX, _EARLY)
 
 GRIDS: Mapping[str, tuple[float, ...]] = MappingProxyType(
     {
@@ -64,57 +62,6 @@ class Variant:
     dropped: frozenset[str] = frozenset()
     invariant: float | None = None
     question_gate: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Readings:
-    """Everything that the rule compares or answers with, for all items of a cell.
-
-    Candidates beyond an item's own are filled with 0 and masked by `present`.
-
-    Attributes:
-        invariant: I(M) as recorded [items].
-        d_eff: Eq. 5 [items].
-        changes: Whether the decisive layer prefers another candidate [items].
-        log_ratio: g_logr, Eq. 8 [items].
-        entropy: g_H, Eq. 8; nan for one candidate [items].
-        sharper: margin(t) - margin(b) [items].
-        shift: t - b at the base's choice [items].
-        confidence: max b [items].
-        base: b [items, candidates].
-        decisive: q, log pi at the decisive layer [items, candidates].
-        early: S at depth 0 [items, candidates].
-        t: The trajectory scorer's scores [items, candidates].
-        moved: For each operator that overrides, S less its blind reading at the depth that decides:
-            l*, L for mix, 0 for early; nan where nothing was read blind [items, candidates].
-        present: Which entries are candidates [items, candidates].
-        truthful: Which entries are truthful candidates [items, candidates].
-        counts_mc1: Which items count for MC1 [items].
-        counts_mc2: Which items count for MC2 [items].
-    """
-
-    invariant: PerItem
-    d_eff: PerItem
-    changes: Bool[np.ndarray, " items"]
-    log_ratio: PerItem
-    entropy: PerItem
-    sharper: PerItem
-    shift: PerItem
-    confidence: PerItem
-    base: Padded
-    decisive: Padded
-    early: Padded
-    t: Padded
-    moved: Mapping[int, Padded]
-    present: Bool[np.ndarray, "items candidates"]
-    truthful: Bool[np.ndarray, "items candidates"]
-    counts_mc1: Bool[np.ndarray, " items"]
-    counts_mc2: Bool[np.ndarray, " items"]
-
-    @property
-    def read_blind(self) -> bool:
-        """Whether some item was read with the question left out."""
-        return not np.isnan(self.moved[_MIX]).any(axis=1).all()
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,48 +135,12 @@ class Sweep:
     effects: tuple[Effect, ...]
 
 
-def read(cell: Cell, theta: Theta) -> Readings:
-    """Derive the geometry of every answered item of a cell.
-
-    Raises:
-        RecordError: A trajectory, t or I(M) is missing: the run did not read everything.
-    """
-    items = cell.items
-    if "trajectory" not in items or "t_scores" not in items:
-        raise _unread(cell, "trajectory or t_scores")
-    derived = [
-        _derive(S, t, theta, cell)
-        for S, t in zip(items["trajectory"], items["t_scores"], strict=True)
-    ]
-    width = max((len(d["base"]) for d in derived), default=1)
-    vectors = {n: _pad([d[n] for d in derived], width) for n in ("base", "decisive", "early", "t")}
-    moved = [_moved(*row) for row in zip(derived, items["trajectory"], _blind(cell), strict=True)]
-    truth = [() if labels is None else labels for labels in items["truthful"]]
-    numbers = {
-        name: np.array([d[name] for d in derived], dtype=float)
-        for name in ("d_eff", "log_ratio", "entropy", "sharper", "shift", "confidence")
-    }
-    return Readings(
-        invariant=_invariant(cell),
-        changes=np.array([d["changes"] for d in derived], dtype=bool),
-        moved={place: _pad([m[place] for m in moved], width) for place in _OVERRIDING},
-        present=_pad([np.ones(len(d["base"])) for d in derived], width).astype(bool),
-        truthful=_pad(truth, width).astype(bool),
-        counts_mc1=items["mc1_base"].notna().to_numpy(dtype=bool),
-        counts_mc2=items["mc2_base"].notna().to_numpy(dtype=bool),
-        **numbers,
-        **vectors,
-    )
-
-
 def decide(readings: Readings, variant: Variant) -> Answers:
     """Algorithm 1 under `variant` for all items of a cell."""
     r, operators = readings, _operators(readings, variant)
-    eta = variant.theta.eta
-    mixing = np.where(r.shift > 0, eta, -eta)[:, None]  # lambda, Eq. 17
     u = np.select(
-        [(operators == place)[:, None] for place in _OVERRIDING],
-        [r.decisive, (1 - mixing) * r.base + mixing * r.t, r.early],
+        [(operators == place)[:, None] for place in OVERRIDING],
+        [r.scores(place, variant.theta.eta) for place in OVERRIDING],
         r.base,
     )
     answers = Answers(operators, np.where(r.present, u, -np.inf))
@@ -244,11 +155,14 @@ def deltas(readings: Readings, variant: Variant) -> tuple[float, float]:
     r = readings
     if variant.question_gate and not r.read_blind:
         return np.nan, np.nan
-    u, b = decide(r, variant).scores, np.where(r.present, r.base, -np.inf)
-    first, second = r.counts_mc1, r.counts_mc2
-    gain_1 = mc1_rows(u[first], r.truthful[first]) - mc1_rows(b[first], r.truthful[first])
-    gain_2 = mc2_rows(u[second], r.truthful[second]) - mc2_rows(b[second], r.truthful[second])
-    return mean(gain_1), mean(gain_2)
+    if variant.question_gate:
+        operators = decide(r, variant).operators
+    else:
+        operators = _operators(r, variant)
+    gains = [r.gains(place, variant.theta.eta) for place in OVERRIDING]
+    fires = [operators == place for place in OVERRIDING]
+    first, second = (np.select(fires, [gain[i] for gain in gains], 0.0) for i in range(2))
+    return mean(first[r.counts_mc1]), mean(second[r.counts_mc2])
 
 
 def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
@@ -321,10 +235,10 @@ def _operators(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
     fires = [spatial & gates, ~spatial & mixes & sharper]
     fires += [~spatial & ~mixes & (r.confidence < theta.gamma)]
     kept = [
-        fire & (_NAMES[place] not in variant.dropped)
-        for fire, place in zip(fires, _OVERRIDING, strict=True)
+        fire & (NAMES[place] not in variant.dropped)
+        for fire, place in zip(fires, OVERRIDING, strict=True)
     ]
-    return np.select(kept, [_DECISIVE, _MIX, _EARLY], _BASE)
+    return np.select(kept, [DECISIVE, MIX, EARLY], BASE)
 
 
 def _gated(r: Readings, answers: Answers) -> Answers:
@@ -332,73 +246,9 @@ def _gated(r: Readings, answers: Answers) -> Answers:
     base = np.where(r.present, r.base, -np.inf)
     new, old, item = answers.index, base.argmax(axis=1), np.arange(len(base))
     moved = np.select(
-        [(answers.operators == place)[:, None] for place in _OVERRIDING],
-        [r.moved[place] for place in _OVERRIDING],
+        [(answers.operators == place)[:, None] for place in OVERRIDING],
+        [r.moved[place] for place in OVERRIDING],
     )
     stands = (new == old) | (moved[item, new] - moved[item, old] > _MOVED)  # nan does not stand
-    operators = np.where(stands, answers.operators, _BASE)
+    operators = np.where(stands, answers.operators, BASE)
     return Answers(operators, np.where(stands[:, None], answers.scores, base))
-
-
-def _blind(cell: Cell) -> Sequence[Any]:
-    """The blind trajectory of every item; None where there is none."""
-    read = cell.items.get("blind_trajectory")
-    return [None] * len(cell.items) if read is None else list(read)
-
-
-def _moved(derived: Mapping[str, Any], trajectory: Any, blind: Any) -> dict[int, PerCandidate]:
-    """S less its blind reading where each operator decides, by the operator's place."""
-    S = np.asarray(trajectory, dtype=float)
-    difference = S - (np.nan if blind is None else np.asarray(blind, dtype=float))
-    at = {_DECISIVE: derived["layer"], _MIX: S.shape[1] - 1, _EARLY: 0}
-    return {place: difference[:, depth] for place, depth in at.items()}
-
-
-def _derive(trajectory: Any, t_scores: Any, theta: Theta, cell: Cell) -> dict[str, Any]:
-    """Gates and readings of one item, by the formulas of `tracelm.rule.geometry`."""
-    if trajectory is None or t_scores is None:
-        raise _unread(cell, "trajectory or t_scores")
-    S = np.stack([np.asarray(row, dtype=float) for row in trajectory])
-    t = np.asarray(t_scores, dtype=float)
-    if np.isnan(S).any():
-        raise _unread(cell, "depths of a trajectory")
-    b, window = S[:, -1], S[:, theta.window(S.shape[1] - 1)]
-    top = int(np.argmax(b))
-    layer = geometry.decisive_layer(S, theta.eps_H)
-    q = log_softmax(S[:, layer])
-    single = len(b) == 1
-    return {
-        "d_eff": geometry.effective_dimension(window),
-        "layer": layer,
-        "changes": int(np.argmax(q)) != top,
-        "log_ratio": np.nan if single else geometry.log_margin_ratio(window, b, theta.delta_r),
-        "entropy": np.nan if single else geometry.normalised_entropy(b),
-        "sharper": np.nan if single else geometry.margin(t) - geometry.margin(b),
-        "shift": t[top] - b[top],
-        "confidence": np.nan if single else b[top],
-        "base": b,
-        "decisive": q,
-        "early": S[:, 0],
-        "t": t,
-    }
-
-
-def _invariant(cell: Cell) -> PerItem:
-    values = column(cell.items, "invariant")
-    if np.isnan(values).any():
-        raise _unread(cell, "the invariant")
-    return values
-
-
-def _unread(cell: Cell, what: str) -> RecordError:
-    return RecordError(
-        f"{cell.model} on {cell.benchmark} lacks {what}; ablations need records of `tracelm eval`, "
-        "which reads every depth"
-    )
-
-
-def _pad(vectors: Sequence[Any], width: int) -> Padded:
-    padded = np.zeros((len(vectors), width))
-    for row, vector in zip(padded, vectors, strict=True):
-        row[: len(vector)] = vector
-    return padded

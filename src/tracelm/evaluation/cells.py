@@ -4,22 +4,24 @@ Shares (MC1, MC2, ...) lie in [0, 1] here and in every other module of the packa
 figures multiply by 100. A failed item leaves both the base and the corrected mean and is counted.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import softmax
 
 from tracelm.errors import RecordError
+from tracelm.evaluation.columns import Lists, PerItem, Places
 from tracelm.evaluation.metrics import (
     Reliability,
     fixed_and_broken,
-    mc1,
-    mc3,
+    mc1_rows,
+    mc3_rows,
+    of_items,
     pair_accuracy,
     reliability,
 )
@@ -28,8 +30,14 @@ from tracelm.rule.operators import OPERATORS
 if TYPE_CHECKING:
     import pandas as pd
 
-PerItem = Float[np.ndarray, " items"]
+SLICE = 1 << 15  # records that are read at once
 
+# What is counted and judged over all items at once; the rest of a record is read when asked.
+COUNTED = (
+    *("id", "error", "withheld", "invariant", "regime", "operator", "index", "base_index"),
+    *("truthful", "base_scores", "scores", "t_scores", "blind_scores", "blind_t_scores"),
+    *("mc1_base", "mc1", "mc2_base", "mc2"),
+)
 _NEEDED = ("id", "model", "benchmark", "truthful", "scores", "base_scores", "operator", "regime")
 _METRICS = ("mc1_base", "mc1", "mc2_base", "mc2", "error")
 
@@ -62,6 +70,42 @@ class Counts:
         )
 
 
+@runtime_checkable
+class Source(Protocol):
+    """Where the records of a cell lie."""
+
+    def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
+        """Some columns of some records at a time, with the records' places in the cell.
+
+        Every record comes once, in any order; a column that is nowhere is left out.
+        """
+
+    def whole(self, places: Places) -> "pd.DataFrame":
+        """Everything about some records, as `load_records` gives it, in the order of the places."""
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Records that are in memory whole.
+
+    Attributes:
+        records: One row a record.
+    """
+
+    records: "pd.DataFrame"
+
+    def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
+        """As `Source`."""
+        there = self.records[[name for name in names if name in self.records.columns]]
+        for start in range(0, len(there), SLICE):
+            some = there.iloc[start : start + SLICE]
+            yield np.arange(start, start + len(some)), some
+
+    def whole(self, places: Places) -> "pd.DataFrame":
+        """As `Source`."""
+        return self.records.iloc[places]
+
+
 @dataclass(frozen=True, eq=False)
 class Cell:
     """The records of one model on one benchmark.
@@ -69,43 +113,93 @@ class Cell:
     Attributes:
         model: The model's name.
         benchmark: The benchmark's name.
-        items: Records of the answered items, one row an item.
-        failed: How many of its records are of items that failed.
+        records: One row a record, in the benchmark's order: at least what is counted and judged
+            over all items at once (`COUNTED`).
+        source: Where everything about a record is read; None where `records` has it.
     """
 
     model: str
     benchmark: str
-    items: "pd.DataFrame"
-    failed: int
+    records: "pd.DataFrame"
+    source: Source | None = None
 
     @cached_property
+    def answered(self) -> Places:
+        """Places of the records whose items were answered."""
+        return np.flatnonzero(self.records["error"].isna())
+
+    @property
+    def failed(self) -> int:
+        """How many records are of items that failed."""
+        return len(self.records) - len(self.answered)
+
+    @cached_property
+    def items(self) -> "pd.DataFrame":
+        """Records of the answered items, one row an item."""
+        if not self.failed:
+            return self.records
+        return self.records.iloc[self.answered].reset_index(drop=True)
+
+    @cached_property
+    def mc1_places(self) -> Places:
+        """Places among the items of those that count for MC1."""
+        return _known(self.items, "mc1_base")
+
+    @cached_property
+    def mc2_places(self) -> Places:
+        """Places among the items of those that count for MC2 and MC3."""
+        return _known(self.items, "mc2_base")
+
+    @property
     def mc1_items(self) -> "pd.DataFrame":
         """The items that count for MC1."""
-        return self.items[self.items["mc1_base"].notna()]
+        return self.items.iloc[self.mc1_places]
 
-    @cached_property
+    @property
     def mc2_items(self) -> "pd.DataFrame":
         """The items that count for MC2 and MC3."""
-        return self.items[self.items["mc2_base"].notna()]
+        return self.items.iloc[self.mc2_places]
 
     @cached_property
     def counts(self) -> Counts:
         """How many items it has."""
-        first, second = (self.items[name].notna() for name in ("mc1_base", "mc2_base"))
-        neither = int((~first & ~second).sum())
-        return Counts(int(first.sum()), int((second & ~first).sum()), neither, self.failed)
+        only_mc2 = np.setdiff1d(self.mc2_places, self.mc1_places).size
+        neither = len(self.items) - self.mc1_places.size - only_mc2
+        return Counts(self.mc1_places.size, only_mc2, neither, self.failed)
 
     @property
     def gains_mc1(self) -> PerItem:
         """Corrected minus base MC1 of every item that counts for it, in [-1, 1]."""
-        gains: PerItem = column(self.mc1_items, "mc1") - column(self.mc1_items, "mc1_base")
-        return gains
+        gains = column(self.items, "mc1") - column(self.items, "mc1_base")
+        own: PerItem = gains[self.mc1_places]
+        return own
 
     @property
     def gains_mc2(self) -> PerItem:
         """Corrected minus base MC2 of every item that counts for it, in [-1, 1]."""
-        gains: PerItem = column(self.mc2_items, "mc2") - column(self.mc2_items, "mc2_base")
-        return gains
+        gains = column(self.items, "mc2") - column(self.items, "mc2_base")
+        own: PerItem = gains[self.mc2_places]
+        return own
+
+    def slices(self, *names: str) -> "Iterator[tuple[Places, pd.DataFrame]]":
+        """Some columns of some of the items at a time, with the items' places; each item once.
+
+        Args:
+            names: Columns of records; one that is nowhere is left out.
+        """
+        item = np.full(len(self.records), -1)
+        item[self.answered] = np.arange(len(self.answered))
+        for places, frame in (self.source or Held(self.records)).slices(names):
+            known = item[places] >= 0
+            yield item[places[known]], frame if known.all() else frame[known]
+
+    def whole(self, places: Places) -> "pd.DataFrame":
+        """Everything about some of the records, in this order.
+
+        Args:
+            places: Among all records of the cell.
+        """
+        return (self.source or Held(self.records)).whole(places)
 
 
 @dataclass(frozen=True)
@@ -184,10 +278,23 @@ def cells(records: "pd.DataFrame") -> list[Cell]:
         raise RecordError(f"the records lack {', '.join(missing)}; write them with `tracelm eval`")
     parted = []
     for (model, benchmark), group in records.groupby(["model", "benchmark"], sort=False):
-        answered = group[group["error"].isna()]
-        failed = len(group) - len(answered)
-        parted.append(Cell(str(model), str(benchmark), answered.reset_index(drop=True), failed))
+        parted.append(Cell(str(model), str(benchmark), group.reset_index(drop=True)))
     return parted
+
+
+def require_counted(cells: Sequence[Cell]) -> None:
+    """Refuse records of which no item counts for a metric.
+
+    Raises:
+        RecordError: There is nothing to reduce, and why.
+    """
+    counts = sum((cell.counts for cell in cells), Counts(0))
+    if counts.items or counts.mc2:
+        return
+    why = f"{counts.unlabelled:,} items have no labels" if counts.unlabelled else "no item answered"
+    errors = [text for cell in cells for text in cell.records["error"].dropna().head(1)]
+    failed = f"; {counts.failed:,} items failed, such as with: {errors[0]}" if errors else ""
+    raise RecordError(f"there is nothing to reduce: {why}{failed}")
 
 
 def benchmark_of(name: str) -> str:
@@ -197,33 +304,35 @@ def benchmark_of(name: str) -> str:
 
 def summarise(cell: Cell) -> Summary:
     """What the records of one cell say, as one line."""
-    first, second = cell.mc1_items, cell.mc2_items
-    gains = cell.gains_mc1
-    fixed, broken = fixed_and_broken(gains)
-    shared = _routed(cell)
+    items, first, second = cell.items, cell.mc1_places, cell.mc2_places
+    gains_mc1, gains_mc2 = cell.gains_mc1, cell.gains_mc2
+    fixed, broken = fixed_and_broken(gains_mc1)
+    # Shares are over the items of MC1, where there are any: a TruthfulQA question is two items; the
+    # paper's 5.26% of scalar items is 43 of 817 questions.
+    routed = first if first.size else np.arange(len(items))
     return Summary(
         model=cell.model,
         benchmark=cell.benchmark,
         counts=cell.counts,
-        invariant=mean(column(cell.items, "invariant")[:1]),
-        mc1_base=mean(column(first, "mc1_base")),
-        mc1=mean(column(first, "mc1")),
-        mc2_base=mean(column(second, "mc2_base")),
-        mc2=mean(column(second, "mc2")),
-        mc3_base=mean(_each(second, mc3, "base_scores")),
-        mc3=mean(_each(second, mc3, "scores")),
+        invariant=mean(column(items, "invariant")[:1]),
+        mc1_base=mean(column(items, "mc1_base")[first]),
+        mc1=mean(column(items, "mc1")[first]),
+        mc2_base=mean(column(items, "mc2_base")[second]),
+        mc2=mean(column(items, "mc2")[second]),
+        mc3_base=mean(_judged(cell, mc3_rows, "base_scores", second)),
+        mc3=mean(_judged(cell, mc3_rows, "scores", second)),
         ece_base=calibration(cell, "base_scores").ece,
         ece=calibration(cell, "scores").ece,
         fixed=fixed,
         broken=broken,
-        scalar=mean((shared["regime"] == "scalar").to_numpy(float)),
-        fired=_by_operator(shared, lambda fires: mean(fires)),
-        gain_mc1=_by_operator(first, lambda fires: mean(fires * gains)),
-        gain_mc2=_by_operator(second, lambda fires: mean(fires * cell.gains_mc2)),
+        scalar=mean((items["regime"] == "scalar").to_numpy(float)[routed]),
+        fired=_by_operator(items, routed, mean),
+        gain_mc1=_by_operator(items, first, lambda fires: mean(fires * gains_mc1)),
+        gain_mc2=_by_operator(items, second, lambda fires: mean(fires * gains_mc2)),
         blind=question_blind(cell),
         shortest=shortest(cell),
-        pairs_base=_pairs(first, "mc1_base"),
-        pairs=_pairs(first, "mc1"),
+        pairs_base=_pairs(items, first, "mc1_base"),
+        pairs=_pairs(items, first, "mc1"),
     )
 
 
@@ -234,7 +343,7 @@ def question_blind(cell: Cell) -> float:
     """
     if "blind_scores" not in cell.items.columns:
         return float("nan")
-    return mean(_each(cell.mc1_items, mc1, "blind_scores"))
+    return mean(_judged(cell, mc1_rows, "blind_scores", cell.mc1_places))
 
 
 def shortest(cell: Cell) -> float:
@@ -242,9 +351,12 @@ def shortest(cell: Cell) -> float:
 
     Characters, not tokens: the baseline is then the same for every model.
     """
-    rows = zip(cell.mc1_items["candidates"], cell.mc1_items["truthful"], strict=True)
-    values = [mc1([-len(text) for text in texts], np.asarray(truth)) for texts, truth in rows]
-    return mean(np.array(values, dtype=float))
+    values = np.full(len(cell.items), np.nan)
+    for items, frame in cell.slices("candidates", "truthful"):
+        lengths = Lists.characters(frame["candidates"])
+        fewest = replace(lengths, values=-lengths.values)
+        values[items] = of_items(mc1_rows, fewest, Lists.of(frame["truthful"]))
+    return mean(values[cell.mc1_places])
 
 
 def calibration(cell: Cell, scores: str) -> Reliability:
@@ -254,20 +366,32 @@ def calibration(cell: Cell, scores: str) -> Reliability:
         cell: The cell.
         scores: `base_scores` or `scores`.
     """
-    vectors = [np.asarray(u, dtype=float) for u in cell.mc1_items[scores]]
-    tops = np.array([softmax(u).max() for u in vectors], dtype=float)
-    return reliability(
-        tops, column(cell.mc1_items, "mc1_base" if scores == "base_scores" else "mc1")
-    )
+    tops = Lists.of(cell.items[scores]).each(confidence, items=cell.mc1_places)
+    right = column(cell.items, "mc1_base" if scores == "base_scores" else "mc1")
+    return reliability(tops, right[cell.mc1_places])
 
 
-def _pairs(items: "pd.DataFrame", name: str) -> float:
-    return pair_accuracy(items["id"].astype(str).tolist(), column(items, name))
+def confidence(scores: Float[np.ndarray, "items candidates"]) -> PerItem:
+    """Probability of the top candidate, in [0, 1]."""
+    tops: PerItem = softmax(scores, axis=1).max(axis=1)
+    return tops
+
+
+def _pairs(items: "pd.DataFrame", places: Places, name: str) -> float:
+    ids = items["id"].astype(str)
+    paired = places[ids.str.endswith(("/a", "/b")).to_numpy(bool)[places]]
+    return pair_accuracy(ids.iloc[paired].tolist(), column(items, name)[paired])
 
 
 def column(items: "pd.DataFrame", name: str) -> PerItem:
     """A column as float64, null as nan."""
     return items[name].astype(float).to_numpy(dtype=float)
+
+
+def _known(items: "pd.DataFrame", name: str) -> Places:
+    """Places of the items with a number in a column."""
+    known: np.ndarray = ~np.isnan(column(items, name))
+    return np.flatnonzero(known)
 
 
 def mean(values: PerItem | Sequence[float]) -> float:
@@ -276,22 +400,16 @@ def mean(values: PerItem | Sequence[float]) -> float:
     return float(array.mean()) if array.size else float("nan")
 
 
-def _routed(cell: Cell) -> "pd.DataFrame":
-    """The items that shares are taken over: those of MC1, where there are any.
-
-    A TruthfulQA question is two items; the paper's 5.26% of scalar items is 43 of 817 questions.
-    """
-    return cell.mc1_items if len(cell.mc1_items) else cell.items
-
-
-def _by_operator(items: "pd.DataFrame", value: Callable[[PerItem], float]) -> Mapping[str, float]:
-    operators = items["operator"].to_numpy(dtype=object)
-    return MappingProxyType(
-        {name: value((operators == name).astype(float)) for name in OPERATORS if name != "base"}
-    )
+def _by_operator(
+    items: "pd.DataFrame", places: Places, value: Callable[[PerItem], float]
+) -> Mapping[str, float]:
+    operators = items["operator"]
+    fires = {n: (operators == n).to_numpy(float)[places] for n in OPERATORS if n != "base"}
+    return MappingProxyType({name: value(own) for name, own in fires.items()})
 
 
-def _each(items: "pd.DataFrame", metric: Callable[[Any, Any], float], scores: str) -> PerItem:
-    rows = zip(items[scores], items["truthful"], strict=True)
-    values = [float("nan") if u is None else metric(np.asarray(u), np.asarray(t)) for u, t in rows]
-    return np.array(values, dtype=float)
+def _judged(
+    cell: Cell, metric: Callable[[Any, Any], np.ndarray], scores: str, places: Places
+) -> PerItem:
+    truthful = Lists.of(cell.items["truthful"])
+    return of_items(metric, Lists.of(cell.items[scores]), truthful, places)

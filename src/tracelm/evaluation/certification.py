@@ -1,18 +1,18 @@
 """Certification: the labelled items that records hold, and the certificate that they earn."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import softmax
 
 from tracelm.errors import RecordError
-from tracelm.evaluation.cells import cells
+from tracelm.evaluation.cells import cells, confidence
+from tracelm.evaluation.columns import Lists, PerItem
 from tracelm.evaluation.store import find_cells, load_records, missing_places, read_run
 from tracelm.files.folder import Folder
-from tracelm.rule.geometry import margin
+from tracelm.rule.geometry import margins
 from tracelm.trust.certificate import Certificate, Counts, Subject
 from tracelm.trust.certify import Finding
 from tracelm.trust.drift import rounded, statistics
@@ -94,15 +94,17 @@ def labelled(frames: "Sequence[pd.DataFrame]") -> Labelled:
     def joined(name: str) -> np.ndarray:
         return np.concatenate([frame[name].to_numpy() for frame in frames])
 
-    scores, base = joined("scores"), joined("base_scores")
+    def each(value: Callable[..., PerItem], name: str) -> np.ndarray:
+        return np.concatenate([Lists.of(frame[name]).each(value) for frame in frames])
+
     return Labelled(
         mc1_base=joined("mc1_base").astype(float),
         mc1=joined("mc1").astype(float),
         overrides=joined("index") != joined("base_index"),
         operators=joined("operator").astype(str),
-        margins=np.array([margin(u) for u in scores], dtype=float),
-        base_confidence=np.array([softmax(b).max() for b in base], dtype=float),
-        confidence=np.array([softmax(u).max() for u in scores], dtype=float),
+        margins=each(lambda u: margins(u[:, :, None])[:, 0], "scores"),
+        base_confidence=each(confidence, "base_scores"),
+        confidence=each(confidence, "scores"),
     )
 
 

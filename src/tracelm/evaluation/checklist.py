@@ -162,7 +162,7 @@ def _one_sign(gains: Iterable[float]) -> bool:
 
 def _broken(found: Findings) -> Answer:
     labelled = found.labelled
-    right = sum(int((column(c.mc1_items, "mc1_base") > 0).sum()) for c in found.cells)
+    right = sum(int((column(c.items, "mc1_base") > 0).sum()) for c in found.cells)
     broken, fixed = sum(s.broken for s in labelled), sum(s.fixed for s in labelled)
     share = f" ({100 * broken / right:.1f}%)" if right else ""
     said = f"{broken:,} of {right:,} right answers broken{share}, {fixed:,} wrong ones fixed"

@@ -16,16 +16,16 @@ from jaxtyping import Float
 
 from tracelm.errors import ItemError, RecordError
 from tracelm.evaluation.cells import Cell, mean
-from tracelm.evaluation.metrics import fixed_and_broken, mc1, mc2, mc3
+from tracelm.evaluation.columns import Lists, Matrices
+from tracelm.evaluation.metrics import fixed_and_broken, mc1, mc1_by_depth, mc2, mc3
 from tracelm.evaluation.statistics import mcnemar
 from tracelm.evaluation.store import find_cells, read_run, write_durably
 from tracelm.files.folder import Folder
-from tracelm.methods.contract import Aggregation, Evidence
 from tracelm.rule.geometry import Scores, Trajectory
 from tracelm.trust.testing import holm
 
 if TYPE_CHECKING:
-    from tracelm.methods.contract import Method
+    from tracelm.methods.contract import Aggregation, Evidence, Method
     from tracelm.text.items import Item
     from tracelm.text.tokens import Encoded
     from tracelm.tracer import Tracer
@@ -116,7 +116,7 @@ class Comparison:
 
 
 def compare(
-    cell: Cell, methods: Mapping[str, Aggregation], costs: Mapping[str, Cost] | None = None
+    cell: Cell, methods: "Mapping[str, Aggregation]", costs: Mapping[str, Cost] | None = None
 ) -> Comparison:
     """Judge every method of a cell.
 
@@ -128,12 +128,8 @@ def compare(
     Raises:
         RecordError: The records hold no scores of a method.
     """
-    if "methods" not in cell.items or any(s is None for s in cell.items["methods"]):
-        raise _uncompared(cell)
-    first, second = (
-        [_Item.of(row) for row in items.to_dict("records")]
-        for items in (cell.mc1_items, cell.mc2_items)
-    )
+    known = _items(cell)
+    first, second = ([known[i] for i in places] for places in (cell.mc1_places, cell.mc2_places))
     standings = [_standing(first, second, name, how) for name, how in methods.items()]
     against_base = holm(np.array([s.p_base for s in standings]))
     against_trace = holm(np.array([s.p_trace for s in standings]))
@@ -146,12 +142,14 @@ def compare(
 
 def oracle(cell: Cell) -> float:
     """Mean over items of the best MC1 of any depth; nan where depths were not read."""
-    rows = zip(cell.mc1_items["trajectory"], cell.mc1_items["truthful"], strict=True)
-    best = [
-        np.nan if S is None else max(mc1(S[:, depth], truth) for depth in range(S.shape[1]))
-        for S, truth in rows
-    ]
-    return mean(np.array(best, dtype=float))
+    best = np.full(len(cell.items), np.nan)
+    truthful = Lists.of(cell.items["truthful"])
+    for items, frame in cell.slices("trajectory"):
+        S = Matrices.of(frame["trajectory"])
+        for some in S.alike(np.flatnonzero(np.isin(items, cell.mc1_places))):
+            truths = truthful.stack(items[some]).astype(bool)
+            best[items[some]] = mc1_by_depth(S.stack(some), truths).max(axis=1)
+    return mean(best[cell.mc1_places])
 
 
 def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
@@ -229,8 +227,19 @@ def read_costs(cell: Folder) -> dict[str, Cost]:
         raise RecordError(f"cannot read {path}: {error}; delete it and compare again") from error
 
 
+def _items(cell: Cell) -> "list[_Item]":
+    """What the records say of every item, for every method."""
+    names = ("methods", "candidates", "candidate_tokens", "base_scores", "scores", "truthful")
+    known: dict[int, _Item] = {}
+    for items, frame in cell.slices(*names):
+        if "methods" not in frame or any(scores is None for scores in frame["methods"]):
+            raise _uncompared(cell)
+        known |= zip(items.tolist(), map(_Item.of, frame.to_dict("records")), strict=True)
+    return [known[item] for item in range(len(cell.items))]
+
+
 def _standing(
-    first: "Sequence[_Item]", second: "Sequence[_Item]", name: str, how: Aggregation
+    first: "Sequence[_Item]", second: "Sequence[_Item]", name: str, how: "Aggregation"
 ) -> Standing:
     """A method on the items that count for MC1, and on those that count for MC2 and MC3."""
     own = _each(first, mc1, lambda item: item.scores(name))
@@ -263,7 +272,7 @@ def _standing(
 class _Item:
     """What a record says of one item, for every method."""
 
-    evidence: Evidence
+    evidence: "Evidence"
     base_scores: Scores
     trace: Scores
     truthful: list[bool]
@@ -271,6 +280,8 @@ class _Item:
 
     @classmethod
     def of(cls, row: Mapping[Any, Any]) -> "_Item":
+        from tracelm.methods.contract import Evidence  # torch comes with the methods
+
         b = np.asarray(row["base_scores"], dtype=float)
         tokens = np.asarray(row["candidate_tokens"], dtype=int)
         evidence = Evidence(tuple(row["candidates"]), tokens, Trajectory(b[:, None]))
@@ -282,10 +293,10 @@ class _Item:
             raise RecordError(f"a record holds no scores of {method}; compare again")
         return self.by[method]
 
-    def base(self, how: Aggregation) -> Scores:
+    def base(self, how: "Aggregation") -> Scores:
         return self.evidence.aggregate(self.base_scores, how)
 
-    def normalised(self, method: str, how: Aggregation) -> Scores | None:
+    def normalised(self, method: str, how: "Aggregation") -> Scores | None:
         """Scores as means over tokens, whatever they are."""
         u = self.scores(method)
         return None if u is None else u / self.evidence.aggregate(np.ones(len(u)), how)

@@ -5,20 +5,21 @@ candidates at the same depths with the question left out of the template; what t
 whole on that, adds to the blind base needs no question.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from tracelm.evaluation.ablation import Variant, decide, read
+from tracelm.evaluation.ablation import Variant, decide
 from tracelm.evaluation.cells import Cell, mean
-from tracelm.evaluation.metrics import mc1_rows
+from tracelm.evaluation.columns import Lists, Matrices, PerItem, Places
+from tracelm.evaluation.metrics import mc1_by_depth
+from tracelm.evaluation.readings import NAMES, Readings, read
 from tracelm.evaluation.statistics import Interval, bootstrap_mean
 from tracelm.rule.operators import OPERATORS
 from tracelm.theta import Theta
 
 PerDepth = Float[np.ndarray, " depths"]
-PerItem = Float[np.ndarray, " items"]
 
 
 @dataclass(frozen=True)
@@ -80,41 +81,55 @@ def dependence(cell: Cell, theta: Theta, *, seed: int = 0) -> Dependence | None:
     Raises:
         RecordError: The run did not read every depth and T.
     """
-    items = cell.mc1_items
-    if "blind_trajectory" not in items or not items["blind_trajectory"].notna().any():
+    second = cell.items.get("blind_t_scores")
+    if second is None or not second.notna().any():
         return None
-    items = items[items["blind_trajectory"].notna()].reset_index(drop=True)
-    unread = items.assign(trajectory=items["blind_trajectory"], t_scores=items["blind_t_scores"])
-    sighted, blind = replace(cell, items=items), replace(cell, items=unread)
+    sighted, blind = read(cell, theta), read(cell, theta, blind=True)
+    both = np.flatnonzero(sighted.counts_mc1 & ~np.isnan(blind.d_eff))
+    if not both.size:
+        return None
     return Dependence(
         model=cell.model,
         benchmark=cell.benchmark,
-        items=len(items),
-        sighted=by_depth(sighted),
-        blind=by_depth(blind),
-        gains=_paired(_added(sighted, theta), _added(blind, theta), seed),
+        items=both.size,
+        sighted=by_depth(cell, "trajectory", both),
+        blind=by_depth(cell, "blind_trajectory", both),
+        gains=_paired(_added(sighted, theta, both), _added(blind, theta, both), seed),
     )
 
 
-def by_depth(cell: Cell) -> PerDepth:
-    """Mean MC1 of S at every depth, over the items that count for it."""
-    items = cell.mc1_items
-    rows = [
-        mc1_rows(S.T, np.broadcast_to(np.asarray(truth, dtype=bool), S.T.shape))
-        for S, truth in zip(items["trajectory"], items["truthful"], strict=True)
-    ]
-    curve: PerDepth = np.mean(rows, axis=0)
+def by_depth(cell: Cell, trajectory: str, items: Places) -> PerDepth:
+    """Mean MC1 of S at every depth, over some of the items that count for it.
+
+    Args:
+        cell: The cell.
+        trajectory: The column of S.
+        items: Their places.
+    """
+    wanted = np.zeros(len(cell.items), dtype=bool)
+    wanted[items] = True
+    truthful = Lists.of(cell.items["truthful"])
+    total = np.zeros(())
+    for places, frame in cell.slices(trajectory):
+        whole = Matrices.of(frame[trajectory])
+        for some in whole.alike(np.flatnonzero(wanted[places])):
+            truths = truthful.stack(places[some]).astype(bool)
+            total = total + mc1_by_depth(whole.stack(some), truths).sum(axis=0)
+    curve: PerDepth = total / len(items)
     return curve
 
 
-def _added(cell: Cell, theta: Theta) -> dict[str, PerItem]:
-    """What each operator, and all of them, add to the MC1 of each item."""
-    readings = read(cell, theta)
-    answers = decide(readings, Variant(theta))
-    base = np.where(readings.present, readings.base, -np.inf)
-    gains = mc1_rows(answers.scores, readings.truthful) - mc1_rows(base, readings.truthful)
-    fires = {name: answers.operators == place for place, name in enumerate(OPERATORS)}
-    return {"TRACE": gains} | {name: gains * own for name, own in fires.items() if own.any()}
+def _added(readings: Readings, theta: Theta, items: Places) -> dict[str, PerItem]:
+    """What each operator, and all of them, add to the MC1 of some items."""
+    operators = decide(readings, Variant(theta)).operators[items]
+    fires = {name: operators == place for place, name in enumerate(NAMES) if name != "base"}
+    gains = {
+        name: np.where(fires[name], readings.gains(place, theta.eta)[0][items], 0.0)
+        for place, name in enumerate(NAMES)
+        if name != "base"
+    }
+    total = np.sum(list(gains.values()), axis=0)
+    return {"TRACE": total} | {name: gain for name, gain in gains.items() if fires[name].any()}
 
 
 def _paired(sighted: dict[str, PerItem], blind: dict[str, PerItem], seed: int) -> tuple[Gain, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from tracelm.errors import InputError
+from tracelm.evaluation.columns import Lists, PerItem, Places
 
 CALIBRATION_BINS = 15
 
@@ -58,6 +59,38 @@ def mc3(scores: Numbers, truthful: Numbers) -> float:
     return _of_item(mc3_rows, scores, truthful)
 
 
+def of_items(
+    metric: Callable[[Rows, Truths], np.ndarray],
+    scores: Lists,
+    truthful: Lists,
+    items: Places | None = None,
+) -> PerItem:
+    """A metric of many items: `mc1_rows`, `mc2_rows` or `mc3_rows`; nan where it is undefined.
+
+    Args:
+        metric: What is computed of items with equally many candidates.
+        scores: A score a candidate; an item without any has no metric.
+        truthful: Which candidates are truthful.
+        items: Of which items; None for all.
+
+    Raises:
+        InputError: As `mc1`.
+    """
+    given = (scores.lengths > 0) & (truthful.lengths > 0)
+    if (scores.lengths != truthful.lengths)[given].any():
+        raise InputError("an item has another number of scores than of truth labels")
+
+    def value(u: Rows, truth: np.ndarray) -> PerItem:
+        rows, truthful = np.asarray(u, dtype=float), truth.astype(bool)
+        _require_scores(rows)
+        counts = truthful.any(axis=1) & ~truthful.all(axis=1)
+        shares = np.full(len(rows), np.nan)
+        shares[counts] = metric(rows[counts], truthful[counts])
+        return shares
+
+    return scores.each(value, truthful, items=items)
+
+
 def _of_item(rows: Callable[[Rows, Truths], np.ndarray], scores: Numbers, truth: Numbers) -> float:
     u, truthful = _item(scores, truth)
     return float(rows(u, truthful)[0]) if _counts(truthful) else float("nan")
@@ -87,6 +120,16 @@ def mc3_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
     bar = np.where(truthful, -np.inf, scores).max(axis=1, keepdims=True)
     share: np.ndarray = (truthful & (scores > bar)).sum(axis=1) / truthful.sum(axis=1)
     return share
+
+
+def mc1_by_depth(
+    S: Float[np.ndarray, "items candidates depths"], truthful: Truths
+) -> Float[np.ndarray, "items depths"]:
+    """MC1 of the scores at every depth, of items with equally many candidates."""
+    count, candidates, depths = S.shape
+    rows, truths = S.swapaxes(1, 2).reshape(-1, candidates), np.repeat(truthful, depths, axis=0)
+    shares: np.ndarray = mc1_rows(rows, truths).reshape(count, depths)
+    return shares
 
 
 def pair_accuracy(ids: Sequence[str], corrects: Numbers) -> float:
@@ -202,9 +245,13 @@ def _item(scores: Numbers, truthful: Numbers) -> tuple[Rows, Truths]:
     u, truth = np.asarray(scores, dtype=float), np.asarray(truthful, dtype=bool)
     if u.shape != truth.shape or u.ndim != 1:
         raise InputError(f"{u.size} scores for {truth.size} truth labels; give one a candidate")
-    if (np.isnan(u) | (u == np.inf)).any() or (u.size and u.max() == -np.inf):
-        raise InputError("a score is nan or +inf, or all are -inf; give log-probabilities")
+    _require_scores(u[None])
     return u[None], truth[None]
+
+
+def _require_scores(u: Rows) -> None:
+    if (np.isnan(u) | (u == np.inf)).any() or (u.size and (u == -np.inf).all(axis=1).any()):
+        raise InputError("a score is nan or +inf, or all are -inf; give log-probabilities")
 
 
 def _counts(truth: np.ndarray) -> bool:

@@ -268,13 +268,18 @@ def read_sound(path: Folder, plan: Sequence[Sequence[int]], group: int) -> pa.Ta
     return table if len({*places}) == len(places) and allowed.issuperset(places) else None
 
 
-def read_part(path: Folder) -> pa.Table:
+def read_part(path: Folder, columns: Sequence[str] | None = None) -> pa.Table:
     """The records of one part.
+
+    Args:
+        path: The part.
+        columns: Which of `COLUMNS`; None for all.
 
     Raises:
         RecordError: The file is torn, or holds something else.
     """
-    return _conform(_table(path, path), path)
+    names = COLUMNS.names if columns is None else list(columns)
+    return _conform(_table(path, path, names), path, pa.schema(map(COLUMNS.field, names)))
 
 
 def _table(source: Any, path: Folder, columns: list[str] | None = None) -> pa.Table:
@@ -294,14 +299,14 @@ def _others(table: pa.Table, newer: pa.Table) -> pa.Table:
     return table.filter(pc.invert(pc.is_in(table["place"], newer["place"].combine_chunks())))
 
 
-def _conform(table: pa.Table, path: Folder) -> pa.Table:
+def _conform(table: pa.Table, path: Folder, schema: pa.Schema = COLUMNS) -> pa.Table:
     """The columns that this version knows: one that came later is null, one that it lacks is left.
 
     Raises:
         RecordError: A column of another type.
     """
     columns = []
-    for wanted in COLUMNS:
+    for wanted in schema:
         if wanted.name not in table.column_names:
             columns.append(pa.nulls(table.num_rows, wanted.type))
         elif table.schema.field(wanted.name).type == wanted.type:
@@ -314,7 +319,7 @@ def _conform(table: pa.Table, path: Folder) -> pa.Table:
                 f"{path}: column {wanted.name} is {came}, expected {wanted.type}; "
                 "read it with the version of tracelm that wrote it"
             )
-    return pa.table(columns, schema=COLUMNS)
+    return pa.table(columns, schema=schema)
 
 
 def read_run(folder: Folder) -> RunInfo:
@@ -378,10 +383,11 @@ def missing_places(cell: Folder) -> list[int]:
     Raises:
         RecordError: A torn part.
     """
-    held: set[int] = set()
-    for path in _part_files(cell):
-        held.update(_table(path, path, ["place"])["place"].to_pylist())
-    return [place for place in range(read_run(cell)["items"]) if place not in held]
+    held = np.zeros(read_run(cell)["items"], dtype=bool)
+    for path in part_files(cell):
+        held[_table(path, path, ["place"])["place"].to_numpy()] = True
+    missing: list[int] = np.flatnonzero(~held).tolist()
+    return missing
 
 
 @contextmanager
@@ -442,18 +448,26 @@ def load_records(path: str | Folder) -> "pd.DataFrame":
 
     from tracelm.evaluation.frame import to_frame
 
+    frames = [to_frame(_cell_table(cell), info) for cell, info in read_runs(locate(path)).items()]
+    return pd.concat(frames, ignore_index=True)
+
+
+def read_runs(path: Folder) -> dict[Folder, RunInfo]:
+    """What every cell at or under a path is a run of.
+
+    Raises:
+        RecordError: No records, or two different runs of one cell.
+    """
     seen: dict[tuple[str, str], Folder] = {}
-    frames = []
-    for cell in find_cells(locate(path)):
-        info = read_run(cell)
+    runs = {cell: read_run(cell) for cell in find_cells(path)}
+    for cell, info in runs.items():
         name = (info["model"], info["benchmark"])
         if name in seen:
             raise RecordError(
                 f"{seen[name]} and {cell} are both {' on '.join(name)}; load one of them"
             )
         seen[name] = cell
-        frames.append(to_frame(_cell_table(cell), info))
-    return pd.concat(frames, ignore_index=True)
+    return runs
 
 
 @dataclass(frozen=True)
@@ -584,13 +598,14 @@ def _require_same(cells: Sequence[Folder]) -> None:
             raise RecordError(f"{cells[0]} and {other} hold different runs: {'; '.join(differing)}")
 
 
-def _part_files(cell: Folder) -> list[Folder]:
+def part_files(cell: Folder) -> list[Folder]:
+    """Every part of a cell, of its own folder and of its shards'."""
     return [path for folder in part_folders(cell) for path in parts(folder).values()]
 
 
 def _cell_table(cell: Folder) -> pa.Table:
     """The records of a cell from its own folder and its shards, by place, each place once."""
-    tables = [read_part(path) for path in _part_files(cell)]
+    tables = [read_part(path) for path in part_files(cell)]
     table = pa.concat_tables(tables or [COLUMNS.empty_table()])
     _, first = np.unique(table["place"].to_numpy(), return_index=True)
     return table.take(first)

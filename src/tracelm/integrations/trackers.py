@@ -65,10 +65,10 @@ class Tracked:
         """
         if self.log is None:
             return
-        from tracelm.evaluation.cells import cells, summarise
-        from tracelm.evaluation.store import load_records
+        from tracelm.evaluation.cells import summarise
+        from tracelm.evaluation.stored import read_cells
 
-        (parted,) = cells(load_records(cell))
+        (parted,) = read_cells(cell)
         self.log(metrics(summarise(parted)), self.records)
 
 

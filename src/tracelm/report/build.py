@@ -1,7 +1,7 @@
 """Build: a folder of records becomes tables, figures and one page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +9,11 @@ import pandas as pd
 
 from tracelm.errors import RecordError
 from tracelm.evaluation import ablation
-from tracelm.evaluation.cells import Cell, calibration, cells, summarise
+from tracelm.evaluation.cells import Cell, calibration, summarise
 from tracelm.evaluation.checklist import Findings, Point, checklist
 from tracelm.evaluation.comparison import Comparison, read_comparisons
 from tracelm.evaluation.dependence import dependence
+from tracelm.evaluation.readings import read
 from tracelm.evaluation.settings import (
     Extent,
     Name,
@@ -22,7 +23,7 @@ from tracelm.evaluation.settings import (
     read_thetas,
 )
 from tracelm.evaluation.statistics import judge, over_cells
-from tracelm.evaluation.store import load_records
+from tracelm.evaluation.stored import read_cells
 from tracelm.files.folder import Folder
 from tracelm.report import draw, figures, tables
 from tracelm.report.checklist import checklist_table
@@ -33,7 +34,7 @@ from tracelm.report.cost import Timing, cost_table, read_timings
 from tracelm.report.dependence import dependence_figure, dependence_table
 from tracelm.report.figure_parts import Diagram, Figure
 from tracelm.report.page import CellReport, render
-from tracelm.report.page_data import data_blocks
+from tracelm.report.page_data import data_blocks, sampled
 from tracelm.report.published import against_paper
 from tracelm.report.table import Table, write_table
 from tracelm.report.trust import CellTrust, trust, trust_table
@@ -45,7 +46,7 @@ class Material:
     """Everything that a report is made from.
 
     Attributes:
-        records: Of all cells, as `load_records` gives them.
+        cells: All cells.
         theta: Theta of the runs.
         timings: What the bench measured; empty without it.
         comparisons: TRACE beside its peers, of the runs that `tracelm compare` made.
@@ -55,7 +56,7 @@ class Material:
         engines: What computed each cell, where that is known.
     """
 
-    records: pd.DataFrame
+    cells: Sequence[Cell]
     theta: Theta
     timings: tuple[Timing, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
@@ -72,11 +73,13 @@ class Written:
         paths: Its files, the page last.
         verdicts: Of every cell, in words.
         checklist: The points that a sceptic asks.
+        warnings: What was asked for and could not be shown.
     """
 
     paths: tuple[Path, ...]
     verdicts: tuple[str, ...]
     checklist: tuple[Point, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def report(
@@ -100,18 +103,26 @@ def report(
         RecordError: No records, records of different settings, no such item, or a folder that
             cannot be written.
     """
-    timings = () if bench is None else tuple(read_timings(bench))
-    records = load_records(runs)
-    compared = tuple(read_comparisons(runs, cells(records)))
+    timings, lacking = ((), "") if bench is None else _timings(bench)
+    parted = read_cells(runs)
+    compared = tuple(read_comparisons(runs, parted))
     theta = one_theta(read_thetas(runs))
     extents, engines = read_extents(runs), read_engines(runs)
-    material = Material(records, theta, timings, compared, item, extents, engines)
-    return write(material, out, with_paper=with_paper)
+    material = Material(parted, theta, timings, compared, item, extents, engines)
+    written = write(material, out, with_paper=with_paper)
+    return replace(written, warnings=(lacking,) if lacking else ())
+
+
+def _timings(bench: Path) -> tuple[tuple[Timing, ...], str]:
+    """What the bench measured; of a folder where it left nothing, none, and a warning."""
+    if bench.is_dir() and not any(bench.glob("*.json")):
+        return (), f"no *.json in {bench}, as `tracelm bench --out` leaves: the report has no cost"
+    return tuple(read_timings(bench)), ""
 
 
 def write(material: Material, out: Path, *, with_paper: bool = False) -> Written:
     """The report of records in memory; as `report`."""
-    shown = None if material.item is None else named(material.records, material.item)
+    shown = None if material.item is None else named(material.cells, material.item)
     found = _find(material)
     points = checklist(found)
     effects, swept = _variants(found.cells, material.theta)
@@ -133,7 +144,7 @@ def write(material: Material, out: Path, *, with_paper: bool = False) -> Written
 
 
 def _find(material: Material) -> Findings:
-    parted = cells(material.records)
+    parted = material.cells
     return Findings(
         cells=parted,
         summaries=[summarise(cell) for cell in parted],
@@ -147,7 +158,7 @@ def _find(material: Material) -> Findings:
 def _variants(
     parted: Sequence[Cell], theta: Theta
 ) -> tuple[list[ablation.Effect], list[ablation.Sweep]]:
-    readings = [ablation.read(cell, theta) for cell in parted]
+    readings = [read(cell, theta) for cell in parted]
     swept = [ablation.sweep(readings, theta, parameter) for parameter in ablation.GRIDS]
     return ablation.necessity(readings, theta), swept
 
@@ -193,15 +204,15 @@ def _figures(
         swept: Of the constants.
         shown: Records of the item that was asked for; None where none was.
     """
-    records, theta = material.records, material.theta
+    parted, theta = material.cells, material.theta
     if shown is None:
-        example = figures.representative(records, "decisive")
-        across = figures.hardest(records)
+        example = figures.representative(parted, "decisive")
+        across = figures.hardest(parted)
     else:
         across = figures.rows_of(shown)
         example = telling(across)
     drawn = [
-        figures.regimes(records, theta),
+        figures.regimes(parted, theta),
         None if example is None else figures.worked_example(example, theta),
         figures.scorer_motifs(theta),
         figures.scorer_dataflow(theta),
@@ -235,7 +246,27 @@ def _page(
         )
     ]
     grid = over_cells(np.array([s.delta_mc1 for s in found.summaries], dtype=float))
-    return render(views, grid, points, laid, drawn, data_blocks(material.records, material.theta))
+    return render(
+        views,
+        grid,
+        points,
+        laid,
+        drawn,
+        data_blocks(material.cells, material.theta),
+        _sample(material.cells),
+    )
+
+
+def _sample(parted: Sequence[Cell]) -> str:
+    """What the page's list of items leaves out; empty where it has all."""
+    records, shown = sum(len(c.records) for c in parted), sum(map(len, sampled(parted)))
+    if shown == records:
+        return ""
+    return (
+        f"{shown:,} of the {records:,} records are in this list, of every cell drawn evenly from "
+        "answers fixed, broken, changed, unchanged and failed. All other numbers, tables and "
+        "figures are of all records; `tracelm.load_records` gives each."
+    )
 
 
 def _calibration(cell: Cell) -> Figure | None:

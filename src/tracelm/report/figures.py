@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Bool, UInt64
+from scipy.special import softmax
 
 from tracelm.evaluation.ablation import Effect, Sweep
-from tracelm.evaluation.cells import mean
+from tracelm.evaluation.cells import Cell, column, mean
+from tracelm.evaluation.columns import Lists, PerItem, Places
 from tracelm.evaluation.metrics import Reliability
 from tracelm.report.cost import Timing
 from tracelm.report.figure_parts import (
@@ -84,7 +87,7 @@ def band(seen: Portrait) -> Band:
     return Band(float(first), float(last))
 
 
-def regimes(records: "pd.DataFrame", theta: Theta) -> Figure | None:
+def regimes(cells: Sequence[Cell], theta: Theta) -> Figure | None:
     """Representative corrections, one panel an operator; None where nothing was corrected.
 
     Representative by a rule, not by hand: of all items that the operator repaired, the one whose
@@ -93,7 +96,7 @@ def regimes(records: "pd.DataFrame", theta: Theta) -> Figure | None:
     panels: list[Panel] = []
     idle = []
     for operator in ("mix", "early", "decisive"):
-        record = representative(records, operator)
+        record = representative(cells, operator)
         if record is None:
             idle.append(OPERATOR_TITLES[operator])
         else:
@@ -109,16 +112,44 @@ def regimes(records: "pd.DataFrame", theta: Theta) -> Figure | None:
     return Figure("regimes", "Representative regimes", caption, tuple(panels)) if panels else None
 
 
-def representative(records: "pd.DataFrame", operator: str) -> Record | None:
+def representative(cells: Sequence[Cell], operator: str) -> Record | None:
     """The repaired item of an operator with the median gain of truthful probability."""
-    repaired = records[
-        (records["operator"] == operator) & (records["mc1_base"] == 0) & (records["mc1"] == 1)
-    ]
-    if repaired.empty:
+    places = [np.flatnonzero(_repaired(cell) & _by(cell, operator)) for cell in cells]
+    gains = [_truthful_gains(*pair) for pair in zip(cells, places, strict=True)]
+    order = np.argsort(np.concatenate([np.empty(0), *gains]), kind="stable")
+    if not order.size:
         return None
-    gains = [_truthful_gain(r) for r in rows_of(repaired)]
-    order = np.argsort(gains, kind="stable")
-    return rows_of(repaired)[int(order[(len(order) - 1) // 2])]
+    median = int(order[(len(order) - 1) // 2])
+    found = [(cell, int(i)) for cell, own in zip(cells, places, strict=True) for i in own]
+    return _record(*found[median])
+
+
+def _repaired(cell: Cell) -> Bool[np.ndarray, " items"]:
+    """The items whose answer was false and is true."""
+    before, after = column(cell.items, "mc1_base"), column(cell.items, "mc1")
+    repaired: np.ndarray = (before == 0) & (after == 1)
+    return repaired
+
+
+def _by(cell: Cell, operator: str) -> Bool[np.ndarray, " items"]:
+    return (cell.items["operator"] == operator).to_numpy(bool)
+
+
+def _truthful_gains(cell: Cell, places: Places) -> PerItem:
+    """By how much the probability of the truthful candidates rose in each of some items."""
+    b, truthful = Lists.of(cell.items["base_scores"]), Lists.of(cell.items["truthful"])
+
+    def gain(after: np.ndarray, before: np.ndarray, true: np.ndarray) -> PerItem:
+        rises = softmax(after, axis=1) - softmax(before, axis=1)
+        gains: PerItem = (rises * true).sum(axis=1)
+        return gains
+
+    return Lists.of(cell.items["scores"]).each(gain, b, truthful, items=places)
+
+
+def _record(cell: Cell, item: int) -> Record:
+    """Everything about one item of a cell."""
+    return rows_of(cell.whole(cell.answered[[item]]))[0]
 
 
 def worked_example(record: Record, theta: Theta) -> Figure:
@@ -216,26 +247,48 @@ def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
     return Figure("across-models", "One item across all models", caption, bare, columns, key)
 
 
-def hardest(records: "pd.DataFrame") -> list[Record]:
-    """The records of the item on which most models were wrong, and most of these repaired."""
-    scored = records[records["error"].isna() & records["mc1"].notna()]
-    if scored.empty:
+def hardest(cells: Sequence[Cell]) -> list[Record]:
+    """The records of the item on which most models were wrong, and most of these repaired.
+
+    No records where no item was answered by several models.
+    """
+    import pandas as pd
+
+    scored = pd.concat([_scored(place, cell) for place, cell in enumerate(cells)])
+    several = scored.duplicated(["benchmark", "id"], keep=False).to_numpy(bool)
+    if not several.any():
         return []
-    by_item = scored.assign(
-        wrong=scored["mc1_base"] == 0,
-        repaired=(scored["mc1_base"] == 0) & (scored["mc1"] == 1),
-        text=scored["prompt"],
-    ).groupby(["benchmark", "id", "text"], sort=True)
+    scored["text"] = np.concatenate([_digests(cell)[cell.mc1_places] for cell in cells])
+    by_item = scored.groupby(["benchmark", "id", "text"], sort=True)
     counts = (
         by_item[["wrong", "repaired"]]
         .sum()
         .sort_values(["wrong", "repaired"], ascending=False, kind="stable")
     )
-    return rows_of(by_item.get_group(counts.index[0]))
+    chosen = by_item.get_group(counts.index[0])
+    return [_record(cells[c], i) for c, i in zip(chosen["cell"], chosen["item"], strict=True)]
 
 
-def _truthful_gain(record: Record) -> float:
-    return sum(c.after - c.before for c in portrait(record).candidates if c.true)
+def _scored(place: int, cell: Cell) -> "pd.DataFrame":
+    """The items of a cell that count for MC1: whose they are, whether wrong, whether repaired."""
+    items = cell.items.iloc[cell.mc1_places]
+    return items[["id"]].assign(
+        benchmark=cell.benchmark,
+        cell=place,
+        item=cell.mc1_places,
+        wrong=column(items, "mc1_base") == 0,
+        repaired=_repaired(cell)[cell.mc1_places],
+    )
+
+
+def _digests(cell: Cell) -> UInt64[np.ndarray, " items"]:
+    """A number for the prompt of each item, the same for the same text."""
+    from pandas.util import hash_array
+
+    numbers = np.zeros(len(cell.items), dtype=np.uint64)
+    for items, frame in cell.slices("prompt"):
+        numbers[items] = hash_array(frame["prompt"].to_numpy(dtype=object), categorize=False)
+    return numbers
 
 
 def subject(record: Record, limit: int = 60) -> str:

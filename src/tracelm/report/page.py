@@ -74,6 +74,7 @@ def render(
     tables: Sequence[Table],
     figures: Sequence[Figure | Diagram],
     blocks: Mapping[str, str],
+    sample: str = "",
 ) -> str:
     """The whole page as one HTML text.
 
@@ -84,6 +85,7 @@ def render(
         tables: Every table of the report.
         figures: Every figure of the report.
         blocks: Packed records (`data_blocks`).
+        sample: What the list of items leaves out; empty where it has all.
     """
     plots = {figure.name: asdict(figure) for figure in figures}
     plots |= {
@@ -108,6 +110,7 @@ def render(
         cells=[_cell(view, cells) for view in cells],
         tables=[_table(table) for table in tables],
         figures=figures,
+        sample=sample,
     )
 
 

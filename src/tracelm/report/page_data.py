@@ -7,10 +7,12 @@ a benchmark stands in the page as it came.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tracelm.evaluation.cells import Cell, column
+from tracelm.evaluation.columns import Places
 from tracelm.report.document import compress
 from tracelm.report.figure_parts import Rule
 from tracelm.report.figures import band, rows_of, subject
@@ -18,70 +20,88 @@ from tracelm.theta import Theta
 from tracelm.view.explanation import GATE_NAMES, explain, gates_of
 from tracelm.view.portrait import Portrait, Record, portrait
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 REGIMES = {"s": "scalar", "c": "candidate-space"}
 OPERATORS = {name[0]: name for name in ("base", "decisive", "mix", "early")}
 OUTCOMES = {"f": "fixed", "b": "broken", "c": "changed", "u": "unchanged", "e": "failed"}
 JUDGED = {"1": "MC1", "2": "MC2 alone", "n": "nothing: no labels", "e": "nothing: failed"}
+MOST_SHOWN = 30_000  # records of one page: what a browser opens in three seconds
+_AT_ONCE = 2000  # records that are in memory whole at once
 _UNIT = 1000
 _QUESTION_LIMIT = 300
 
 Block = dict[str, Any]
 
 
-def data_blocks(records: "pd.DataFrame", theta: Theta) -> dict[str, str]:
+def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
     """Blocks by name: `items`, `cell-0` on, `texts-0` on (a block a benchmark).
 
     Args:
-        records: Records of all cells.
+        cells: Of all models and benchmarks; of very many records a sample is packed.
         theta: Theta of the runs.
     """
-    cells = [rows_of(group) for _, group in records.groupby(["model", "benchmark"], sort=False)]
-    index, texts = indexed(cells)
-    blocks = {f"cell-{c}": compress([item(r, theta) for r in rows]) for c, rows in enumerate(cells)}
-    return {"items": compress(index), **texts.blocks(), **blocks}
+    index, blocks = Index(), {}
+    for c, (cell, places) in enumerate(zip(cells, sampled(cells), strict=True)):
+        shown: list[Block] = []
+        for at in range(0, len(places), _AT_ONCE):
+            rows = rows_of(cell.whole(places[at : at + _AT_ONCE]))
+            index.add(c, rows)
+            shown += [item(row, theta) for row in rows]
+        blocks[f"cell-{c}"] = compress(shown)
+    return {"items": compress(index.block), **index.texts.blocks(), **blocks}
 
 
-def indexed(cells: Sequence[Sequence[Record]]) -> tuple[Block, "Texts"]:
-    """The index of all items, and the texts that it names.
+class Index:
+    """The index of all items, and the texts that it names."""
 
-    Args:
-        cells: The records of each model on each benchmark.
-    """
-    models, benchmarks = (
-        list(dict.fromkeys(str(rows[0][name]) for rows in cells)) for name in ("model", "benchmark")
-    )
-    texts = Texts(benchmarks)
-    listed = [
-        {
-            "model": models.index(str(rows[0]["model"])),
-            "benchmark": benchmarks.index(str(rows[0]["benchmark"])),
-            "text": [texts.place(row) for row in rows],
-            "codes": "".join(codes(row) for row in rows),
+    def __init__(self) -> None:
+        self.texts = Texts()
+        self._models: dict[str, int] = {}
+        self._cells: list[Block] = []
+
+    def add(self, cell: int, rows: Sequence[Record]) -> None:
+        """Take in records of a cell, after those that it has had before."""
+        if cell == len(self._cells):
+            model = self._models.setdefault(str(rows[0]["model"]), len(self._models))
+            benchmark = self.texts.benchmark(rows[0])
+            self._cells.append({"model": model, "benchmark": benchmark, "text": [], "codes": ""})
+        own = self._cells[cell]
+        own["text"] += [self.texts.place(row) for row in rows]
+        own["codes"] += "".join(map(codes, rows))
+
+    @property
+    def block(self) -> Block:
+        """What the page's list is made from."""
+        names = {
+            "benchmark": self.texts.benchmarks,
+            "model": list(self._models),
+            "outcome": OUTCOMES,
+            "operator": OPERATORS,
+            "regime": REGIMES,
+            "judged": JUDGED,
         }
-        for rows in cells
-    ]
-    names = {
-        "benchmark": benchmarks,
-        "model": models,
-        "outcome": OUTCOMES,
-        "operator": OPERATORS,
-        "regime": REGIMES,
-        "judged": JUDGED,
-    }
-    return {"texts": texts.index, "cells": listed, "names": names}, texts
+        return {"texts": self.texts.index, "cells": self._cells, "names": names}
 
 
 class Texts:
     """Every distinct text of an item once, however many models answered it."""
 
-    def __init__(self, benchmarks: Sequence[str]) -> None:
-        self._benchmarks = list(benchmarks)
+    def __init__(self) -> None:
+        self._benchmarks: dict[str, int] = {}
         self._places: dict[tuple[str, ...], int] = {}
-        self._by_benchmark: list[dict[int, Block]] = [{} for _ in benchmarks]
+        self._by_benchmark: list[dict[int, Block]] = []
         self.index: list[tuple[str, int, str]] = []
+
+    @property
+    def benchmarks(self) -> list[str]:
+        """Their names."""
+        return list(self._benchmarks)
+
+    def benchmark(self, record: Record) -> int:
+        """The place of a record's benchmark among all."""
+        place = self._benchmarks.setdefault(str(record["benchmark"]), len(self._benchmarks))
+        if place == len(self._by_benchmark):
+            self._by_benchmark.append({})
+        return place
 
     def place(self, record: Record) -> int:
         """The place of a record's text in the index."""
@@ -89,7 +109,7 @@ class Texts:
         if key in self._places:
             return self._places[key]
         place = self._places[key] = len(self.index)
-        benchmark = self._benchmarks.index(record["benchmark"])
+        benchmark = self.benchmark(record)
         self.index.append((str(record["id"]), benchmark, subject(record, _QUESTION_LIMIT)))
         self._by_benchmark[benchmark][place] = text(record)
         return place
@@ -97,6 +117,48 @@ class Texts:
     def blocks(self) -> dict[str, str]:
         """A block of texts a benchmark, by place in the index."""
         return {f"texts-{b}": compress(texts) for b, texts in enumerate(self._by_benchmark)}
+
+
+def sampled(cells: Sequence[Cell]) -> list[Places]:
+    """Places of the records that the page holds: all, or of very many a sample of each cell.
+
+    A cell's sample is drawn evenly from what became of its answers: as many that were fixed as were
+    broken, changed, unchanged and failed, or all where there are fewer.
+    """
+    shares = even_shares([len(cell.records) for cell in cells], MOST_SHOWN)
+    return [_drawn(cell, share) for cell, share in zip(cells, shares, strict=True)]
+
+
+def even_shares(sizes: Sequence[int], most: int) -> list[int]:
+    """How many are taken of each of several groups: of all the same number, or all it has."""
+    shares = [0] * len(sizes)
+    for nth, place in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        shares[place] = min(sizes[place], (most - sum(shares)) // (len(sizes) - nth))
+    return shares
+
+
+def _drawn(cell: Cell, most: int) -> Places:
+    if most >= len(cell.records):
+        return np.arange(len(cell.records))
+    became = outcomes(cell)
+    groups = [np.flatnonzero(became == name) for name in OUTCOMES.values()]
+    shares = even_shares([len(group) for group in groups], most)
+    rng = np.random.default_rng(0)
+    pairs = zip(groups, shares, strict=True)
+    drawn: Places = np.sort(np.concatenate([rng.permutation(g)[:n] for g, n in pairs]))
+    return drawn
+
+
+def outcomes(cell: Cell) -> np.ndarray:
+    """What became of each answer of a cell, as `outcome` says it of one record [records]."""
+    records = cell.records
+    gain = column(records, "mc1") - column(records, "mc1_base")
+    same = (records["index"] == records["base_index"]).to_numpy(bool)
+    failed = records["error"].notna().to_numpy(bool)
+    said: np.ndarray = np.select(
+        [failed, gain > 0, gain < 0, same], ["failed", "fixed", "broken", "unchanged"], "changed"
+    )
+    return said
 
 
 def text(record: Record) -> Block:

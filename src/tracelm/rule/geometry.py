@@ -1,6 +1,7 @@
 """Geometry of a trajectory: centred window, effective dimension, margins, decisive layer.
 
-All in numpy and float64: trajectories are small, and every gate is compared in float64.
+All in numpy and float64: trajectories are small, and every gate is compared in float64. What takes
+one item takes many with equally many candidates and depths too, an axis before theirs.
 """
 
 from collections.abc import Iterable
@@ -12,7 +13,10 @@ from scipy.special import log_softmax
 
 Scores = Float[np.ndarray, " candidates"]
 Columns = Float[np.ndarray, "candidates depths"]
-PerDepth = Float[np.ndarray, " depths"]
+PerItem = Float[np.ndarray, " items"]
+Rows = Float[np.ndarray, "items candidates"]
+Stacked = Float[np.ndarray, "items candidates depths"]
+Trajectories = Float[np.ndarray, "*items candidates depths"]  # of one item, or of many
 
 
 @dataclass(frozen=True)
@@ -51,23 +55,31 @@ def effective_dimension(window: Columns) -> float:
     Args:
         window: S at the interior depths, in nats.
     """
-    if len(window) <= 2:
-        return 1.0
-    X = window - window.mean(axis=0)  # Eq. 4
-    scale = np.abs(X).max()
-    if scale == 0:
-        return 1.0
-    X = X / scale  # d_eff is scale-free; squares of squares are not safe from under- and overflow
-    C = X @ X.T
-    return float(np.trace(C) ** 2 / (C * C).sum())
+    return float(effective_dimensions(window[None])[0])
 
 
-def margins(trajectory: Columns) -> PerDepth:
+def effective_dimensions(windows: Stacked) -> PerItem:
+    """d_eff of many items with equally many candidates."""
+    if windows.shape[1] <= 2:
+        return np.ones(len(windows))
+    X = windows - windows.mean(axis=1, keepdims=True)  # Eq. 4
+    scale = np.abs(X).max(axis=(1, 2))
+    still = scale == 0
+    # d_eff is scale-free; squares of squares are not safe from under- and overflow
+    X = X / np.where(still, 1.0, scale)[:, None, None]
+    C = X @ X.swapaxes(1, 2)
+    squares = (C * C).sum(axis=(1, 2))
+    trace = np.trace(C, axis1=1, axis2=2)
+    ratio: PerItem = np.where(still, 1.0, trace**2 / np.where(still, 1.0, squares))
+    return ratio
+
+
+def margins(trajectory: Trajectories) -> Float[np.ndarray, "*items depths"]:
     """m_l, Eq. 6: largest minus second largest score at every depth; infinite for one candidate."""
-    if len(trajectory) == 1:
-        return np.full(trajectory.shape[1], np.inf)
-    top = np.partition(trajectory, -2, axis=0)
-    difference: PerDepth = top[-1] - top[-2]
+    if trajectory.shape[-2] == 1:
+        return np.full_like(trajectory[..., 0, :], np.inf)
+    top = np.partition(trajectory, -2, axis=-2)
+    difference: np.ndarray = top[..., -1, :] - top[..., -2, :]
     return difference
 
 
@@ -76,34 +88,53 @@ def margin(scores: Scores) -> float:
     return float(margins(scores[:, None])[0])
 
 
-def entropies(trajectory: Columns) -> PerDepth:
+def entropies(trajectory: Trajectories) -> Float[np.ndarray, "*items depths"]:
     """H_l, Eq. 6: entropy of pi_l in nats, with 0 log 0 = 0."""
-    log_pi = log_softmax(trajectory, axis=0)  # of pi_l, over the candidates
+    log_pi = log_softmax(trajectory, axis=-2)  # of pi_l, over the candidates
     pi = np.exp(log_pi)
-    terms: Columns = pi * np.where(pi > 0, log_pi, 0.0)
-    entropy: PerDepth = -terms.sum(axis=0)
+    terms = pi * np.where(pi > 0, log_pi, 0.0)
+    entropy: np.ndarray = -terms.sum(axis=-2)
     return entropy
 
 
-def decisiveness(trajectory: Columns, eps_H: float) -> PerDepth:
+def decisiveness(trajectory: Trajectories, eps_H: float) -> Float[np.ndarray, "*items depths"]:
     """D_l = m_l / (H_l + eps_H), Eq. 7: sharpness a unit of entropy."""
     return margins(trajectory) / (entropies(trajectory) + eps_H)
 
 
 def decisive_layer(trajectory: Columns, eps_H: float) -> int:
     """l* = argmax of D_l over depths 1..L, Eq. 7; the lowest depth on ties."""
-    return 1 + int(np.argmax(decisiveness(trajectory[:, 1:], eps_H)))
+    return int(decisive_layers(trajectory[None], eps_H)[0])
+
+
+def decisive_layers(trajectories: Stacked, eps_H: float) -> Int[np.ndarray, " items"]:
+    """l* of many items with equally many candidates."""
+    layers: np.ndarray = 1 + decisiveness(trajectories[..., 1:], eps_H).argmax(axis=-1)
+    return layers
 
 
 def log_margin_ratio(window: Columns, last: Scores, delta_r: float) -> float:
     """g_logr, Eq. 8: log of the window's largest margin over the last depth's; -inf for log 0."""
+    return float(log_margin_ratios(window[None], last[None], delta_r)[0])
+
+
+def log_margin_ratios(windows: Stacked, last: Rows, delta_r: float) -> PerItem:
+    """g_logr of many items with equally many candidates."""
+    widest, end = margins(windows).max(axis=-1), margins(last[..., None])[..., 0]
     with np.errstate(divide="ignore"):
-        return float(np.log(margins(window).max() / max(abs(margin(last)), delta_r)))
+        ratio: PerItem = np.log(widest / np.maximum(np.abs(end), delta_r))
+    return ratio
 
 
 def normalised_entropy(last: Scores) -> float:
     """g_H = H_L / log n, Eq. 8, in [0, 1]; needs two candidates."""
-    return float(entropies(last[:, None])[0] / np.log(len(last)))
+    return float(normalised_entropies(last[None])[0])
+
+
+def normalised_entropies(last: Rows) -> PerItem:
+    """g_H of many items with equally many candidates."""
+    shares: PerItem = entropies(last[..., None])[..., 0] / np.log(last.shape[1])
+    return shares
 
 
 def tied_first(scores: Scores) -> Int[np.ndarray, " tied"]:

@@ -6,7 +6,7 @@ from tracelm.evaluation.settings import read_thetas
 from tracelm.evaluation.store import load_records
 from tracelm.files.folder import Folder
 from tracelm.report.figures import rows_of
-from tracelm.report.page_data import indexed
+from tracelm.report.page_data import Index
 from tracelm.service.explorer.explained import explained
 from tracelm.service.refusal import Refusal
 
@@ -26,7 +26,10 @@ class Records:
         self._cells = [rows_of(cell) for _, cell in groups]
         thetas = read_thetas(runs)
         self._thetas = [thetas[rows[0]["model"], rows[0]["benchmark"]] for rows in self._cells]
-        self.index, _ = indexed(self._cells)
+        index = Index()
+        for place, rows in enumerate(self._cells):
+            index.add(place, rows)
+        self.index = index.block
 
     def view(self, cell: int, item: int, thresholds: dict[str, float]) -> dict[str, Any]:
         """What the page shows of one record.

@@ -1,0 +1,190 @@
+"""Columns: held to the same numbers taken record by record, in memory and from disk."""
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from records import synthetic_cell, synthetic_grid, write_cells
+
+from tracelm.errors import InputError
+from tracelm.evaluation import cells as parted
+from tracelm.evaluation import columns, metrics, stored
+from tracelm.evaluation.ablation import necessity
+from tracelm.evaluation.cells import COUNTED, cells, shortest, summarise
+from tracelm.evaluation.columns import Lists, Matrices
+from tracelm.evaluation.comparison import oracle
+from tracelm.evaluation.dependence import dependence
+from tracelm.evaluation.frame import to_columns
+from tracelm.evaluation.metrics import mc1, mc2, mc3
+from tracelm.evaluation.readings import read
+from tracelm.evaluation.record import to_table
+from tracelm.evaluation.store import find_cells, load_records, part_folders
+from tracelm.evaluation.stored import read_cells
+from tracelm.report.figures import hardest, representative
+from tracelm.rule import geometry
+from tracelm.theta import Theta
+
+SCORES = st.floats(-50, 0) | st.sampled_from([-1.0, -2.0])  # ties are met
+ITEM = st.none() | st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=6)
+
+
+@given(st.lists(ITEM, min_size=1, max_size=30), st.integers(1, 50))
+def test_metrics_of_many_are_those_of_each(items, at_once):
+    scores = [None if item is None else np.array([u for u, _ in item]) for item in items]
+    truths = [None if item is None else [true for _, true in item] for item in items]
+    table = to_table([{"scores": u, "truthful": t} for u, t in zip(scores, truths, strict=True)])
+    in_arrow = to_columns(table.select(["scores", "truthful"]))
+    in_python = pd.DataFrame({"scores": pd.Series(scores, dtype=object), "truthful": truths})
+    rows = {mc1: metrics.mc1_rows, mc2: metrics.mc2_rows, mc3: metrics.mc3_rows}
+    for frame in (in_arrow, in_python):
+        for one, many in rows.items():
+            slow = [np.nan if u is None else one(u, t) for u, t in zip(scores, truths, strict=True)]
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(columns, "_STACKED", at_once)
+                fast = metrics.of_items(
+                    many, Lists.of(frame["scores"]), Lists.of(frame["truthful"])
+                )
+            np.testing.assert_array_equal(fast, slow)
+
+
+@pytest.mark.parametrize("scores", [[[1.0, np.nan]], [[-np.inf, -np.inf]], [[1.0, 2.0, 3.0]]])
+def test_scores_that_are_none_are_refused_as_those_of_one_item_are(scores):
+    truthful = Lists.of(pd.Series([[True, False]]))
+    with pytest.raises(InputError, match="score"):
+        metrics.of_items(metrics.mc1_rows, Lists.of(pd.Series(scores)), truthful)
+
+
+def test_a_matrix_an_item_is_stacked_with_those_of_its_shape():
+    rng = np.random.default_rng(0)
+    shapes = [(2, 3), None, (3, 3), (2, 3), (3, 2), (1, 6)]
+    arrays = [None if shape is None else rng.normal(size=shape) for shape in shapes]
+    lists = [None if array is None else array.tolist() for array in arrays]
+    in_arrow = to_columns(to_table([{"trajectory": rows} for rows in lists]))["trajectory"]
+    for column in (pd.Series(arrays, dtype=object), in_arrow, in_arrow.iloc[2:]):
+        first = len(shapes) - len(column)
+        found = Matrices.of(column)
+        seen = {}
+        for places in found.alike():
+            stack = zip(places.tolist(), found.stack(places), strict=True)
+            seen |= {place + first: matrix for place, matrix in stack}
+        assert sorted(seen) == [p for p in range(first, 6) if shapes[p] is not None]
+        for place, matrix in seen.items():
+            np.testing.assert_array_equal(matrix, arrays[place])
+
+
+def test_characters_are_counted_not_bytes():
+    texts = pd.Series([["aé", "b"], None, ["日本語"]], dtype=object)
+    assert Lists.characters(texts).values.tolist() == [2, 1, 3]
+    nothing = Lists.characters(pd.Series([None, None], dtype=object))
+    assert len(nothing) == 2 and not nothing.lengths.any()
+
+
+@pytest.mark.parametrize("blind", ["base", "all"])
+def test_readings_are_those_of_each_record(blind):
+    (cell,) = cells(synthetic_cell(items=80, blind=blind, failed=2))
+    theta, found = Theta(), read(cell, Theta())
+    for place, item in enumerate(cell.items.to_dict("records")):
+        S, t, count = item["trajectory"], item["t_scores"], len(item["t_scores"])
+        b, window = S[:, -1], S[:, theta.window(S.shape[1] - 1)]
+        layer = int(item["decisive_layer"]) if item["decisive_layer"] >= 0 else sharpest(S, theta)
+        X = window - window.mean(axis=0)
+        squared = np.linalg.svd(X, compute_uv=False) ** 2  # another road than the Gram matrix
+        ordered, by_t = np.sort(b)[::-1], np.sort(t)[::-1]
+        gaps = np.diff(np.sort(window, axis=0)[-2:], axis=0)
+        q = S[:, layer] - np.log(np.exp(S[:, layer]).sum())
+        expected = {
+            "d_eff": squared.sum() ** 2 / (squared**2).sum(),
+            "log_ratio": np.log(gaps.max() / max(ordered[0] - ordered[1], theta.delta_r)),
+            "sharper": (by_t[0] - by_t[1]) - (ordered[0] - ordered[1]),
+            "shift": t[b.argmax()] - b.max(),
+            "confidence": b.max(),
+            "changes": q.argmax() != b.argmax(),
+        }
+        for name, value in expected.items():
+            assert getattr(found, name)[place] == pytest.approx(value, rel=1e-9), name
+        np.testing.assert_allclose(found.decisive[place, :count], q, atol=1e-12)
+        assert found.present[place].sum() == count
+        for operator, depth in zip(found.moved, (layer, -1, 0), strict=True):
+            own = found.moved[operator][place, :count]
+            known = item.get("blind_trajectory") if blind == "all" else S * np.nan
+            np.testing.assert_allclose(own, (S - known)[:, depth])
+
+
+def sharpest(S, theta):
+    """l* by the definition, a depth at a time."""
+    said = []
+    for u in S[:, 1:].T:
+        pi = np.exp(u) / np.exp(u).sum()
+        top = np.sort(u)[::-1]
+        said.append((top[0] - top[1]) / (-(pi * np.log(pi)).sum() + theta.eps_H))
+    return 1 + int(np.argmax(said))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Cells whose parts lie in no order, in shards too, some records in two of them."""
+    folder = tmp_path_factory.mktemp("runs")
+    records = synthetic_grid(2, 48, failed=2, blind="all")
+    rng = np.random.default_rng(0)
+    write_cells(records.assign(group=rng.integers(0, 5, len(records))), folder)
+    for cell in find_cells(folder):
+        shard = cell / "shard-0-of-2"
+        shard.mkdir()
+        shutil.move(cell / "part-00001.parquet", shard)
+        shutil.copy(cell / "part-00003.parquet", shard)
+    assert all(len(part_folders(cell)) == 2 for cell in find_cells(folder))
+    return folder
+
+
+@pytest.fixture
+def both(runs, monkeypatch):
+    """The cells of a folder as they lie on disk, and as `load_records` gives them."""
+    for module in (stored, parted):
+        monkeypatch.setattr(module, "SLICE", 10)  # many slices
+    return list(zip(read_cells(runs), cells(load_records(runs)), strict=True))
+
+
+def test_cells_on_disk_say_what_whole_records_say(both):
+    for stored_cell, held in both:
+        assert (stored_cell.model, stored_cell.benchmark) == (held.model, held.benchmark)
+        np.testing.assert_equal(vars(summarise(stored_cell)), vars(summarise(held)))
+        assert shortest(stored_cell) == shortest(held) > 0
+        np.testing.assert_equal(oracle(stored_cell), oracle(held))
+        for blind in (False, True):
+            known, expected = (read(c, Theta(), blind=blind) for c in (stored_cell, held))
+            np.testing.assert_equal(vars(known), vars(expected))
+        ours, theirs = (dependence(c, Theta()) for c in (stored_cell, held))
+        np.testing.assert_equal(vars(ours), vars(theirs))
+
+
+def test_cells_on_disk_have_the_same_ablations_and_figures(both):
+    on_disk, in_memory = zip(*both, strict=True)
+    tables = [necessity([read(c, Theta()) for c in own], Theta()) for own in (on_disk, in_memory)]
+    np.testing.assert_equal(*([vars(row) for row in rows] for rows in tables))
+    for operator in ("mix", "early", "decisive"):
+        np.testing.assert_equal(*(representative(own, operator) for own in (on_disk, in_memory)))
+    np.testing.assert_equal(*(hardest(own) for own in (on_disk, in_memory)))
+
+
+def test_of_a_cell_on_disk_only_what_is_counted_is_in_memory(both):
+    for stored_cell, held in both:
+        assert set(stored_cell.records) == set(COUNTED)
+        places = np.array([7, 3, 3, len(held.records) - 1])
+        pd.testing.assert_frame_equal(
+            stored_cell.whole(places).reset_index(drop=True),
+            held.records.iloc[places].reset_index(drop=True),
+            check_dtype=False,
+        )
+
+
+def test_geometry_of_many_is_that_of_each():
+    S = np.random.default_rng(3).normal(size=(7, 4, 9))
+    S[2], S[3, :, :] = S[2, 0], -1.0  # candidates that are one, and a window that does not move
+    assert geometry.effective_dimensions(S).tolist() == [
+        pytest.approx(geometry.effective_dimension(one)) for one in S
+    ]
+    assert geometry.effective_dimensions(S)[[2, 3]].tolist() == [1, 1]
+    assert (geometry.effective_dimensions(S[:, :2]) == 1).all()
