@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import synthetic_cell, synthetic_grid, write_cells
 
@@ -31,6 +31,7 @@ SCORES = st.floats(-50, 0) | st.sampled_from([-1.0, -2.0])  # ties are met
 ITEM = st.none() | st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=6)
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(ITEM, min_size=1, max_size=30), st.integers(1, 50))
 def test_metrics_of_many_are_those_of_each(items, at_once):
     scores = [None if item is None else np.array([u for u, _ in item]) for item in items]
@@ -66,7 +67,7 @@ def test_a_matrix_an_item_is_stacked_with_those_of_its_shape():
     for column in (pd.Series(arrays, dtype=object), in_arrow, in_arrow.iloc[2:]):
         first = len(shapes) - len(column)
         found = Matrices.of(column)
-        seen = {}
+        seen: dict[int, np.ndarray] = {}
         for places in found.alike():
             stack = zip(places.tolist(), found.stack(places), strict=True)
             seen |= {place + first: matrix for place, matrix in stack}
