@@ -134,8 +134,8 @@ def runs(tmp_path_factory):
     for cell in find_cells(folder):
         shard = cell / "shard-0-of-2"
         shard.mkdir()
-        shutil.move(cell / "part-00001.parquet", shard)
-        shutil.copy(cell / "part-00003.parquet", shard)
+        shutil.move(str(cell / "part-00001.parquet"), str(shard))
+        shutil.copy(str(cell / "part-00003.parquet"), str(shard))
     assert all(len(part_folders(cell)) == 2 for cell in find_cells(folder))
     return folder
 
