@@ -115,7 +115,8 @@ def write_cells(
                 "questions": questions or len(cell),
                 "limit": len(cell) if questions else None,
             },
-            "packages": {"tracelm": "test"},
+            "packages": {"tracelm": "test", "transformers": "test"},
+            "dtype": "float32",
             "theta": json.loads(json.dumps((theta or Theta()).to_dict())),
             "plan": store.plan_lines([row["place"] for row in g] for g in groups.values()),
         }
