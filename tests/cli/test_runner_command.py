@@ -198,6 +198,14 @@ def test_shards_and_merge(run: Run, models: list[str], items: Path, tmp_path: Pa
     assert code == 1 and err.startswith("tracelm: no records in")
 
 
+def test_a_shard_without_items_says_so(
+    run: Run, models: list[str], items: Path, tmp_path: Path
+) -> None:
+    few = ("--limit", "1", "--shard", "1/2")
+    code, _, err = run(*eval_(models[0], items, tmp_path / "few", *few))
+    assert code == 0 and "fall to this shard" in err
+
+
 def test_a_failed_item_is_said_on_stderr(
     run: Run, models: list[str], items: Path, tmp_path: Path
 ) -> None:

@@ -228,6 +228,8 @@ def _execute(
 
 def say(result: "RunResult") -> None:
     """What people should know of a cell, on stderr."""
+    if not result.items:
+        typer.echo(printable(f"tracelm: no items of {result.cell} fall to this shard"), err=True)
     for torn in result.set_aside:
         typer.echo(printable(f"tracelm: a torn part was set aside as {torn}, done again"), err=True)
     if result.failed:
