@@ -4,7 +4,9 @@
 
 The questions of `mc1_targets`, under `truthfulqa/own6`. Each engine answers them with everything
 read, which is what is compared, and as the rule asks. Decisions are compared where no gate is
-within rounding of its threshold and no two scores are. The result goes to `results/on-vllm.json`.
+within rounding of its threshold and no two scores are. Beside them stand base scores alone, as vLLM
+itself gives them: the log-probabilities of every candidate behind its prompt, which is what
+lm-evaluation-harness asks of vLLM. The result goes to `results/on-vllm.json`.
 """
 
 import argparse
@@ -40,6 +42,17 @@ def timed(tracer: Tracer, items: Sequence[Item], read: Any) -> tuple[float, list
     start = time.perf_counter()
     decisions = [*tracer.correct_many(items, read)]
     return time.perf_counter() - start, decisions
+
+
+def timed_own(tracer: Any, items: Sequence[Item]) -> tuple[float, list[np.ndarray]]:
+    """Seconds that vLLM's own log-probabilities of all candidates take, and their means."""
+    start = time.perf_counter()
+    encoded = tracer.encode(items)
+    sequences = [[*ids] for e in encoded for ids in e.sequences]
+    told, _ = tracer.backbone.process.call("own", sequences=sequences)
+    known = iter(told["log_probs"])
+    scores = [np.array([np.mean(next(known)[b - 1 :]) for b in e.boundaries]) for e in encoded]
+    return time.perf_counter() - start, scores
 
 
 def near(decision: Decision) -> bool:
@@ -80,6 +93,10 @@ def measure(python: Path, model: str, items: Sequence[Item]) -> dict[str, Any]:
     tracers = {"transformers": Tracer.open(options), "vllm": VllmTracer(options, Settings(python))}
     everything = {name: timed(tracer, items, "all") for name, tracer in tracers.items()}
     asked = {name: timed(tracer, items, "decide") for name, tracer in tracers.items()}
+    own, scores = timed_own(tracers["vllm"], items)
+    apart = [
+        np.abs(s - d.base_scores).max() for s, d in zip(scores, everything["vllm"][1], strict=True)
+    ]
     return {
         "model": model,
         "engine": tracers["vllm"].describe()["engine"],
@@ -87,6 +104,8 @@ def measure(python: Path, model: str, items: Sequence[Item]) -> dict[str, Any]:
         "agreement": compare(*(decisions for _, decisions in everything.values())),
         "items_a_second_everything_read": _pace(everything, items),
         "items_a_second_as_the_rule_asks": _pace(asked, items),
+        "items_a_second_base_scores_by_vllm_itself": len(items) / own,
+        "largest_difference_of_base_scores": float(max(apart)),
     }
 
 
