@@ -1,6 +1,6 @@
 # Each target makes .venv if it is missing and installs the exact pins of constraints.txt.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-JOBS ?= 3
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

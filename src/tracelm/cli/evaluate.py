@@ -126,7 +126,8 @@ def eval_(
     where = Where(engine.cluster(), vllm.settings(engine.engine))
     if where.cluster is None:  # other machines have paths of their own
         for model in models:
-            require_there(model)
+            if not isinstance(model, PresetOptions):  # what a preset's cannot be had is skipped
+                require_there(model)
     with waiting("reading the data"):
         cells.part()  # a shard that is none fails before a model is loaded
         work = questions.read(benchmark, template or [])

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from jaxtyping import Float, Int
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 PerItem = Float[np.ndarray, " items"]
 Places = Int[np.ndarray, " places"]
@@ -39,6 +38,8 @@ class Lists:
     @classmethod
     def of(cls, column: "pd.Series[Any]") -> "Lists":
         """A column of lists or of arrays, as Arrow or as Python holds them."""
+        import pyarrow.compute as pc
+
         lists = _arrow(column)
         values = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
         return cls(values, *_spans(lists))
@@ -46,6 +47,9 @@ class Lists:
     @classmethod
     def characters(cls, column: "pd.Series[Any]") -> "Lists":
         """A column of lists of texts, as how many characters each text has."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         texts = _arrow(column, pa.string())
         lengths = pc.utf8_length(pc.list_flatten(texts)).to_numpy(zero_copy_only=False)
         return cls(lengths.astype(float), *_spans(texts))
@@ -113,6 +117,8 @@ class Matrices:
         """A column of lists of equal lists, as Arrow holds them, or of arrays."""
         if not hasattr(column.dtype, "pyarrow_dtype"):
             return cls._of_arrays([_matrix(value) for value in column])
+        import pyarrow.compute as pc
+
         lists = _arrow(column)
         inner = pc.list_flatten(lists)
         first, rows = _spans(lists)
@@ -160,16 +166,20 @@ def _alike(keys: np.ndarray, sizes: np.ndarray, items: Places | None) -> Iterato
         yield from (run[at : at + step] for at in range(0, len(run), step))
 
 
-def _arrow(column: "pd.Series[Any]", of: pa.DataType | None = None) -> pa.Array:
+def _arrow(column: "pd.Series[Any]", of: "pa.DataType | None" = None) -> "pa.Array":
     """The column's lists; where there is none, empty ones of a type, of numbers if none is said."""
+    import pyarrow as pa
+
     array = pa.array(column, from_pandas=True)
     if pa.types.is_null(array.type):
         array = array.cast(pa.list_(of or pa.float64()))
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
-def _spans(lists: pa.Array) -> tuple[Int[np.ndarray, " items"], Int[np.ndarray, " items"]]:
+def _spans(lists: "pa.Array") -> tuple[Int[np.ndarray, " items"], Int[np.ndarray, " items"]]:
     """Where each list begins among the flattened, and how long it is."""
+    import pyarrow.compute as pc
+
     counts = pc.fill_null(pc.list_value_length(lists), 0)
     lengths = counts.to_numpy(zero_copy_only=False).astype(np.int64)
     return np.cumsum(lengths) - lengths, lengths

@@ -89,8 +89,8 @@ class Lease:
         return True
 
     def _held(self) -> bytes:
-        try:
-            return self.path.read_bytes()
+        try:  # in one request: a file that is opened and then read may be renewed in between
+            return bytes(self.path.fs.cat_file(self.path.path))
         except FileNotFoundError:
             return b""
 
