@@ -3,7 +3,7 @@
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -18,6 +18,7 @@ install_import_hook("tracelm", "beartype.beartype")
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import settings
 
 torch.set_num_threads(1)
@@ -39,6 +40,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if count := sum("no vLLM at" in str(report.longrepr) for report in skipped):
         told = f"{count} tests of --engine vllm were NOT run: `make vllm` installs what they need"
         terminalreporter.write_line(told, yellow=True)
+
+
+@pytest.fixture(scope="module")
+def ray_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Ray of one file at a time: a node that starts beside others' runs out of its time."""
+    with FileLock(tmp_path_factory.getbasetemp().parent / "ray.lock"):
+        yield
 
 
 @pytest.fixture

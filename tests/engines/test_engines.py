@@ -21,6 +21,8 @@ from tracelm.evaluation import store
 from tracelm.evaluation.runner import RunResult
 from tracelm.evaluation.store import Run, Shard
 
+pytestmark = pytest.mark.usefixtures("ray_alone")
+
 ITEMS = 40
 
 try:

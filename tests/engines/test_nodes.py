@@ -13,7 +13,7 @@ from tracer_double import TracerDouble, dataset
 import tracelm
 from tracelm.engines.local import Local
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_alone")]
 ray = pytest.importorskip("ray", reason="no Ray here: pip install 'tracelm[ray]'")
 
 ITEMS = 40

@@ -17,7 +17,7 @@ import pytest
 from tracelm import Item, Tracer
 
 pytest.importorskip("ray", reason="no Ray here: pip install 'tracelm[ray]'")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_alone")]
 
 PATIENCE_SECONDS = 180.0
 TOKEN = {"Authorization": "Bearer secret"}
