@@ -163,6 +163,7 @@ def test_killed_it_loses_the_group_in_hand_at_most(tmp_path: Path, url: str) -> 
 def test_the_lock_of_a_killed_writer_is_taken_over(tmp_path: Path, url: str) -> None:
     child = start(url, 20)
     with child:
+        assert child.stdout is not None and child.stdout.readline() == "group\n"  # it has the lock
         child.kill()
     double, work = job(tmp_path)
     begun = time.monotonic()

@@ -312,13 +312,13 @@ def test_the_command_line(tmp_path):
     assert math.isfinite(results["results"]["made_mass"]["acc,none"])
 
 
-def test_tasks_that_cannot_be_fetched_are_said_in_a_line(run):
-    code, _, err = run(
-        *("lm-eval", "--model_args", "pretrained=tracelm/demo-organism"),
-        *("--tasks", "truthfulqa_mc1", "--limit", "1"),
-    )
-    assert code == 1 and "Traceback" not in err
-    assert "the harness fetches what its tasks are made of from the hub" in err.splitlines()[-1]
+def test_tasks_that_cannot_be_fetched_are_said_in_a_line():
+    command = [sys.executable, "-m", "tracelm", "lm-eval", "--tasks", "truthfulqa_mc1"]
+    given = ("--model_args", "pretrained=tracelm/demo-organism", "--limit", "1")
+    done = subprocess.run([*command, *given], capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    said = done.stderr.splitlines()[-1]
+    assert "the harness fetches what its tasks are made of from the hub" in said
 
 
 @pytest.mark.parametrize(
