@@ -503,6 +503,22 @@ def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(
     assert_same_records(cell, whole)
 
 
+def test_a_torn_part_is_set_aside_on_a_full_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = parts(run(tmp_path))[2]
+    victim.write_bytes(torn := victim.read_bytes()[:-9])
+
+    def full(*args: Any, **options: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(writing, "open", full, raising=False)
+    with pytest.raises(RecordError, match="cannot write .*part-00002.*No space left on device"):
+        runner.execute(*job(tmp_path), tmp_path)
+    assert victim.with_name("part-00002.parquet.torn-1").read_bytes() == torn
+    assert not victim.exists()
+
+
 def test_a_real_disk_that_fills(tmp_path: Path) -> None:
     """A tmpfs of 320 KiB in a mount namespace of its own, where the system lets us have one."""
     probe = ["unshare", "-Urm", "mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)]
