@@ -233,6 +233,17 @@ def test_the_command_compares_and_goes_on(tmp_path: Path) -> None:
     assert second.stdout == first.stdout  # nothing is computed again, the costs stay
 
 
+@pytest.mark.slow
+def test_costs_of_no_item_are_not_written(tmp_path: Path) -> None:
+    source = tmp_path / "items.jsonl"
+    item = {"prompt": "Which goods? " * 3000, "candidates": ["a", "b"], "truthful": [True, False]}
+    source.write_text(json.dumps(item), encoding="utf-8")
+    arguments = ["compare", "--model", "tracelm/demo-organism", "--benchmark", f"jsonl:{source}"]
+    done = CliRunner().invoke(app, [*arguments, "--method=trace", "--out", str(tmp_path / "out")])
+    assert "1 of 1 records are of items that failed" in done.output
+    assert [*tmp_path.rglob("run.json")] and not [*tmp_path.rglob("costs.json")]
+
+
 def test_the_command_lists_methods_and_refuses_unknown_ones() -> None:
     listed = CliRunner().invoke(app, ["compare", "--list"])
     assert listed.exit_code == 0 and "dola-eq4" in listed.stdout

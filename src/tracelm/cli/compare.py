@@ -99,7 +99,9 @@ def _execute(
     say(result)
     if not read_costs(result.cell):
         with waiting("timing each method alone"):
-            write_costs(result.cell, measure(tracer, job.items, methods))
+            costs = measure(tracer, job.items, methods)
+        if costs:
+            write_costs(result.cell, costs)
     return result.cell
 
 
