@@ -79,9 +79,8 @@ def mount(app: FastAPI, correctors: Mapping[str, Corrector], runs: "Folder | Non
 
 
 def _read(runs: "Folder") -> "Records":
-    from tracelm.service.explorer.records import (
-        Records,  # pandas, which a page without records spares
-    )
+    # Here, for it brings pandas, which a page without records does without.
+    from tracelm.service.explorer.records import Records
 
     return Records(runs)
 
