@@ -21,8 +21,8 @@ import pandas as pd
 
 from tracelm.benchmarks import find
 from tracelm.evaluation.cells import cells
-from tracelm.evaluation.settings import read_extents
-from tracelm.evaluation.store import load_records
+from tracelm.evaluation.settings import extents
+from tracelm.evaluation.store import load_records, read_runs
 from tracelm.report import draw
 from tracelm.report.build import Material, write
 from tracelm.report.figure_parts import Figure, Panel, Rule
@@ -44,8 +44,9 @@ def main() -> None:
         keep(draw.save(correction(everyday()), out))
         records = own()
         names = set(zip(records["model"], records["benchmark"], strict=True))
-        extents = {name: extent for name, extent in read_extents(KEPT).items() if name in names}
-        made = write(Material(cells(records), THETA, extents=extents), out / "report")
+        known = extents(read_runs(KEPT).values())
+        shown = {name: extent for name, extent in known.items() if name in names}
+        made = write(Material(cells(records), THETA, extents=shown), out / "report")
         keep([path for path in made.paths if path.parent.name == "figures"])
         photograph(out / "report" / "index.html", out / "browser")
 

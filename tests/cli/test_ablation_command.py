@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from tracelm.cli import app
 from tracelm.errors import RecordError
-from tracelm.evaluation.settings import one_theta, read_thetas, unfinished
-from tracelm.evaluation.store import load_records
+from tracelm.evaluation.settings import one_theta, unfinished
+from tracelm.evaluation.store import load_records, read_runs
 from tracelm.theta import ScorerTheta, Theta
 
 
@@ -56,7 +56,7 @@ def test_a_folder_without_records_is_one_error(tmp_path):
 def test_the_theta_of_the_runs_is_read_back(tmp_path):
     theta = replace(Theta(), tau_H=0.5, scorer=ScorerTheta(outside="clip"))
     write_cells(synthetic_cell("org/m", "halueval-qa", 8, theta=theta), tmp_path, theta)
-    assert one_theta(read_thetas(tmp_path)) == theta
+    assert one_theta(read_runs(tmp_path).values()) == theta
     assert "TRACE (as run)" in ablate(tmp_path).stdout
     write_cells(synthetic_cell("org/m", "halueval-sum", 8), tmp_path)
     with pytest.raises(RecordError, match="org/m on halueval-qa and org/m on halueval-sum"):

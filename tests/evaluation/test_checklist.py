@@ -12,8 +12,9 @@ from tracelm.evaluation.cells import cells, summarise
 from tracelm.evaluation.checklist import Findings, checklist, tally
 from tracelm.evaluation.comparison import Comparison, Standing
 from tracelm.evaluation.dependence import dependence
-from tracelm.evaluation.settings import Extent, read_extents
+from tracelm.evaluation.settings import Extent, extents
 from tracelm.evaluation.statistics import judge
+from tracelm.evaluation.store import read_runs
 from tracelm.theta import Theta
 
 BENCHMARKS = ("halueval-qa", "halueval-qa@own", "truthfulqa", "truthfulqa@own6")
@@ -161,5 +162,5 @@ def test_how_much_was_run_is_read_from_the_run(tmp_path):
     write_cells(records, tmp_path / "whole")
     write_cells(records, tmp_path / "part", questions=500)
     name = ("org/m", "halueval-qa")
-    assert read_extents(tmp_path / "whole") == {name: Extent(12, 12, 12)}
-    assert read_extents(tmp_path / "part") == {name: Extent(500, 12, 12)}
+    assert extents(read_runs(tmp_path / "whole").values()) == {name: Extent(12, 12, 12)}
+    assert extents(read_runs(tmp_path / "part").values()) == {name: Extent(500, 12, 12)}

@@ -16,7 +16,8 @@ from tracelm.benchmarks.benchmark import Dataset, Example
 from tracelm.errors import RecordError
 from tracelm.evaluation import runner
 from tracelm.evaluation.record import COLUMNS
-from tracelm.evaluation.settings import read_engines
+from tracelm.evaluation.settings import engines
+from tracelm.evaluation.store import read_runs
 from tracelm.rule.geometry import effective_dimension
 from tracelm.theta import Theta
 from tracelm.weights.identity import folder_digest, model_name
@@ -300,7 +301,11 @@ def test_records_of_two_engines_do_not_stand_in_one_cell(tmp_path: Path) -> None
     for other in ({}, {"engine": served | {"version": "0.33.0"}}):
         with pytest.raises(RecordError, match="holds another run: .*engine.version was"):
             records(tmp_path / "runs", data, quantisation="fp8", **other)
-    assert [*read_engines(tmp_path / "runs").values()] == ["vllm 0.32.0, float64, fp8"]
+    (run,) = read_runs(tmp_path / "runs").values()
+    assert [*engines([run]).values()] == ["vllm 0.32.0, float64, fp8"]
     records(tmp_path / "here", data)
-    (told,) = read_engines(tmp_path / "here").values()
+    (run,) = read_runs(tmp_path / "here").values()
+    (told,) = engines([run]).values()
     assert told.startswith("transformers 5.") and told.endswith(", float64")
+    older = {name: value for name, value in run.items() if name not in ("packages", "dtype")}
+    assert [*engines([older]).values()] == ["transformers"]

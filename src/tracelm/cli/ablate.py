@@ -27,14 +27,15 @@ def ablate(
         from tracelm.evaluation.ablation import GRIDS, necessity, sweep
         from tracelm.evaluation.cells import require_counted
         from tracelm.evaluation.readings import read
-        from tracelm.evaluation.settings import one_theta, read_thetas, unfinished
+        from tracelm.evaluation.settings import one_theta, unfinished
+        from tracelm.evaluation.store import read_runs
         from tracelm.evaluation.stored import read_cells
         from tracelm.files.folder import locate
         from tracelm.report.table import write_table
         from tracelm.report.tables import necessity_table, sweep_table
 
         root = locate(runs)
-        theta = one_theta(read_thetas(root))
+        theta = one_theta(read_runs(root).values())
         parted = read_cells(root)
         require_counted(parted)
         readings = [read(cell, theta) for cell in parted]

@@ -1,10 +1,10 @@
 """Settings: under which Theta the records of a folder were made, and of how much of a benchmark."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tracelm.errors import RecordError
-from tracelm.evaluation.store import RunInfo, find_cells, missing_places, read_run
+from tracelm.evaluation.store import RunInfo, missing_places, read_runs
 from tracelm.files.folder import Folder, locate
 from tracelm.theta import Theta
 
@@ -26,26 +26,22 @@ class Extent:
     records: int
 
 
-def read_thetas(path: str | Folder) -> dict[Name, Theta]:
-    """The Theta of every cell at or under a path, by (model, benchmark).
+def thetas(runs: Iterable[RunInfo]) -> dict[Name, Theta]:
+    """The Theta of every run, by (model, benchmark).
+
+    Args:
+        runs: As `store.read_runs` reads them, here and below.
 
     Raises:
-        RecordError: No records, or a `run.json` that cannot be read.
         ThetaError: A `run.json` with a Theta that this version does not know.
     """
-    runs = [read_run(cell) for cell in find_cells(locate(path))]
-    return {(run["model"], run["benchmark"]): Theta.from_dict(run["theta"]) for run in runs}
+    return {_name(run): Theta.from_dict(run["theta"]) for run in runs}
 
 
-def read_extents(path: str | Folder) -> dict[Name, Extent]:
-    """How much of its benchmark each cell at or under a path is, where its run says so.
-
-    Raises:
-        RecordError: No records, or a `run.json` that cannot be read.
-    """
-    runs = [read_run(cell) for cell in find_cells(locate(path))]
+def extents(runs: Iterable[RunInfo]) -> dict[Name, Extent]:
+    """How much of its benchmark each run is, where it says so."""
     return {
-        (run["model"], run["benchmark"]): Extent(
+        _name(run): Extent(
             questions,
             min(questions, run["dataset"]["limit"] or questions),
             run["items"],
@@ -55,31 +51,30 @@ def read_extents(path: str | Folder) -> dict[Name, Extent]:
     }
 
 
-def read_engines(path: str | Folder) -> dict[Name, str]:
-    """What computed each cell at or under a path: `vllm 0.32.0, bfloat16, fp8`.
-
-    Raises:
-        RecordError: No records, or a `run.json` that cannot be read.
-    """
-    runs = [read_run(cell) for cell in find_cells(locate(path))]
-    return {(run["model"], run["benchmark"]): _engine(run) for run in runs}
+def engines(runs: Iterable[RunInfo]) -> dict[Name, str]:
+    """What computed each run: `vllm 0.32.0, bfloat16, fp8`; what a run does not say is left out."""
+    return {_name(run): _engine(run) for run in runs}
 
 
 def _engine(run: RunInfo) -> str:
     """Engine, version, dtype and quantisation, of what a run says of them."""
-    own = {"name": "transformers", "version": run["packages"]["transformers"]}
-    engine = run.get("engine") or own
-    told = (f"{engine['name']} {engine['version']}", run["dtype"], run.get("quantisation"))
-    return ", ".join(part for part in told if part is not None)
+    version = run.get("packages", {}).get("transformers")
+    engine = run.get("engine") or {"name": "transformers", "version": version}
+    named = " ".join(filter(None, (engine["name"], engine["version"])))
+    return ", ".join(filter(None, (named, run.get("dtype"), run.get("quantisation"))))
 
 
-def one_theta(thetas: Mapping[Name, Theta]) -> Theta:
-    """The Theta that all cells share.
+def _name(run: RunInfo) -> Name:
+    return run["model"], run["benchmark"]
+
+
+def one_theta(runs: Iterable[RunInfo]) -> Theta:
+    """The Theta that all runs share.
 
     Raises:
         RecordError: They were made under different ones.
     """
-    (first, theta), *rest = thetas.items()
+    (first, theta), *rest = thetas(runs).items()
     for name, other in rest:
         if other != theta:
             raise RecordError(
@@ -96,9 +91,8 @@ def unfinished(path: str | Folder) -> list[str]:
         RecordError: No records, or a `run.json` that cannot be read.
     """
     said = []
-    for cell in find_cells(locate(path)):
-        run, missing = read_run(cell), missing_places(cell)
-        if missing:
+    for cell, run in read_runs(locate(path)).items():
+        if missing := missing_places(cell):
             said.append(
                 f"{run['model']} on {run['benchmark']} is not finished: {len(missing)} of "
                 f"{run['items']} items are missing; start `tracelm eval` again"

@@ -14,15 +14,9 @@ from tracelm.evaluation.checklist import Findings, Point, checklist
 from tracelm.evaluation.comparison import Comparison, read_comparisons
 from tracelm.evaluation.dependence import dependence
 from tracelm.evaluation.readings import read
-from tracelm.evaluation.settings import (
-    Extent,
-    Name,
-    one_theta,
-    read_engines,
-    read_extents,
-    read_thetas,
-)
+from tracelm.evaluation.settings import Extent, Name, engines, extents, one_theta
 from tracelm.evaluation.statistics import judge, over_cells
+from tracelm.evaluation.store import read_runs
 from tracelm.evaluation.stored import read_cells
 from tracelm.files.folder import Folder
 from tracelm.report import draw, figures, tables
@@ -106,9 +100,9 @@ def report(
     timings, lacking = ((), "") if bench is None else _timings(bench)
     parted = read_cells(runs)
     compared = tuple(read_comparisons(runs, parted))
-    theta = one_theta(read_thetas(runs))
-    extents, engines = read_extents(runs), read_engines(runs)
-    material = Material(parted, theta, timings, compared, item, extents, engines)
+    said = read_runs(runs).values()
+    theta = one_theta(said)
+    material = Material(parted, theta, timings, compared, item, extents(said), engines(said))
     written = write(material, out, with_paper=with_paper)
     return replace(written, warnings=(lacking,) if lacking else ())
 

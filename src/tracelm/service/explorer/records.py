@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tracelm.evaluation.settings import read_thetas
-from tracelm.evaluation.store import load_records
+from tracelm.evaluation.settings import thetas
+from tracelm.evaluation.store import load_records, read_runs
 from tracelm.files.folder import Folder
 from tracelm.report.figures import rows_of
 from tracelm.report.page_data import Index
@@ -24,8 +24,8 @@ class Records:
     def __init__(self, runs: Folder) -> None:
         groups = load_records(runs).groupby(["model", "benchmark"], sort=False)
         self._cells = [rows_of(cell) for _, cell in groups]
-        thetas = read_thetas(runs)
-        self._thetas = [thetas[rows[0]["model"], rows[0]["benchmark"]] for rows in self._cells]
+        theta = thetas(read_runs(runs).values())
+        self._thetas = [theta[rows[0]["model"], rows[0]["benchmark"]] for rows in self._cells]
         index = Index()
         for place, rows in enumerate(self._cells):
             index.add(place, rows)
