@@ -37,6 +37,7 @@ def untouched(monkeypatch):
     ("name", "meant"),
     [
         ("dtyp", "did you mean dtype?"),
+        ("attn", "did you mean attention?"),
         ("head_dtypes", "did you mean head_dtype?"),
         ("torch_dtype", "dtype is meant"),
         ("load_in_4bit", "quantize='nf4' is meant"),
@@ -52,6 +53,7 @@ def test_a_keyword_that_is_none_is_refused_before_anything_is_loaded(name, meant
     calls = {
         "Tracer.from_pretrained": lambda **given: Tracer.from_pretrained("org/name", **given),
         "Tracer.demo": Tracer.demo,
+        "LoadOptions": lambda **given: LoadOptions("org/name", **given),
     }
     for function, call in calls.items():
         with pytest.raises(InputError) as refused:

@@ -8,7 +8,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
-from functools import update_wrapper
+from functools import update_wrapper, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -54,6 +54,20 @@ _FOREIGN = {
 }
 
 
+def _told(kind: type[T]) -> type[T]:
+    """Let a misspelt keyword of the class be an `InputError` with what is meant."""
+    made = kind.__init__
+
+    @wraps(made)
+    def init(self: T, *args: Any, **given: Any) -> None:
+        refuse_unknown(kind.__name__, (name for name in given if name != "model"))
+        made(self, *args, **given)
+
+    kind.__init__ = init  # type: ignore[assignment, method-assign]
+    return kind
+
+
+@_told
 @dataclass(frozen=True)
 class LoadOptions:
     """Which model, how it is loaded, and how it is read.
@@ -83,7 +97,8 @@ class LoadOptions:
         trust_remote_code: Run code that the checkpoint brings.
 
     Raises:
-        InputError: An embedded model is asked to be loaded otherwise than it is.
+        InputError: An embedded model is asked to be loaded otherwise than it is, or an option is
+            none.
         CertificateError: The file cannot be read, or holds no certificate.
     """
 
