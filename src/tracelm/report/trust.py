@@ -15,7 +15,7 @@ from tracelm.trust.deferral import Curve
 from tracelm.trust.policy import scalar_operator
 from tracelm.trust.summary import ASSUMPTION, in_words, summary
 
-TERMS = Terms(alpha=0.02, delta=0.05, error=0.1)
+TERMS = Terms(error=0.1)
 _POINTS = 200  # of a curve that is drawn
 
 
@@ -77,6 +77,9 @@ def trust_table(found: Sequence[CellTrust]) -> Table:
         "one would pass if the rates stay. Given from: the probability from which on at most "
         f"{TERMS.error:.0%} of the answers given are wrong, at {sure} by itself; answered is their "
         "share in percent. Area: mean risk over coverage, less is better.",
+        f"A line is what `tracelm certify --error {TERMS.error:g}` finds of its cell alone, and no "
+        "certificate: the command makes one, of another share or with a gain where it is asked "
+        "(`--alpha`, `--gain`), of several benchmarks together, and of finished runs only.",
         f"Provided that {ASSUMPTION}.",
     )
     return Table("trust", "What could be let through", columns, tuple(map(_row, found)), notes)
