@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracelm.errors import RecordError
-from tracelm.evaluation.cells import cells, confidence
+from tracelm.evaluation.cells import Cell, confidence
 from tracelm.evaluation.columns import Lists, PerItem
-from tracelm.evaluation.store import find_cells, load_records, missing_places, read_run
+from tracelm.evaluation.store import find_cells, missing_places, read_run
+from tracelm.evaluation.stored import read_cells
 from tracelm.files.folder import Folder
 from tracelm.rule.geometry import margins
 from tracelm.trust.certificate import Certificate, Counts, Subject
@@ -71,20 +72,19 @@ def read_sample(path: Folder, benchmarks: Sequence[str] = ()) -> Sample:
                 f"{_name(run)} has another Theta, chat template or weights than the others of "
                 f"{path}; certify each by itself"
             )
-    parted = [cell for folder in runs for cell in cells(load_records(folder))]
-    frames = [cell.mc1_items for cell in parted]
+    parted = [cell for folder in runs for cell in read_cells(folder)]
     first = next(iter(runs.values()))
     invariant = float(first["invariant"])
     scalar = scalar_operator(invariant, subject.theta.tau_I)
     return Sample(
-        items=labelled(frames),
+        items=labelled([cell.mc1_items for cell in parted]),
         scalar=scalar,
         subject=subject,
         benchmarks={run["benchmark"]: run["dataset"]["fingerprint"] for run in runs.values()},
         templates=tuple(dict.fromkeys(template_name(run["template"]) for run in runs.values())),
         versions=first["packages"],
         failed=sum(cell.failed for cell in parted),
-        reference=_reference(frames, scalar),
+        reference=_reference(parted, scalar),
     )
 
 
@@ -178,14 +178,15 @@ def _name(run: Any) -> str:
     return f"{run['model']} on {run['benchmark']}"
 
 
-def _reference(
-    frames: "Sequence[pd.DataFrame]", scalar: ScalarOperator
-) -> dict[str, tuple[float, ...]]:
+def _reference(parted: Sequence[Cell], scalar: ScalarOperator) -> dict[str, tuple[float, ...]]:
     """Values of what is watched, of at most so many items, as they stand in a file."""
+    counted = [cell.answered[cell.mc1_places] for cell in parted]
+    number, place = np.repeat(np.arange(len(parted)), [*map(len, counted)]), np.concatenate(counted)
+    if len(place) > _REFERENCE:
+        drawn = np.sort(np.random.default_rng(0).choice(len(place), _REFERENCE, replace=False))
+        number, place = number[drawn], place[drawn]
+    frames = [cell.whole(place[number == n]) for n, cell in enumerate(parted)]
     rows: list[Any] = [row for frame in frames for row in frame.to_dict("records")]
-    if len(rows) > _REFERENCE:
-        places = np.random.default_rng(0).choice(len(rows), _REFERENCE, replace=False)
-        rows = [rows[place] for place in sorted(places)]
     watched: dict[str, list[float]] = {}
     for row in rows:
         for name, value in statistics(row).items():
