@@ -5,7 +5,7 @@ and it compresses to about a byte a number. A block is gzip in base64, so that n
 a benchmark stands in the page as it came.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -42,12 +42,17 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
     index, blocks = Index(), {}
     for c, (cell, places) in enumerate(zip(cells, sampled(cells), strict=True)):
         shown: list[Block] = []
-        for at in range(0, len(places), _AT_ONCE):
-            rows = rows_of(cell.whole(places[at : at + _AT_ONCE]))
+        for rows in at_once(cell, places):
             index.add(c, rows)
             shown += [item(row, theta) for row in rows]
         blocks[f"cell-{c}"] = compress(shown)
     return {"items": compress(index.block), **index.texts.blocks(), **blocks}
+
+
+def at_once(cell: Cell, places: Places) -> Iterator[list[Record]]:
+    """Records of a cell, whole, as many at a time as are in memory at once."""
+    for at in range(0, len(places), _AT_ONCE):
+        yield rows_of(cell.whole(places[at : at + _AT_ONCE]))
 
 
 class Index:

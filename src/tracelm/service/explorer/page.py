@@ -119,7 +119,7 @@ def _add_answers(app: FastAPI, answers: "_Answers") -> None:
 
 def _add_records(app: FastAPI, records: "Records") -> None:
     @app.post("/explorer/record", dependencies=[Depends(takes_json)], include_in_schema=False)
-    async def record(body: RecordBody) -> Response:
+    def record(body: RecordBody) -> Response:
         return json_of(records.view(body.cell, body.item, body.thresholds))
 
 

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import numpy as np
+
 from tracelm.evaluation.settings import thetas
-from tracelm.evaluation.store import load_records, read_runs
+from tracelm.evaluation.store import read_runs
+from tracelm.evaluation.stored import read_cells
 from tracelm.files.folder import Folder
 from tracelm.report.figures import rows_of
-from tracelm.report.page_data import Index
+from tracelm.report.page_data import Index, at_once
 from tracelm.service.explorer.explained import explained
 from tracelm.service.refusal import Refusal
 
@@ -22,13 +25,13 @@ class Records:
     """
 
     def __init__(self, runs: Folder) -> None:
-        groups = load_records(runs).groupby(["model", "benchmark"], sort=False)
-        self._cells = [rows_of(cell) for _, cell in groups]
+        self._cells = read_cells(runs)
         theta = thetas(read_runs(runs).values())
-        self._thetas = [theta[rows[0]["model"], rows[0]["benchmark"]] for rows in self._cells]
+        self._thetas = [theta[cell.model, cell.benchmark] for cell in self._cells]
         index = Index()
-        for place, rows in enumerate(self._cells):
-            index.add(place, rows)
+        for place, cell in enumerate(self._cells):
+            for rows in at_once(cell, np.arange(len(cell.records))):
+                index.add(place, rows)
         self.index = index.block
 
     def view(self, cell: int, item: int, thresholds: dict[str, float]) -> dict[str, Any]:
@@ -41,7 +44,9 @@ class Records:
 
         Raises:
             Refusal: There is no such record.
+            RecordError: It can no longer be read.
         """
-        if not (cell < len(self._cells) and item < len(self._cells[cell])):
+        if not (cell < len(self._cells) and item < len(self._cells[cell].records)):
             raise Refusal("not_found", "no such record; the page's list has those that are")
-        return explained(self._cells[cell][item], self._thetas[cell], thresholds)
+        (record,) = rows_of(self._cells[cell].whole(np.array([item])))
+        return explained(record, self._thetas[cell], thresholds)
