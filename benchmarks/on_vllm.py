@@ -1,20 +1,24 @@
 """vLLM beside this process on TruthfulQA: are the decisions the same, and how many items a second?
 
+    VLLM_PYTHON -m pip install --constraint constraints.vllm.txt lm-eval
     python benchmarks/on_vllm.py VLLM_PYTHON --data DATA [--limit 100]
 
 The questions of `mc1_targets`, under `truthfulqa/own6`. Each engine answers them with everything
 read, which is what is compared, and as the rule asks. Decisions are compared where no gate is
-within rounding of its threshold and no two scores are. Beside them stand base scores alone, as vLLM
-itself gives them: the log-probabilities of every candidate behind its prompt, which is what
-lm-evaluation-harness asks of vLLM. The result goes to `results/on-vllm.json`.
+within rounding of its threshold and no two scores are. Beside them stand base scores alone, by
+lm-evaluation-harness's own `vllm` model on the same tokens, as it runs where nothing is said of it
+(compiled). The result goes to `results/on-vllm.json`.
 """
 
 import argparse
 import json
 import os
+import subprocess
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +31,17 @@ from tracelm.engines.vllm.tracer import VllmTracer
 from tracelm.rule.decision import Decision
 
 RESULT = Path(__file__).parent / "results" / "on-vllm.json"
+SCRIPT = Path(__file__).with_name("harness_on_vllm.py")
 ROUNDING = 1e-4  # nats
+CACHE_BYTES = 2**30  # of keys and values, for the harness as for ours
+
+
+@dataclass(frozen=True)
+class Pythons:
+    """Interpreters of the environments that have vLLM, and vLLM with lm-evaluation-harness."""
+
+    vllm: Path
+    harness: Path
 
 
 def questions(data: Path, limit: int) -> list[Item]:
@@ -44,15 +58,32 @@ def timed(tracer: Tracer, items: Sequence[Item], read: Any) -> tuple[float, list
     return time.perf_counter() - start, decisions
 
 
-def timed_own(tracer: Any, items: Sequence[Item]) -> tuple[float, list[np.ndarray]]:
-    """Seconds that vLLM's own log-probabilities of all candidates take, and their means."""
-    start = time.perf_counter()
+def harness(python: Path, tracer: Tracer, items: Sequence[Item]) -> tuple[float, list[np.ndarray]]:
+    """Seconds that all items take lm-evaluation-harness's `vllm` model, and their base scores."""
     encoded = tracer.encode(items)
-    sequences = [[*ids] for e in encoded for ids in e.sequences]
-    told, _ = tracer.backbone.process.call("own", sequences=sequences)
-    known = iter(told["log_probs"])
-    scores = [np.array([np.mean(next(known)[b - 1 :]) for b in e.boundaries]) for e in encoded]
-    return time.perf_counter() - start, scores
+    pairs = [
+        ([*ids[:boundary]], [*ids[boundary:]])
+        for one in encoded
+        for ids, boundary in zip(one.sequences, one.boundaries, strict=True)
+    ]
+    with tempfile.TemporaryDirectory() as place:
+        told = _asked_of_harness(python, tracer, pairs, Path(place))
+    log_probs = iter(told["log_probs"])
+    scores = [np.array([next(log_probs) / m for m in one.candidate_tokens]) for one in encoded]
+    return told["seconds"], scores
+
+
+def _asked_of_harness(
+    python: Path, tracer: Tracer, pairs: list[tuple[list[int], list[int]]], place: Path
+) -> Any:
+    folder, asked, answer = (place / name for name in ("model", "asked.json", "answer.json"))
+    tracer.backbone.model.save_pretrained(folder)
+    tracer.tokenizer.save_pretrained(folder)  # type: ignore[attr-defined] # transformers'
+    arguments = {"dtype": "float32", "kv_cache_memory_bytes": CACHE_BYTES}
+    given = {"folder": str(folder), "arguments": arguments, "pairs": pairs}
+    asked.write_text(json.dumps(given), encoding="utf-8")
+    subprocess.run([python, SCRIPT, asked, answer], check=True)
+    return json.loads(answer.read_text(encoding="utf-8"))
 
 
 def near(decision: Decision) -> bool:
@@ -87,16 +118,14 @@ def _t(a: Decision, b: Decision) -> float:
     return float(np.abs(a.t_scores - b.t_scores).max())
 
 
-def measure(python: Path, model: str, items: Sequence[Item]) -> dict[str, Any]:
-    """Both engines, one after the other in turn."""
+def measure(pythons: Pythons, model: str, items: Sequence[Item]) -> dict[str, Any]:
+    """The harness, then both engines in turn."""
     options = LoadOptions(model, dtype="float32")
-    tracers = {"transformers": Tracer.open(options), "vllm": VllmTracer(options, Settings(python))}
+    local = Tracer.open(options)
+    seconds, scores = harness(pythons.harness, local, items)
+    tracers = {"transformers": local, "vllm": VllmTracer(options, Settings(pythons.vllm))}
     everything = {name: timed(tracer, items, "all") for name, tracer in tracers.items()}
     asked = {name: timed(tracer, items, "decide") for name, tracer in tracers.items()}
-    own, scores = timed_own(tracers["vllm"], items)
-    apart = [
-        np.abs(s - d.base_scores).max() for s, d in zip(scores, everything["vllm"][1], strict=True)
-    ]
     return {
         "model": model,
         "engine": tracers["vllm"].describe()["engine"],
@@ -104,9 +133,17 @@ def measure(python: Path, model: str, items: Sequence[Item]) -> dict[str, Any]:
         "agreement": compare(*(decisions for _, decisions in everything.values())),
         "items_a_second_everything_read": _pace(everything, items),
         "items_a_second_as_the_rule_asks": _pace(asked, items),
-        "items_a_second_base_scores_by_vllm_itself": len(items) / own,
-        "largest_difference_of_base_scores": float(max(apart)),
+        "items_a_second_base_scores_by_the_harness": len(items) / seconds,
+        "largest_difference_of_base_scores_from_the_harness": {
+            name: apart(scores, decisions) for name, (_, decisions) in everything.items()
+        },
     }
+
+
+def apart(scores: Sequence[np.ndarray], decisions: Sequence[Decision]) -> float:
+    """Largest difference of base scores, in nats a token."""
+    pairs = zip(scores, decisions, strict=True)
+    return max(float(np.abs(s - d.base_scores).max()) for s, d in pairs)
 
 
 def _pace(timings: dict[str, tuple[float, Any]], items: Sequence[Item]) -> dict[str, float]:
@@ -117,11 +154,13 @@ def main() -> None:
     """Measure, and keep the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("python", type=Path)
+    parser.add_argument("--harness-python", type=Path, help="The same, left out.")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default="tracelm/smollm2-135m")
     parser.add_argument("--limit", type=int, default=100)
     given = parser.parse_args()
-    result = measure(given.python, given.model, questions(given.data, given.limit))
+    pythons = Pythons(given.python, given.harness_python or given.python)
+    result = measure(pythons, given.model, questions(given.data, given.limit))
     RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=1))
 

@@ -7,18 +7,22 @@ cores; heads of 32, for its CPU kernels want so many.
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from families import build, random_items, text_of, tokenizer
 from vllm_home import PYTHON, needs_vllm
 
 from tracelm import Item, LoadOptions, Tracer
 from tracelm.benchmarks import find
+from tracelm.engines.vllm.checking import check
+from tracelm.engines.vllm.remote import RemoteBackbone
 from tracelm.engines.vllm.settings import Settings
-from tracelm.errors import InputError, ModelError
+from tracelm.errors import InputError, ModelError, UnsupportedModelError
 from tracelm.methods import resolve
 from tracelm.rule.decision import Decision
 
@@ -137,6 +141,19 @@ class TestOrganism:
         for name in ("dola", "sled", "delta"):
             with pytest.raises(InputError, match=f"method {name} reads whole vocabularies"):
                 remote.compare(encoded, resolve([name], remote.facts))
+
+    def test_a_model_that_is_not_read_right_is_refused_by_name(self, organism):
+        remote, local = organism
+        backbone, config = remote.backbone, local.backbone.config
+        facts = remote.backbone._facts | {"depth": backbone.depth - 1}
+        shallow = RemoteBackbone(backbone.process, facts, config)  # reads a block too few
+        with pytest.raises(UnsupportedModelError, match="vLLM's Odd: .*from vLLM's own log-prob"):
+            check(shallow, remote.readout, "Odd")
+        other = deepcopy(local.backbone.model)
+        with torch.no_grad():
+            other.model.layers[1].mlp.down_proj.weight.mul_(1.1)
+        with pytest.raises(UnsupportedModelError, match="Odd: .*from transformers at some depth"):
+            check(backbone, remote.readout, "Odd", other)
 
     def test_what_needs_the_model_itself_is_refused(self, organism):
         remote, _ = organism

@@ -24,6 +24,7 @@ from tracelm.weights.gguf import GgufCheckpoint
 
 # Memory that one batch's states and activations may take where no budget in tokens is given.
 BATCH_BYTES = 2**29
+MOST_BATCH_TOKENS = 8192  # however much memory there is
 # Beside a tile's logits at the scorer's depths: as many of its size are made of them at once.
 TILE_COPIES = 4
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
@@ -151,7 +152,7 @@ def default_batch_tokens(config: Any, dtype: torch.dtype, device: torch.device) 
     memory = BATCH_BYTES
     if device.type == "cuda":
         memory = max(memory, torch.cuda.get_device_properties(device).total_memory // 16)
-    return int(max(512, min(8192, memory // token_bytes(config, dtype))))
+    return int(max(512, min(MOST_BATCH_TOKENS, memory // token_bytes(config, dtype))))
 
 
 def available(device: torch.device) -> int | None:

@@ -16,7 +16,7 @@ from tracelm.errors import InputError, ModelError
 from tracelm.methods.contract import Method
 from tracelm.model import loading
 from tracelm.model.asked import asked
-from tracelm.model.memory import default_batch_tokens
+from tracelm.model.memory import MOST_BATCH_TOKENS, default_batch_tokens
 from tracelm.model.options import LoadOptions
 from tracelm.rule.decision import Decision
 from tracelm.rule.geometry import Scores
@@ -31,7 +31,6 @@ from tracelm.weights.invariant import Factors
 T = TypeVar("T")
 
 MOST_LOSSES = 3  # side processes that one group of items may end
-_CUDA_BATCH_TOKENS = 8192
 
 _log = logging.getLogger("tracelm")
 
@@ -153,7 +152,7 @@ class VllmTracer(Tracer):
 
 def _batch_tokens(backbone: Any) -> int:
     if backbone.device.type == "cuda":
-        return _CUDA_BATCH_TOKENS
+        return MOST_BATCH_TOKENS  # that device is vLLM's: torch may see none here
     return default_batch_tokens(backbone.config, backbone.dtype, torch.device("cpu"))
 
 
