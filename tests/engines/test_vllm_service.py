@@ -32,20 +32,32 @@ class Serving:
     """A service that is starting, and every process that carries its mark."""
 
     def __init__(self, *options: str, **environment: str) -> None:
-        self._mark = f"{MARK}={uuid4()}"
+        mark = {MARK: str(uuid4())}
+        self._mark = f"{MARK}={mark[MARK]}"
         command = [sys.executable, "-m", "tracelm", "serve", "--model", "tracelm/demo-organism"]
         command += ["--engine", "vllm", "--vllm-python", str(PYTHON), "--port", "0", *options]
-        name, _, value = self._mark.partition("=")
         self.process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, env=os.environ | environment | {name: value}
+            command, stderr=subprocess.PIPE, text=True, env=os.environ | environment | mark
         )
+        assert self.process.stderr is not None
+        self._drain = threading.Thread(target=self.process.stderr.read, daemon=True)
 
     def address(self) -> str:
         """Where it listens, once the model is loaded; what it logs after that is let go."""
         assert self.process.stderr is not None
         told: str = json.loads(self.process.stderr.readline())["address"]
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        self._drain.start()
         return told
+
+    def end(self) -> None:
+        """Kill whatever is left of it."""
+        for pid in self.running():
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        if self._drain.ident is not None:
+            self._drain.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
 
     def running(self) -> list[int]:
         """Processes of it; one that has ended and is not yet waited for shows no environment."""
@@ -74,9 +86,7 @@ def serving(*options: str, **environment: str) -> Iterator[Serving]:
     try:
         yield started
     finally:
-        for pid in started.running():
-            os.kill(pid, signal.SIGKILL)
-        started.process.wait()
+        started.end()
 
 
 def ask(url: str) -> dict:
