@@ -2,17 +2,19 @@
 
     python benchmarks/memory.py [SHAPE ...]
 
-Each shape is a random checkpoint, loaded and run in a process of its own over items that fill a
+Each shape is a random checkpoint, loaded and run in a fork of its own over items that fill a
 batch. The peak is the kernel's, from when the model is loaded, less what was there before and pages
 of the file that hold no weight in use. One line a shape, as JSON.
 """
 
 import json
+import multiprocessing
 import os
 import random
-import subprocess
+import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +88,8 @@ def measure(shape: str) -> dict[str, float]:
     # Long answers: nearly every token of the batch is read, as the estimate assumes.
     item = Item(words(8), tuple(words(BATCH_TOKENS // 4) for _ in range(4)))
     with tempfile.TemporaryDirectory() as root:
-        for name in (shape, "warm"):
-            write_in_another_process(shape, Path(root) / name)
+        in_a_fork(write, shape, Path(root, shape))
+        shutil.copytree(Path(root, shape), Path(root, "warm"))
         next(Tracer.from_pretrained(Path(root, "warm")).correct_many([Item("w1", ("w2", "w3"))]))
         before = _status("VmRSS"), _status("RssFile")
         tracer = Tracer.from_pretrained(Path(root, shape), batch_tokens=BATCH_TOKENS)
@@ -111,10 +113,18 @@ def measure(shape: str) -> dict[str, float]:
     return {k: round(v / 2**20, 1) for k, v in found.items()} | {"ratio": said.total / real}
 
 
-def write_in_another_process(shape: str, folder: Path) -> None:
-    """Write the shape where its memory does not count."""
-    command = [sys.executable, __file__, "--write", shape, str(folder)]
-    subprocess.run(command, check=True, capture_output=True)
+def in_a_fork(do: Callable[..., None], *arguments: Any) -> None:
+    """Do something where its memory does not count; torch is imported here, once for all forks."""
+    import torch  # noqa: F401
+    from transformers import AutoModelForCausalLM  # noqa: F401
+
+    import tracelm.tracer  # noqa: F401
+
+    fork = multiprocessing.get_context("fork").Process(target=do, args=arguments)
+    fork.start()
+    fork.join()
+    if fork.exitcode:
+        sys.exit(fork.exitcode)
 
 
 def _status(name: str) -> int:
@@ -137,15 +147,17 @@ def _mapped(model: Any, folder: Path) -> int:
     )
 
 
+def tell(shape: str) -> None:
+    """Print what was measured of a shape."""
+    print(json.dumps({"shape": shape, **measure(shape)}), flush=True)
+
+
 def main() -> None:
-    """Measure the shapes that are named, or all, each in a process of its own."""
-    if sys.argv[1:2] == ["--write"]:
-        write(sys.argv[2], Path(sys.argv[3]))
-    elif len(sys.argv) == 2:
-        print(json.dumps({"shape": sys.argv[1], **measure(sys.argv[1])}))
-    else:
-        for shape in sys.argv[1:] or SHAPES:
-            subprocess.run([sys.executable, __file__, shape], check=True, env=os.environ | _MALLOC)
+    """Measure the shapes that are named, or all; anew where glibc has not been told of pieces."""
+    if not os.environ.keys() >= _MALLOC.keys():
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | _MALLOC)
+    for shape in sys.argv[1:] or SHAPES:
+        in_a_fork(tell, shape)
 
 
 if __name__ == "__main__":

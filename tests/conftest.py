@@ -1,9 +1,12 @@
 """Shapes are checked, torch runs on one thread, no test reaches the network or a user's runs."""
 
+import importlib
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -16,6 +19,7 @@ from jaxtyping import install_import_hook
 assert "tracelm" not in sys.modules, "shapes are checked only where the hook comes first"
 install_import_hook("tracelm", "beartype.beartype")
 
+import forked
 import pytest
 import torch
 from filelock import FileLock
@@ -47,6 +51,25 @@ def ray_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Ray of one file at a time: a node that starts beside others' runs out of its time."""
     with FileLock(tmp_path_factory.getbasetemp().parent / "ray.lock"):
         yield
+
+
+@pytest.fixture(scope="session")
+def script() -> Callable[[str], ModuleType]:
+    """A script of `benchmarks/` by its name, as a module."""
+
+    def imported(name: str) -> ModuleType:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+            return importlib.import_module(name)
+
+    return imported
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[forked.Forks]:
+    """Commands in processes of their own, as they come, that start at once."""
+    with forked.forks(*forked.TORCH, *forked.TRACELM) as ready:
+        yield ready
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """The page of the evidence is what its records say, and the records carry no text of others."""
 
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -9,22 +10,14 @@ HERE = Path(__file__).resolve().parents[1]
 KEPT = HERE / "benchmarks" / "results" / "evidence"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks() -> None:
-    sys.path.insert(0, str(HERE / "benchmarks"))
-
-
 @pytest.mark.slow
-def test_the_page_is_what_its_records_say() -> None:
-    import evidence_page
-
+def test_the_page_is_what_its_records_say(script: Callable[[str], ModuleType]) -> None:
     told = (HERE / "docs" / "evidence.md").read_text(encoding="utf-8")
-    assert evidence_page.page(KEPT) == told
+    assert script("evidence_page").page(KEPT) == told
 
 
-def test_a_candidate_is_kept_as_its_length_alone() -> None:
-    from evidence import mask
-
+def test_a_candidate_is_kept_as_its_length_alone(script: Callable[[str], ModuleType]) -> None:
+    mask = script("evidence").mask
     for text in ("Delhi", "Tōkyō", "", "naïve café"):
         kept = mask(text)
         assert set(kept) <= {"x", "é"}

@@ -12,16 +12,19 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tracelm import Tracer
 from tracelm.model import named
 from tracelm.model.embedded import FOLDER
+from tracelm.model.options import LoadOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -184,8 +187,21 @@ SMALL = {
 }
 
 
+@pytest.fixture(scope="module")
+def once() -> Callable[[LoadOptions], Tracer]:
+    """`Tracer.open`, which opens the real model, that takes half a minute, once for all pages."""
+    opened = Tracer.open
+    kept = cache(opened)
+    return lambda options: (kept if options.name == named.OWN + REAL.name else opened)(options)
+
+
 @pytest.fixture
-def at_work(stage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def at_work(
+    stage: Path,
+    once: Callable[[LoadOptions], Tracer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
     """A page's own folder, in which the stage's files lie."""
     import datasets
 
@@ -196,6 +212,9 @@ def at_work(stage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     own = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     for name, value in (SMALL | own | {"HF_DATASETS_CACHE": str(tmp_path / "datasets")}).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(Tracer, "open", once)
+    # tests/report saves each figure in every format.
+    monkeypatch.setattr("tracelm.report.draw.FORMATS", ("svg",))
     # A service is made ready, and does not listen; its explorer's page has tests/service.
     monkeypatch.setattr("tracelm.service.server.run", lambda app: None)
     monkeypatch.setattr(

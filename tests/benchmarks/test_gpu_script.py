@@ -3,23 +3,15 @@
 import json
 import sys
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 
-SCRIPTS = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.fixture(scope="module")
-def gpu():
-    sys.path.insert(0, str(SCRIPTS))
-    try:
-        import gpu
-    finally:
-        sys.path.remove(str(SCRIPTS))
-    return gpu
+def gpu(script):
+    return script("gpu")
 
 
 def run(gpu, monkeypatch, *options: str) -> None:

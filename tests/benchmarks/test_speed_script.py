@@ -9,17 +9,12 @@ import pytest
 
 from tracelm import Item, Tracer
 
-SCRIPTS = Path(__file__).parents[2] / "benchmarks"
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def speed():
-    sys.path.insert(0, str(SCRIPTS))
-    try:
-        import speed
-    finally:
-        sys.path.remove(str(SCRIPTS))
-    return speed
+def speed(script):
+    return script("speed")
 
 
 def test_neighbours_prompts_stand_before_an_items_own(speed):
@@ -60,8 +55,8 @@ def test_a_stage_that_is_kept_is_not_timed_again(speed, tmp_path, monkeypatch, c
 
 
 def test_the_table_of_the_docs_is_that_of_the_results(speed):
-    told = (SCRIPTS.parent / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
-    kept = sorted((SCRIPTS / "results").glob("speed-*.json"))
+    told = (REPOSITORY / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
+    kept = sorted((REPOSITORY / "benchmarks" / "results").glob("speed-*.json"))
     assert kept
     for file in kept:
         assert set(speed.rows(json.loads(file.read_text(encoding="utf-8")))) <= set(told), file

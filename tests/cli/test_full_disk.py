@@ -2,12 +2,13 @@
 
 import json
 import os
-import shlex
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
+from forked import Forks
 
 from tracelm.evaluation import store
 
@@ -18,41 +19,40 @@ pytestmark = [
 ITEM = {"prompt": "Question: Which goods come from Baevwick? Answer:", "candidates": ["a", "b"]}
 
 
-def command(
-    *arguments: object, most: int | None = None, full: bool = False
-) -> subprocess.CompletedProcess[str]:
-    """The command line: `most` blocks of 1 KiB a file, or its output on a disk that is full."""
-    line = shlex.join([sys.executable, "-m", "tracelm", *map(str, arguments)])
-    limited = f"ulimit -f {most}; {line}" if most is not None else line
-    return subprocess.run(
-        ["bash", "-c", f"{limited} > /dev/full" if full else limited],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"},
-    )
+@pytest.fixture
+def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
+    """The command line: `most` bytes a file, or its output on a disk that is full."""
+    variables = os.environ | {"COLUMNS": "200"}
+
+    def call(*arguments: object, **limits: Any) -> CompletedProcess[str]:
+        return forks.run("-m", "tracelm", *arguments, env=variables, **limits)
+
+    return call
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_an_answer_that_cannot_be_written_is_one_line(form) -> None:
-    done = command("ask", "Which goods?", "--model", "tracelm/demo-organism", *form, full=True)
+def test_an_answer_that_cannot_be_written_is_one_line(command, form) -> None:
+    done = command(
+        "ask", "Which goods?", "--model", "tracelm/demo-organism", *form, stdout="/dev/full"
+    )
     assert done.returncode == 1
     told = "tracelm: No space left on device: make room, and run it again\n"
     assert done.stderr.endswith(told) and "Traceback" not in done.stderr
 
 
-def test_corrections_that_cannot_be_written_leave_the_file_as_it_was(tmp_path) -> None:
+def test_corrections_that_cannot_be_written_leave_the_file_as_it_was(command, tmp_path) -> None:
     items, out = tmp_path / "items.jsonl", tmp_path / "out.jsonl"
     items.write_text("".join(json.dumps(ITEM | {"id": str(i)}) + "\n" for i in range(40)))
     out.write_text("what was there\n")
     asked = ("correct", "--model", "tracelm/demo-organism", "--input", items, "--output", out)
-    done = command(*asked, "--full", most=8)
+    done = command(*asked, "--full", most=8 * 1024)
     assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1
     assert "cannot write" in done.stderr and str(out) in done.stderr
     assert out.read_text() == "what was there\n"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["items.jsonl", "out.jsonl"]
 
 
-def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(tmp_path) -> None:
+def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(command, tmp_path) -> None:
     asked = ["eval", "--model", "tracelm/demo-organism", "--benchmark", "demo", "--out", tmp_path]
     whole = command(*asked, "--limit", "40", "--batch-tokens", "700")
     assert whole.returncode == 0, whole.stderr
@@ -60,10 +60,10 @@ def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(tmp_path)
     parts = store.parts(cell)
     sizes = {group: path.stat().st_size for group, path in parts.items()}
     largest = max(sizes, key=lambda group: sizes[group])
-    kept = {g: p.read_bytes() for g, p in parts.items() if sizes[g] < sizes[largest] - 1024}
+    kept = {g: p.read_bytes() for g, p in parts.items() if sizes[g] < sizes[largest]}
     parts[largest].unlink()
     asked += ["--limit", "40", "--batch-tokens", "700"]
-    done = command(*asked, most=(sizes[largest] - 1) // 1024)
+    done = command(*asked, most=sizes[largest] - 1)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "File too large; the records that are there are whole" in done.stderr
     assert {g: p.read_bytes() for g, p in store.parts(cell).items() if g in kept} == kept

@@ -2,15 +2,18 @@
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
+from forked import Forks
 
 from tracelm.trust.certify import Terms
 
@@ -25,10 +28,19 @@ ENVIRONMENT = os.environ | {
 }
 
 
-def run(*command: str, folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def typed(forks: Forks, tmp_path: Path) -> Callable[[str], str]:
+    """What a program, or a command of tracelm, prints in the reader's folder."""
+
+    def run(text: str) -> str:
+        command = ["-c", text]
+        if text.startswith("tracelm "):
+            command = ["-m", *shlex.split(text.replace("\\\n", " "))]
+        done = forks.run(*command, cwd=tmp_path, env=ENVIRONMENT)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
 
 
 def free_port() -> int:
@@ -38,24 +50,24 @@ def free_port() -> int:
 
 
 @pytest.mark.slow
-def test_the_tutorial_runs_as_it_stands(tmp_path):
+def test_the_tutorial_runs_as_it_stands(typed, tmp_path):
     evaluate, certify, serve = COMMANDS
     make, ask, within = PYTHON
-    run(sys.executable, "-c", make, folder=tmp_path)
-    assert "correction helps" in run("sh", "-c", evaluate, folder=tmp_path)
-    assert run("sh", "-c", certify, folder=tmp_path) == PRINTED
+    typed(make)
+    assert "correction helps" in typed(evaluate)
+    assert typed(certify) == PRINTED
     port = free_port()  # 8000 may be taken here
     served = subprocess.Popen(
         ["sh", "-c", f"exec {serve} --port {port}"], cwd=tmp_path, env=ENVIRONMENT
     )
     try:
         _wait_for(f"http://127.0.0.1:{port}/readyz", served)
-        told = run(sys.executable, "-c", ask.replace(":8000", f":{port}"), folder=tmp_path)
+        told = typed(ask.replace(":8000", f":{port}"))
     finally:
         served.send_signal(signal.SIGTERM)
         served.wait(60)
     assert told == "pale cedar boats None\n1 0 False\n"
-    assert run(sys.executable, "-c", within, folder=tmp_path) == "corrected pale cedar boats\n"
+    assert typed(within) == "corrected pale cedar boats\n"
     assert (tmp_path / "state.db").stat().st_size > 0
 
 
@@ -80,10 +92,7 @@ def test_the_table_of_needed_items_is_the_formula():
             assert Terms(0.95 * alpha, gain=asked).least > int(items)
 
 
-def test_every_option_of_the_page_is_one_of_the_commands():
-    told = "".join(
-        run(sys.executable, "-m", "tracelm", name, "--help", folder=Path.cwd())
-        for name in ("certify", "serve", "correct")
-    )
+def test_every_option_of_the_page_is_one_of_the_commands(run):
+    told = "".join(run(name, "--help")[1] for name in ("certify", "serve", "correct"))
     for option in set(re.findall(r"--[a-z][a-z-]*", PAGE)):
         assert option in told, option

@@ -2,14 +2,15 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from forked import Forks
 from spread import Load, notes
 from tracer_double import TracerDouble, dataset
 
@@ -224,18 +225,16 @@ def test_workers_are_at_least_one() -> None:
         Cluster(workers=0)
 
 
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-m", "tracelm", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
+@pytest.fixture
+def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
+    """The command line in a process of its own."""
+    return partial(forks.run, "-m", "tracelm", env=os.environ | {"COLUMNS": "200"})
 
 
 @over_ray
-def test_eval_over_ray_prints_and_keeps_what_eval_does(tmp_path: Path) -> None:
+def test_eval_over_ray_prints_and_keeps_what_eval_does(
+    command: Callable[..., CompletedProcess[str]], tmp_path: Path
+) -> None:
     # `local` is a Ray of its own, beside whatever runs on the machine.
     asked = ["eval", "--model", "tracelm/demo-organism", "--benchmark", "demo", "--limit", "24"]
     asked += ["--batch-tokens", "256"]
@@ -252,7 +251,9 @@ def test_eval_over_ray_prints_and_keeps_what_eval_does(tmp_path: Path) -> None:
 
 
 @over_ray
-def test_what_does_not_fit_this_machine_is_refused(tmp_path: Path) -> None:
+def test_what_does_not_fit_this_machine_is_refused(
+    command: Callable[..., CompletedProcess[str]], tmp_path: Path
+) -> None:
     done = command(
         "eval", "--model", "tracelm/demo-organism", "--benchmark", "demo", "--out", tmp_path,
         "--engine", "ray", "--workers", "2", "--gpus-per-worker", "9000",
@@ -265,6 +266,8 @@ def test_what_does_not_fit_this_machine_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "option", [("--workers", "2"), ("--address", "auto"), ("--gpus-per-worker", "1")]
 )
-def test_options_of_ray_need_ray(tmp_path: Path, option: tuple[str, str]) -> None:
+def test_options_of_ray_need_ray(
+    command: Callable[..., CompletedProcess[str]], tmp_path: Path, option: tuple[str, str]
+) -> None:
     done = command("eval", "--model", "no/model", "--benchmark", "demo", "--out", tmp_path, *option)
     assert done.returncode == 2 and f"{option[0]} needs --engine ray" in done.stderr

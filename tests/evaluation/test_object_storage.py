@@ -173,7 +173,10 @@ def test_the_lock_of_a_killed_writer_is_taken_over(tmp_path: Path, url: str) -> 
 
 
 @pytest.mark.slow
-def test_reports_and_ablations_are_made_of_it(tmp_path: Path, url: str, run: Any) -> None:
+def test_reports_and_ablations_are_made_of_it(
+    tmp_path: Path, url: str, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracelm.report.draw.FORMATS", ("svg",))
     cell = synthetic_cell(items=40)
     write_cells(cell, locate(url))
     write_cells(cell, tmp_path / "local")

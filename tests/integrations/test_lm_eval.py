@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -289,19 +288,19 @@ def test_the_model_is_known_by_name(tasks, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_line(tmp_path):
+def test_the_command_line(forks, tmp_path):
     items = [i for i in demo_items() if i.id.startswith("multi/overwritten")][:6]
     write_tasks(tmp_path, items)
-    command = [sys.executable, "-m", "tracelm", "lm-eval"]
+    command = ("-m", "tracelm", "lm-eval")
     given = (
         "--model_args pretrained=tracelm/demo-organism,method=trace --tasks made_choice,made_mass "
         f"--include_path {tmp_path} --output_path {tmp_path}/out"
     )
-    done = subprocess.run([*command, *given.split()], capture_output=True, text=True)
+    done = forks.run(*command, *given.split())
     assert done.returncode == 0, done.stderr
     assert "tracelm (" in done.stdout and "|made_choice|" in done.stdout
     nameless = ("--tasks", "made_choice", "--include_path", str(tmp_path))
-    refused = subprocess.run([*command, *nameless], capture_output=True, text=True)
+    refused = forks.run(*command, *nameless)
     assert refused.returncode == 1 and "Traceback" not in refused.stderr
     assert "--model_args pretrained=NAME" in refused.stderr.splitlines()[-1]
     (written,) = Path(tmp_path, "out").rglob("results_*.json")
@@ -312,10 +311,10 @@ def test_the_command_line(tmp_path):
     assert math.isfinite(results["results"]["made_mass"]["acc,none"])
 
 
-def test_tasks_that_cannot_be_fetched_are_said_in_a_line():
-    command = [sys.executable, "-m", "tracelm", "lm-eval", "--tasks", "truthfulqa_mc1"]
+def test_tasks_that_cannot_be_fetched_are_said_in_a_line(forks):
+    command = ("-m", "tracelm", "lm-eval", "--tasks", "truthfulqa_mc1")
     given = ("--model_args", "pretrained=tracelm/demo-organism", "--limit", "1")
-    done = subprocess.run([*command, *given], capture_output=True, text=True)
+    done = forks.run(*command, *given)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     said = done.stderr.splitlines()[-1]
     assert "the harness fetches what its tasks are made of from the hub" in said

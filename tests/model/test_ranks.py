@@ -32,10 +32,8 @@ def folder(tmp_path_factory) -> Path:
 
 
 def tracelm(*arguments: object, processes: int = 1) -> subprocess.CompletedProcess[str]:
-    start = [sys.executable]
-    if processes > 1:
-        start += ["-m", "torch.distributed.run", f"--nproc_per_node={processes}"]
-        start += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    start = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
+    start += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     command = [*start, "-m", "tracelm", *map(str, arguments)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)

@@ -62,9 +62,8 @@ def test_the_chat_template_is_the_files(tracer: Tracer) -> None:
     assert "<|im_start|>user\nHi<|im_end|>" in said
 
 
-@pytest.mark.parametrize("text", [QUESTION + " Paris", "Water boils at 100 degrees"])
-def test_agrees_with_a_reader_of_our_own(tracer: Tracer, path: Path, text: str) -> None:
-    ids = tracer.tokenizer(text).input_ids
+def test_agrees_with_a_reader_of_our_own(tracer: Tracer, path: Path) -> None:
+    ids = tracer.tokenizer(QUESTION + " Paris\nWater boils at 100 degrees").input_ids
     truth = Llama(path).log_probs(ids)
     with torch.no_grad():
         logits = tracer.backbone.model(torch.tensor([ids])).logits[0]

@@ -74,7 +74,8 @@ def test_many_cells_are_left_to_the_table(found):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("blind", ["base", "all"])
-def test_a_report_has_both_where_the_records_do(tmp_path, blind):
+def test_a_report_has_both_where_the_records_do(tmp_path, blind, monkeypatch):
+    monkeypatch.setattr(draw, "FORMATS", ("svg",))
     write_cells(synthetic_cell(items=30, blind=blind), tmp_path / "runs")
     written = {path.name for path in report(tmp_path / "runs", tmp_path / "out").paths}
     assert "dependence.md" in written
