@@ -10,9 +10,11 @@ import pytest
 import torch
 from families import build, config_of, random_items, tokenizer
 
+from tracelm import load_records
 from tracelm.errors import ModelError
 from tracelm.model import ranks
 
+NAMES = ("gemma3_text", "llama", "qwen3_moe")
 ITEMS = random_items(3, 8)
 # Only a comparison this near its threshold may fall either way (method, section 9).
 BAND = 1e-4
@@ -21,17 +23,17 @@ BAND = 1e-4
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("ranks")
-    for name in ("llama", "gemma3_text", "qwen3_moe"):
+    for name in NAMES:
         build(name).save_pretrained(path / name)
         tokenizer().save_pretrained(path / name)
     lines = [{"id": i.id, "prompt": i.prompt, "candidates": i.candidates} for i in ITEMS]
-    (path / "items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = [line | {"truthful": [True] + [False] * (len(line["candidates"]) - 1)} for line in lines]
     (path / "bench.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def tracelm(*arguments: object, processes: int = 1) -> subprocess.CompletedProcess[str]:
+def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command line over two processes."""
     start = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
     start += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     command = [*start, "-m", "tracelm", *map(str, arguments)]
@@ -39,55 +41,55 @@ def tracelm(*arguments: object, processes: int = 1) -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
 
 
-def correct(folder: Path, name: str, processes: int) -> list[dict]:
-    out = folder / f"{name}-{processes}.jsonl"
-    command = ["correct", "--model", folder / name, "--input", folder / "items.jsonl"]
-    run = tracelm(*command, "--output", out, "--full", processes=processes)
-    assert run.returncode == 0, run.stderr
-    return [json.loads(line) for line in out.read_text().splitlines()]
+def evaluation(folder: Path) -> list[object]:
+    models = [part for name in NAMES for part in ("--model", folder / name)]
+    return ["eval", *models, "--benchmark", f"jsonl:{folder}/bench.jsonl", "--out"]
 
 
-def near(decision: dict) -> bool:
+@pytest.fixture(scope="module")
+def shared(folder: Path) -> subprocess.CompletedProcess[str]:
+    """An evaluation of every model by two processes, whose records are in `two`."""
+    done = torchrun(*evaluation(folder), folder / "two")
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def near(gates: dict) -> bool:
     """Whether any gate of a decision lies in the rounding band of its threshold."""
-    gates = [g for g in decision["gates"].values() if isinstance(g["value"], float)]
-    return any(abs(g["value"] - g["threshold"]) < BAND for g in gates)
+    measured = [gate for gate in gates.values() if isinstance(gate["value"], float)]
+    return any(abs(gate["value"] - gate["threshold"]) < BAND for gate in measured)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "gemma3_text", "qwen3_moe"])
-def test_two_processes_decide_as_one(folder, name):
-    one, two = (correct(folder, name, processes) for processes in (1, 2))
-    assert [d["id"] for d in one] == [d["id"] for d in two] == [i.id for i in ITEMS]
-    for a, b in zip(one, two, strict=True):
-        for rows in zip(a["trajectory"], b["trajectory"], strict=True):
-            assert rows[0] == pytest.approx(rows[1], abs=1e-4)
+def test_two_processes_decide_as_one(folder, shared, run):
+    code, _, err = run(*evaluation(folder), folder / "one")
+    assert code == 0, err
+    one, two = (load_records(folder / n).set_index(["model", "id"]) for n in ("one", "two"))
+    assert list(one.index) == list(two.index) == [(n, i.id) for n in NAMES for i in ITEMS]
+    for a, b in zip(one.to_dict("records"), two.to_dict("records"), strict=True):
+        assert a["trajectory"] == pytest.approx(b["trajectory"], abs=1e-4)
         assert a["t_scores"] == pytest.approx(b["t_scores"], abs=1e-4)
-        if not near(a):
+        if not near(a["gates"]):
             assert (a["index"], a["operator"]) == (b["index"], b["operator"])
-    assert sum(map(near, one)) <= 1
+    assert one["gates"].map(near).groupby("model").sum().max() <= 1
 
 
 @pytest.mark.slow
-def test_an_evaluation_writes_its_records_once(folder):
-    command = ["eval", "--model", folder / "llama", "--benchmark", f"jsonl:{folder}/bench.jsonl"]
-    run = tracelm(*command, "--out", folder / "runs", processes=2)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.count("MC1-base") == 1
-    assert len(list((folder / "runs").rglob("part-*.parquet"))) == 1
-    (info,) = (folder / "runs").rglob("run.json")
-    assert json.loads(info.read_text())["tensor_parallel"] == 2
-    again = tracelm(*command, "--out", folder / "runs", processes=2)
+def test_an_evaluation_writes_its_records_once(folder, shared):
+    assert shared.stdout.count("MC1-base") == 1
+    assert len(list((folder / "two").rglob("part-*.parquet"))) == len(NAMES)
+    infos = list((folder / "two").rglob("run.json"))
+    assert [json.loads(info.read_text())["tensor_parallel"] for info in infos] == [2] * len(NAMES)
+    again = torchrun(*evaluation(folder), folder / "two")
     assert again.returncode == 0, again.stderr  # nothing is left to do, and nobody waits
 
 
 @pytest.mark.slow
 def test_an_error_is_one_line_of_the_first_process(folder):
-    run = tracelm(
-        "correct", "--model", "/nowhere", "--prompt", "x", "--candidate", "y", processes=2
-    )
-    own = [line for line in run.stderr.splitlines() if line.startswith("tracelm: ")]
+    done = torchrun("correct", "--model", "/nowhere", "--prompt", "x", "--candidate", "y")
+    own = [line for line in done.stderr.splitlines() if line.startswith("tracelm: ")]
     assert own == ["tracelm: no model at /nowhere: expected a folder with config.json"]
-    assert run.returncode == 1 and run.stdout == ""
+    assert done.returncode == 1 and done.stdout == ""
 
 
 # --- what is refused before the processes meet ---
