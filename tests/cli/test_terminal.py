@@ -156,6 +156,60 @@ def test_a_variable_of_the_users_own_is_no_option(run, monkeypatch):
     assert run("models", "--json")[0] == 0
 
 
+def long_flags() -> list[tuple[str, str]]:
+    flags = [(n, f) for n, c in commands().items() for p in c.params for f in p.opts]
+    return [(name, flag) for name, flag in flags if flag.startswith("--")]
+
+
+@pytest.mark.parametrize("where", ["variable", "file"])
+def test_every_option_is_had_by_its_long_flag(where, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert len(long_flags()) > 150
+    lost = []
+    for name, flag in long_flags():
+        if flag in ("--trust-remote-code", "--allow-bin"):
+            continue  # given by hand alone
+        if not heard(name, flag, where):
+            lost.append((name, flag))
+    assert lost == []
+
+
+def heard(name: str, flag: str, where: str) -> bool:
+    """Whether an option takes what stands in the variable or in the file."""
+    command = commands()[name]
+    (option,) = (p for p in command.params if flag in p.opts)
+    words, told = flag.removeprefix("--"), []
+    option.process_value = lambda context, value: told.append(value)
+    key = f"TRACELM_{name}_{words}".upper().replace("-", "_")
+    environment = {key: "7"} if where == "variable" else {}
+    Path("tracelm.toml").write_text("" if environment else f"[{name}]\n{words} = 7\n")
+    with pytest.MonkeyPatch.context() as variables:
+        for variable, value in environment.items():
+            variables.setenv(variable, value)
+        settings.name_variables({name: command}, os.environ)
+        context = command.context_class(
+            command, info_name=name, default_map=settings.defaults({name: command})[name]
+        )
+        option.handle_parse_result(context, {}, [])
+    return [str(v[0]) if isinstance(v, list | tuple) else str(v) for v in told] == ["7"]
+
+
+def test_a_variable_is_read_by_the_command(run, monkeypatch):
+    monkeypatch.setenv("TRACELM_SERVE_DEADLINE", "soon")
+    code, _, err = run("serve", "--model", ORGANISM)
+    assert code == 2 and "--deadline" in err and "soon" in err
+
+
+@pytest.mark.parametrize(
+    "variable", ["TRACELM_SERVE_PROT", "TRACELM_SERVE_DEADLINE_SECONDS", "TRACELM_LM_EVAL_PROT"]
+)
+def test_a_misspelt_variable_is_refused(run, monkeypatch, variable):
+    monkeypatch.setenv(variable, "1")
+    code, out, err = run("models")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert variable in err and "no such option" in err
+
+
 # Tables
 
 

@@ -41,7 +41,7 @@ from tracelm.cli.output import printable
 from tracelm.cli.panels import Panelled
 from tracelm.cli.report import report
 from tracelm.cli.serve import serve
-from tracelm.cli.settings import defaults
+from tracelm.cli.settings import defaults, name_variables
 from tracelm.errors import TraceError
 
 # What the package's extras install, by the name under which it is imported.
@@ -150,6 +150,7 @@ def _run() -> None:
         command: Any = get_command(app)
         for option in command.params:
             option.allow_from_autoenv = False  # TRACELM_VERSION may be somebody's own
+        name_variables(command.commands, os.environ)
         chosen = defaults(command.commands)
         command(prog_name="tracelm", auto_envvar_prefix="TRACELM", default_map=chosen)
     except TraceError as error:

@@ -1,4 +1,4 @@
-"""Options from a file: `tracelm.toml` of the working folder, or the file in TRACELM_CONFIG.
+"""Options from variables, and from `tracelm.toml` of the working folder or the TRACELM_CONFIG file.
 
 A key at the top is an option of every command that has it, a table is a command's own:
 
@@ -7,12 +7,13 @@ A key at the top is an option of every command that has it, a table is a command
     [eval]
     benchmark = ["truthfulqa", "everyday"]
 
-A flag goes before a variable (`TRACELM_EVAL_LIMIT`), and that before the file.
+A flag goes before a variable (`TRACELM_EVAL_LIMIT`), and that before the file. Both are written as
+the long flag is, whatever the parameter behind it is called.
 """
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,39 @@ def find() -> Path | None:
         raise InputError(f"TRACELM_CONFIG names {named}, and there is no such file")
     path = Path(named or NAME)
     return path if path.is_file() else None
+
+
+def name_variables(commands: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    """Let every option be had from the variable of its command and its long flag.
+
+    Args:
+        commands: click's commands by name.
+        environment: The variables that are set.
+
+    Raises:
+        InputError: One is named after a command and after none of its options.
+    """
+    for name, command in commands.items():
+        prefix = f"TRACELM_{_key(name).upper()}_"
+        known = set()
+        for option in _own(command):
+            option.envvar = [*_listed(option.envvar), *_variables(prefix, option)]
+            option.allow_from_autoenv = False  # that is the parameter's name
+            known |= set(option.envvar)
+        if unknown := sorted(v for v in environment if v.startswith(prefix) and v not in known):
+            raise InputError(f"{unknown[0]} is set, and {name} has no such option: see {name} -h")
+
+
+def _variables(prefix: str, option: Any) -> list[str]:
+    return [prefix + _key(flag).upper() for flag in option.opts if flag.startswith("--")]
+
+
+def _listed(variable: str | Sequence[str] | None) -> Sequence[str]:
+    return [variable] if isinstance(variable, str) else variable or []
+
+
+def _own(command: Any) -> list[Any]:
+    return [option for option in command.params if option.param_type_name == "option"]
 
 
 def defaults(commands: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -75,12 +109,7 @@ def _check(path: Path, name: str, table: Mapping[str, Any], options: Mapping[str
 
 def _options(command: Any) -> dict[str, Any]:
     """A command's options by every name that a user may write."""
-    return {
-        _key(flag): option
-        for option in command.params
-        if option.param_type_name == "option"
-        for flag in (option.name, *option.opts)
-    }
+    return {_key(flag): option for option in _own(command) for flag in (option.name, *option.opts)}
 
 
 def _key(name: str) -> str:
