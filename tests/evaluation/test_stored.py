@@ -58,6 +58,22 @@ def test_scores_that_are_none_are_refused_as_those_of_one_item_are(scores):
         metrics.of_items(metrics.mc1_rows, Lists.of(pd.Series(scores)), truthful)
 
 
+def test_lists_by_name_are_laid_out_as_those_of_every_candidate():
+    told = [{"a": [1.0, 2.0], "b": None}, {"a": None, "b": [3.0]}, {"a": [4.0, 5.0, 6.0], "b": []}]
+    pairs = [[{"key": k, "value": v} for k, v in by.items()] for by in told]
+    in_arrow = to_columns(to_table([{"methods": own} for own in pairs]).select(["methods"]))
+    layout, order = Lists.of(pd.Series([[0.0] * n for n in (3, 2, 1)])), np.array([1, 2, 0])
+    for column in (in_arrow["methods"], pd.Series(told)):
+        named = Lists.by_name(column)
+        assert sorted(named) == ["a", "b"] and sorted(Lists.by_name(column[:0])) == []
+        laid = layout.filled([(order, named["a"])])
+        assert laid.lengths.tolist() == [3, 2, 0]
+        assert laid.values.tolist()[:5] == [4.0, 5.0, 6.0, 1.0, 2.0] and np.isnan(laid.values[5])
+    assert list(Lists.by_name(pd.Series([*told, {"a": [1.0]}]))) == ["a"]
+    with pytest.raises(InputError, match="another number of scores"):
+        layout.filled([(order[::-1].copy(), named["a"])])
+
+
 def test_a_matrix_an_item_is_stacked_with_those_of_its_shape():
     rng = np.random.default_rng(0)
     shapes = [(2, 3), None, (3, 3), (2, 3), (3, 2), (1, 6)]

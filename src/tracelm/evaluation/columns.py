@@ -4,12 +4,14 @@ A list an item, and a matrix an item, without a Python object for any of them. I
 are stacked and reduced together; what is stacked at once is bounded.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from tracelm.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,21 +40,44 @@ class Lists:
     @classmethod
     def of(cls, column: "pd.Series[Any]") -> "Lists":
         """A column of lists or of arrays, as Arrow or as Python holds them."""
+        return cls._of_arrow(_arrow(column))
+
+    @classmethod
+    def _of_arrow(cls, lists: "pa.Array") -> "Lists":
         import pyarrow.compute as pc
 
-        lists = _arrow(column)
         values = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
         return cls(values, *_spans(lists))
 
     @classmethod
     def characters(cls, column: "pd.Series[Any]") -> "Lists":
         """A column of lists of texts, as how many characters each text has."""
+        return cls._of_texts(column, "utf8_length")
+
+    @classmethod
+    def sizes(cls, column: "pd.Series[Any]") -> "Lists":
+        """A column of lists of texts, as how many bytes of UTF-8 each text has."""
+        return cls._of_texts(column, "binary_length")
+
+    @classmethod
+    def _of_texts(cls, column: "pd.Series[Any]", length: str) -> "Lists":
         import pyarrow as pa
         import pyarrow.compute as pc
 
         texts = _arrow(column, pa.string())
-        lengths = pc.utf8_length(pc.list_flatten(texts)).to_numpy(zero_copy_only=False)
+        lengths = getattr(pc, length)(pc.list_flatten(texts)).to_numpy(zero_copy_only=False)
         return cls(lengths.astype(float), *_spans(texts))
+
+    @classmethod
+    def by_name(cls, column: "pd.Series[Any]") -> "dict[str, Lists]":
+        """A column of lists by name, as Arrow's pairs or as dictionaries; names that all have."""
+        import pyarrow.compute as pc
+
+        items = _pairs(column)
+        pairs = pc.list_flatten(items)
+        names, lists = (pc.struct_field(pairs, part) for part in ("key", "value"))
+        own = {name: lists.filter(pc.equal(names, name)) for name in pc.unique(names).to_pylist()}
+        return {n: cls._of_arrow(some) for n, some in own.items() if len(some) == len(items)}
 
     def __len__(self) -> int:
         """How many items there are."""
@@ -63,6 +88,32 @@ class Lists:
         count = int(self.lengths[items[0]]) if len(items) else 0
         stacked: np.ndarray = self.values[self.starts[items][:, None] + np.arange(count)]
         return stacked
+
+    @property
+    def places(self) -> Places:
+        """Where the values stand, item by item."""
+        before = np.cumsum(self.lengths) - self.lengths
+        within = np.arange(self.lengths.sum()) - np.repeat(before, self.lengths)
+        where: Places = np.repeat(self.starts, self.lengths) + within
+        return where
+
+    def filled(self, pieces: "Iterable[tuple[Places, Lists]]") -> "Lists":
+        """Lists of the same items in this one's layout; none where no piece has one.
+
+        Args:
+            pieces: Which items, and their lists.
+
+        Raises:
+            InputError: A list of another length than this one's.
+        """
+        values, lengths = np.full(len(self.values), np.nan), np.zeros_like(self.lengths)
+        for items, lists in pieces:
+            if (lists.lengths != self.lengths[items])[lists.lengths > 0].any():
+                raise InputError("an item has another number of scores than of candidates")
+            own = replace(self, starts=self.starts[items], lengths=lists.lengths)
+            values[own.places] = lists.values[lists.places]
+            lengths[items] = lists.lengths
+        return replace(self, values=values, lengths=lengths)
 
     def padded(self, width: int) -> np.ndarray:
         """The lists side by side, filled with 0 [items, width]."""
@@ -174,6 +225,17 @@ def _arrow(column: "pd.Series[Any]", of: "pa.DataType | None" = None) -> "pa.Arr
     if pa.types.is_null(array.type):
         array = array.cast(pa.list_(of or pa.float64()))
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _pairs(column: "pd.Series[Any]") -> "pa.Array":
+    """Lists by name as Arrow holds them: pairs of a name and a list."""
+    if hasattr(column.dtype, "pyarrow_dtype"):
+        return _arrow(column)
+    import pyarrow as pa
+
+    pair = pa.struct([("key", pa.string()), ("value", pa.list_(pa.float64()))])
+    rows = [[{"key": name, "value": value} for name, value in own.items()] for own in column]
+    return pa.array(rows, pa.list_(pair))
 
 
 def _spans(lists: "pa.Array") -> tuple[Int[np.ndarray, " items"], Int[np.ndarray, " items"]]:

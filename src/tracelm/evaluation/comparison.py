@@ -7,25 +7,30 @@ means; and against TRACE on the same items. Costs are measured apart, each metho
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from tracelm.errors import ItemError, RecordError
 from tracelm.evaluation.cells import Cell, mean
-from tracelm.evaluation.columns import Lists, Matrices
-from tracelm.evaluation.metrics import fixed_and_broken, mc1, mc1_by_depth, mc2, mc3
+from tracelm.evaluation.columns import Lists, Matrices, PerItem, Places
+from tracelm.evaluation.metrics import (
+    fixed_and_broken,
+    mc1_by_depth,
+    mc1_rows,
+    mc2_rows,
+    mc3_rows,
+    of_items,
+)
 from tracelm.evaluation.statistics import mcnemar
 from tracelm.evaluation.store import find_cells, read_run, write_durably
 from tracelm.files.folder import Folder
-from tracelm.rule.geometry import Scores, Trajectory
 from tracelm.trust.testing import holm
 
 if TYPE_CHECKING:
-    from tracelm.methods.contract import Aggregation, Evidence, Method
+    from tracelm.methods.contract import Aggregation, Method
     from tracelm.text.items import Item
     from tracelm.text.tokens import Encoded
     from tracelm.tracer import Tracer
@@ -36,7 +41,6 @@ ROUNDS = 2  # the faster one counts: the machine has other work
 TRACE = "trace"
 
 Name = tuple[str, str]
-PerItem = Float[np.ndarray, " items"]
 
 
 @dataclass(frozen=True)
@@ -128,9 +132,8 @@ def compare(
     Raises:
         RecordError: The records hold no scores of a method.
     """
-    known = _items(cell)
-    first, second = ([known[i] for i in places] for places in (cell.mc1_places, cell.mc2_places))
-    standings = [_standing(first, second, name, how) for name, how in methods.items()]
+    read = _Scores.of(cell, methods)
+    standings = [_standing(read, cell, name, how) for name, how in methods.items()]
     against_base = holm(np.array([s.p_base for s in standings]))
     against_trace = holm(np.array([s.p_trace for s in standings]))
     adjusted = tuple(
@@ -227,24 +230,75 @@ def read_costs(cell: Folder) -> dict[str, Cost]:
         raise RecordError(f"cannot read {path}: {error}; delete it and compare again") from error
 
 
-def _items(cell: Cell) -> "list[_Item]":
-    """What the records say of every item, for every method."""
-    names = ("methods", "candidates", "candidate_tokens", "base_scores", "scores", "truthful")
-    known: dict[int, _Item] = {}
-    for items, frame in cell.slices(*names):
-        if "methods" not in frame or any(scores is None for scores in frame["methods"]):
-            raise _uncompared(cell)
-        known |= zip(items.tolist(), map(_Item.of, frame.to_dict("records")), strict=True)
-    return [known[item] for item in range(len(cell.items))]
+@dataclass(frozen=True, eq=False)
+class _Scores:
+    """What the records say of every item, in one layout, for every method.
+
+    Attributes:
+        base: The model's own, as means over tokens.
+        trace: TRACE's.
+        truthful: Which candidates are true.
+        tokens: How many each candidate has.
+        sizes: How many bytes of text each candidate has.
+        by: Of the methods, by name; none where a method does not apply.
+    """
+
+    base: Lists
+    trace: Lists
+    truthful: Lists
+    tokens: Lists
+    sizes: Lists
+    by: Mapping[str, Lists]
+
+    @classmethod
+    def of(cls, cell: Cell, names: Iterable[str]) -> "_Scores":
+        read = []
+        for items, frame in cell.slices("methods", "candidates", "candidate_tokens"):
+            if "methods" not in frame or frame["methods"].isna().any():
+                raise _uncompared(cell)
+            if len(items):
+                counts = Lists.of(frame["candidate_tokens"]), Lists.sizes(frame["candidates"])
+                read.append((items, *counts, Lists.by_name(frame["methods"])))
+        for name in names:
+            if not all(name in by for *_, by in read):
+                raise RecordError(f"a record holds no scores of {name}; compare again")
+        base, trace, truthful = (
+            Lists.of(cell.items[name]) for name in ("base_scores", "scores", "truthful")
+        )
+        return cls(
+            base,
+            trace,
+            truthful,
+            tokens=base.filled((items, tokens) for items, tokens, _, _ in read),
+            sizes=base.filled((items, sizes) for items, _, sizes, _ in read),
+            by={n: base.filled((items, by[n]) for items, *_, by in read) for n in names},
+        )
+
+    def aggregated(self, how: "Aggregation") -> Lists:
+        """The base's scores, aggregated as a method's are."""
+        return replace(self.base, values=self._aggregate(self.base.values, how))
+
+    def normalised(self, method: str, how: "Aggregation") -> Lists:
+        """Scores as means over tokens, whatever they are."""
+        u = self.by[method]
+        return replace(u, values=u.values / self._aggregate(np.ones(len(u.values)), how))
+
+    def _aggregate(self, means: np.ndarray, how: "Aggregation") -> np.ndarray:
+        from tracelm.methods.contract import aggregate  # torch comes with the methods
+
+        return aggregate(means, how, self.tokens.values, self.sizes.values)
 
 
-def _standing(
-    first: "Sequence[_Item]", second: "Sequence[_Item]", name: str, how: "Aggregation"
-) -> Standing:
+def _standing(read: _Scores, cell: Cell, name: str, how: "Aggregation") -> Standing:
     """A method on the items that count for MC1, and on those that count for MC2 and MC3."""
-    own = _each(first, mc1, lambda item: item.scores(name))
-    base = _each(first, mc1, lambda item: item.base(how))
-    trace = _each(first, mc1, lambda item: item.trace)
+
+    def each(metric: Callable[[Any, Any], np.ndarray], scores: Lists, places: Places) -> PerItem:
+        return of_items(metric, scores, read.truthful, places)
+
+    u, first, second = read.by[name], cell.mc1_places, cell.mc2_places
+    own, base, trace = (
+        each(mc1_rows, scores, first) for scores in (u, read.aggregated(how), read.trace)
+    )
     is_base = name == f"base-{how}"
     fixed, broken, p_base = _paired(own, base)
     ahead, behind, p_trace = _paired(own, trace)
@@ -254,9 +308,9 @@ def _standing(
         items=int((~np.isnan(own)).sum()),
         mc1=_mean_known(own),
         delta_mc1=_mean_known(own - base),
-        mc2=_mean_known(_each(second, mc2, lambda item: item.scores(name))),
-        mc2_normalised=_mean_known(_each(second, mc2, lambda item: item.normalised(name, how))),
-        mc3=_mean_known(_each(second, mc3, lambda item: item.scores(name))),
+        mc2=_mean_known(each(mc2_rows, u, second)),
+        mc2_normalised=_mean_known(each(mc2_rows, read.normalised(name, how), second)),
+        mc3=_mean_known(each(mc3_rows, u, second)),
         fixed=fixed,
         broken=broken,
         p_base=np.nan if is_base else p_base,
@@ -266,50 +320,6 @@ def _standing(
         p_trace=np.nan if name == TRACE else p_trace,
         p_trace_holm=np.nan,
     )
-
-
-@dataclass(frozen=True)
-class _Item:
-    """What a record says of one item, for every method."""
-
-    evidence: "Evidence"
-    base_scores: Scores
-    trace: Scores
-    truthful: list[bool]
-    by: Mapping[str, Scores | None]
-
-    @classmethod
-    def of(cls, row: Mapping[Any, Any]) -> "_Item":
-        from tracelm.methods.contract import Evidence  # torch comes with the methods
-
-        b = np.asarray(row["base_scores"], dtype=float)
-        tokens = np.asarray(row["candidate_tokens"], dtype=int)
-        evidence = Evidence(tuple(row["candidates"]), tokens, Trajectory(b[:, None]))
-        scores = np.asarray(row["scores"], dtype=float)
-        return cls(evidence, b, scores, [bool(x) for x in row["truthful"]], row["methods"])
-
-    def scores(self, method: str) -> Scores | None:
-        if method not in self.by:
-            raise RecordError(f"a record holds no scores of {method}; compare again")
-        return self.by[method]
-
-    def base(self, how: "Aggregation") -> Scores:
-        return self.evidence.aggregate(self.base_scores, how)
-
-    def normalised(self, method: str, how: "Aggregation") -> Scores | None:
-        """Scores as means over tokens, whatever they are."""
-        u = self.scores(method)
-        return None if u is None else u / self.evidence.aggregate(np.ones(len(u)), how)
-
-
-def _each(
-    items: Sequence[_Item],
-    metric: Callable[[Any, Any], float],
-    scores: Callable[[_Item], Scores | None],
-) -> PerItem:
-    """A metric of every item; nan where there are no scores."""
-    read = [(scores(item), item.truthful) for item in items]
-    return np.array([np.nan if u is None else metric(u, truth) for u, truth in read], dtype=float)
 
 
 def _paired(own: PerItem, other: PerItem) -> tuple[int, int, float]:

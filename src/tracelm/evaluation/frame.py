@@ -29,15 +29,13 @@ def to_frame(table: pa.Table, info: dict[str, Any]) -> "pd.DataFrame":
 
 
 def to_columns(table: pa.Table) -> "pd.DataFrame":
-    """Records with their lists as Arrow holds them; `methods` alone is as in `to_frame`."""
+    """Records with their lists as Arrow holds them."""
     import pandas as pd
 
     columns: dict[str, Any] = {}
     for name in table.column_names:
         column = table[name].combine_chunks()
-        if name == "methods":
-            columns[name] = _column(name, column)
-        elif pa.types.is_list(column.type):
+        if pa.types.is_list(column.type):
             columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(column))
         else:
             columns[name] = column.to_pandas()

@@ -86,12 +86,25 @@ class Evidence:
         Bytes are those of the candidate's text alone, without the separator, as
         lm-evaluation-harness counts them for `acc_bytes`.
         """
-        if aggregation == "mean":
-            return means
-        sums: Scores = means * self.tokens
-        if aggregation == "bytes":
-            sums = sums / np.array([len(text.encode()) for text in self.candidates])
-        return sums
+        sizes = np.array([len(text.encode()) for text in self.candidates])
+        return aggregate(means, aggregation, self.tokens, sizes)
+
+
+def aggregate(
+    means: Scores, aggregation: Aggregation, tokens: np.ndarray, sizes: np.ndarray
+) -> Scores:
+    """Means over tokens as `Evidence.aggregate` has them, of as many candidates as are given.
+
+    Args:
+        means: Of each candidate, over its tokens.
+        aggregation: What they become.
+        tokens: How many tokens each candidate has.
+        sizes: How many bytes each candidate has.
+    """
+    if aggregation == "mean":
+        return means
+    sums: Scores = means * tokens
+    return sums / sizes if aggregation == "bytes" else sums
 
 
 @runtime_checkable
