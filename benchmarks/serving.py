@@ -27,7 +27,8 @@ def serving(model: str, *options: str, before: str = "") -> Iterator[tuple[str, 
         [*command, "--port", "0", *options], stderr=subprocess.PIPE, text=True, env=os.environ
     )
     assert process.stderr is not None
-    address = json.loads(process.stderr.readline())["address"]
+    events = map(json.loads, process.stderr)
+    address = next(event["address"] for event in events if event["event"] == "started")
     log = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
     try:
         yield address, psutil.Process(process.pid)

@@ -49,7 +49,9 @@ def serving(*options: str, **environment: str):
         env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
     )
     try:
-        yield Process(process, json.loads(process.stderr.readline()))
+        loading, started = (json.loads(process.stderr.readline()) for _ in range(2))
+        assert loading["event"] == "loading" and loading["model"] == "tracelm/demo-organism"
+        yield Process(process, started)
     finally:
         process.kill()
         process.wait()

@@ -51,24 +51,29 @@ def serve(
     """Serve corrections over HTTP: /v1/correct, /v1/correct/batch, /v1/ask; /docs has the rest."""
     cluster, served = engine.cluster(), vllm.settings(engine.engine)
     if cluster is None:
-        _serve(partial(loader(served), model), settings, explorer)
+        _serve(loader(served), model, settings, explorer)
     elif explorer:
         raise typer.BadParameter("--explorer keeps its pages in one process: not with --engine ray")
     else:
         _serve_replicas(model, settings, cluster)
 
 
-def _serve(load: "Callable[[], Tracer]", settings: Settings, explorer: bool) -> None:
+def _serve(
+    load: "Callable[[LoadOptions], Tracer]", model: LoadOptions, settings: Settings, explorer: bool
+) -> None:
     from tracelm.cli.progress import waiting
 
     with waiting("loading the server"):
         from tracelm.service.app import create_app
+        from tracelm.service.log import Log
         from tracelm.service.server import run
         from tracelm.service.tracing import trace_if_asked
 
         if explorer:
             from tracelm.service.explorer.page import mount
-    app = create_app(load(), settings)
+    log = Log(prompts=settings.log_prompts)
+    log.event("loading", model=model.name)
+    app = create_app(load(model), settings, log)
     if explorer:
         corrector = app.state.service.corrector
         mount(app, {corrector.name: corrector})
@@ -81,5 +86,7 @@ def _serve_replicas(model: LoadOptions, settings: Settings, cluster: "Cluster") 
 
     with waiting("loading the server"):
         from tracelm.engines.replicas import run
+        from tracelm.service.log import Log
+    Log().event("loading", model=model.name)
     with redirect_stdout(sys.stderr):  # Ray tells of lost workers on stdout
         run(partial(load_tracer, model), settings, cluster)
