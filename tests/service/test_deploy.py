@@ -30,7 +30,7 @@ def read(name: str) -> str:
 
 
 def test_kubernetes_asks_the_probes_of_the_service():
-    deployment, service = yaml.safe_load_all(read("kubernetes.yaml"))
+    deployment, service, _ = yaml.safe_load_all(read("kubernetes.yaml"))
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     asked = {
@@ -62,6 +62,17 @@ def test_all_of_them_are_of_one_port_and_one_user():
     assert f"--uid {pod['securityContext']['runAsUser']}" in dockerfile
     assert [m["mountPath"] for m in container["volumeMounts"]][0] == "/models"
     assert "VOLUME /models" in dockerfile and "HF_HOME=/models" in dockerfile
+
+
+def test_kubernetes_keeps_what_was_fetched():
+    deployment, _, claim = yaml.safe_load_all(read("kubernetes.yaml"))
+    assert claim["kind"] == "PersistentVolumeClaim" and claim["spec"]["resources"]["requests"]
+    volumes = {v["name"]: v for v in deployment["spec"]["template"]["spec"]["volumes"]}
+    kept = volumes["models"]["persistentVolumeClaim"]["claimName"]
+    assert kept == claim["metadata"]["name"]
+    # One node's at a time: a rolling update would wait for itself.
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
 
 
 def test_the_spaces_card_names_what_is_there():
