@@ -24,6 +24,8 @@ def test_the_reference_shows_every_route_and_lets_one_be_tried(tmp_path):
             view.goto(f"{served.url}/docs")
             view.wait_for_selector("html[data-ready]")
             assert view.locator(".route h2 code").all_inner_texts() == list(schema["paths"])
+            bar = view.locator(".contents .column")
+            assert bar.evaluate("node => node.scrollWidth <= node.clientWidth")  # all are seen
             route = view.locator("#correct")
             assert json.loads(route.locator("textarea").input_value()) == example
             route.get_by_text("Try it").click()
