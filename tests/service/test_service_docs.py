@@ -59,6 +59,8 @@ def run(text: str, kind: str, url: str, folder: Path, python: str = sys.executab
 def test_curl(served, tmp_path):
     told = json.loads(run(block("sh", "v1/correct"), "sh", served.url, tmp_path))
     assert told["schema"] == 1 and told["answer"] == "pale cedar boats" and told["corrected"]
+    asked = json.loads(run(block("sh", "v1/ask"), "sh", served.url, tmp_path))
+    assert asked["answer"] in asked["candidates"] and len(asked["candidates"]) <= 5
     ranks = json.loads(run(block("sh", "8000/rerank"), "sh", served.url, tmp_path))
     assert ranks[0]["index"] == 1 and ranks[0]["text"] == "pale cedar boats"
 

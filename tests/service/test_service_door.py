@@ -200,6 +200,26 @@ def test_a_prompt_may_be_a_conversation(plain, model):
     assert told == known.to_dict()
 
 
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ([{"role": "user", "content": "w5 " * 2000}], "too_many_characters"),
+        ([{"role": "user", "content": ""}] * 3000, "too_many_characters"),
+        ([{"role": "user", "content": "w5 " * 40_000}], "body_too_large"),
+        ([{"role": "user", "content": ""}] * 3, "item"),  # short enough: the template is asked
+    ],
+)
+def test_a_long_conversation_is_refused_before_a_template_sees_it(model, said, code):
+    with running(model, characters=10_000, body_bytes=100_000) as service:
+        model.tokenizer.chat_template = "{{ raise_exception('the template was asked') }}"
+        try:
+            answer = service.client.post("/v1/correct", json=BODY | {"prompt": said})
+        finally:
+            model.tokenizer.chat_template = None
+    assert answer.headers["x-refusal"] == code_of(answer) == code
+    assert ("the template was asked" in answer.text) == (code == "item")
+
+
 def test_keys_that_no_body_has_are_refused_by_name(plain):
     for path, body in (
         ("/v1/correct", BODY | {"candidats": []}),
