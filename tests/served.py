@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+import torch
 from families import build, tokenizer
 
 from tracelm import Tracer
 from tracelm.service.app import create_app
 from tracelm.service.door import configure
 from tracelm.service.log import Log
-from tracelm.service.server import Server
+from tracelm.service.server import Server, run
 from tracelm.service.settings import Settings
 
 PATIENCE_SECONDS = 30.0
@@ -55,6 +56,18 @@ class Held(Tracer):
             if e.item.id in self.poison:
                 raise self.poison[e.item.id]
         return super().decide(encoded, read, methods, blind)
+
+
+class Endless(Tracer):
+    """A tracer whose passes never end: its thread is always in torch, or about to be."""
+
+    def __init__(self, inner: Tracer) -> None:
+        self.__dict__ |= inner.__dict__
+
+    def decide(self, *_: Any, **__: Any) -> Any:
+        square = torch.ones(200, 200)
+        while True:
+            torch.mm(square, square)
 
 
 class Running:
@@ -109,3 +122,7 @@ def running(model: Any, mount: Any = None, **settings: Any) -> Iterator[Running]
         server.should_exit = True
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive(), "the server did not stop"
+
+
+if __name__ == "__main__":  # a process whose model hangs
+    run(create_app(Endless(tracer()), Settings(port=0, deadline_seconds=1.0, drain_seconds=0.0)))

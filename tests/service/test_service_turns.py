@@ -1,11 +1,15 @@
 """Whoever waits has a turn: what one request may take, and what becomes of the others."""
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -286,3 +290,20 @@ def test_stopping_ends_though_the_model_hangs(held):
             assert time.monotonic() - begun < 15
             assert [s.result().status_code for s in sent] == [504, 504]
     assert served.events("abandoned")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_process_whose_model_hangs_ends_as_one_that_was_told_to(number):
+    script = [sys.executable, str(Path(__file__).parents[1] / "served.py")]
+    with subprocess.Popen(script, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            url = json.loads(process.stderr.readline())["address"]
+            answer = httpx.post(f"{url}/v1/correct", json=BODY, timeout=PATIENCE_SECONDS)
+            assert answer.status_code == 504
+            process.send_signal(number)
+            _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            process.kill()
+    events = [json.loads(line)["event"] for line in err.splitlines()]
+    assert events[-2:] == ["abandoned", "stopped"] and process.returncode == 0

@@ -134,6 +134,11 @@ class Batcher:
         return self._thread.is_alive() and self._encoder.is_alive()
 
     @property
+    def hangs(self) -> bool:
+        """Whether a thread was left behind when the end came."""
+        return self._closing and (self._thread.is_alive() or self._encoder.is_alive())
+
+    @property
     def taking(self) -> bool:
         """Whether orders are still taken."""
         return self.alive and not self._closing

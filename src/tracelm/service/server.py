@@ -1,7 +1,10 @@
 """The process: uvicorn around the application, drained before it stops."""
 
+import atexit
+import os
 import signal
 import socket
+import sys
 from typing import Any
 
 import uvicorn
@@ -39,7 +42,9 @@ class Server(uvicorn.Server):
 
 
 def run(app: FastAPI) -> None:
-    """Serve until SIGTERM or SIGINT; every accepted request is answered before it returns.
+    """Serve until SIGTERM, SIGINT or SIGHUP; every accepted request is answered before it returns.
+
+    Where the model hangs it does not return: the process ends with 0.
 
     Raises:
         InputError: The address cannot be listened on.
@@ -49,12 +54,25 @@ def run(app: FastAPI) -> None:
     config = configure(app, service.settings, service.metrics)
     # uvicorn raises the signal again once it has stopped: a stop that was asked for is no failure.
     before = {s: signal.signal(s, _nothing) for s in (signal.SIGTERM, signal.SIGINT)}
+    server = Server(config, service)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, server.handle_exit)
     try:
-        Server(config, service).run(sockets=[listening])
+        server.run(sockets=[listening])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         listening.close()
+    if service.corrector.batcher.hangs:
+        _leave()
+
+
+def _leave() -> None:
+    """End the process at once: Python's own end aborts in a thread that torch has in hand."""
+    atexit._run_exitfuncs()  # spans are sent, folders of what was unpacked go
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)
 
 
 def _nothing(*_: Any) -> None:
