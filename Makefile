@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
-TESTS := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+TESTS := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 # What `make quick` runs: the rooms that need no whole model, one walk over the road, the command.
 QUICK := rule text view weights files trust test_imports.py test_theta.py test_stream.py cli/test_cli.py
 

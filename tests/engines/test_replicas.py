@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from forked import Forks
 
 from tracelm import Item, Tracer
 
@@ -23,14 +24,17 @@ PATIENCE_SECONDS = 180.0
 TOKEN = {"Authorization": "Bearer secret"}
 
 
+SERVE = ("-m", "tracelm", "serve", "--engine", "ray", "--cpus-per-worker", "0.5")
+ENVIRONMENT = os.environ | {"RAY_ADDRESS": "local"}
+
+
 def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
-    asked = ["serve", "--engine", "ray", "--cpus-per-worker", "0.5", *map(str, arguments)]
     return subprocess.Popen(
-        [sys.executable, "-m", "tracelm", *asked],
+        [sys.executable, *SERVE, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "RAY_ADDRESS": "local"} | environment,
+        env=ENVIRONMENT | environment,
     )
 
 
@@ -192,9 +196,8 @@ def test_sigterm_under_load_answers_what_was_accepted(
     ],
 )
 def test_what_cannot_be_served_is_one_line(
-    arguments: tuple[str, ...], code: int, said: str
+    forks: Forks, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    child = start(*arguments)
-    out, err = child.communicate(timeout=PATIENCE_SECONDS)
-    assert (child.returncode, out) == (code, "") and said in err, err
-    assert code == 2 or err.count("\n") == 1
+    done = forks.run(*SERVE, *arguments, env=ENVIRONMENT)
+    assert (done.returncode, done.stdout) == (code, "") and said in done.stderr, done.stderr
+    assert code == 2 or done.stderr.count("\n") == 1
