@@ -4,6 +4,7 @@ What is imported beforehand has read its variables by then: transformers and the
 and a test that sets theirs asks for forks without them.
 """
 
+import atexit
 import json
 import os
 import resource
@@ -91,7 +92,10 @@ def _become(
     for number, path in enumerate(streams):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
     if most is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+        # At the very end coverage writes what it has measured.
+        atexit.register(resource.setrlimit, resource.RLIMIT_FSIZE, before)
     kind, what, *rest = command
     sys.path[0], sys.argv = cwd, [what, *rest]
     if kind == "-m":
