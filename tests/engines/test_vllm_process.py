@@ -54,22 +54,29 @@ class TestNoOrphans:
         process.close()
         assert not alive(pid)
 
-    def test_the_side_ends_with_a_parent_that_is_killed(self):
+    def test_the_side_ends_with_a_parent_that_is_killed_and_leaves_no_folder(self, tmp_path):
         program = (
-            "import sys, time\nfrom pathlib import Path\n"
+            "import sys, tempfile, time\nfrom pathlib import Path\n"
             "from tracelm.engines.vllm.process import Process\n"
-            "side = Process(Path(sys.executable))\nprint(side.pid, flush=True)\ntime.sleep(60)"
+            "weights = tempfile.mkdtemp()\n(Path(weights) / 'w').touch()\n"
+            "side = Process(Path(sys.executable), [weights])\n"
+            "print(side.pid, flush=True)\ntime.sleep(60)"
         )
         parent = subprocess.Popen(
-            [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"TMPDIR": str(tmp_path)},
         )
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        assert alive(pid)
+        assert alive(pid) and len([*tmp_path.iterdir()]) == 2
         parent.kill()
         parent.wait()
         parent.stdout.close()
         assert gone(pid)
+        assert not [*tmp_path.iterdir()]
+        assert (Path(tracelm.__file__).parent / "theta.py").is_file()  # lent by a link
 
     def test_the_death_of_the_side_is_told_with_how_it_went(self, process):
         os.kill(process.pid, signal.SIGKILL)

@@ -112,12 +112,14 @@ def test_it_answers_as_this_process_does_and_ends_when_told(number):
         assert service.wait_for(0)
 
 
-def test_killed_it_leaves_no_rank_behind():
-    with serving("--tensor-parallel", "2", **TWO_RANKS) as service:
+def test_killed_it_leaves_no_rank_and_no_weights_behind(tmp_path):
+    with serving("--tensor-parallel", "2", **TWO_RANKS, TMPDIR=str(tmp_path)) as service:
         ask(service.address())
         assert len(service.running()) >= 4  # the service, vLLM, and its ranks
+        assert [*tmp_path.glob("tracelm-dense-*/*.safetensors")]
         service.process.kill()
         assert service.wait_for(0)
+        assert not [*tmp_path.glob("tracelm-*")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+from collections.abc import Sequence
 from importlib.metadata import distribution
 from multiprocessing import Pipe
 from pathlib import Path
@@ -45,17 +46,19 @@ class Process:
 
     Args:
         python: vLLM's interpreter.
+        written: Folders of ours that the side removes if this process is killed.
     """
 
-    def __init__(self, python: Path) -> None:
+    def __init__(self, python: Path, written: Sequence[str] = ()) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tracelm-vllm-")
         _lend(Path(self._folder.name))
         self._log = tempfile.TemporaryFile()
         self._pipe, theirs = Pipe()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         environment |= {"PYTHONPATH": self._folder.name, "VLLM_LOGGING_LEVEL": "WARNING"}
+        told = (str(theirs.fileno()), str(os.getpid()), self._folder.name, *written)
         self._process = subprocess.Popen(
-            [python, "-m", "tracelm.engines.vllm.side", str(theirs.fileno()), str(os.getpid())],
+            [python, "-m", "tracelm.engines.vllm.side", *told],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self._log,

@@ -1,11 +1,14 @@
 """The process in vLLM's environment: token ids in, numbers out, over one pipe.
 
-`python -m tracelm.engines.vllm.side FD PARENT` is started by `process`. A call is a line of JSON
-and is answered by one, which may say that raw float32 follow. Standard output is left to vLLM.
+`python -m tracelm.engines.vllm.side FD PARENT FOLDER...` is started by `process`. A call is a line
+of JSON and is answered by one, which may say that raw float32 follow. Standard output is left to
+vLLM.
 """
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -134,15 +137,20 @@ class Side:
         }
 
 
-def main(descriptor: str, parent: str) -> None:
-    """Answer calls until the parent lets go or dies."""
-    threading.Thread(target=_die_with, args=(int(parent),), daemon=True).start()
-    pipe, side = Connection(int(descriptor)), None
+def main(descriptor: str, parent: str, *folders: str) -> None:
+    """Answer calls until the parent is gone."""
+    watch = threading.Thread(target=_die_with, args=(int(parent), folders), daemon=True)
+    watch.start()
+    with contextlib.suppress(EOFError, ConnectionError):
+        _answer(Connection(int(descriptor)))
+    watch.join()
+
+
+def _answer(pipe: Connection) -> None:
+    """Answer one call after the other."""
+    side: Side | None = None
     while True:
-        try:
-            call = json.loads(pipe.recv_bytes())
-        except EOFError:
-            return
+        call = json.loads(pipe.recv_bytes())
         name, raw = call.pop("call"), b""
         try:
             if name == "load":
@@ -159,10 +167,15 @@ def main(descriptor: str, parent: str) -> None:
             pipe.send_bytes(raw)
 
 
-def _die_with(parent: int) -> None:
-    """End this process and those of vLLM's workers once the parent is gone, however it went."""
+def _die_with(parent: int, folders: tuple[str, ...]) -> None:
+    """End this process and those of vLLM's workers once the parent is gone, however it went.
+
+    A parent that was killed has not removed its temporary folders.
+    """
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
 
 

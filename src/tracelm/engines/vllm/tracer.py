@@ -110,7 +110,8 @@ class VllmTracer(Tracer):
         Raises:
             ModelError: vLLM cannot load the model, or its version is not as the hooks know it.
         """
-        self._process = Process(self._settings.python)
+        written = self._found.folder
+        self._process = Process(self._settings.python, [] if written is None else [written.name])
         try:
             facts, _ = self._process.call("load", asked=self._asked)
         except ModelError as error:
