@@ -45,7 +45,8 @@ class Serving:
     def address(self) -> str:
         """Where it listens, once the model is loaded; what it logs after that is let go."""
         assert self.process.stderr is not None
-        told: str = json.loads(self.process.stderr.readline())["address"]
+        events = map(json.loads, iter(self.process.stderr.readline, ""))
+        told: str = next(event["address"] for event in events if event["event"] == "started")
         self._drain.start()
         return told
 
