@@ -141,7 +141,7 @@ def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
     above = logits[crowded] > threshold[crowded]
     level = among[crowded] & ~above
     room = k - above.sum(dim=-1, keepdim=True)
-    among[crowded] = above | (level & (level.cumsum(dim=-1) <= room))
+    among[crowded] = above | (level & (level.cumsum(dim=-1, dtype=torch.int32) <= room))
     return among
 
 
