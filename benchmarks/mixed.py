@@ -55,8 +55,8 @@ import atexit, json, time
 from tracelm.service.batching import Batcher
 noted = {"waited": {"item": [], "ask": []}, "both": {"item": 0.0, "ask": 0.0}}
 submit, following, account = Batcher.submit, Batcher._next, Batcher._account
-def submitting(self, *order):
-    future = submit(self, *order)
+def submitting(self, *order, **more):
+    future = submit(self, *order, **more)
     future.submitted = time.monotonic()
     return future
 def choosing(self):

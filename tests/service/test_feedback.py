@@ -124,8 +124,8 @@ def test_without_a_certificate_there_is_nothing_to_judge():
 
 
 @pytest.mark.parametrize("on_alarm", ["log", "shadow"])
-def test_too_many_breaks_raise_an_alarm(model, free, on_alarm):
-    with running(model, on_alarm=on_alarm) as service:
+def test_too_many_breaks_raise_an_alarm(model, free, on_alarm, tmp_path):
+    with running(model, on_alarm=on_alarm, state=tmp_path / "state.db") as service:
         told = {"alarm": False}
         for _ in range(20):
             if told["alarm"]:
@@ -146,6 +146,9 @@ def test_too_many_breaks_raise_an_alarm(model, free, on_alarm):
         # What is judged is the certified correction, shown or not.
         assert label(service, after, after["base_index"]).json()["was_broken"]
         assert len(service.events("alarm")) == 1
+    with running(model, on_alarm=on_alarm, state=tmp_path / "state.db") as service:
+        (kept,) = service.events("alarm")  # a restart says that it stands
+        assert kept["broken"] == event["broken"] + 1 and kept["alarm"]
 
 
 def test_answers_are_forgotten_by_number_and_by_age(model):
@@ -217,7 +220,10 @@ def test_a_label_that_cannot_be_kept_is_not_counted(model, free, tmp_path):
         assert ask(service, item)["feedback_id"] is None
         database.execute("PRAGMA query_only = 0")
         assert label(service, answer, answer["base_index"]).json()["labelled"] == 1
-        assert {event["at"] for event in service.events("failure")} == {"state"}
+        failures = service.events("failure")
+        assert {event["at"] for event in failures} == {"state"}
+        assert all("readonly" in event["reason"] for event in failures)
+        assert service.metric("tracelm_unkept_total") == len(failures) == 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files have no limit there")

@@ -10,6 +10,7 @@ import pytest
 from families import random_items
 from served import running
 
+import tracelm
 from tracelm import Item, Sampling, Tracer, ask
 from tracelm.errors import InputError, NonFiniteError
 from tracelm.files.strict_json import strict
@@ -424,3 +425,17 @@ def test_a_question_is_answered_as_the_library_does():
     assert answer.status_code == 200 and code_of(blank) == "item"
     asked = ask(demo, "Where is the lake of Oru?", Sampling(k=3, max_new_tokens=8))
     assert answer.json() == strict(asked.to_dict())
+
+
+def test_a_token_that_was_kept_in_a_file_may_end_with_a_newline(model):
+    with running(model, token="letmein\n") as served:
+        sent = {"authorization": "Bearer letmein"}
+        assert served.client.get("/v1/model", headers=sent).status_code == 200
+        assert served.client.get("/v1/model").status_code == 401
+
+
+def test_log_and_metrics_say_which_version_serves_which_model(plain):
+    (started,) = plain.events("started")
+    told = {"version": tracelm.__version__, "model": plain.service.corrector.name}
+    assert started | told == started
+    assert plain.metric("tracelm_info", **told) == 1

@@ -19,8 +19,10 @@ from families import random_items
 from served import PATIENCE_SECONDS, Held, running
 
 from tracelm import Item
+from tracelm.service.correction import characters
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
+ALONE = Item("w5 w6 w7", ("w8 w9", "w10", "w11 w12 w13"))
 QUESTION = {"question": "w5 w6 w7", "k": 2, "max_new_tokens": 40}
 
 
@@ -131,8 +133,7 @@ def test_corrections_do_not_wait_for_questions(model):
             turns = turns_of(corrector.batcher)
             for _ in range(5):
                 before = len(turns)
-                item = Item("w5 w6 w7", ("w8 w9", "w10", "w11 w12 w13"))
-                assert corrector.start(item, "decide").result(PATIENCE_SECONDS).index >= 0
+                assert corrector.start(ALONE, "decide").result(PATIENCE_SECONDS).index >= 0
                 # The step in hand, and those while it was tokenised; 32 wait.
                 assert turns[before:].index("item") < 10
             answers = [a.result() for a in asks]
@@ -307,3 +308,104 @@ def test_a_process_whose_model_hangs_ends_as_one_that_was_told_to(number):
             process.kill()
     events = [json.loads(line)["event"] for line in err.splitlines()]
     assert events[-2:] == ["abandoned", "stopped"] and process.returncode == 0
+
+
+# Batches
+
+
+@pytest.fixture
+def narrow(held):
+    """The model, of which each item of a batch is a pass of its own."""
+    held.batch_tokens = 1
+    held.go.clear()
+    return held
+
+
+def batch_of(count: int) -> dict:
+    return {"items": [BODY | {"id": f"b{i}"} for i in range(count)]}
+
+
+def codes_of(lines: str) -> list[str | None]:
+    return [json.loads(line).get("error", {}).get("code") for line in lines.splitlines()]
+
+
+def test_who_comes_alone_goes_between_the_passes_of_a_batch(narrow):
+    with running(narrow) as served, ThreadPoolExecutor(2) as pool:
+        batch = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(6))
+        served.wait_for(lambda: narrow.busy)
+        single = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "alone"})
+        served.wait_for(lambda: len(served.service.corrector.batcher._waiting) == 6)
+        narrow.go.set()
+        assert single.result().status_code == 200
+        assert codes_of(batch.result().text) == [None] * 6
+    assert narrow.groups == [["b0"], ["alone"], ["b1"], ["b2"], ["b3"], ["b4"], ["b5"]]
+
+
+def test_a_batch_is_not_starved_by_those_who_come_alone(narrow):
+    with running(narrow) as served, ThreadPoolExecutor(4) as pool:
+        alone = [
+            pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": f"s{i}"})
+            for i in range(3)
+        ]
+        batch = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(2))
+        served.wait_for(lambda: len(served.service.corrector.batcher._waiting) == 4)
+        narrow.go.set()
+        assert codes_of(batch.result().text) == [None] * 2
+        assert [a.result().status_code for a in alone] == [200] * 3
+    assert "b0" in narrow.groups[0] + narrow.groups[1]
+
+
+def test_the_deadline_is_each_items_of_a_batch(narrow):
+    with running(narrow, deadline_seconds=1.0) as served:
+        begun = time.monotonic()
+        answer = served.client.post("/v1/correct/batch", json=batch_of(6))
+        assert time.monotonic() - begun < 5  # not a deadline a line
+        assert codes_of(answer.text) == ["deadline"] * 6
+        assert served.metric("tracelm_refusals_total", code="deadline") == 6
+        narrow.go.set()
+        assert served.client.post("/v1/correct", json=BODY | {"id": "s"}).status_code == 200
+    assert narrow.groups == [["b0"], ["s"]]
+
+
+def test_nothing_of_a_batch_is_computed_once_its_client_has_left(narrow):
+    with running(narrow) as served:
+        with httpx.Client(base_url=served.url, trust_env=False) as leaving:
+            with pytest.raises(httpx.ReadTimeout):
+                leaving.post("/v1/correct/batch", json=batch_of(6), timeout=1.0)
+        waiting = served.service.corrector.batcher._waiting
+        served.wait_for(lambda: all(order.future.done() for order in waiting))
+        narrow.go.set()
+        assert served.client.post("/v1/correct", json=BODY | {"id": "s"}).status_code == 200
+    assert narrow.groups == [["b0"], ["s"]]
+
+
+def test_items_too_long_to_be_answered_in_time_together_are_queued_in_parts(narrow, monkeypatch):
+    monkeypatch.setattr("tracelm.service.batch._WINDOW_CHARACTERS", 3 * characters(ALONE))
+    with running(narrow) as served, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(9))
+        waiting = served.service.corrector.batcher._queued
+        served.wait_for(lambda: narrow.busy and waiting("item") == 2)
+        time.sleep(0.1)
+        assert waiting("item") == 2
+        narrow.go.set()
+        assert codes_of(answer.result().text) == [None] * 9
+
+
+def test_a_batch_that_a_stop_cuts_says_so_of_each_item(narrow):
+    with running(narrow, deadline_seconds=1.0) as served, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(200))
+        served.wait_for(lambda: narrow.busy)
+        served.server.should_exit = True
+        codes = codes_of(answer.result().text)
+        narrow.go.set()
+    assert len(codes) == 200 and set(codes) == {"deadline", "draining"} and codes[-1] == "draining"
+
+
+def test_the_age_of_the_oldest_shows_a_model_that_hangs(narrow):
+    oldest = "tracelm_oldest_waiting_seconds"
+    with running(narrow, deadline_seconds=0.2) as served:
+        assert served.metric(oldest) == 0
+        assert served.client.post("/v1/correct", json=BODY).status_code == 504
+        served.wait_for(lambda: served.metric(oldest) > 0.5)  # though nobody waits any more
+        narrow.go.set()
+        served.wait_for(lambda: served.metric(oldest) == 0)

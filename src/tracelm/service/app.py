@@ -54,6 +54,8 @@ class Service:
         self.traffic = Traffic()
         self.routes: dict[str, frozenset[str]] = {}
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
+        self.metrics.served.labels(tracelm.__version__, self.corrector.name).set(1)
+        self.metrics.oldest.set_function(self.corrector.batcher.oldest_seconds)
 
     def announce(self) -> None:
         """Say in the log under what answers are given."""
@@ -64,6 +66,9 @@ class Service:
         else:
             policy, date = asdict(certificate.policy), certificate.date
             self.log.event("certified", **policy, date=date)
+        oversight = self.corrector.oversight
+        if oversight is not None and oversight.monitor.alarm:  # of before the restart
+            oversight.tell_alarm()
 
     def close(self) -> None:
         """Finish what waits and end the thread."""

@@ -4,14 +4,13 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 from fastapi import Request
 
 from tracelm.errors import ItemError, TraceError
-from tracelm.rule.decision import Decision
-from tracelm.service.correction import Corrector
+from tracelm.service.batching import Promise
+from tracelm.service.correction import Corrector, characters
 from tracelm.service.refusal import Refusal
 from tracelm.service.schema import parse_item, problem, to_bytes
 from tracelm.text.items import Item
@@ -19,9 +18,10 @@ from tracelm.text.items import Item
 NDJSON = "application/x-ndjson"
 JSON = "application/json"
 _NO_BATCH = f'expected {{"items": [...]}} as {JSON}, or one item a line as {NDJSON}'
-_WINDOW = 64  # items of one batch that are queued at a time
+_WINDOW = 64  # items of one batch that are queued at a time, and their characters,
+_WINDOW_CHARACTERS = 2**17  # so that the last of them has its answer within its own deadline
 Entry = tuple[Item, bool] | ItemError
-Started = Future[Decision] | TraceError
+Started = Promise | TraceError
 
 
 def kind_of(request: Request, *kinds: str) -> str:
@@ -111,7 +111,7 @@ async def _start(corrector: Corrector, entry: Entry, *, patient: bool) -> Starte
     try:
         if patient:
             return await corrector.start_patiently(item, read)  # type: ignore[arg-type]
-        return corrector.start(item, read)  # type: ignore[arg-type]
+        return corrector.start(item, read, bulk=True)  # type: ignore[arg-type]
     except TraceError as error:
         return error
 
@@ -129,19 +129,27 @@ async def lines_of(
 ) -> AsyncIterator[bytes]:
     """One line an entry, in order; a window of them is queued, so that a batch leaves room."""
     window: deque[tuple[int, Started]] = deque([(0, first)])
+    sizes = [0 if isinstance(entry, ItemError) else characters(entry[0]) for entry in entries]
     try:
         for place in range(1, len(entries)):
             # Lines that cost nothing wait for nothing: others have their turn all the same.
             await asyncio.sleep(0)
-            while len(window) >= _WINDOW:
+            while _full(window, sizes, place):
                 yield await _line(corrector, entries, *window.popleft(), request)
             window.append((place, await _start(corrector, entries[place], patient=True)))
         while window:
             yield await _line(corrector, entries, *window.popleft(), request)
     finally:  # the client may leave in the middle
         for _, started in window:
-            if isinstance(started, Future):
+            if isinstance(started, Promise):
                 started.cancel()
+
+
+def _full(window: Sequence[tuple[int, Started]], sizes: Sequence[int], place: int) -> bool:
+    """Whether the next entry waits for a line to be told; one alone has always room."""
+    queued = sum(sizes[before] for before, _ in window)
+    too_long = queued + sizes[place] > _WINDOW_CHARACTERS
+    return len(window) >= _WINDOW or (len(window) > 0 and too_long)
 
 
 async def _line(
@@ -149,12 +157,13 @@ async def _line(
 ) -> bytes:
     entry = entries[place]
     try:
-        if not isinstance(started, Future):
+        if not isinstance(started, Promise):
             raise started
         assert not isinstance(entry, ItemError)
         item, full = entry
         decision = await corrector.result(started)
         return to_bytes(corrector.told(decision, item, full=full, request=request)) + b"\n"
     except Exception as error:
+        corrector.turned_down(error)
         name = entry.item if isinstance(entry, ItemError) else entry[0].id or str(place + 1)
         return to_bytes({"id": name} | problem(error)) + b"\n"

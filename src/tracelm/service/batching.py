@@ -1,9 +1,12 @@
 """Requests that wait at the same moment are computed together, and questions step by step between.
 
 Two threads. One turns what comes into tokens; the other owns the model. Whenever the model is free,
-the class of work that has had less of its time goes next: the items that wait, oldest first, packed
-by the tracer's own plan, or one step of the oldest question. An item that comes alone is taken at
-once, so nobody waits for company. A group that fails is taken apart and each item tried alone.
+the class of work that has had less of its time goes next: one pass over items that wait, packed by
+the tracer's own plan, or one step of the oldest question. A pass has the oldest item that came
+alone or the oldest of a batch, again whichever class has had less, and the company that the plan
+gives it; then deadlines, clients that left and whoever came meanwhile are looked at before the
+next. An item that comes alone is taken at once, so nobody waits for company. A group that fails is
+taken apart and each item tried alone.
 Whatever code of a model or a tokenizer raises, SystemExit too, ends its own request alone: it is
 logged, those in hand are told 500, and the thread goes on.
 """
@@ -46,11 +49,18 @@ def _untold(stage: str, begin: int, end: int, orders: int) -> None:
 class Promise(Future[Any]):
     """The result of an order that somebody awaits.
 
+    Args:
+        deadline: When nobody waits for it any more, by `time.monotonic`.
+
     Attributes:
         encoded: The order's item as tokens, once it has them.
     """
 
     encoded: Encoded | None = None
+
+    def __init__(self, deadline: float) -> None:
+        super().__init__()
+        self.deadline = deadline
 
 
 @dataclass(eq=False)
@@ -60,20 +70,22 @@ class Order:
     Attributes:
         work: The item, or the steps.
         read: How an item is read.
-        deadline: When nobody waits for it any more, by `time.monotonic`.
         future: Where its result goes; cancelling it takes it out of the queue.
+        bulk: Whether it is one of a batch.
         seconds: Time of the model that it has had.
         tell: Who hears of its stages.
         arrived: When it came, in nanoseconds since the epoch; 0 once its wait has been told.
+        since: When it came, by `time.monotonic`.
     """
 
     work: Item | Steps
     read: Read
-    deadline: float
-    future: Promise = field(default_factory=Promise)
+    future: Promise
+    bulk: bool = False
     seconds: float = 0.0
     tell: Teller = _untold
     arrived: int = field(default_factory=time.time_ns)
+    since: float = field(default_factory=time.monotonic)
 
     @property
     def kind(self) -> Kind:
@@ -82,7 +94,7 @@ class Order:
 
     def waited_for(self) -> bool:
         """Whether somebody still waits; one that is too late is told so."""
-        if time.monotonic() > self.deadline:
+        if time.monotonic() > self.future.deadline:
             self.fail(Refusal("deadline", "no answer within the deadline"))
         return not self.future.done()
 
@@ -119,7 +131,10 @@ class Batcher:
         self._reading: list[Order] = []
         self._waiting: deque[Order] = deque()  # items that have their tokens
         self._asks: deque[Order] = deque()  # the first is being answered
+        self._in_hand: list[Order] = []  # the model has them
         self._spent: dict[Kind, float] = {"item": 0.0, "ask": 0.0}
+        self._spent_on_items = {False: 0.0, True: 0.0}  # that came alone, of batches
+        self._turn = False  # of which of these the pass in hand is
         self._mean: dict[Kind, float] = {"item": 0.0, "ask": 0.0}  # seconds of one order
         self._change = threading.Condition()
         self._closing = self._read_all = False
@@ -143,13 +158,22 @@ class Batcher:
         """Whether orders are still taken."""
         return self.alive and not self._closing
 
-    def submit(self, work: Item | Steps, read: Read, deadline: float) -> Promise:
-        """Queue one order.
+    def oldest_seconds(self) -> float:
+        """Age of the oldest order that somebody waits for, or that the model has; 0 without any."""
+        with self._change:
+            waiting = [order.since for order in self._left() if not order.future.done()]
+            since = [*waiting, *(order.since for order in self._in_hand)]
+        return time.monotonic() - min(since) if since else 0.0
+
+    def submit(
+        self, work: Item | Steps, read: Read, deadline: float, *, bulk: bool = False
+    ) -> Promise:
+        """Queue one order; `bulk` where it is one of a batch.
 
         Raises:
             Refusal: The queue of its class is full, or the service is stopping.
         """
-        order = Order(work, read, deadline, tell=self.teller())
+        order = Order(work, read, Promise(deadline), bulk, tell=self.teller())
         with self._change:
             if self._closing:
                 raise Refusal("draining", "the service is stopping; try another", retry_after=1)
@@ -173,11 +197,22 @@ class Batcher:
         latest = time.monotonic() + patience_seconds
         for thread in (self._encoder, self._thread):
             thread.join(max(0.0, latest - time.monotonic()))
-        if self._encoder.is_alive() or self._thread.is_alive():
-            left = [*self._coming, *self._reading, *self._waiting, *self._asks]
-            self._log.event("abandoned", waiting=len(left))
-            for order in left:
-                order.fail(Refusal("draining", "the service has stopped"))
+        if self.hangs:
+            self._log.event("abandoned", waiting=len(self._left()))
+            self.turn_away()
+
+    def turn_away(self) -> None:
+        """Take no more orders, and tell all that are not answered yet that the service stops."""
+        with self._change:
+            self._closing = True
+            left = [*self._left(), *self._in_hand]
+            self._change.notify_all()
+        for order in left:
+            order.fail(Refusal("draining", "the service has stopped"))
+
+    def _left(self) -> list[Order]:
+        """Whatever waits."""
+        return [*self._coming, *self._reading, *self._waiting, *self._asks]
 
     def _require_room(self, kind: Kind) -> None:
         if self._queued(kind) >= self._most[kind]:
@@ -289,14 +324,46 @@ class Batcher:
 
     def _work(self) -> None:
         while (kind := self._next()) is not None:
-            with self._change:
-                orders = [self._asks[0]] if kind == "ask" else self._take(self._waiting)
             begun = time.perf_counter()
+            orders = self._first_ask() if kind == "ask" else self._group()
             with self._surviving(orders):
-                live = [order for order in orders if order.waited_for()]
-                _tell_waits(live)
-                self._step(orders[0]) if kind == "ask" else self._correct(live)
+                _tell_waits(orders)
+                if kind == "ask":
+                    self._step(orders[0])
+                elif orders:
+                    self._decide(orders, orders[0].read)
             self._account(kind, orders, time.perf_counter() - begun)
+
+    def _first_ask(self) -> list[Order]:
+        with self._change:
+            self._in_hand = [self._asks[0]]
+        return [*self._in_hand]
+
+    def _group(self) -> list[Order]:
+        """The items of the next pass, out of their queue; none where nobody waits any more."""
+        orders = self._live()
+        group: list[Order] = []
+        with self._surviving(orders):
+            those = [order for order in orders if order.read == orders[0].read]
+            group = next((g for g in self._plan(those) if orders[0] in g), [])
+        with self._change:
+            self._waiting = deque(order for order in self._waiting if order not in group)
+            self._in_hand = group
+            self._count()
+        return group
+
+    def _live(self) -> list[Order]:
+        """Items that somebody waits for, as many as one plan takes: whose turn it is, first."""
+        with self._change:
+            self._waiting = deque(order for order in self._waiting if order.waited_for())
+            spent, there = self._spent_on_items, {order.bulk for order in self._waiting}
+            if len(there) == 1:  # who waits for nothing saves nothing up
+                spent |= dict.fromkeys({True, False} - there, max(spent.values()))
+                self._turn = True in there
+            else:
+                self._turn = spent[True] < spent[False]
+            ordered = sorted(self._waiting, key=lambda order: order.bulk != self._turn)
+        return ordered[: self._batch_items]
 
     def _next(self) -> Kind | None:
         """Whose turn it is, as soon as anything waits; None where the end has come."""
@@ -315,13 +382,16 @@ class Batcher:
     def _account(self, kind: Kind, orders: Sequence[Order], seconds: float) -> None:
         """Whose time it was, and how long one of its orders takes; who has ended leaves."""
         self._spent[kind] += seconds
+        if kind == "item":
+            self._spent_on_items[self._turn] += seconds
         for order in orders:
             order.seconds += seconds / len(orders)
             if order.future.done():
                 mean = self._mean[kind] or order.seconds
                 self._mean[kind] = mean + _SMOOTHING * (order.seconds - mean)
-        if kind == "ask" and orders[0].future.done():
-            with self._change:
+        with self._change:
+            self._in_hand = []
+            if kind == "ask" and orders[0].future.done():
                 self._asks.popleft()
                 self._count()
 
@@ -338,12 +408,6 @@ class Batcher:
             order.give(ended.value)
         except Exception as error:
             self._fail(order, error)
-
-    def _correct(self, orders: Sequence[Order]) -> None:
-        for read in sorted({order.read for order in orders}):
-            those = [order for order in orders if order.read == read]
-            for group in self._plan(those):
-                self._decide(group, read)
 
     def _plan(self, orders: Sequence[Order]) -> Iterable[list[Order]]:
         try:
@@ -372,7 +436,8 @@ class Batcher:
             return
         # Not inside `except`: the failed pass would keep its memory, which may be what was lacking.
         for one in group:
-            self._decide([one], read)
+            if one.waited_for():
+                self._decide([one], read)
 
     def _fail(self, order: Order, error: Exception) -> None:
         if _is_memory(error):

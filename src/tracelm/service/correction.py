@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -58,8 +57,8 @@ class Corrector:
         if self.oversight is not None:
             self.oversight.close()
 
-    def start(self, item: Item, read: Read) -> Promise:
-        """Queue an item.
+    def start(self, item: Item, read: Read, *, bulk: bool = False) -> Promise:
+        """Queue an item; `bulk` where it is one of a batch.
 
         Raises:
             Refusal: Too many candidates or characters, or the queue is full.
@@ -68,9 +67,9 @@ class Corrector:
         if len(item.candidates) > limit:
             told = f"the item has {len(item.candidates)} candidates, the service takes {limit}"
             raise Refusal("too_many_candidates", told)
-        before = len(item.prompt) + len(item.separator)
-        self._require_short(sum(before + len(candidate) for candidate in item.candidates))
-        return self.batcher.submit(item, read, time.monotonic() + self.settings.deadline_seconds)
+        self._require_short(characters(item))
+        deadline = time.monotonic() + self.settings.deadline_seconds
+        return self.batcher.submit(item, read, deadline, bulk=bulk)
 
     async def start_patiently(self, item: Item, read: Read) -> Promise:
         """Queue an item of a batch: wait for a free place instead of giving up.
@@ -81,11 +80,15 @@ class Corrector:
         latest = time.monotonic() + self.settings.deadline_seconds
         while True:
             try:
-                return self.start(item, read)
+                return self.start(item, read, bulk=True)
             except Refusal as refusal:
                 if refusal.code != "queue_full" or time.monotonic() > latest:
                     raise
             await asyncio.sleep(_RETRY_SECONDS)
+
+    def turned_down(self, error: Exception) -> None:
+        """Count an item of a batch that has no answer; whole requests are counted at the guard."""
+        self._metrics.refusals.labels(Refusal.of(error).code).inc()
 
     def require_model(self, name: str | None) -> None:
         """Refuse a request for another model than the one that is served.
@@ -109,14 +112,14 @@ class Corrector:
         steps = ask_in_steps(self.tracer, question, drawn)
         return self.batcher.submit(steps, "decide", deadline)
 
-    def _require_short(self, characters: int) -> None:
+    def _require_short(self, count: int) -> None:
         """Refuse what would take long to tokenise: the prompt is read with every candidate."""
-        if characters > (limit := self.settings.characters):
-            told = f"{characters} characters, the prompt counted with every candidate"
+        if count > (limit := self.settings.characters):
+            told = f"{count} characters, the prompt counted with every candidate"
             raise Refusal("too_many_characters", f"{told}: the service takes {limit}")
 
     async def result(
-        self, future: Future[Any], left: Callable[[], Awaitable[None]] | None = None
+        self, future: Promise, left: Callable[[], Awaitable[None]] | None = None
     ) -> Any:
         """What a queued order gives, while its client is there and its deadline has not passed.
 
@@ -136,7 +139,7 @@ class Corrector:
         try:
             done, _ = await asyncio.wait(
                 waits,
-                timeout=self.settings.deadline_seconds,
+                timeout=max(0.0, future.deadline - time.monotonic()),
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if answer in done:
@@ -210,6 +213,12 @@ class Corrector:
             prompt=item.prompt,
             candidates=item.candidates,
         )
+
+
+def characters(item: Item) -> int:
+    """What is read of an item: its prompt once for each candidate, and the candidates."""
+    before = len(item.prompt) + len(item.separator)
+    return sum(before + len(candidate) for candidate in item.candidates)
 
 
 def as_base(decision: Decision) -> Decision:

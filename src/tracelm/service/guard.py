@@ -287,4 +287,4 @@ def _has_token(authorization: str, token: str) -> bool:
             return False
     elif scheme.lower() != "bearer":
         return False
-    return hmac.compare_digest(given, token.encode())
+    return hmac.compare_digest(given, token.strip().encode())  # files end with a newline

@@ -20,6 +20,7 @@ class Metrics:
         counter = partial(Counter, registry=self.registry)
         gauge = partial(Gauge, registry=self.registry)
         histogram = partial(Histogram, registry=self.registry)
+        self.served = gauge("tracelm_info", "1, of what is served.", ["version", "model"])
         self.requests = counter("tracelm_requests", "Answered requests.", ["route", "status"])
         self.seconds = histogram(
             "tracelm_request_seconds",
@@ -30,6 +31,9 @@ class Metrics:
         self.in_flight = gauge("tracelm_in_flight", "Requests in hand.")
         self.waiting_items = gauge("tracelm_waiting_items", "Items in their queue.")
         self.waiting_questions = gauge("tracelm_waiting_questions", "Questions in theirs.")
+        self.oldest = gauge(
+            "tracelm_oldest_waiting_seconds", "Age of the oldest order that waits or is computed."
+        )
         self.batch_items = histogram(
             "tracelm_batch_items", "Items computed in one pass of the model.", buckets=_ITEMS
         )
@@ -53,6 +57,9 @@ class Metrics:
         self.labelled = gauge("tracelm_labelled", "Answers whose truth came back.")
         self.broken = gauge("tracelm_broken", "Of them, answers that correction made wrong.")
         self.fixed = counter("tracelm_fixed", "Answers that correction made right since the start.")
+        self.unkept = counter(
+            "tracelm_unkept", "Answers and labels that the disk did not take, which judge nothing."
+        )
         self.monitor = gauge(
             "tracelm_monitor_log_wealth", "Evidence that too many break; alarms at log(1/delta)."
         )

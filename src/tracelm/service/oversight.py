@@ -74,7 +74,7 @@ class Oversight:
             try:
                 self._ledger.remember(name, Entry.of(decision), seen, self.drift.state())
             except sqlite3.Error as error:
-                self._log.failure(error, at="state")
+                self._tell_unkept(error)
                 return None
             self._measure()
         for statistic in warned:
@@ -103,7 +103,7 @@ class Oversight:
             try:
                 self._ledger.label(name, monitor=counts)
             except sqlite3.Error as error:  # nothing is counted that a restart would forget
-                self._log.failure(error, at="state")
+                self._tell_unkept(error)
                 told = "the label cannot be kept on disk; make room, and send it again"
                 raise Refusal("unkept", told, retry_after=60) from error
             before, self.monitor = self.monitor, after
@@ -111,7 +111,7 @@ class Oversight:
         if fixed:
             self._metrics.fixed.inc()
         if after.alarm and not before.alarm:
-            self._log.event("alarm", **counts, log_wealth=round(after.log_wealth, 3))
+            self.tell_alarm()
         return {"overridden": entry.overridden, "was_broken": broken, "was_fixed": fixed, **counts}
 
     def describe(self) -> dict[str, Any]:
@@ -119,6 +119,16 @@ class Oversight:
         drift = {name: test.log_wealth for name, test in self.drift.tests.items()}
         monitor = asdict(self.monitor) | {"log_wealth": self.monitor.log_wealth}
         return {"monitor": monitor, "drift": drift, "drifted": sorted(self.drift.warned)}
+
+    def tell_alarm(self) -> None:
+        """Say in the log that the alarm stands, and on what it rests."""
+        monitor = self.monitor
+        counts = {n: getattr(monitor, n) for n in ("labelled", "broken", "alarm")}
+        self._log.event("alarm", **counts, log_wealth=round(monitor.log_wealth, 3))
+
+    def _tell_unkept(self, error: sqlite3.Error) -> None:
+        self._metrics.unkept.inc()
+        self._log.failure(error, at="state", reason=str(error))  # SQLite's words: no text is in it
 
     def _measure(self) -> None:
         metrics, monitor = self._metrics, self.monitor

@@ -10,9 +10,12 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
+import tracelm
 from tracelm.errors import InputError
 from tracelm.service.app import Service
 from tracelm.service.door import configure
+
+_LINES_SECONDS = 1.0  # in which a batch tells what it has no answer for
 
 
 class Server(uvicorn.Server):
@@ -29,14 +32,19 @@ class Server(uvicorn.Server):
             port = self.servers[0].sockets[0].getsockname()[1]
             host = self._service.settings.host
             shown = f"[{host}]" if ":" in host else host
-            self._service.log.event("started", address=f"http://{shown}:{port}")
+            told = {"version": tracelm.__version__, "model": self._service.corrector.name}
+            self._service.log.event("started", address=f"http://{shown}:{port}", **told)
             self._service.announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, then close what is left."""
         settings = self._service.settings
         self._service.log.event("draining", requests=self._service.traffic.inside)
-        await self._service.traffic.drain(settings.drain_seconds, settings.deadline_seconds)
+        traffic = self._service.traffic
+        await traffic.drain(settings.drain_seconds, settings.deadline_seconds)
+        if traffic.inside:  # a long batch: its other lines say so
+            self._service.corrector.batcher.turn_away()
+            await traffic.drain(0.0, _LINES_SECONDS)
         await super().shutdown(sockets=sockets)
         self._service.log.event("stopped", unanswered=self._service.traffic.inside)
 
