@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ import tracelm.cli
 from tracelm import Theta, Tracer
 from tracelm.cli import output, settings
 from tracelm.cli.panels import PANELS, panel
+from tracelm.cli.serve import _load_brisk
+from tracelm.model.options import LoadOptions
 from tracelm.report.table import Column, Marked, Table
 from tracelm.view.explanation import explain
 
@@ -208,6 +211,19 @@ def test_a_misspelt_variable_is_refused(run, monkeypatch, variable):
     code, out, err = run("models")
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert variable in err and "no such option" in err
+
+
+def test_a_service_refuses_an_address_that_is_taken_before_it_loads_a_model(run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, err = run("serve", "--model", "no-such-model", "--port", str(port))
+    assert code == 1 and "cannot listen" in err and "no-such-model" not in err
+
+
+@pytest.mark.parametrize(("asked_for", "expected"), [(None, 1024), (3000, 3000)])
+def test_passes_of_a_service_on_a_cpu_are_short_unless_asked(asked_for, expected):
+    tracer = _load_brisk(LoadOptions(ORGANISM, batch_tokens=asked_for))
+    assert tracer.batch_tokens == expected
 
 
 # Tables

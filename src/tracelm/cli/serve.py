@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracelm.engines.ray import Cluster
     from tracelm.tracer import Tracer
 
+_CPU_TOKENS = 1024  # a second of a model of 135 million parameters on two cores
 # What the command line writes otherwise than Python does.
 _WRITTEN = {
     "port": Annotated[int, typer.Option(min=0, max=65535)],
@@ -51,11 +52,20 @@ def serve(
     """Serve corrections over HTTP: /v1/correct, /v1/correct/batch, /v1/ask; /docs has the rest."""
     cluster, served = engine.cluster(), vllm.settings(engine.engine)
     if cluster is None:
-        _serve(loader(served), model, settings, explorer)
+        load = _load_brisk if served is None else loader(served)
+        _serve(load, model, settings, explorer)
     elif explorer:
         raise typer.BadParameter("--explorer keeps its pages in one process: not with --engine ray")
     else:
         _serve_replicas(model, settings, cluster)
+
+
+def _load_brisk(options: LoadOptions) -> "Tracer":
+    """The tracer, with short passes on a CPU unless asked: all others wait for the one in hand."""
+    tracer = load_tracer(options)
+    if options.batch_tokens is None and tracer.backbone.device.type == "cpu":
+        tracer.batch_tokens = min(tracer.batch_tokens, _CPU_TOKENS)
+    return tracer
 
 
 def _serve(
@@ -66,11 +76,12 @@ def _serve(
     with waiting("loading the server"):
         from tracelm.service.app import create_app
         from tracelm.service.log import Log
-        from tracelm.service.server import run
+        from tracelm.service.server import require_address, run
         from tracelm.service.tracing import trace_if_asked
 
         if explorer:
             from tracelm.service.explorer.page import mount
+    require_address(settings.host, settings.port)
     log = Log(prompts=settings.log_prompts)
     log.event("loading", model=model.name)
     app = create_app(load(model), settings, log)
@@ -89,4 +100,4 @@ def _serve_replicas(model: LoadOptions, settings: Settings, cluster: "Cluster") 
         from tracelm.service.log import Log
     Log().event("loading", model=model.name)
     with redirect_stdout(sys.stderr):  # Ray tells of lost workers on stdout
-        run(partial(load_tracer, model), settings, cluster)
+        run(partial(_load_brisk, model), settings, cluster)

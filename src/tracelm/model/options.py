@@ -85,7 +85,8 @@ class LoadOptions:
         quantize: Quantise the weights while loading them (bitsandbytes).
         device_map: `auto` spreads the model over all devices, the CPU and the disk (accelerate); a
             mapping says where each module goes.
-        batch_tokens: Most distinct tokens of one batch.
+        batch_tokens: Most distinct tokens of one batch; as memory allows if left out, and in a
+            service on a CPU 1,024 at most.
         prefix_cache: MiB that keep what comes back at the beginning of prompts, such as a system
             prompt: computed once; 0 keeps nothing.
         theta: Constants and switches of the method.

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import ExitStack
 from typing import Any
 
 import uvicorn
@@ -83,6 +84,15 @@ def _leave() -> None:
     os._exit(0)
 
 
+def require_address(host: str, port: int) -> None:
+    """Refuse an address that is taken, before a model is loaded for it.
+
+    Raises:
+        InputError: It cannot be listened on.
+    """
+    _listen(host, port).close()
+
+
 def _nothing(*_: Any) -> None:
     """Leave the signal alone."""
 
@@ -92,9 +102,11 @@ def _listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
+        with ExitStack() as failed:
+            listening = failed.enter_context(socket.socket(family, kind, protocol))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            failed.pop_all()
     except OSError as error:
         raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
     listening.set_inheritable(True)
