@@ -38,6 +38,7 @@ REAL = named.PUBLISHED["smollm2-135m"]
 # Pages that a test of their own goes through, as a service is asked and told to stop in between.
 ELSEWHERE = {
     "docs/service.md": "tests/service/test_service_docs.py",
+    "docs/operations.md": "tests/service/test_deploy.py",
     "docs/trust.md": "tests/cli/test_trust_tutorial.py",
 }
 

@@ -6,13 +6,14 @@ the answers.
 """
 
 import os
+import socket
 from typing import Any
-
-import uvicorn
 
 from tracelm.model.named import fetch, published
 from tracelm.service.app import create_app
+from tracelm.service.door import configure
 from tracelm.service.explorer.page import mount
+from tracelm.service.server import Server
 from tracelm.service.settings import Settings
 from tracelm.tracer import Tracer
 
@@ -68,8 +69,11 @@ def open_tracer(name: str) -> Tracer:
 def main() -> None:
     """Serve the page on the Space's port."""
     app = create_app(open_tracer(MODEL), Settings())
-    mount(app, {MODEL: app.state.service.corrector})
-    uvicorn.run(Proxied(app), host="0.0.0.0", port=PORT, server_header=False)
+    service = app.state.service
+    mount(app, {MODEL: service.corrector})
+    config = configure(Proxied(app), service.settings, service.metrics)
+    # Every address: the settings keep loopback's, for the proxy's requests are this machine's.
+    Server(config, service).run(sockets=[socket.create_server(("0.0.0.0", PORT))])
 
 
 if __name__ == "__main__":

@@ -236,12 +236,15 @@ def problem(error: BaseException) -> dict[str, Any]:
 
 def invalid(details: list[Any]) -> Refusal:
     """The refusal of a body; says where and what, never what came."""
-    told = [f"{_where(detail['loc']):.80}: {_wrong(detail)}" for detail in details[:3]]
+    told = [f"{_where(detail):.80}: {_wrong(detail)}" for detail in details[:3]]
     more = f" and {len(details) - 3} more" if len(details) > 3 else ""
     return Refusal("invalid_body", "; ".join(told) + more)
 
 
-def _where(path: Sequence[Any]) -> str:
+def _where(detail: Mapping[str, Any]) -> str:
+    path: Sequence[Any] = detail["loc"]
+    if detail["type"] == "json_invalid":
+        return f"body, after {path[-1]} characters"
     return ".".join(str(part) for part in path if part != "body") or "body"
 
 
