@@ -2,21 +2,28 @@
 
 import os
 import re
+import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import yaml
 
+import tracelm
 from tracelm.service.guard import PROBES
+from tracelm.service.ledger import Ledger
 from tracelm.service.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEPLOY = REPOSITORY / "deploy"
+PAGE = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
 # Of a shutdown, beyond the deadline, as the service's page has it.
 LAST_SECONDS = 4 + Settings().drain_seconds
 BODY = {
@@ -83,12 +90,141 @@ def test_the_spaces_card_names_what_is_there():
     assert len(card["short_description"]) <= 60
 
 
+def test_the_image_has_the_version_as_its_tag():
+    """A node that has a tag does not ask for it again."""
+    image = f"registry.example/tracelm:{tracelm.__version__}"
+    assert f"image: {image}\n" in read("kubernetes.yaml")
+    assert f"docker push {image}\n" in PAGE
+
+
+def test_there_are_as_many_threads_as_cores_are_asked_for():
+    pod = next(yaml.safe_load_all(read("kubernetes.yaml")))["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (threads,) = (e["value"] for e in container["env"] if e["name"] == "OMP_NUM_THREADS")
+    assert threads == container["resources"]["requests"]["cpu"]
+
+
+def test_paths_of_the_operators_page_exist():
+    named = set(re.findall(r"(?<![\w/.])(?:deploy|src)/[\w./-]+", PAGE)) - {"deploy/"}
+    assert len(named) > 5
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+
+
+def test_variables_of_what_deploys_it_are_options():
+    from typer.main import get_command
+
+    from tracelm.cli import app
+
+    texts = [PAGE, *(p.read_text(encoding="utf-8") for p in DEPLOY.glob("*.*") if p.is_file())]
+    named = {n for text in texts for n in re.findall(r"TRACELM_SERVE_([A-Z_]+)", text)}
+    commands: Any = get_command(app)
+    serve = commands.commands["serve"]
+    flags = {flag for option in serve.params for flag in option.opts}
+    assert {"MODEL", "CERTIFICATE", "STATE"} <= named
+    assert [n for n in named if f"--{n.lower().replace('_', '-')}" not in flags] == []
+
+
+def test_the_space_needs_what_the_package_does_at_its_pins_and_not_our_name():
+    """Another project has that name on the index."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["serve"], *extras["gguf"]]
+    lines = [line for line in read("space/requirements.txt").splitlines() if line[0] != "#"]
+    names = {_name(line) for line in lines}
+    assert names == {_name(line) for line in wanted}
+    assert set(lines) <= set((REPOSITORY / "constraints.txt").read_text().splitlines())
+
+
+def _name(requirement: str) -> str:
+    found = re.match(r"[\w.-]+", requirement)
+    assert found is not None
+    return found[0].lower().replace("_", "-")
+
+
+def test_compose_keeps_certificate_and_state_where_the_image_lets_it():
+    added = yaml.safe_load(read("compose.certified.yaml"))
+    service = added["services"]["tracelm"]
+    told = service["environment"]
+    assert told["TRACELM_SERVE_CERTIFICATE"] == service["configs"][0]["target"]
+    (mount,) = service["volumes"]
+    volume, folder = mount.split(":")
+    assert volume in added["volumes"] and told["TRACELM_SERVE_STATE"].startswith(f"{folder}/")
+    assert f"install --directory --owner tracelm /models {folder}\n" in read("Dockerfile")
+
+
+def test_grafana_is_not_open_to_its_own_default_password():
+    grafana = yaml.safe_load(read("compose.watch.yaml"))["services"]["grafana"]
+    assert grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD"].startswith("${GRAFANA_PASSWORD:?")
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl")
+def test_a_certified_pod_ends_before_the_next_one_opens_its_state(tmp_path):
+    for path in DEPLOY.glob("*.yaml"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "certificate.toml").write_text("schema = 1\n", encoding="utf-8")
+    built = subprocess.run(
+        ["kubectl", "kustomize", tmp_path], check=True, capture_output=True, text=True
+    ).stdout
+    kinds: dict[str, list] = {}
+    for made in yaml.safe_load_all(built):
+        kinds.setdefault(made["kind"], []).append(made)
+    (deployment,), (certificate,) = kinds["Deployment"], kinds["ConfigMap"]
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    volumes = {v["name"]: v for v in pod["volumes"]}
+    mounts = {m["mountPath"]: volumes[m["name"]] for m in container["volumeMounts"]}
+    env = {e["name"]: e.get("value") for e in container["env"]}
+    claim = mounts[str(Path(env["TRACELM_SERVE_STATE"]).parent)]["persistentVolumeClaim"]
+    where = Path(env["TRACELM_SERVE_CERTIFICATE"])
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    assert claim["claimName"] in [c["metadata"]["name"] for c in kinds["PersistentVolumeClaim"]]
+    assert mounts[str(where.parent)]["configMap"]["name"] == certificate["metadata"]["name"]
+    assert where.name in certificate["data"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd")
+def test_systemd_understands_the_unit(tmp_path):
+    unit = tmp_path / "tracelm.service"
+    there = read("tracelm.service").replace("/opt/tracelm/bin/tracelm", sys.executable)
+    unit.write_text(there, encoding="utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_state_file_is_backed_up_once_the_service_has_ended(tmp_path):
+    """And not before: it is held locked, and what is new stands beside it."""
+    path, copy = tmp_path / "state.db", tmp_path / "copy.db"
+    ledger = Ledger(path, "fingerprint", items=10, seconds=10.0)
+    assert (tmp_path / "state.db-wal").stat().st_size > 0
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        _back_up(path, copy)
+    ledger.close()
+    _back_up(path, copy)
+    assert not (tmp_path / "state.db-wal").exists()
+    kept = Ledger(copy, "fingerprint", items=10, seconds=10.0)
+    assert kept.state("certificate") == "fingerprint"
+    kept.close()
+
+
+def _back_up(path: Path, copy: Path) -> None:
+    source, target = sqlite3.connect(path, timeout=0), sqlite3.connect(copy)
+    try:
+        source.backup(target)
+    finally:
+        source.close()
+        target.close()
+
+
 @pytest.mark.slow
-def test_the_space_starts_and_answers_behind_its_proxy():
+def test_the_space_starts_and_answers_behind_its_proxy(tmp_path):
+    shutil.copytree(DEPLOY / "space", tmp_path, dirs_exist_ok=True)
+    package = tmp_path / "tracelm"
+    left = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(REPOSITORY / "src" / "tracelm", package, ignore=left)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, DEPLOY / "space" / "app.py"],
+        [sys.executable, tmp_path / "app.py"],
         env=os.environ | {"PORT": str(port), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -110,6 +246,7 @@ def test_the_space_starts_and_answers_behind_its_proxy():
         in (page.headers["content-security-policy"])
     )
     assert decision["answer"] == "pale cedar boats"
+    assert (package / "__pycache__").is_dir()  # the copy beside it is what runs
 
 
 def wait_for(client: httpx.Client, process: subprocess.Popen) -> None:
