@@ -146,6 +146,15 @@ def test_a_bad_body_is_told_in_one_line(plain, body, code):
     assert "\n" not in answer.json()["error"]["message"]
 
 
+def test_a_body_that_is_no_json_says_up_to_where_it_is(plain):
+    broken = b'{"prompt": "w5", oops'
+    answer = plain.client.post(
+        "/v1/correct", content=broken, headers={"content-type": "application/json"}
+    )
+    told = answer.json()["error"]["message"]
+    assert told.startswith(f"body, after {broken.index(b'oops')} characters: ")
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"items": []}', b'{"items": 3}', b"\xff"])
 @pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson", "text/plain"])
 def test_a_batch_without_a_good_item_is_refused(plain, body, kind):
