@@ -224,9 +224,10 @@ def test_the_space_starts_and_answers_behind_its_proxy(tmp_path):
     shutil.copytree(REPOSITORY / "src" / "tracelm", package, ignore=left)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
+    here = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": ""}
     process = subprocess.Popen(
         [sys.executable, tmp_path / "app.py"],
-        env=os.environ | {"PORT": str(port), "OMP_NUM_THREADS": "1"},
+        env=os.environ | here | {"PORT": str(port), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
