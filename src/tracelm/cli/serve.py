@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracelm.engines.ray import Cluster
     from tracelm.tracer import Tracer
 
-_CPU_TOKENS = 1024  # a second of a model of 135 million parameters on two cores
+_CPU_TOKENS = 1024  # of one pass, for which all others wait
 # What the command line writes otherwise than Python does.
 _WRITTEN = {
     "port": Annotated[int, typer.Option(min=0, max=65535)],
@@ -61,7 +61,7 @@ def serve(
 
 
 def _load_brisk(options: LoadOptions) -> "Tracer":
-    """The tracer, with short passes on a CPU unless asked: all others wait for the one in hand."""
+    """The tracer, with short passes on a CPU unless it is told how long they are."""
     tracer = load_tracer(options)
     if options.batch_tokens is None and tracer.backbone.device.type == "cpu":
         tracer.batch_tokens = min(tracer.batch_tokens, _CPU_TOKENS)
