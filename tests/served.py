@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -125,4 +126,5 @@ def running(model: Any, mount: Any = None, **settings: Any) -> Iterator[Running]
 
 
 if __name__ == "__main__":  # a process whose model hangs
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     run(create_app(Endless(tracer()), Settings(port=0, deadline_seconds=1.0, drain_seconds=0.0)))
