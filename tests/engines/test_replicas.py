@@ -1,5 +1,6 @@
 """The service on Ray Serve: the same application, several times behind one address."""
 
+import json
 import os
 import signal
 import socket
