@@ -1,6 +1,7 @@
 """The service answers as the library does, refuses in the right words, and outlives bad items."""
 
 import json
+import math
 import re
 import socket
 import threading
@@ -224,6 +225,16 @@ def test_only_loopback_goes_without_a_token():
     assert Settings(host="::1").loopback and Settings(host="localhost").loopback
     with pytest.raises(InputError, match="empty"):
         Settings(token=" ")
+    for token in ("a\nb", "schlüssel"):
+        with pytest.raises(InputError, match="one line of ASCII"):
+            Settings(token=token)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
+def test_a_deadline_ends(seconds):
+    for name in ("deadline_seconds", "header_seconds", "feedback_seconds"):
+        with pytest.raises(InputError, match="positive numbers of seconds"):
+            Settings(**{name: seconds})
 
 
 # Requests together

@@ -1,6 +1,7 @@
 """What a service is told once, when it starts."""
 
 import ipaddress
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -68,8 +69,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse an open door and limits that let nothing through."""
-        if self.token is not None and not self.token.strip():
-            raise InputError("the token is empty; give one, or none at all on loopback")
+        if self.token is not None:
+            _require_sendable(self.token.strip())
         if self.token is None and not self.loopback:
             raise InputError(
                 f"{self.host} is not loopback: set --token or TRACELM_TOKEN, or listen on 127.0.0.1"
@@ -78,7 +79,8 @@ class Settings:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is at least 1, not {getattr(self, name)}")
         spans = (self.deadline_seconds, self.header_seconds, self.feedback_seconds)
-        if not min(spans) > 0 or not self.drain_seconds >= 0:
+        positive = all(0 < seconds < math.inf for seconds in spans)
+        if not positive or not 0 <= self.drain_seconds < math.inf:
             raise InputError("deadlines are positive numbers of seconds")
 
     @property
@@ -90,3 +92,11 @@ class Settings:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+
+def _require_sendable(token: str) -> None:
+    """Refuse a token that no client can send."""
+    if not token:
+        raise InputError("the token is empty; give one, or none at all on loopback")
+    if not (token.isascii() and token.isprintable()):
+        raise InputError("the token is one line of ASCII: clients send it in a header")
