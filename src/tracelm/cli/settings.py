@@ -45,17 +45,19 @@ def name_variables(commands: Mapping[str, Any], environment: Mapping[str, str]) 
         environment: The variables that are set.
 
     Raises:
-        InputError: One is named after a command and after none of its options.
+        InputError: One is named after a command and after none of the options that a variable sets.
     """
     for name, command in commands.items():
         prefix = f"TRACELM_{_key(name).upper()}_"
         known = set()
         for option in _own(command):
-            option.envvar = [*_listed(option.envvar), *_variables(prefix, option)]
             option.allow_from_autoenv = False  # that is the parameter's name
-            known |= set(option.envvar)
+            if option.name not in BY_HAND:
+                option.envvar = [*_listed(option.envvar), *_variables(prefix, option)]
+                known |= set(option.envvar)
         if unknown := sorted(v for v in environment if v.startswith(prefix) and v not in known):
-            raise InputError(f"{unknown[0]} is set, and {name} has no such option: see {name} -h")
+            told = f"{unknown[0]} is set, and no variable of {name} is called so"
+            raise InputError(f"{told}: see {name} -h")
 
 
 def _variables(prefix: str, option: Any) -> list[str]:
@@ -108,8 +110,8 @@ def _check(path: Path, name: str, table: Mapping[str, Any], options: Mapping[str
 
 
 def _options(command: Any) -> dict[str, Any]:
-    """A command's options by every name that a user may write."""
-    return {_key(flag): option for option in _own(command) for flag in (option.name, *option.opts)}
+    """A command's options by the flags that a user may write."""
+    return {_key(flag): option for option in _own(command) for flag in option.opts}
 
 
 def _key(name: str) -> str:
