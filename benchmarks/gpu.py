@@ -277,6 +277,9 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         yield f"{about['device']}, torch {about['torch']}, transformers {about['transformers']}"
     if timed := done.get("speed"):
         yield from speed_table(timed, done.get("vllm", {}).get("seconds"))
+        if fused := timed["check"]["fused"]:
+            taken = "taken" if fused["taken"] else "not taken"
+            yield f"\nDepths read without their logits: {taken} ({why_of(fused)})."
     if seen := done.get("profile"):
         waits = sum(count for count, _ in seen["waits"].values())
         yield f"\nThe device is busy {100 * seen['busy']:.0f}% of it; the host waits {waits} times."
@@ -308,15 +311,15 @@ def family_row(one: tuple[str, dict[str, Any]]) -> str:
     if "refused" in found:
         return f"| {name} | refused: {found['refused']} | | | |"
     seen = found["check"]
-    flex = seen["flex"]
-    why = "" if flex is None else f" (flex {flex['raised'] or ratio_of(flex)})"
+    why = "" if seen["flex"] is None else f" (flex {why_of(seen['flex'])})"
     told = f"{seen['road']} | {seen['attention']}{why} | {seen['packed']:.1e}"
     return f"| {name} | {told} | {found['nats_from_cpu']:.1e} |"
 
 
-def ratio_of(flex: dict[str, Any]) -> str:
-    """Time of flex attention over that of the model's own, and how far its scores are."""
-    return f"x{flex['seconds'] / flex['own_seconds']:.2f}, {flex['difference']:.1e} nats"
+def why_of(tried: dict[str, Any]) -> str:
+    """What a kernel raised; else its time over the usual way's, and how far its scores are."""
+    ratio = tried["seconds"] / tried["own_seconds"]
+    return tried["raised"] or f"x{ratio:.2f}, {tried['difference']:.1e} nats"
 
 
 def kept(file: Path) -> dict[str, Any]:

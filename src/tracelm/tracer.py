@@ -92,6 +92,8 @@ class Tracer:
         # The check runs the model itself, and shrinks its windows.
         with backbone.lock, evaluating(model):
             self.checked = check(backbone, self.readout, attention)
+        if self.checked.fused is not None and self.checked.fused.taken:
+            self.readout = self.readout.fused()
         prefixes = Prefixes(prefix_cache * 2**20) if prefix_cache and self.checked.keeps else None
         self.backbone = backbone.on(self.checked.road, self.checked.attention, prefixes)
         self.factors, self.invariant = _invariant_of(model, invariant, self.theta)

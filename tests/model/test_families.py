@@ -176,10 +176,10 @@ def test_flex_attention_is_taken_where_it_is_right_and_faster(name, monkeypatch)
 
 
 def test_the_check_takes_flex_attention_on_a_gpu_alone(monkeypatch):
-    monkeypatch.setattr("tracelm.model.check.try_flex", lambda *_: check.FlexTried(taken=True))
+    monkeypatch.setattr("tracelm.model.check.try_flex", lambda *_: check.Tried(taken=True))
     tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT)
     assert tracer.checked.attention == "sdpa" and tracer.checked.flex is None
-    monkeypatch.setattr("tracelm.model.check.FLEX_DEVICES", ("cpu",))
+    monkeypatch.setattr("tracelm.model.check.KERNEL_DEVICES", ("cpu",))
     for asked, found in (("auto", "flex_attention"), ("model", "sdpa"), ("sdpa", "sdpa")):
         tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT, attention=asked)
         assert tracer.checked.attention == tracer.backbone.packed_attention == found

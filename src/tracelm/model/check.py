@@ -3,8 +3,8 @@
 A few short random texts run as the model itself would run them, then packed. Where the packed
 scores differ by more than the plain ones differ among themselves, the model takes the plain road;
 where the readout at depth L is not the model's own logits, it is refused (method, section 2).
-On a CUDA device flex attention is tried on packed forests, and taken where it is as right and
-faster.
+On a CUDA device flex attention is tried on packed forests, and a kernel that makes no logits for
+depths of which no scorer needs them; each is taken where it is as right and faster.
 """
 
 import contextlib
@@ -22,28 +22,30 @@ from tracelm.errors import InputError, TraceError, UnsupportedModelError
 from tracelm.model.backbone import Backbone, Road, shrunk_windows
 from tracelm.model.families import OWN_WINDOWS
 from tracelm.model.prefixes import Prefixes
+from tracelm.model.reading import States
 from tracelm.model.readout import Readout
 from tracelm.text.forest import Branch
 
 ROADS: tuple[Road, ...] = ("packed", "masked")
 NOISE = 1.0  # nats; most that a batch may move a score in any dtype
 SHRUNK = 4  # well below the length of the check's texts
-FLEX_DEVICES = ("cuda",)  # where torch compiles flex attention well
+KERNEL_DEVICES = ("cuda",)  # where flex attention and the fused readout are compiled
 TIMED = 512  # tokens that the length of the texts of a timed batch comes from
-FASTER = 0.9  # of the time of the model's own attention: what flex attention must stay below
+FASTER = 0.9  # of the time of the usual way: what a kernel in its place must stay below
+SAME_SUM = 1e-3  # nats; one float32 sum of the same terms against another
 
 LogProbs = Float[np.ndarray, " targets"]
 
 
 @dataclass(frozen=True)
-class FlexTried:
-    """What came of flex attention on packed forests, and so why it was taken or not.
+class Tried:
+    """What came of a kernel in the place of the usual way, and so why it was taken or not.
 
     Attributes:
-        taken: Whether it was as right as the model's own attention, and faster.
+        taken: Whether it was as right as the usual way, and faster.
         difference: Largest difference of a score from what it should be, in nats.
-        seconds: Of a batch by flex attention, compiled before.
-        own_seconds: Of the same batch by the model's own attention.
+        seconds: Of a batch by the kernel, compiled before.
+        own_seconds: Of the same batch the usual way.
         raised: What it raised; else nothing.
     """
 
@@ -68,7 +70,8 @@ class Checked:
         kept: Largest difference between the packed road on kept prefixes and the plain one; nan
             where it was not tried.
         keeps: Whether prefixes may be kept.
-        flex: What came of flex attention, where it was tried.
+        flex: What came of flex attention on packed forests, where it was tried.
+        fused: What came of reading depths without their logits, where it was tried.
     """
 
     road: Road
@@ -79,11 +82,12 @@ class Checked:
     windowed: bool
     kept: float = math.nan
     keeps: bool = False
-    flex: FlexTried | None = None
+    flex: Tried | None = None
+    fused: Tried | None = None
 
 
 def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
-    """Try the model's roads, and on a CUDA device flex attention, and say which it takes.
+    """Try the model's roads, and on a CUDA device kernels, and say which it takes.
 
     Args:
         backbone: The model, on any road.
@@ -109,15 +113,17 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
             taken = road
             break
     flex = None
-    if attention == "auto" and taken == "packed" and backbone.device.type in FLEX_DEVICES:
+    compiles = backbone.device.type in KERNEL_DEVICES
+    if attention == "auto" and taken == "packed" and compiles:
         flex = try_flex(backbone, readout, plain.alone, allowed)
     used = "flex_attention" if flex and flex.taken else backbone.attention
     kept = math.nan
     if taken == "packed":
         with contextlib.suppress(Exception):  # the model's prefixes are not kept, whatever it is
             kept = _kept_difference(backbone.on(taken, used), readout, plain.alone)
+    fused = try_fused(backbone.on(taken, used), readout) if compiles else None
     found = plain.noise, packed, plain.readout, windowed, kept
-    return Checked(taken, used, *found, keeps=kept <= allowed, flex=flex)
+    return Checked(taken, used, *found, keeps=kept <= allowed, flex=flex, fused=fused)
 
 
 def _require_own(backbone: Backbone, attention: str) -> None:
@@ -129,7 +135,7 @@ def _require_own(backbone: Backbone, attention: str) -> None:
         )
 
 
-def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, allowed: float) -> FlexTried:
+def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, allowed: float) -> Tried:
     """Hold flex attention on packed forests to the model's own: is it right, and faster.
 
     Args:
@@ -145,10 +151,30 @@ def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, allowed: flo
         difference, _ = _packed_difference(flex, readout, alone)
         seconds, found = _timed(flex, readout, batch)
     except Exception as error:  # noqa: BLE001 - whatever compiling or running it raises
-        return FlexTried(raised=_told(error))
+        return Tried(raised=_told(error))
     difference = max(difference, _difference(found, expected))
     taken = difference <= allowed and seconds < FASTER * own_seconds
-    return FlexTried(taken, difference, seconds, own_seconds)
+    return Tried(taken, difference, seconds, own_seconds)
+
+
+def try_fused(backbone: Backbone, readout: Readout) -> Tried:
+    """Hold a readout that makes no logits to the usual one: is it right, and faster.
+
+    Args:
+        backbone: The model, on the road that it takes.
+        readout: Its head.
+    """
+    depths = range(backbone.depth + 1)
+    try:
+        fused = readout.fused()
+        states = backbone.states(_batch(readout.vocabulary, backbone.context), depths)
+        own_seconds, expected = _timed_read(readout, states)
+        seconds, found = _timed_read(fused, states)
+    except Exception as error:  # noqa: BLE001 - whatever compiling or running it raises
+        return Tried(raised=_told(error))
+    difference = _difference(found, expected)
+    taken = difference <= SAME_SUM and seconds < FASTER * own_seconds
+    return Tried(taken, difference, seconds, own_seconds)
 
 
 def _told(error: Exception) -> str:
@@ -282,6 +308,19 @@ def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tupl
 
     scores = _scores(backbone, readout, branches)  # also compiles what is compiled
     return min(once() for _ in range(3)), scores
+
+
+def _timed_read(readout: Readout, states: States) -> tuple[float, LogProbs]:
+    """Shortest time of reading every depth of a batch, and the log-probabilities."""
+    every = np.arange(len(states.reads.token))
+
+    def once() -> tuple[float, LogProbs]:
+        start = time.perf_counter()
+        found = readout.read(states, every, list(states.hidden)).log_probs
+        return time.perf_counter() - start, np.concatenate(list(found.values()))
+
+    _, log_probs = once()  # also compiles what is compiled
+    return min(once()[0] for _ in range(3)), log_probs
 
 
 def rounding_dtype(backbone: Backbone) -> torch.dtype:

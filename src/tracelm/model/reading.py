@@ -5,7 +5,7 @@ Knows no model library: whoever has states and a head reads them here, in anothe
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from tracelm.errors import NonFiniteError
 from tracelm.rule.tile import Logits, Tile, TokenScorer
 from tracelm.text.forest import Reads
 
+T = TypeVar("T")
 # A tile's rows, and for each of its targets the row within it, the token, and its place.
 _Indices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -24,6 +25,8 @@ _Indices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 # a GPU the head's weights are read seldom enough for its products to be busy.
 TILE_LOGITS = 3 * 2**21
 TILE_LOGITS_CUDA = 2**26
+# Rows of several depths that a head takes at once which makes no logits.
+STACKED_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def read(
     """
     if not depths:
         return Reading({}, [])
-    tiles = _tiles(states.reads, targets, head.tile_rows)
+    tiles = _cut(_by_row(states.reads, targets), head.tile_rows)
     parts = _halving(lambda tile: _read_tile(head, states, tile, depths, scorers), tiles)
     finite_at = torch.stack([part.checked for part in parts]).isfinite().all(dim=0).tolist()
     for depth, finite in zip([*depths, *_raw_depths(scorers)], finite_at, strict=True):
@@ -109,6 +112,54 @@ def read(
     order = np.concatenate([part.place for part in parts]).argsort()
     values = torch.cat([part.values for part in parts], dim=1).cpu().numpy()[:, order]
     return Reading(dict(zip(depths, values, strict=False)), list(values[len(depths) :]))
+
+
+@torch.inference_mode()
+def read_stacked(
+    log_probs: Callable[[Tensor, Tensor, Tensor], Tensor],
+    device: torch.device,
+    states: States,
+    targets: Int[np.ndarray, " targets"],
+    depths: Sequence[int],
+) -> dict[int, Float[np.ndarray, " targets"]]:
+    """Log-probabilities at depths of which no logits are needed, read as one stack of rows.
+
+    Args:
+        log_probs: Those of tokens, from states, each token's row and the tokens; not finite where a
+            logit of the row is not.
+        device: Where it takes them.
+        states: The batch.
+        targets: Which of the batch's predicted tokens to read.
+        depths: Depths to read.
+
+    Raises:
+        NonFiniteError: Logits that are NaN or infinite; names the depth.
+        torch.OutOfMemoryError: One row alone is more than the device holds.
+    """
+    if not depths:
+        return {}
+    rows, row, token, place = _by_row(states.reads, targets)
+    level = np.arange(len(depths))[:, None]
+    stack = np.arange(len(depths) * len(rows)), (row + level * len(rows)).ravel()
+    indices = *stack, np.tile(token, len(depths)), (place + level * len(place)).ravel()
+
+    def read_some(some: _Indices) -> tuple[np.ndarray, Tensor]:
+        depth, within = np.divmod(some[0], len(rows))
+        pieces = [
+            _rows(states, depths[i], on_device(rows[within[depth == i]], device))
+            for i in np.unique(depth)
+        ]
+        row, token = (on_device(x, device) for x in some[1:3])
+        return some[3], log_probs(torch.cat(pieces), row, token)
+
+    parts = _halving(read_some, _cut(indices, STACKED_ROWS))
+    order = np.concatenate([place for place, _ in parts]).argsort()
+    values = torch.cat([found for _, found in parts]).cpu().numpy()[order]
+    read = dict(zip(depths, values.reshape(len(depths), len(place)), strict=True))
+    for depth, found in read.items():
+        if not np.isfinite(found).all():
+            raise NonFiniteError(depth)
+    return read
 
 
 @dataclass(frozen=True)
@@ -144,7 +195,7 @@ def _read_tile(
     return _Part(indices[3], torch.stack(values), torch.stack(checked))
 
 
-def _halving(read: Callable[[_Indices], _Part], tiles: Iterable[_Indices]) -> list[_Part]:
+def _halving(read: Callable[[_Indices], T], tiles: Iterable[_Indices]) -> list[T]:
     """Every tile read; in halves from where the device runs out of memory."""
     parts, left = [], list(tiles)
     while left:
@@ -177,11 +228,11 @@ def _log_z(logits: Logits, normed: Logits) -> Float[Tensor, "rows 1"]:
     return logits.gather(1, some) - normed.gather(1, some)
 
 
-def _tiles(reads: Reads, targets: Int[np.ndarray, " targets"], size: int) -> Iterator[_Indices]:
-    """The rows in tiles of `size`, with their targets."""
+def _by_row(reads: Reads, targets: Int[np.ndarray, " targets"]) -> _Indices:
+    """The rows as one tile, with their targets."""
     order = np.argsort(reads.row[targets], kind="stable")
     rows, row = np.unique(reads.row[targets][order], return_inverse=True)
-    yield from _cut((rows, row, reads.token[targets][order], order), size)
+    return rows, row, reads.token[targets][order], order
 
 
 def _cut(indices: _Indices, size: int) -> Iterator[_Indices]:

@@ -6,6 +6,7 @@ that it was given, runs the model's forward. Soft-caps, scales and biases are th
 
 import copy
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from tracelm.errors import UnsupportedModelError
 from tracelm.model.families import Parts, device_of
 from tracelm.model.options import HeadDtype
-from tracelm.model.reading import Reading, States, read, tile_rows
+from tracelm.model.reading import Reading, States, read, read_stacked, tile_rows
 from tracelm.rule.tile import Logits, TokenScorer
 
 # Rows that the head's weights are laid out for on the CPU; other numbers of rows are as exact.
@@ -44,6 +46,8 @@ class Readout:
         self.vocabulary = int(head.weight.shape[0])
         self.device = device_of(head)
         self.tile_rows = tile_rows(self.vocabulary, self.device)
+        self._own, self._rounds = head, head_dtype == "model"
+        self.weight: Tensor | None = None  # of the fused kernel, where it reads
         half = head.weight.dtype in (torch.float16, torch.bfloat16)
         if head_dtype == "float32" and (half or _packable(head)):
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
@@ -57,11 +61,61 @@ class Readout:
             hidden: States at one depth.
             norm: Whether to apply the final norm N; DoLa and SLED read early layers without it.
         """
-        normed = hidden
+        return self._head(self._normed(hidden, norm))
+
+    @torch.inference_mode()
+    def fused(self) -> "Readout":
+        """The same, without logits at depths where no scorer needs them (`tracelm.model.fused`).
+
+        Raises:
+            UnsupportedModelError: Its logits are not the plain product of a weight that is here.
+            ImportError: Triton is not installed.
+        """
+        import_module("tracelm.model.fused")
+        head = self._own
+        shared = hasattr(head.weight, "to_local")
+        if self._rounds or shared or not _plain(head) or head.bias is not None:
+            raise UnsupportedModelError("its head is more than a product, or rounds its logits")
+        draw = torch.Generator().manual_seed(0)
+        far = 100 * torch.randn(8, head.weight.shape[1], generator=draw)  # a cap would show there
+        far = far.to(head.weight)
+        product = far.float() @ head.weight.float().T
+        if not torch.allclose(self._head(far), product, 1e-3, 1e-3 * float(product.std())):
+            raise UnsupportedModelError("the model does more with its logits than its head does")
+        fused = copy.copy(self)
+        fused.weight = head.weight.detach()
+        return fused
+
+    @torch.inference_mode()
+    def log_probs(
+        self,
+        hidden: Float[Tensor, "rows width"],
+        row: Int[Tensor, " targets"],
+        token: Int[Tensor, " targets"],
+    ) -> Float[Tensor, " targets"]:
+        """Log-probabilities of tokens by the fused kernel; not finite where a row's logits are not.
+
+        Args:
+            hidden: States at any depths.
+            row: Row of each token.
+            token: The tokens.
+        """
+        from tracelm.model.fused import log_sum_exp
+
+        assert self.weight is not None
+        normed = self._normed(hidden)
+        log_z, least = log_sum_exp(normed, self.weight)
+        logits = (normed[row].float() * self.weight[token].float()).sum(dim=-1)
+        return logits - torch.where(least.isfinite(), log_z, torch.nan)[row]
+
+    def _normed(self, hidden: Tensor, norm: bool = True) -> Tensor:
+        """What the head is given."""
         if norm and self.parts.norm is not None:
-            normed = self.parts.norm(hidden[None])[0]
-        if self.parts.after_norm is not None:
-            normed = self.parts.after_norm(normed)
+            hidden = self.parts.norm(hidden[None])[0]
+        return hidden if self.parts.after_norm is None else self.parts.after_norm(hidden)
+
+    def _head(self, normed: Tensor) -> Logits:
+        """What the model makes of it."""
         logits: Tensor = self._shell(
             input_ids=None, inputs_embeds=normed[None], use_cache=False
         ).logits
@@ -75,7 +129,14 @@ class Readout:
         scorers: Sequence[TokenScorer] = (),
     ) -> Reading:
         """What this head reads of a batch, as `reading.read` has it."""
-        return read(self, states, targets, depths, scorers)
+        if self.weight is None:
+            return read(self, states, targets, depths, scorers)
+        whole = [d for d in depths if any(d in s.depths for s in scorers)]
+        alone = [d for d in depths if d not in whole]
+        found = read_stacked(self.log_probs, self.device, states, targets, alone)
+        rest = read(self, states, targets, whole, scorers)
+        log_probs = found | rest.log_probs
+        return Reading({d: log_probs[d] for d in depths}, rest.scores)
 
 
 class _Returned(nn.Module):
@@ -178,11 +239,15 @@ def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _packable(head: nn.Module) -> bool:
-    """Whether a float32 head is a plain product on the CPU, and nothing else."""
+    """Whether a head is a float32 product on the CPU, and nothing else."""
     weight = head.weight
+    return _plain(head) and weight.dtype == torch.float32 and weight.device.type == "cpu"
+
+
+def _plain(head: nn.Module) -> bool:
+    """Whether a head is a linear layer of this process, and nothing else."""
     hooked = head._forward_hooks or head._forward_pre_hooks or hasattr(head, "_hf_hook")
-    plain = type(head) is nn.Linear and not hooked
-    return plain and weight.dtype == torch.float32 and weight.device.type == "cpu"
+    return type(head) is nn.Linear and not hooked
 
 
 def _fetched(head: nn.Module, name: str) -> Tensor | None:

@@ -56,7 +56,7 @@ def metered(tracer: Tracer, clock: Clock = time.perf_counter) -> Iterator[Meter]
     def tokens(ids: Any, *_: Any) -> None:
         meter.tokens += ids.size
 
-    def reads(hidden: Any, **_: Any) -> None:
+    def reads(hidden: Any, *_: Any, **__: Any) -> None:
         meter.reads += len(hidden)
 
     backbone, readout, scorer = tracer.backbone, tracer.readout, tracer.scorer
@@ -64,6 +64,7 @@ def metered(tracer: Tracer, clock: Clock = time.perf_counter) -> Iterator[Meter]
         (tracer, "plan", "plan", lambda *_: None),
         (backbone, "_capture", "trunk", tokens),
         (readout, "logits", "readout", reads),
+        (readout, "log_probs", "readout", reads),
         (scorer, "log_probs", "scorer", lambda *_: None),
     ]
     for owner, name, stage, count in stages:

@@ -1,0 +1,284 @@
+"""The readout that makes no logits: its kernel, the road of what it reads, and when it is taken."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from families import build, random_items, tokenizer
+
+from tracelm import Theta, Tracer
+from tracelm.errors import NonFiniteError, UnsupportedModelError
+from tracelm.model import check, reading
+
+TESTS = Path(__file__).parents[1]
+THETA = Theta.from_dict({"tau_I": 1.0})  # T is asked for where the depths leave it open
+triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed here"
+)
+
+
+# --- the kernel ---
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, Any]:
+    """What the kernel gives under Triton's interpreter."""
+    variables = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(TESTS)}
+    done = subprocess.run(
+        [sys.executable, TESTS / "interpreted.py"],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@triton
+@pytest.mark.slow
+def test_the_kernel_has_the_sums_of_float64(interpreted):
+    assert len(interpreted["farthest"]) == 6
+    assert max(interpreted["farthest"].values()) < 3e-5
+
+
+@triton
+@pytest.mark.slow
+def test_a_row_has_the_same_sum_whatever_is_beside_it(interpreted):
+    assert interpreted["alone"]
+
+
+@triton
+@pytest.mark.slow
+def test_a_logit_that_is_not_finite_shows_in_its_row_alone(interpreted):
+    assert interpreted["finite"] == {k: [True, False, True] for k in ("nan", "inf", "-inf")}
+
+
+@triton
+@pytest.mark.slow
+def test_a_model_whose_check_takes_the_kernel_decides_as_before(interpreted):
+    corrected = interpreted["corrected"]
+    assert corrected["taken"] and corrected["same"]
+    assert corrected["difference"] < 1e-5 and 0 < corrected["nats"] < 1e-5
+
+
+COMPILE = """
+import json
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from tracelm.model import fused
+
+names = "hidden weight largest total least rows vocabulary width".split()
+found = {}
+for capability in (80, 90):
+    for dtype, size in (("bf16", 2), ("fp32", 4)):
+        kinds = [f"*{dtype}"] * 2 + ["*fp32"] * 3 + ["i32"] * 3
+        blocks = dict(SHARE=fused.SHARE, ROWS=fused.ROWS, TOKENS=fused.TOKENS)
+        blocks["WIDTH"] = fused.WIDTH_BYTES // size
+        signature = dict(zip(names, kinds)) | dict.fromkeys(blocks, "constexpr")
+        aligned = {(i,): [["tt.divisibility", 16]] for i in (0, 1, 7)}
+        source = ASTSource(fused.add_up, signature, blocks, aligned)
+        made = compile(source, GPUTarget("cuda", capability, 32), fused.LAUNCH)
+        found[f"{capability} {dtype}"] = made.metadata.shared, made.asm["ptx"]
+products = {name: [shared, "mma" in ptx] for name, (shared, ptx) in found.items()}
+print(json.dumps(products))
+"""
+# Bytes of shared memory that a program may have on the smallest cards of Ampere and after.
+SHARED = 99 * 1024
+
+
+@triton
+@pytest.mark.slow
+def test_the_kernel_compiles_for_gpus_that_are_not_here(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", COMPILE],
+        env=os.environ | {"TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found) == 4
+    for name, (shared, tensor_cores) in found.items():
+        assert shared <= SHARED and tensor_cores == name.endswith("bf16")
+
+
+# --- the road, with the kernel's sums by torch ---
+
+
+def log_sum_exp(hidden: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    logits = hidden.float() @ weight.float().T
+    return logits.logsumexp(-1), logits.amin(-1)
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """In the kernel's place: no Triton, no GPU."""
+    module = SimpleNamespace(log_sum_exp=log_sum_exp)
+    monkeypatch.setitem(sys.modules, "tracelm.model.fused", module)
+    return module
+
+
+def tracer_of(name: str, **options: Any) -> Tracer:
+    return Tracer(build(name), tokenizer(), theta=THETA, invariant=2.0, **options)
+
+
+def fused_of(name: str) -> Tracer:
+    tracer = tracer_of(name)
+    tracer.readout = tracer.readout.fused()
+    return tracer
+
+
+@pytest.mark.parametrize("name", ["llama", "opt-projected", "gpt_oss"])
+def test_every_reading_is_as_without_it(name, kernel, monkeypatch):
+    monkeypatch.setattr(reading, "STACKED_ROWS", 7)
+    items, fused, usual = random_items(3, 4), fused_of(name), tracer_of(name)
+    for read in ("base", "decide", "all"):
+        pairs = zip(*(t.correct_many(items, read=read) for t in (fused, usual)), strict=True)
+        for a, b in pairs:
+            assert a.index == b.index
+            assert a.trajectory == pytest.approx(b.trajectory, abs=1e-5, nan_ok=True)
+            assert (a.t_scores is None) == (b.t_scores is None)
+            if b.t_scores is not None:
+                assert a.t_scores == pytest.approx(b.t_scores, abs=1e-5)
+
+
+def test_logits_are_made_for_the_scorers_depths_alone(kernel, monkeypatch):
+    tracer, made = fused_of("llama"), []
+    own = tracer.readout.logits
+
+    def counted(hidden: torch.Tensor, **_: Any) -> torch.Tensor:
+        made.append(len(hidden))
+        return own(hidden)
+
+    monkeypatch.setattr(tracer.readout, "logits", counted)
+    list(tracer.correct_many(random_items(3, 4), read="base"))
+    assert not made
+    (decision,) = tracer.correct_many(random_items(3, 1), read="all")
+    rows = set(made)
+    assert decision.t_scores is not None and len(rows) == 1
+    assert len(made) == len(tracer.scorer.depths) < tracer.backbone.depth + 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_logits_that_are_not_finite_name_their_depth(value, kernel):
+    tracer = fused_of("llama")
+    own, deep = kernel.log_sum_exp, []
+
+    def odd(hidden: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        log_z, least = own(hidden, weight)
+        deep.append(len(hidden))
+        rows = len(hidden) // (tracer.backbone.depth + 1)
+        (least if value < 0 else log_z)[3 * rows + 1] = value  # one row of depth 3
+        return log_z, least
+
+    kernel.log_sum_exp = odd
+    branches = check.random_texts(tracer.readout.vocabulary)
+    depths = range(tracer.backbone.depth + 1)
+    states = tracer.backbone.states(branches, depths)
+    with pytest.raises(NonFiniteError, match="depth 3"):
+        tracer.readout.read(states, states.reads.row * 0 + range(len(states.reads.row)), depths)
+    assert len(deep) == 1
+
+
+def test_where_memory_runs_out_the_stack_is_halved(kernel):
+    tracer, items, sizes = fused_of("llama"), random_items(3, 4), []
+    expected = list(tracer_of("llama").correct_many(items, read="all"))
+    own = kernel.log_sum_exp
+
+    def small(hidden: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        sizes.append(len(hidden))
+        if len(hidden) > 10:
+            raise torch.OutOfMemoryError
+        return own(hidden, weight)
+
+    kernel.log_sum_exp = small
+    for a, b in zip(tracer.correct_many(items, read="all"), expected, strict=True):
+        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-5)
+    assert max(sizes) > 10 and sizes.count(max(sizes)) == 1
+
+
+# --- when it is taken ---
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("gemma2", "more with its logits"),  # a cap
+        ("cohere", "more with its logits"),  # a scale
+        ("granite", "more with its logits"),
+        ("phi", "more than a product"),  # a bias
+    ],
+)
+def test_a_head_that_is_more_than_a_product_is_read_as_before(name, why, kernel):
+    tracer = tracer_of(name)
+    with pytest.raises(UnsupportedModelError, match=why):
+        tracer.readout.fused()
+    tried = check.try_fused(tracer.backbone, tracer.readout)
+    assert not tried.taken and tried.raised.startswith("UnsupportedModelError")
+
+
+def test_logits_that_are_rounded_are_read_as_before(kernel):
+    with pytest.raises(UnsupportedModelError, match="rounds its logits"):
+        tracer_of("llama", head_dtype="model").readout.fused()
+
+
+def test_it_is_taken_where_it_is_as_right_and_faster(kernel, monkeypatch):
+    tracer = tracer_of("llama")
+    assert tracer.checked.fused is None  # on the CPU nothing is tried
+    real, clock, off = check._timed_read, iter(()), 0.0
+
+    def stopwatch(readout: Any, states: Any) -> tuple[float, Any]:
+        shift = off if readout.weight is not None else 0.0
+        return next(clock), real(readout, states)[1] + shift
+
+    monkeypatch.setattr(check, "_timed_read", stopwatch)
+    for own, fused, off, taken in (
+        (2.0, 1.0, 0.0, True),
+        (1.0, 0.95, 0.0, False),
+        (1.0, 2.0, 0.0, False),
+        (2.0, 1.0, 0.01, False),
+    ):
+        clock = iter((own, fused))
+        tried = check.try_fused(tracer.backbone, tracer.readout)
+        assert tried.taken == taken and not tried.raised
+        assert (tried.own_seconds, tried.seconds) == (own, fused)
+        assert tried.difference == pytest.approx(off, abs=1e-5)
+
+
+def test_without_triton_it_is_read_as_before(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tracelm.model.fused", None)
+    tracer = tracer_of("llama")
+    tried = check.try_fused(tracer.backbone, tracer.readout)
+    assert not tried.taken and "tracelm.model.fused" in tried.raised
+
+
+def test_the_check_tries_it_on_a_gpu_alone(kernel, monkeypatch):
+    tracer = tracer_of("llama")
+    assert tracer.checked.fused is None and tracer.readout.weight is None
+    monkeypatch.setattr(check, "KERNEL_DEVICES", ("cpu",))
+    for taken in (True, False):
+        came = check.Tried(taken)
+        monkeypatch.setattr(check, "try_fused", lambda *_, came=came: came)
+        tracer = tracer_of("llama", attention="model")
+        assert tracer.checked.fused == came
+        assert (tracer.readout.weight is not None) == taken
+        assert tracer.describe()["check"]["fused"]["taken"] == taken
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_check_says_what_came_of_it():
+    tracer = Tracer(build("llama").to("cuda"), tokenizer(), invariant=2.0)
+    assert tracer.checked.fused is not None and not tracer.checked.fused.raised
+    assert tracer.checked.fused.difference < check.SAME_SUM
