@@ -19,7 +19,7 @@ from tracelm import Decision, Item, Theta, Tracer
 from tracelm.batch import branches_of
 from tracelm.errors import InvariantError, ItemError, NonFiniteError
 from tracelm.model.backbone import Backbone
-from tracelm.model.readout import Readout
+from tracelm.model.readout import Readout, _Float32Head
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 STORIES = SHARED / "models" / "stories260K"
@@ -392,12 +392,13 @@ def test_a_model_of_bad_weights_is_never_loaded(value):
 @pytest.mark.parametrize("read", ["decide", "all", "base"])
 def test_a_logit_of_another_token_that_is_not_finite_is_an_error_too(value, read, monkeypatch):
     tracer = Tracer(build("llama"), tokenizer(), invariant=2.0)
-    logits = tracer.readout.logits
+    pieces = _Float32Head._by_piece
 
-    def spoilt(hidden, *, norm=True):
-        return logits(hidden, norm=norm).index_fill(-1, torch.tensor([329]), value)
+    def spoilt(head, rows):
+        for logits in pieces(head, rows):
+            yield logits.index_fill(-1, torch.tensor([329]), value)
 
-    monkeypatch.setattr(tracer.readout, "logits", spoilt)
+    monkeypatch.setattr(_Float32Head, "_by_piece", spoilt)
     with pytest.raises(NonFiniteError):
         tracer.correct("w5 w6", ["w7", "w8"], read=read)
 

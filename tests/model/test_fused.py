@@ -1,21 +1,25 @@
-"""The readout that makes no logits: its kernel, the road of what it reads, and when it is taken."""
+"""What is read without logits: the kernel, the road, and when a GPU takes the kernel."""
 
 import importlib.util
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from families import build, random_items, tokenizer
+from torch import nn
 
 from tracelm import Theta, Tracer
 from tracelm.errors import NonFiniteError, UnsupportedModelError
-from tracelm.model import check, reading
+from tracelm.model import check, reading, readout
+from tracelm.model.readout import _Float32Head
 
 TESTS = Path(__file__).parents[1]
 THETA = Theta.from_dict({"tau_I": 1.0})  # T is asked for where the depths leave it open
@@ -114,38 +118,33 @@ def test_the_kernel_compiles_for_gpus_that_are_not_here(tmp_path):
         assert shared <= SHARED and tensor_cores == name.endswith("bf16")
 
 
-# --- the road, with the kernel's sums by torch ---
-
-
-def log_sum_exp(hidden: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    logits = hidden.float() @ weight.float().T
-    return logits.logsumexp(-1), logits.amin(-1)
-
-
-@pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """In the kernel's place: no Triton, no GPU."""
-    module = SimpleNamespace(log_sum_exp=log_sum_exp)
-    monkeypatch.setitem(sys.modules, "tracelm.model.fused", module)
-    return module
+# --- the road, on the CPU by pieces of the vocabulary ---
 
 
 def tracer_of(name: str, **options: Any) -> Tracer:
     return Tracer(build(name), tokenizer(), theta=THETA, invariant=2.0, **options)
 
 
-def fused_of(name: str) -> Tracer:
-    tracer = tracer_of(name)
-    tracer.readout = tracer.readout.fused()
+def usual_of(name: str, **options: Any) -> Tracer:
+    """One that makes logits at every depth."""
+    tracer = tracer_of(name, **options)
+    tracer.readout._alone = None
     return tracer
 
 
-@pytest.mark.parametrize("name", ["llama", "opt-projected", "gpt_oss"])
-def test_every_reading_is_as_without_it(name, kernel, monkeypatch):
-    monkeypatch.setattr(reading, "STACKED_ROWS", 7)
-    items, fused, usual = random_items(3, 4), fused_of(name), tracer_of(name)
+@pytest.mark.parametrize("name", ["llama", "opt-projected", "gpt_oss", "phi"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_reading_is_as_without_it(name, dtype, monkeypatch):
+    for module, constant in ((reading, "STACKED_ROWS"), (readout, "PIECE_ROWS")):
+        monkeypatch.setattr(module, constant, 7)
+    monkeypatch.setattr(readout, "PIECE", 100)
+    monkeypatch.setattr(readout, "STRIP_ROWS", 3)
+    items, model = random_items(3, 4), build(name, dtype=dtype)
+    alone, usual = (Tracer(model, tokenizer(), theta=THETA, invariant=2.0) for _ in range(2))
+    usual.readout._alone = None
+    assert alone.readout._alone is not None and len(alone.readout._alone._pieces) == 4
     for read in ("base", "decide", "all"):
-        pairs = zip(*(t.correct_many(items, read=read) for t in (fused, usual)), strict=True)
+        pairs = zip(*(t.correct_many(items, read=read) for t in (alone, usual)), strict=True)
         for a, b in pairs:
             assert a.index == b.index
             assert a.trajectory == pytest.approx(b.trajectory, abs=1e-5, nan_ok=True)
@@ -154,8 +153,20 @@ def test_every_reading_is_as_without_it(name, kernel, monkeypatch):
                 assert a.t_scores == pytest.approx(b.t_scores, abs=1e-5)
 
 
-def test_logits_are_made_for_the_scorers_depths_alone(kernel, monkeypatch):
-    tracer, made = fused_of("llama"), []
+def test_sums_are_those_of_float64_and_of_a_row_alone():
+    head = nn.Linear(48, 20_000).requires_grad_(False)
+    wide, rows = _Float32Head(head), 5 * torch.randn(70, 48)
+    with torch.inference_mode():
+        log_z, least = wide._added_up(rows)
+        exact = (rows.double() @ head.weight.double().T) + head.bias.double()
+        assert (log_z - exact.logsumexp(-1)).abs().max() < 1e-5
+        assert (least - exact.amin(-1)).abs().max() < 1e-5
+        log_z, least = wide._added_up(rows[40:41])
+        assert (log_z - exact[40].logsumexp(-1)).abs() < 1e-5
+
+
+def test_logits_are_made_for_the_scorers_depths_alone(monkeypatch):
+    tracer, made = tracer_of("llama"), []
     own = tracer.readout.logits
 
     def counted(hidden: torch.Tensor, **_: Any) -> torch.Tensor:
@@ -166,81 +177,69 @@ def test_logits_are_made_for_the_scorers_depths_alone(kernel, monkeypatch):
     list(tracer.correct_many(random_items(3, 4), read="base"))
     assert not made
     (decision,) = tracer.correct_many(random_items(3, 1), read="all")
-    rows = set(made)
-    assert decision.t_scores is not None and len(rows) == 1
+    assert decision.t_scores is not None and len(set(made)) == 1
     assert len(made) == len(tracer.scorer.depths) < tracer.backbone.depth + 1
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_logits_that_are_not_finite_name_their_depth(value, kernel):
-    tracer = fused_of("llama")
-    own, deep = kernel.log_sum_exp, []
+def test_logits_that_are_not_finite_name_their_depth(value, monkeypatch):
+    tracer = tracer_of("llama")
+    own, sizes = _Float32Head._by_piece, []
 
-    def odd(hidden: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        log_z, least = own(hidden, weight)
-        deep.append(len(hidden))
-        rows = len(hidden) // (tracer.backbone.depth + 1)
-        (least if value < 0 else log_z)[3 * rows + 1] = value  # one row of depth 3
-        return log_z, least
+    def odd(head: _Float32Head, rows: torch.Tensor) -> Iterator[torch.Tensor]:
+        sizes.append(len(rows))
+        for logits in own(head, rows):
+            logits[3 * len(rows) // (tracer.backbone.depth + 1) + 1, 7] = value  # in depth 3
+            yield logits
 
-    kernel.log_sum_exp = odd
-    branches = check.random_texts(tracer.readout.vocabulary)
+    monkeypatch.setattr(_Float32Head, "_by_piece", odd)
     depths = range(tracer.backbone.depth + 1)
-    states = tracer.backbone.states(branches, depths)
+    states = tracer.backbone.states(check.random_texts(tracer.readout.vocabulary), depths)
     with pytest.raises(NonFiniteError, match="depth 3"):
-        tracer.readout.read(states, states.reads.row * 0 + range(len(states.reads.row)), depths)
-    assert len(deep) == 1
+        tracer.readout.read(states, np.arange(len(states.reads.row)), depths)
+    assert len(sizes) == 1
 
 
-def test_where_memory_runs_out_the_stack_is_halved(kernel):
-    tracer, items, sizes = fused_of("llama"), random_items(3, 4), []
-    expected = list(tracer_of("llama").correct_many(items, read="all"))
-    own = kernel.log_sum_exp
+def test_where_memory_runs_out_the_stack_is_halved(monkeypatch):
+    tracer, items, sizes = tracer_of("llama"), random_items(3, 4), []
+    expected = list(tracer.correct_many(items, read="all"))
+    own = _Float32Head._added_up
 
-    def small(hidden: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        sizes.append(len(hidden))
-        if len(hidden) > 10:
+    def small(head: _Float32Head, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        sizes.append(len(rows))
+        if len(rows) > 10:
             raise torch.OutOfMemoryError
-        return own(hidden, weight)
+        return own(head, rows)
 
-    kernel.log_sum_exp = small
+    monkeypatch.setattr(_Float32Head, "_added_up", small)
     for a, b in zip(tracer.correct_many(items, read="all"), expected, strict=True):
         assert a.trajectory == pytest.approx(b.trajectory, abs=1e-5)
     assert max(sizes) > 10 and sizes.count(max(sizes)) == 1
 
 
-# --- when it is taken ---
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("gemma2", "more with its logits"),  # a cap
-        ("cohere", "more with its logits"),  # a scale
-        ("granite", "more with its logits"),
-        ("phi", "more than a product"),  # a bias
-    ],
-)
-def test_a_head_that_is_more_than_a_product_is_read_as_before(name, why, kernel):
+@pytest.mark.parametrize("name", ["gemma2", "cohere", "granite"])  # a cap, scales
+def test_a_model_that_changes_its_logits_is_read_as_before(name):
     tracer = tracer_of(name)
-    with pytest.raises(UnsupportedModelError, match=why):
+    assert tracer.readout._alone is None
+    with pytest.raises(UnsupportedModelError, match="more than the product"):
         tracer.readout.fused()
-    tried = check.try_fused(tracer.backbone, tracer.readout)
-    assert not tried.taken and tried.raised.startswith("UnsupportedModelError")
 
 
-def test_logits_that_are_rounded_are_read_as_before(kernel):
-    with pytest.raises(UnsupportedModelError, match="rounds its logits"):
-        tracer_of("llama", head_dtype="model").readout.fused()
+def test_logits_that_are_rounded_are_read_as_before():
+    assert tracer_of("llama", head_dtype="model").readout._alone is None
 
 
-def test_it_is_taken_where_it_is_as_right_and_faster(kernel, monkeypatch):
-    tracer = tracer_of("llama")
+# --- when a GPU takes the kernel ---
+
+
+def test_it_is_taken_where_it_is_as_right_and_faster(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tracelm.model.fused", SimpleNamespace())  # no Triton here
+    tracer = usual_of("llama")
     assert tracer.checked.fused is None  # on the CPU nothing is tried
     real, clock, off = check._timed_read, iter(()), 0.0
 
     def stopwatch(readout: Any, states: Any) -> tuple[float, Any]:
-        shift = off if readout.weight is not None else 0.0
+        shift = off if readout._alone is not None else 0.0
         return next(clock), real(readout, states)[1] + shift
 
     monkeypatch.setattr(check, "_timed_read", stopwatch)
@@ -259,26 +258,32 @@ def test_it_is_taken_where_it_is_as_right_and_faster(kernel, monkeypatch):
 
 def test_without_triton_it_is_read_as_before(monkeypatch):
     monkeypatch.setitem(sys.modules, "tracelm.model.fused", None)
-    tracer = tracer_of("llama")
+    tracer = usual_of("llama")
     tried = check.try_fused(tracer.backbone, tracer.readout)
     assert not tried.taken and "tracelm.model.fused" in tried.raised
 
 
-def test_the_check_tries_it_on_a_gpu_alone(kernel, monkeypatch):
-    tracer = tracer_of("llama")
-    assert tracer.checked.fused is None and tracer.readout.weight is None
+def test_the_check_tries_it_on_a_gpu_alone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tracelm.model.fused", SimpleNamespace())
+    assert tracer_of("llama").checked.fused is None
     monkeypatch.setattr(check, "KERNEL_DEVICES", ("cpu",))
-    for taken in (True, False):
-        came = check.Tried(taken)
+    taken, own = [], readout.Readout.fused
+
+    def fused(of: readout.Readout) -> readout.Readout:
+        taken.append(of)
+        return own(of)
+
+    monkeypatch.setattr(readout.Readout, "fused", fused)
+    for came in (check.Tried(True), check.Tried(False)):
         monkeypatch.setattr(check, "try_fused", lambda *_, came=came: came)
         tracer = tracer_of("llama", attention="model")
-        assert tracer.checked.fused == came
-        assert (tracer.readout.weight is not None) == taken
-        assert tracer.describe()["check"]["fused"]["taken"] == taken
+        assert tracer.checked.fused == came and len(taken) == 1
+        assert tracer.describe()["check"]["fused"]["taken"] == came.taken
 
 
 @pytest.mark.gpu
 def test_on_a_gpu_the_check_says_what_came_of_it():
-    tracer = Tracer(build("llama").to("cuda"), tokenizer(), invariant=2.0)
+    model = build("llama", dtype=torch.bfloat16).to("cuda")
+    tracer = Tracer(model, tokenizer(), invariant=2.0)
     assert tracer.checked.fused is not None and not tracer.checked.fused.raised
     assert tracer.checked.fused.difference < check.SAME_SUM

@@ -5,7 +5,7 @@ that it was given, runs the model's forward. Soft-caps, scales and biases are th
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -24,6 +24,11 @@ from tracelm.rule.tile import Logits, TokenScorer
 
 # Rows that the head's weights are laid out for on the CPU; other numbers of rows are as exact.
 PACKED_ROWS = 128
+# Tokens of one piece of the vocabulary on the CPU, most rows whose logits are made of it at once
+# where nobody needs them, and rows that are added up while they lie next to the core.
+PIECE = 2**13
+PIECE_ROWS = 512
+STRIP_ROWS = 32
 
 
 class Readout:
@@ -46,12 +51,14 @@ class Readout:
         self.vocabulary = int(head.weight.shape[0])
         self.device = device_of(head)
         self.tile_rows = tile_rows(self.vocabulary, self.device)
-        self._own, self._rounds = head, head_dtype == "model"
-        self.weight: Tensor | None = None  # of the fused kernel, where it reads
         half = head.weight.dtype in (torch.float16, torch.bfloat16)
+        self._wide: _Float32Head | None = None
         if head_dtype == "float32" and (half or _packable(head)):
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
-            self._shell = _replaced(self._shell, name, _Float32Head(head))
+            self._wide = _Float32Head(head)
+            self._shell = _replaced(self._shell, name, self._wide)
+        # What reads depths of which nobody needs the logits; on a GPU the check at load decides.
+        self._alone = self._wide if self.device.type == "cpu" and self._passes_on() else None
 
     @torch.inference_mode()
     def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
@@ -63,28 +70,29 @@ class Readout:
         """
         return self._head(self._normed(hidden, norm))
 
-    @torch.inference_mode()
     def fused(self) -> "Readout":
-        """The same, without logits at depths where no scorer needs them (`tracelm.model.fused`).
+        """The same, with a kernel for depths of which no scorer needs the logits (`model.fused`).
 
         Raises:
-            UnsupportedModelError: Its logits are not the plain product of a weight that is here.
+            UnsupportedModelError: Its logits are not those of one product in this process.
             ImportError: Triton is not installed.
         """
         import_module("tracelm.model.fused")
-        head = self._own
-        shared = hasattr(head.weight, "to_local")
-        if self._rounds or shared or not _plain(head) or head.bias is not None:
-            raise UnsupportedModelError("its head is more than a product, or rounds its logits")
-        draw = torch.Generator().manual_seed(0)
-        far = 100 * torch.randn(8, head.weight.shape[1], generator=draw)  # a cap would show there
-        far = far.to(head.weight)
-        product = far.float() @ head.weight.float().T
-        if not torch.allclose(self._head(far), product, 1e-3, 1e-3 * float(product.std())):
-            raise UnsupportedModelError("the model does more with its logits than its head does")
+        if not self._passes_on():
+            raise UnsupportedModelError("its logits are more than the product with its head")
         fused = copy.copy(self)
-        fused.weight = head.weight.detach()
+        fused._alone = self._wide
         return fused
+
+    @torch.inference_mode()
+    def _passes_on(self) -> bool:
+        """Whether logits are the head's own: no cap, no scale, no share of another rank."""
+        if self._wide is None or not self._wide.whole:
+            return False
+        draw = torch.Generator().manual_seed(0)
+        far = 100 * torch.randn(8, self._wide.weight.shape[1], generator=draw)  # a cap shows there
+        far = far.to(self._wide.weight)
+        return torch.equal(self._head(far), self._wide(far[None])[0])
 
     @torch.inference_mode()
     def log_probs(
@@ -93,20 +101,15 @@ class Readout:
         row: Int[Tensor, " targets"],
         token: Int[Tensor, " targets"],
     ) -> Float[Tensor, " targets"]:
-        """Log-probabilities of tokens by the fused kernel; not finite where a row's logits are not.
+        """Log-probabilities of tokens, without logits; not finite where a logit of the row is not.
 
         Args:
             hidden: States at any depths.
             row: Row of each token.
             token: The tokens.
         """
-        from tracelm.model.fused import log_sum_exp
-
-        assert self.weight is not None
-        normed = self._normed(hidden)
-        log_z, least = log_sum_exp(normed, self.weight)
-        logits = (normed[row].float() * self.weight[token].float()).sum(dim=-1)
-        return logits - torch.where(least.isfinite(), log_z, torch.nan)[row]
+        assert self._alone is not None
+        return self._alone.log_probs(self._normed(hidden), row, token)
 
     def _normed(self, hidden: Tensor, norm: bool = True) -> Tensor:
         """What the head is given."""
@@ -129,7 +132,7 @@ class Readout:
         scorers: Sequence[TokenScorer] = (),
     ) -> Reading:
         """What this head reads of a batch, as `reading.read` has it."""
-        if self.weight is None:
+        if self._alone is None:
             return read(self, states, targets, depths, scorers)
         whole = [d for d in depths if any(d in s.depths for s in scorers)]
         alone = [d for d in depths if d not in whole]
@@ -180,8 +183,13 @@ class _Output(tuple[Tensor]):
 class _Float32Head(nn.Module):
     """A head whose logits accumulate and come out in float32 (method, section 2).
 
-    On the CPU the weights are widened and laid out for oneDNN's kernels once, and kept so: a
-    product of few rows takes two thirds of the time that it takes with weights as they are stored.
+    On the CPU the weights are widened and laid out for oneDNN's kernels once, in pieces of the
+    vocabulary, and kept so: a product of few rows takes two thirds of the time that it takes with
+    weights as they are stored.
+
+    Attributes:
+        weight: As the model keeps it, or this rank's share of it [vocab, width].
+        whole: Whether it is all of it.
     """
 
     def __init__(self, head: nn.Module) -> None:
@@ -192,13 +200,57 @@ class _Float32Head(nn.Module):
         self._rows = weight.shape[0]
         weight, self.bias = _local(weight), None if bias is None else _local(bias).float()
         self.weight = weight  # some models look at its dtype
-        self._product = _cuda_product(weight) if weight.is_cuda else _cpu_product(weight.float())
+        self.whole = self._mesh is None and not (weight.is_cuda and bias is not None)
+        self._pieces = (
+            [_cuda_product(weight)]
+            if weight.is_cuda
+            else [_cpu_product(piece.float()) for piece in weight.split(PIECE)]
+        )
 
     def forward(self, hidden: Tensor) -> Tensor:
         rows = hidden.to(self.weight.device).flatten(0, 1)
-        logits = self._product(rows).reshape(*hidden.shape[:2], -1)
-        logits = logits if self.bias is None else logits + self.bias
+        pieces = list(self._by_piece(rows))
+        logits = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
+        logits = logits.reshape(*hidden.shape[:2], -1)
         return logits if self._mesh is None else self._gathered(logits)
+
+    def log_probs(
+        self,
+        rows: Float[Tensor, "rows width"],
+        row: Int[Tensor, " targets"],
+        token: Int[Tensor, " targets"],
+    ) -> Float[Tensor, " targets"]:
+        """As of `Readout`, from states after the final norm."""
+        rows = rows.to(self.weight.device)
+        log_z, least = self._fused(rows) if rows.is_cuda else self._added_up(rows)
+        logits = (rows[row].float() * self.weight[token].float()).sum(dim=-1)
+        logits = logits if self.bias is None else logits + self.bias[token]
+        return logits - torch.where(least.isfinite(), log_z, torch.nan)[row]
+
+    def _fused(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        from tracelm.model.fused import log_sum_exp
+
+        return log_sum_exp(rows, self.weight)
+
+    def _added_up(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-sum-exp over the vocabulary and the least logit of each row, piece by piece."""
+        log_z, least = rows.new_empty((2, len(rows)), dtype=torch.float32)
+        for start in range(0, len(rows), PIECE_ROWS):
+            some = slice(start, start + PIECE_ROWS)
+            pieces = [_sums(logits) for logits in self._by_piece(rows[some])]
+            log_z[some] = torch.stack([sums for sums, _ in pieces]).logsumexp(dim=0)
+            least[some] = torch.stack([lows for _, lows in pieces]).amin(dim=0)
+        return log_z, least
+
+    def _by_piece(self, rows: Tensor) -> Iterator[Tensor]:
+        """The logits of the vocabulary's pieces, one after the other."""
+        start, rows = 0, rows if rows.is_cuda else rows.float()
+        for product in self._pieces:
+            logits = product(rows)
+            if self.bias is not None:
+                logits = logits + self.bias[start : start + logits.shape[1]]
+            start += logits.shape[1]
+            yield logits
 
     def _gathered(self, logits: Tensor) -> Tensor:
         """The logits of all ranks, side by side."""
@@ -212,13 +264,22 @@ class _Float32Head(nn.Module):
         return split.full_tensor()
 
 
+def _sums(logits: Logits) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
+    """Log-sum-exp and least logit of each row; what is given is written over."""
+    sums, lows = [], []
+    for strip in logits.split(STRIP_ROWS):
+        lows.append(strip.amin(dim=-1))
+        top = strip.amax(dim=-1, keepdim=True)
+        sums.append(top[:, 0] + strip.sub_(top).exp_().sum(dim=-1).log())
+    return torch.cat(sums), torch.cat(lows)
+
+
 def _cuda_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda rows: torch.mm(rows.to(weight.dtype), weight.T, out_dtype=torch.float32)
 
 
 def _cpu_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    product = laid_out(weight) if can_lay_out(weight) else lambda rows: F.linear(rows, weight)
-    return lambda rows: product(rows.float())
+    return laid_out(weight) if can_lay_out(weight) else lambda rows: F.linear(rows, weight)
 
 
 def can_lay_out(weight: Tensor) -> bool:
@@ -239,15 +300,11 @@ def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _packable(head: nn.Module) -> bool:
-    """Whether a head is a float32 product on the CPU, and nothing else."""
+    """Whether a float32 head is a plain product on the CPU, and nothing else."""
     weight = head.weight
-    return _plain(head) and weight.dtype == torch.float32 and weight.device.type == "cpu"
-
-
-def _plain(head: nn.Module) -> bool:
-    """Whether a head is a linear layer of this process, and nothing else."""
     hooked = head._forward_hooks or head._forward_pre_hooks or hasattr(head, "_hf_hook")
-    return type(head) is nn.Linear and not hooked
+    plain = type(head) is nn.Linear and not hooked
+    return plain and weight.dtype == torch.float32 and weight.device.type == "cpu"
 
 
 def _fetched(head: nn.Module, name: str) -> Tensor | None:

@@ -4,7 +4,8 @@
           + head FLOPs on the (row, depth) pairs that were read,
 
 each over the best rate of its own shape and dtype that any product known here reaches, measured in
-the same run: plain, by a transposed copy of the weight, block by block, laid out for oneDNN.
+the same run: plain, by a transposed copy of the weight, block by block, laid out for oneDNN, whole
+and in pieces.
 """
 
 from collections import Counter
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tracelm.batch import branches_of
-from tracelm.model.readout import can_lay_out, laid_out
+from tracelm.model.readout import PIECE, PIECE_ROWS, can_lay_out, laid_out
 from tracelm.text.forest import build
 from tracelm.text.tokens import Encoded
 from tracelm.timing.meter import Clock, synchronise
@@ -115,7 +116,7 @@ def _head_seconds(timed: "_Timed", tracer: Tracer) -> float:
     """Seconds a row of the head's product, in the dtype that it multiplies in."""
     weight: Tensor = tracer.backbone.model.get_output_embeddings().weight
     wide = tracer.head_dtype == "float32" and not weight.is_cuda
-    dtype, rows = torch.float32 if wide else weight.dtype, tracer.readout.tile_rows
+    dtype, rows = torch.float32 if wide else weight.dtype, max(PIECE_ROWS, tracer.readout.tile_rows)
     return timed.linear("head", rows, tuple(weight.shape), dtype, weight.device) / rows
 
 
@@ -134,8 +135,9 @@ def products(weight: Tensor, rows: Tensor) -> dict[str, Product]:
         "blocked": lambda: [torch.mm(rows, part, out=there) for part, there in parts],
     }
     if can_lay_out(weight):
-        product = laid_out(weight)
+        product, pieces = laid_out(weight), [laid_out(piece) for piece in weight.split(PIECE)]
         ways["laid out"] = lambda: product(rows)
+        ways["laid out in pieces"] = lambda: [piece(rows)[:1] for piece in pieces]
     return ways
 
 
