@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import build, random_items, tokenizer
+from families import DEPTH, build, random_items, tokenizer
 from torch import nn
 
 from tracelm import Theta, Tracer
@@ -174,11 +174,20 @@ def test_logits_are_made_for_the_scorers_depths_alone(monkeypatch):
         return own(hidden)
 
     monkeypatch.setattr(tracer.readout, "logits", counted)
-    list(tracer.correct_many(random_items(3, 4), read="base"))
-    assert not made
-    (decision,) = tracer.correct_many(random_items(3, 1), read="all")
-    assert decision.t_scores is not None and len(set(made)) == 1
-    assert len(made) == len(tracer.scorer.depths) < tracer.backbone.depth + 1
+    branches, depths = check.random_texts(tracer.readout.vocabulary), range(DEPTH + 1)
+    states = tracer.backbone.states(branches, depths)
+    every = np.arange(len(states.reads.token))
+    for scorers, count in (([], 1), ([tracer.scorer], len(tracer.scorer.depths))):
+        made.clear()
+        found = tracer.readout.read(states, every, depths, scorers)
+        assert len(made) == count <= DEPTH and list(found.log_probs) == list(depths)
+
+
+def test_the_models_own_answer_is_from_its_logits():
+    """To the last bit, so that it agrees with whoever scores by a log-softmax in float32."""
+    tracer, usual = tracer_of("llama"), usual_of("llama")
+    pairs = zip(*(t.correct_many(random_items(3, 9)) for t in (tracer, usual)), strict=True)
+    assert all((a.base_scores == b.base_scores).all() for a, b in pairs)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -189,11 +198,11 @@ def test_logits_that_are_not_finite_name_their_depth(value, monkeypatch):
     def odd(head: _Float32Head, rows: torch.Tensor) -> Iterator[torch.Tensor]:
         sizes.append(len(rows))
         for logits in own(head, rows):
-            logits[3 * len(rows) // (tracer.backbone.depth + 1) + 1, 7] = value  # in depth 3
+            logits[3 * len(rows) // DEPTH + 1, 7] = value  # of the depths before L, in depth 3
             yield logits
 
     monkeypatch.setattr(_Float32Head, "_by_piece", odd)
-    depths = range(tracer.backbone.depth + 1)
+    depths = range(DEPTH + 1)
     states = tracer.backbone.states(check.random_texts(tracer.readout.vocabulary), depths)
     with pytest.raises(NonFiniteError, match="depth 3"):
         tracer.readout.read(states, np.arange(len(states.reads.row)), depths)

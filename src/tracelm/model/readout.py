@@ -131,10 +131,15 @@ class Readout:
         depths: Sequence[int],
         scorers: Sequence[TokenScorer] = (),
     ) -> Reading:
-        """What this head reads of a batch, as `reading.read` has it."""
+        """What this head reads of a batch, as `reading.read` has it.
+
+        Depth L is always read from its logits: its log-probabilities are the model's own to the
+        last rounding of a log-softmax in float32, which sums by pieces do not share.
+        """
         if self._alone is None:
             return read(self, states, targets, depths, scorers)
-        whole = [d for d in depths if any(d in s.depths for s in scorers)]
+        last = len(self.parts.blocks)
+        whole = [d for d in depths if d == last or any(d in s.depths for s in scorers)]
         alone = [d for d in depths if d not in whole]
         found = read_stacked(self.log_probs, self.device, states, targets, alone)
         rest = read(self, states, targets, whole, scorers)
