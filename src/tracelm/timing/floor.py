@@ -4,8 +4,7 @@
           + head FLOPs on the (row, depth) pairs that were read,
 
 each over the best rate of its own shape and dtype that any product known here reaches, measured in
-the same run: plain, by a transposed copy of the weight, block by block, laid out for oneDNN, whole
-and in pieces.
+the same run: plain, by a transposed copy of the weight, block by block, laid out for oneDNN.
 """
 
 from collections import Counter
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tracelm.batch import branches_of
-from tracelm.model.readout import PIECE, PIECE_ROWS, can_lay_out, laid_out
+from tracelm.model.readout import PIECE_ROWS, can_lay_out, laid_out
 from tracelm.text.forest import build
 from tracelm.text.tokens import Encoded
 from tracelm.timing.meter import Clock, synchronise
@@ -135,9 +134,8 @@ def products(weight: Tensor, rows: Tensor) -> dict[str, Product]:
         "blocked": lambda: [torch.mm(rows, part, out=there) for part, there in parts],
     }
     if can_lay_out(weight):
-        product, pieces = laid_out(weight), [laid_out(piece) for piece in weight.split(PIECE)]
+        product = laid_out(weight)
         ways["laid out"] = lambda: product(rows)
-        ways["laid out in pieces"] = lambda: [piece(rows)[:1] for piece in pieces]
     return ways
 
 
