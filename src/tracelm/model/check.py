@@ -10,7 +10,7 @@ depths of which no scorer needs them; each is taken where it is as right and fas
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -300,27 +300,34 @@ def _batch(vocabulary: int, context: int | None) -> list[Branch]:
 def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[float, LogProbs]:
     """Shortest time of the trunk on a batch, and the batch's scores."""
 
-    def once() -> float:
-        start = time.perf_counter()
+    def run() -> None:
         states = backbone.states(branches, [backbone.depth])
         states.hidden[backbone.depth].cpu()  # waits for the device
-        return time.perf_counter() - start
 
     scores = _scores(backbone, readout, branches)  # also compiles what is compiled
-    return min(once() for _ in range(3)), scores
+    return _shortest(run), scores
 
 
 def _timed_read(readout: Readout, states: States) -> tuple[float, LogProbs]:
     """Shortest time of reading every depth of a batch, and the log-probabilities."""
     every = np.arange(len(states.reads.token))
 
-    def once() -> tuple[float, LogProbs]:
-        start = time.perf_counter()
-        found = readout.read(states, every, list(states.hidden)).log_probs
-        return time.perf_counter() - start, np.concatenate(list(found.values()))
+    def run() -> dict[int, LogProbs]:
+        return readout.read(states, every, list(states.hidden)).log_probs
 
-    _, log_probs = once()  # also compiles what is compiled
-    return min(once()[0] for _ in range(3)), log_probs
+    log_probs = run()  # also compiles what is compiled
+    return _shortest(run), np.concatenate(list(log_probs.values()))
+
+
+def _shortest(run: Callable[[], object]) -> float:
+    """Seconds of the fastest of three runs."""
+
+    def once() -> float:
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    return min(once() for _ in range(3))
 
 
 def rounding_dtype(backbone: Backbone) -> torch.dtype:

@@ -52,13 +52,14 @@ class Readout:
         self.device = device_of(head)
         self.tile_rows = tile_rows(self.vocabulary, self.device)
         half = head.weight.dtype in (torch.float16, torch.bfloat16)
-        self._wide: _Float32Head | None = None
+        wide = None
         if head_dtype == "float32" and (half or _packable(head)):
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
-            self._wide = _Float32Head(head)
-            self._shell = _replaced(self._shell, name, self._wide)
+            wide = _Float32Head(head)
+            self._shell = _replaced(self._shell, name, wide)
+        self._summing = wide if wide is not None and self._passes_on(wide) else None
         # What reads depths of which nobody needs the logits; on a GPU the check at load decides.
-        self._alone = self._wide if self.device.type == "cpu" and self._passes_on() else None
+        self._alone = self._summing if self.device.type == "cpu" else None
 
     @torch.inference_mode()
     def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
@@ -78,21 +79,21 @@ class Readout:
             ImportError: Triton is not installed.
         """
         import_module("tracelm.model.fused")
-        if not self._passes_on():
+        if self._summing is None:
             raise UnsupportedModelError("its logits are more than the product with its head")
         fused = copy.copy(self)
-        fused._alone = self._wide
+        fused._alone = self._summing
         return fused
 
     @torch.inference_mode()
-    def _passes_on(self) -> bool:
+    def _passes_on(self, head: "_Float32Head") -> bool:
         """Whether logits are the head's own: no cap, no scale, no share of another rank."""
-        if self._wide is None or not self._wide.whole:
+        if not head.whole:
             return False
         draw = torch.Generator().manual_seed(0)
-        far = 100 * torch.randn(8, self._wide.weight.shape[1], generator=draw)  # a cap shows there
-        far = far.to(self._wide.weight)
-        return torch.equal(self._head(far), self._wide(far[None])[0])
+        far = 100 * torch.randn(8, head.weight.shape[1], generator=draw)  # a cap shows there
+        far = far.to(head.weight)
+        return torch.equal(self._head(far), head(far[None])[0])
 
     @torch.inference_mode()
     def log_probs(
