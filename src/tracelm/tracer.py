@@ -14,7 +14,7 @@ from tracelm.errors import InvariantError, ItemError
 from tracelm.methods.contract import Facts, Method
 from tracelm.model import embedded, loading
 from tracelm.model.backbone import Backbone, evaluating
-from tracelm.model.check import check
+from tracelm.model.check import check, settle_layout
 from tracelm.model.memory import default_batch_tokens
 from tracelm.model.options import HeadDtype, LoadOptions, refuse_unknown, takes_keywords
 from tracelm.model.phases import phase
@@ -148,7 +148,10 @@ class Tracer:
             invariant = read_invariant(
                 origin.name, theta=theta, revision=origin.revision, gguf=origin.gguf
             )
-        return cls(
+        elif invariant is None:
+            invariant = model_invariant(loaded.model, theta=theta)
+        layout = settle_layout(loaded.model, options.layout)  # past I(M), which reads the weights
+        tracer = cls(
             loaded.model,
             loaded.tokenizer,
             invariant=invariant,
@@ -163,6 +166,8 @@ class Tracer:
             source=loaded.source,
             certificate=options.certificate,
         )
+        tracer.checked = replace(tracer.checked, layout=layout)
+        return tracer
 
     def correct(
         self,

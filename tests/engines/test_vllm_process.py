@@ -117,7 +117,9 @@ def test_options_that_the_hooks_stand_on_are_refused(options, said):
         Settings(HERE, options=options)
 
 
-@pytest.mark.parametrize("option", [{"attention": "eager"}, {"device_map": "auto"}])
+@pytest.mark.parametrize(
+    "option", [{"attention": "eager"}, {"device_map": "auto"}, {"layout": "onednn"}]
+)
 def test_options_of_transformers_are_refused(option):
     with pytest.raises(InputError, match="says how transformers runs a model"):
         find(LoadOptions("some/model", **option))

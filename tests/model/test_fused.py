@@ -153,16 +153,18 @@ def test_every_reading_is_as_without_it(name, dtype, monkeypatch):
                 assert a.t_scores == pytest.approx(b.t_scores, abs=1e-5)
 
 
-def test_sums_are_those_of_float64_and_of_a_row_alone():
+@pytest.mark.parametrize("far", [5, 500])  # at 500 most tokens are beyond what exp can tell from 0
+def test_sums_are_those_of_float64_and_of_a_row_alone(far):
     head = nn.Linear(48, 20_000).requires_grad_(False)
-    wide, rows = _Float32Head(head), 5 * torch.randn(70, 48)
+    wide, rows = _Float32Head(head), far * torch.randn(70, 48)
     with torch.inference_mode():
         log_z, least = wide._added_up(rows)
         exact = (rows.double() @ head.weight.double().T) + head.bias.double()
-        assert (log_z - exact.logsumexp(-1)).abs().max() < 1e-5
-        assert (least - exact.amin(-1)).abs().max() < 1e-5
+        rounded = far * 2e-6
+        assert (log_z - exact.logsumexp(-1)).abs().max() < rounded
+        assert (least - exact.amin(-1)).abs().max() < rounded
         log_z, least = wide._added_up(rows[40:41])
-        assert (log_z - exact[40].logsumexp(-1)).abs() < 1e-5
+        assert (log_z - exact[40].logsumexp(-1)).abs() < rounded
 
 
 def test_logits_are_made_for_the_scorers_depths_alone(monkeypatch):

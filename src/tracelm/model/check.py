@@ -4,23 +4,29 @@ A few short random texts run as the model itself would run them, then packed. Wh
 scores differ by more than the plain ones differ among themselves, the model takes the plain road;
 where the readout at depth L is not the model's own logits, it is refused (method, section 2).
 On a CUDA device flex attention is tried on packed forests, and a kernel that makes no logits for
-depths of which no scorer needs them; each is taken where it is as right and faster.
+depths of which no scorer needs them; on the CPU weights laid out for oneDNN, before all the rest.
+Each is taken where it is as right and faster.
 """
 
 import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from torch import nn
 from torch.nn import functional as F
+from transformers import PreTrainedModel
 
 from tracelm.errors import InputError, TraceError, UnsupportedModelError
 from tracelm.model.backbone import Backbone, Road, shrunk_windows
-from tracelm.model.families import OWN_WINDOWS
+from tracelm.model.families import OWN_WINDOWS, locate
+from tracelm.model.layout import LaidOut, lay_out, plain_layers
+from tracelm.model.options import Layout
 from tracelm.model.prefixes import Prefixes
 from tracelm.model.reading import States
 from tracelm.model.readout import Readout
@@ -33,6 +39,11 @@ KERNEL_DEVICES = ("cuda",)  # where flex attention and the fused readout are com
 TIMED = 512  # tokens that the length of the texts of a timed batch comes from
 FASTER = 0.9  # of the time of the usual way: what a kernel in its place must stay below
 SAME_SUM = 1e-3  # nats; one float32 sum of the same terms against another
+# Weights of a block from which on its layout is timed, rows of its products, and what they must
+# stay below: well below, so that one machine takes the same layout each time.
+TIMED_WEIGHTS = 2**20
+TIMED_ROWS = 256
+LAYOUT_FASTER = 0.8
 
 LogProbs = Float[np.ndarray, " targets"]
 
@@ -72,6 +83,7 @@ class Checked:
         keeps: Whether prefixes may be kept.
         flex: What came of flex attention on packed forests, where it was tried.
         fused: What came of reading depths without their logits, where it was tried.
+        layout: What came of weights laid out for oneDNN, where they were tried.
     """
 
     road: Road
@@ -84,6 +96,7 @@ class Checked:
     keeps: bool = False
     flex: Tried | None = None
     fused: Tried | None = None
+    layout: Tried | None = None
 
 
 def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
@@ -175,6 +188,63 @@ def try_fused(backbone: Backbone, readout: Readout) -> Tried:
     difference = _difference(found, expected)
     taken = difference <= SAME_SUM and seconds < FASTER * own_seconds
     return Tried(taken, difference, seconds, own_seconds)
+
+
+def settle_layout(model: PreTrainedModel, layout: Layout) -> Tried | None:
+    """Lay a model's blocks out for oneDNN, in the place of what they were, where that is faster.
+
+    Args:
+        model: One that nobody else holds.
+        layout: `auto` where a block's products take less than 0.8 of the time; `onednn` however
+            long they take; `stored` not at all.
+
+    Returns:
+        What came of it, the difference as a share of the largest number; None where it was not
+        tried.
+
+    Raises:
+        InputError: `onednn`, and there is no layer that can be laid out.
+        UnsupportedModelError: `onednn`, and its products are others.
+    """
+    blocks = locate(model).blocks
+    layers = [layer for _, _, layer in plain_layers(blocks[len(blocks) // 2])]
+    asked = layout == "onednn"
+    if asked and not layers:
+        raise InputError(
+            "layout onednn is for linear layers in float32 on the CPU, and this model has none "
+            "there: leave it out"
+        )
+    small = sum(layer.weight.numel() for layer in layers) < TIMED_WEIGHTS
+    if layout == "stored" or (small and not asked):
+        return None
+    tried = try_layout(layers)
+    right = tried.difference <= rounding(torch.float32, np.ones(1))
+    if asked and not right:
+        raise UnsupportedModelError(
+            f"oneDNN's products are {tried.difference:.2g} of the largest number away from torch's "
+            "on this machine: leave layout onednn out"
+        )
+    faster = tried.seconds < LAYOUT_FASTER * tried.own_seconds
+    tried = replace(tried, taken=right and (asked or faster))
+    if tried.taken:
+        lay_out(blocks)
+    return tried
+
+
+@torch.inference_mode()
+def try_layout(layers: Sequence[nn.Linear]) -> Tried:
+    """Time layers as they are and laid out for oneDNN, and hold their products to each other."""
+    draw = torch.Generator().manual_seed(0)
+    seconds, own_seconds, difference = 0.0, 0.0, 0.0
+    for layer in layers:
+        rows = torch.randn(TIMED_ROWS, layer.in_features, generator=draw)
+        laid = LaidOut(layer)
+        expected, found = layer(rows), laid(rows)
+        off = (found - expected).abs().max() / expected.abs().max()
+        difference = max(difference, float(off))
+        own_seconds += _shortest(partial(layer, rows))
+        seconds += _shortest(partial(laid, rows))
+    return Tried(False, difference, seconds, own_seconds)
 
 
 def _told(error: Exception) -> str:

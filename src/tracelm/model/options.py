@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 HeadDtype = Literal["float32", "model"]
+Layout = Literal["auto", "stored", "onednn"]
 Quantize = Literal["int8", "nf4"]
 
 P = ParamSpec("P")
@@ -82,6 +83,7 @@ class LoadOptions:
         head_dtype: Of the logits; `model` is faster and may tie candidates.
         attention: auto, model, sdpa, eager, flex_attention; with auto and model transformers
             chooses, and auto takes flex on a GPU where that is faster.
+        layout: Of a float32 trunk on the CPU; auto lays it out for oneDNN where that is faster.
         quantize: Quantise the weights while loading them (bitsandbytes).
         device_map: `auto` spreads the model over all devices, the CPU and the disk (accelerate); a
             mapping says where each module goes.
@@ -111,6 +113,7 @@ class LoadOptions:
     dtype: Dtype = "auto"
     head_dtype: HeadDtype = "float32"
     attention: str = "auto"
+    layout: Layout = "auto"
     quantize: Quantize | None = None
     device_map: str | Mapping[str, Any] | None = None
     batch_tokens: int | None = None

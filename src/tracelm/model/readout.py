@@ -18,17 +18,19 @@ from transformers import PreTrainedModel
 
 from tracelm.errors import UnsupportedModelError
 from tracelm.model.families import Parts, device_of
+from tracelm.model.layout import can_lay_out, is_plain, laid_out
 from tracelm.model.options import HeadDtype
 from tracelm.model.reading import Reading, States, read, read_stacked, tile_rows
 from tracelm.rule.tile import Logits, TokenScorer
 
-# Rows that the head's weights are laid out for on the CPU; other numbers of rows are as exact.
-PACKED_ROWS = 128
 # Tokens of one piece of the vocabulary on the CPU, most rows whose logits are made of it at once
 # where nobody needs them, and rows that are added up while they lie next to the core.
 PIECE = 2**13
 PIECE_ROWS = 512
 STRIP_ROWS = 32
+# Nats below the largest logit from where on a token counts as if it were there: exp takes 25 times
+# as long where it underflows, and e^-80 of a whole vocabulary is nothing beside 1 in float32.
+LEAST = -80.0
 
 
 class Readout:
@@ -53,7 +55,7 @@ class Readout:
         self.tile_rows = tile_rows(self.vocabulary, self.device)
         half = head.weight.dtype in (torch.float16, torch.bfloat16)
         wide = None
-        if head_dtype == "float32" and (half or _packable(head)):
+        if head_dtype == "float32" and (half or is_plain(head)):
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
             wide = _Float32Head(head)
             self._shell = _replaced(self._shell, name, wide)
@@ -276,7 +278,8 @@ def _sums(logits: Logits) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"
     for strip in logits.split(STRIP_ROWS):
         lows.append(strip.amin(dim=-1))
         top = strip.amax(dim=-1, keepdim=True)
-        sums.append(top[:, 0] + strip.sub_(top).exp_().sum(dim=-1).log())
+        terms = strip.sub_(top).clamp_(min=LEAST).exp_()
+        sums.append(top[:, 0] + terms.sum(dim=-1).log())
     return torch.cat(sums), torch.cat(lows)
 
 
@@ -286,31 +289,6 @@ def _cuda_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
 
 def _cpu_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
     return laid_out(weight) if can_lay_out(weight) else lambda rows: F.linear(rows, weight)
-
-
-def can_lay_out(weight: Tensor) -> bool:
-    """Whether oneDNN has kernels here for a weight's device and dtype."""
-    here = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
-    return here and weight.dtype == torch.float32
-
-
-def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """The product of rows with a copy of a weight that is in the order of oneDNN's kernels.
-
-    Args:
-        weight: As a linear layer keeps it [outputs, inputs].
-    """
-    onednn = torch.ops.mkldnn
-    packed = onednn._reorder_linear_weight(weight.contiguous(), PACKED_ROWS)
-    return lambda rows: onednn._linear_pointwise(rows, packed, None, "none", [], "")
-
-
-def _packable(head: nn.Module) -> bool:
-    """Whether a float32 head is a plain product on the CPU, and nothing else."""
-    weight = head.weight
-    hooked = head._forward_hooks or head._forward_pre_hooks or hasattr(head, "_hf_hook")
-    plain = type(head) is nn.Linear and not hooked
-    return plain and weight.dtype == torch.float32 and weight.device.type == "cpu"
 
 
 def _fetched(head: nn.Module, name: str) -> Tensor | None:

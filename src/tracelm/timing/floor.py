@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tracelm.batch import branches_of
-from tracelm.model.readout import PIECE_ROWS, can_lay_out, laid_out
+from tracelm.model.layout import can_lay_out, laid_out
+from tracelm.model.readout import PIECE_ROWS
 from tracelm.text.forest import build
 from tracelm.text.tokens import Encoded
 from tracelm.timing.meter import Clock, synchronise

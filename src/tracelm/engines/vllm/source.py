@@ -19,7 +19,13 @@ from tracelm.weights.invariant import Factors, model_invariant, read_invariant
 REFERENCE_BYTES = 2**30  # of weights: what is small is also loaded here, for the check
 
 # Options that say how transformers runs a model, which it does not here.
-_LOCAL = {"device": "auto", "attention": "auto", "quantize": None, "device_map": None}
+_LOCAL = {
+    "device": "auto",
+    "attention": "auto",
+    "layout": "auto",
+    "quantize": None,
+    "device_map": None,
+}
 
 
 @dataclass(frozen=True)

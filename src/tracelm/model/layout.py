@@ -1,0 +1,91 @@
+"""Layout: linear layers whose float32 weights lie in the order of oneDNN's kernels, on the CPU.
+
+torch multiplies float32 by MKL, which is at its best on Intel's own processors. On others oneDNN
+is faster, on weights that were laid out for its kernels once; few rows are faster everywhere.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# Rows that weights are laid out for; other numbers of rows are as exact.
+PACKED_ROWS = 128
+
+
+def can_lay_out(weight: Tensor) -> bool:
+    """Whether oneDNN has kernels here for a weight's device and dtype."""
+    here = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    return here and weight.dtype == torch.float32
+
+
+def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """The product of rows with a copy of a weight that is in the order of oneDNN's kernels.
+
+    Args:
+        weight: As a linear layer keeps it [outputs, inputs].
+    """
+    packed = _pack(weight)
+    return lambda rows: _product(rows, packed, None)
+
+
+def is_plain(layer: nn.Module) -> bool:
+    """Whether a layer is a product in float32 on the CPU, and nothing else."""
+    if type(layer) is not nn.Linear or type(layer.weight) is not nn.Parameter:
+        return False  # quantised, or shared by ranks
+    hooked = layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook")
+    weight = layer.weight
+    return not hooked and weight.dtype == torch.float32 and weight.device.type == "cpu"
+
+
+class LaidOut(nn.Linear):
+    """A linear layer on weights in the order of oneDNN's kernels.
+
+    Args:
+        layer: What it does the work of; not changed.
+    """
+
+    def __init__(self, layer: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.bias = layer.bias
+        self._packed = _pack(layer.weight)
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """A copy of the weight as it was [outputs, inputs], for whoever looks past `forward`."""
+        return self._packed.to_dense()
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch calls it
+        """The product, as the layer's [..., outputs]."""
+        return _product(input, self._packed, self.bias)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}weight"] = self.weight
+
+
+def plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
+    """The layers of a module that can be laid out, each with what holds it and its name there."""
+    for parent in list(module.modules()):
+        for name, layer in list(parent.named_children()):
+            if is_plain(layer) and can_lay_out(layer.weight):  # type: ignore[arg-type]
+                yield parent, name, layer  # type: ignore[misc]
+
+
+def lay_out(module: nn.Module) -> None:
+    """Put laid-out layers in the place of all that can be; the weights are kept once."""
+    for parent, name, layer in plain_layers(module):
+        setattr(parent, name, LaidOut(layer))
+
+
+def _pack(weight: Tensor) -> Tensor:
+    onednn = torch.ops.mkldnn
+    packed: Tensor = onednn._reorder_linear_weight(weight.detach().contiguous(), PACKED_ROWS)
+    return packed
+
+
+def _product(rows: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, packed, bias, "none", [], "")
+    return product

@@ -1,0 +1,187 @@
+"""Weights laid out for oneDNN: the same numbers in every model, and when it is taken."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from families import build, random_items, tokenizer
+from torch import nn
+from transformers import PreTrainedModel
+
+from tracelm import Tracer
+from tracelm.errors import InputError, UnsupportedModelError
+from tracelm.model import check, loading
+from tracelm.model.check import Tried, settle_layout
+from tracelm.model.families import locate
+from tracelm.model.layout import LaidOut, can_lay_out, is_plain, lay_out, plain_layers
+
+# One for each way in which blocks hold their layers.
+SHAPES = (
+    "llama mixtral gpt_oss gemma3 deepseek_v3 gpt_neox opt falcon lfm2 llama4_text mamba".split()
+)
+TO_ROUNDING = 2e-6  # of numbers about 1: a sum of a hundred terms in another order
+
+pytestmark = pytest.mark.skipif(
+    not can_lay_out(torch.zeros(1, 1)), reason="torch has no oneDNN here"
+)
+
+
+def kinds(model: PreTrainedModel) -> set[type]:
+    """Of the linear layers in a model's blocks."""
+    blocks = locate(model).blocks
+    return {type(m) for m in blocks.modules() if isinstance(m, nn.Linear)}
+
+
+# --- one layer ---
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(1, 100), (7, 100), (2, 300, 100)])
+def test_a_layer_gives_the_same_product(bias, shape):
+    layer, rows = nn.Linear(100, 130, bias=bias), torch.randn(shape)
+    with torch.inference_mode():
+        found, expected = LaidOut(layer)(rows), layer(rows)
+    assert found.shape == expected.shape
+    assert (found - expected).abs().max() < TO_ROUNDING
+
+
+def test_who_looks_past_the_product_finds_the_weight_as_it_was():
+    layer = nn.Linear(100, 130)
+    laid = LaidOut(layer)
+    assert torch.equal(laid.weight, layer.weight)
+    assert (laid.in_features, laid.out_features) == (100, 130)
+    stored, kept = layer.state_dict(), laid.state_dict()
+    assert stored.keys() == kept.keys()
+    assert all(torch.equal(stored[name], kept[name]) for name in stored)
+
+
+class Subclass(nn.Linear):
+    """A layer that may do more than a product."""
+
+
+@pytest.mark.parametrize(
+    ("layer", "plain"),
+    [
+        (nn.Linear(4, 4), True),
+        (nn.Linear(4, 4, dtype=torch.bfloat16), False),
+        (nn.Linear(4, 4, device="meta"), False),
+        (Subclass(4, 4), False),
+        (nn.LayerNorm(4), False),
+    ],
+)
+def test_only_a_plain_product_is_laid_out(layer, plain):
+    assert is_plain(layer) == plain
+
+
+def test_a_layer_with_a_hook_is_left_alone():
+    layer = nn.Linear(4, 4)
+    handle = layer.register_forward_hook(lambda *_: None)
+    assert not is_plain(layer)
+    handle.remove()
+    assert is_plain(layer)
+
+
+# --- whole models ---
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_model_decides_as_before(name):
+    model, items = build(name), random_items(3, 3)
+    expected = list(Tracer(model, tokenizer(), invariant=2.0).correct_many(items, read="all"))
+    state = copy.deepcopy(model.state_dict())
+    blocks = locate(model).blocks
+    some = len(list(plain_layers(blocks)))
+    lay_out(blocks)
+    assert sum(type(m) is LaidOut for m in blocks.modules()) == some
+    assert not list(plain_layers(blocks))
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    found = Tracer(model, tokenizer(), invariant=2.0).correct_many(items, read="all")
+    for a, b in zip(found, expected, strict=True):
+        assert a.index == b.index and a.operator == b.operator
+        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-5)
+        assert a.t_scores == pytest.approx(b.t_scores, abs=1e-5)
+
+
+def test_a_checkpoint_that_is_laid_out_answers_and_samples_as_before():
+    stored, laid = (Tracer.demo(layout=layout) for layout in ("stored", "onednn"))
+    assert kinds(stored.backbone.model) == {nn.Linear}
+    assert kinds(laid.backbone.model) == {LaidOut}
+    assert stored.describe()["check"]["layout"] is None
+    assert laid.describe()["check"]["layout"]["taken"]
+    assert laid.invariant == stored.invariant
+    items = [("the capital of the north is", ["a stone", "a river", "old"])] * 2
+    for a, b in zip(*(t.correct_many(items, read="all") for t in (stored, laid)), strict=True):
+        assert a.index == b.index
+        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-5)
+    ids = torch.tensor([[5, 6, 7]])
+    models: list[Any] = [t.backbone.model for t in (stored, laid)]
+    written = [m.generate(ids, max_new_tokens=8, do_sample=False) for m in models]
+    assert torch.equal(*written)
+
+
+def test_a_model_of_the_callers_is_left_alone(monkeypatch):
+    monkeypatch.setattr(check, "TIMED_WEIGHTS", 0)
+    monkeypatch.setattr(check, "LAYOUT_FASTER", 1e9)
+    model = build("llama")
+    tracer = Tracer(model, tokenizer())
+    assert kinds(model) == {nn.Linear} and tracer.checked.layout is None
+
+
+def test_a_merged_adapter_has_the_invariant_of_its_weights(monkeypatch):
+    """Nothing stores merged weights: I(M) is read from the model, before they are laid out."""
+    own = loading.load
+    monkeypatch.setattr(loading, "load", lambda options: replace(own(options), origin=None))
+    found = Tracer.demo(layout="onednn")
+    assert found.invariant == pytest.approx(Tracer.demo(layout="stored").invariant, rel=1e-6)
+
+
+# --- the choice ---
+
+
+def settled(monkeypatch: Any, tried: Tried, layout: Any = "auto") -> tuple[Tried | None, set[type]]:
+    """What comes of a trial that went so, and the layers that the model has then."""
+    monkeypatch.setattr(check, "TIMED_WEIGHTS", 0)
+    monkeypatch.setattr(check, "try_layout", lambda layers: tried)
+    model = build("llama")
+    return settle_layout(model, layout), kinds(model)
+
+
+def test_it_is_taken_where_it_is_right_and_faster(monkeypatch):
+    faster = Tried(False, 1e-6, 0.79, 1.0)
+    assert settled(monkeypatch, faster) == (replace(faster, taken=True), {LaidOut})
+    for other in (replace(faster, seconds=0.81), replace(faster, difference=1e-3)):
+        assert settled(monkeypatch, other) == (other, {nn.Linear})
+
+
+def test_what_is_asked_for_is_done(monkeypatch):
+    slower = Tried(False, 1e-6, 2.0, 1.0)
+    assert settled(monkeypatch, slower, "onednn") == (replace(slower, taken=True), {LaidOut})
+    assert settled(monkeypatch, replace(slower, seconds=0.1), "stored") == (None, {nn.Linear})
+    with pytest.raises(UnsupportedModelError, match=r"0\.001 of the largest number away"):
+        settled(monkeypatch, replace(slower, difference=1e-3), "onednn")
+
+
+def test_the_trial_times_both_and_holds_one_to_the_other(monkeypatch):
+    layers = [nn.Linear(300, 400), nn.Linear(400, 300)]
+    seconds = iter([3.0, 1.0, 5.0, 2.0])
+    monkeypatch.setattr(check, "_shortest", lambda run: run() is None or next(seconds))
+    tried = check.try_layout(layers)
+    assert (tried.own_seconds, tried.seconds) == (8.0, 3.0)
+    assert 0 < tried.difference < 1e-5
+    monkeypatch.setattr(LaidOut, "forward", lambda self, rows: nn.Linear.forward(self, rows) * 1.01)
+    seconds = iter([1.0] * 4)
+    assert check.try_layout(layers).difference == pytest.approx(0.01, rel=0.01)
+
+
+def test_a_small_model_is_not_timed(monkeypatch):
+    monkeypatch.setattr(check, "try_layout", lambda layers: pytest.fail("it was"))
+    assert settle_layout(build("llama"), "auto") is None
+
+
+@pytest.mark.parametrize("model", [build("llama", dtype=torch.bfloat16), build("gpt2")])
+def test_a_model_without_such_layers_says_so(model):
+    assert settle_layout(model, "auto") is None
+    with pytest.raises(InputError, match="linear layers in float32 on the CPU"):
+        settle_layout(model, "onednn")
