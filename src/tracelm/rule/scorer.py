@@ -6,6 +6,7 @@ support grew across the feature depths (method, section 5).
 
 import math
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -135,7 +136,7 @@ class Scorer:
 
 def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
     """Which tokens are among the k largest; ties at the k-th place go to the lowest ids."""
-    threshold = logits.topk(k, dim=-1, sorted=False).values.amin(dim=-1, keepdim=True)
+    threshold = _kth_largest(logits, k)
     among = logits >= threshold
     crowded = _rows_where(among.sum(dim=-1) > k)
     above = logits[crowded] > threshold[crowded]
@@ -143,6 +144,12 @@ def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
     room = k - above.sum(dim=-1, keepdim=True)
     among[crowded] = above | (level & (level.cumsum(dim=-1, dtype=torch.int32) <= room))
     return among
+
+
+def _kth_largest(logits: Logits, k: int) -> Float[Tensor, "rows 1"]:
+    if answers_at_once(logits):  # numpy's selection takes a third of the time of torch's
+        return torch.from_numpy(np.partition(logits.numpy(), -k, axis=-1)[:, -k, None])
+    return logits.topk(k, dim=-1, sorted=False).values.amin(dim=-1, keepdim=True)
 
 
 def answers_at_once(tensor: Tensor) -> bool:
