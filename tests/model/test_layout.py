@@ -1,6 +1,8 @@
 """Weights laid out for oneDNN: the same numbers in every model, and when it is taken."""
 
 import copy
+import pickle
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +14,12 @@ from transformers import PreTrainedModel
 
 from tracelm import Tracer
 from tracelm.errors import InputError, UnsupportedModelError
-from tracelm.model import check, loading
+from tracelm.model import check, ranks
 from tracelm.model.check import Tried, settle_layout
 from tracelm.model.families import locate
 from tracelm.model.layout import LaidOut, can_lay_out, is_plain, lay_out, plain_layers
+from tracelm.model.options import LoadOptions
+from tracelm.weights.invariant import model_invariant
 
 # One for each way in which blocks hold their layers.
 SHAPES = (
@@ -48,13 +52,20 @@ def test_a_layer_gives_the_same_product(bias, shape):
 
 
 def test_who_looks_past_the_product_finds_the_weight_as_it_was():
-    layer = nn.Linear(100, 130)
+    layer = nn.Linear(100, 130).eval()
     laid = LaidOut(layer)
-    assert torch.equal(laid.weight, layer.weight)
+    assert torch.equal(laid.weight, layer.weight) and not laid.training
     assert (laid.in_features, laid.out_features) == (100, 130)
     stored, kept = layer.state_dict(), laid.state_dict()
     assert stored.keys() == kept.keys()
     assert all(torch.equal(stored[name], kept[name]) for name in stored)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_a_copy_multiplies_as_well(copied):
+    laid, rows = LaidOut(nn.Linear(100, 130)), torch.randn(7, 100)
+    with torch.inference_mode():
+        assert torch.equal(copied(laid)(rows), laid(rows))
 
 
 class Subclass(nn.Linear):
@@ -75,12 +86,39 @@ def test_only_a_plain_product_is_laid_out(layer, plain):
     assert is_plain(layer) == plain
 
 
-def test_a_layer_with_a_hook_is_left_alone():
-    layer = nn.Linear(4, 4)
-    handle = layer.register_forward_hook(lambda *_: None)
-    assert not is_plain(layer)
+def test_a_layer_with_a_hook_or_a_forward_of_its_own_is_left_alone():
+    holder = nn.Sequential(nn.Linear(4, 4))
+    handle = holder[0].register_forward_hook(lambda *_: None)
+    assert not list(plain_layers(holder))
     handle.remove()
-    assert is_plain(layer)
+    assert len(list(plain_layers(holder))) == 1
+    holder[0].forward = lambda rows: rows
+    assert not list(plain_layers(holder))
+
+
+def test_a_weight_that_is_shared_is_left_alone():
+    layer, tied, own = (nn.Linear(4, 4) for _ in range(3))
+    tied.weight = layer.weight
+    holder = nn.ModuleDict({"a": layer, "b": nn.ModuleDict({"tied": tied, "own": own})})
+    lay_out(holder)
+    assert [name for name, m in holder.named_modules() if type(m) is LaidOut] == ["b.own"]
+    twice = nn.ModuleDict({"a": layer, "b": nn.ModuleDict({"again": layer})})
+    lay_out(twice)
+    assert not [m for m in twice.modules() if type(m) is LaidOut]
+
+
+def test_a_weight_is_freed_before_the_next_is_laid_out(monkeypatch):
+    holder = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4)) for _ in range(5)))
+    weights = [weakref.ref(parameter) for parameter in holder.parameters()][::2]
+    own, alive = LaidOut.__init__, []
+
+    def counted(self: LaidOut, layer: nn.Linear) -> None:
+        alive.append(sum(ref() is not None for ref in weights))
+        own(self, layer)
+
+    monkeypatch.setattr(LaidOut, "__init__", counted)
+    lay_out(holder)
+    assert alive == [5, 4, 3, 2, 1]
 
 
 # --- whole models ---
@@ -129,12 +167,17 @@ def test_a_model_of_the_callers_is_left_alone(monkeypatch):
     assert kinds(model) == {nn.Linear} and tracer.checked.layout is None
 
 
-def test_a_merged_adapter_has_the_invariant_of_its_weights(monkeypatch):
-    """Nothing stores merged weights: I(M) is read from the model, before they are laid out."""
-    own = loading.load
-    monkeypatch.setattr(loading, "load", lambda options: replace(own(options), origin=None))
-    found = Tracer.demo(layout="onednn")
-    assert found.invariant == pytest.approx(Tracer.demo(layout="stored").invariant, rel=1e-6)
+def test_the_invariant_is_read_from_the_weights_as_they_were(monkeypatch):
+    """Afterwards each of them would be copied to be read."""
+    seen = []
+
+    def noted(model: PreTrainedModel, **options: Any) -> Any:
+        seen.append(kinds(model))
+        return model_invariant(model, **options)
+
+    monkeypatch.setattr("tracelm.tracer.model_invariant", noted)
+    assert kinds(Tracer.demo(layout="onednn").backbone.model) == {LaidOut}
+    assert seen == [{nn.Linear}]
 
 
 # --- the choice ---
@@ -163,16 +206,52 @@ def test_what_is_asked_for_is_done(monkeypatch):
         settled(monkeypatch, replace(slower, difference=1e-3), "onednn")
 
 
-def test_the_trial_times_both_and_holds_one_to_the_other(monkeypatch):
-    layers = [nn.Linear(300, 400), nn.Linear(400, 300)]
+def test_the_trial_times_each_shape_and_holds_one_to_the_other(monkeypatch):
+    layers = [nn.Linear(300, 400), nn.Linear(400, 300), nn.Linear(400, 300)]
     seconds = iter([3.0, 1.0, 5.0, 2.0])
     monkeypatch.setattr(check, "_shortest", lambda run: run() is None or next(seconds))
     tried = check.try_layout(layers)
     assert (tried.own_seconds, tried.seconds) == (8.0, 3.0)
     assert 0 < tried.difference < 1e-5
-    monkeypatch.setattr(LaidOut, "forward", lambda self, rows: nn.Linear.forward(self, rows) * 1.01)
-    seconds = iter([1.0] * 4)
-    assert check.try_layout(layers).difference == pytest.approx(0.01, rel=0.01)
+
+
+@pytest.mark.parametrize(("factor", "off"), [(1.01, 0.01), (float("nan"), float("nan"))])
+def test_products_that_are_others_are_not_taken(factor, off, monkeypatch):
+    own = LaidOut.forward
+    layers = [nn.Linear(30, 40), nn.Linear(40, 30)]
+    monkeypatch.setattr(
+        LaidOut,
+        "forward",
+        lambda self, rows: own(self, rows) * (factor if self.in_features == 40 else 1),
+    )
+    tried = check.try_layout(layers)
+    assert tried.difference == pytest.approx(off, rel=0.01, nan_ok=True)
+    found = replace(tried, seconds=0.1, own_seconds=1.0)
+    assert settled(monkeypatch, found) == (found, {nn.Linear})
+
+
+def test_what_onednn_raises_leaves_the_model_as_it_was(monkeypatch):
+    def refuse(self: LaidOut, rows: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("could not create a primitive\nat some line")
+
+    monkeypatch.setattr(check, "TIMED_WEIGHTS", 0)
+    monkeypatch.setattr(LaidOut, "forward", refuse)
+    tried = settle_layout(model := build("llama"), "auto")
+    assert tried is not None and not tried.taken and kinds(model) == {nn.Linear}
+    assert tried.raised == "RuntimeError: could not create a primitive"
+    with pytest.raises(UnsupportedModelError, match="could not create a primitive"):
+        settle_layout(model, "onednn")
+    assert kinds(model) == {nn.Linear}
+
+
+def test_ranks_that_share_a_model_do_not_time_it(monkeypatch):
+    monkeypatch.setattr(ranks, "count", lambda: 2)
+    assert settled(monkeypatch, Tried(False, 1e-6, 0.1, 1.0)) == (None, {nn.Linear})
+
+
+def test_a_layout_that_is_none_is_refused():
+    with pytest.raises(InputError, match="no layout 'onedn': it has auto, stored, onednn"):
+        LoadOptions("m", layout="onedn")
 
 
 def test_a_small_model_is_not_timed(monkeypatch):

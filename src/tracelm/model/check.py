@@ -11,7 +11,7 @@ Each is taken where it is as right and faster.
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from tracelm.errors import InputError, TraceError, UnsupportedModelError
+from tracelm.model import ranks
 from tracelm.model.backbone import Backbone, Road, shrunk_windows
 from tracelm.model.families import OWN_WINDOWS, locate
 from tracelm.model.layout import LaidOut, lay_out, plain_layers
@@ -83,7 +84,8 @@ class Checked:
         keeps: Whether prefixes may be kept.
         flex: What came of flex attention on packed forests, where it was tried.
         fused: What came of reading depths without their logits, where it was tried.
-        layout: What came of weights laid out for oneDNN, where they were tried.
+        layout: What came of weights laid out for oneDNN, where they were tried: seconds of a
+            block's products, the difference as a share of the largest number.
     """
 
     road: Road
@@ -199,30 +201,32 @@ def settle_layout(model: PreTrainedModel, layout: Layout) -> Tried | None:
             long they take; `stored` not at all.
 
     Returns:
-        What came of it, the difference as a share of the largest number; None where it was not
-        tried.
+        What came of it (`Checked.layout`); None where it was not tried.
 
     Raises:
         InputError: `onednn`, and there is no layer that can be laid out.
-        UnsupportedModelError: `onednn`, and its products are others.
+        UnsupportedModelError: `onednn`, and its products are others, or none.
     """
-    blocks = locate(model).blocks
-    layers = [layer for _, _, layer in plain_layers(blocks[len(blocks) // 2])]
     asked = layout == "onednn"
+    # Ranks have to choose alike, and a small block's time says nothing.
+    if layout == "stored" or (ranks.count() > 1 and not asked):
+        return None
+    blocks = locate(model).blocks
+    layers = _layers_of_a_block(blocks)
     if asked and not layers:
         raise InputError(
             "layout onednn is for linear layers in float32 on the CPU, and this model has none "
             "there: leave it out"
         )
-    small = sum(layer.weight.numel() for layer in layers) < TIMED_WEIGHTS
-    if layout == "stored" or (small and not asked):
+    if not asked and sum(layer.weight.numel() for layer in layers) < TIMED_WEIGHTS:
         return None
     tried = try_layout(layers)
+    del layers  # each is freed when it is laid out
     right = tried.difference <= rounding(torch.float32, np.ones(1))
     if asked and not right:
+        why = tried.raised or f"{tried.difference:.2g} of the largest number away from torch's"
         raise UnsupportedModelError(
-            f"oneDNN's products are {tried.difference:.2g} of the largest number away from torch's "
-            "on this machine: leave layout onednn out"
+            f"oneDNN's products cannot be had on this machine ({why}): leave layout onednn out"
         )
     faster = tried.seconds < LAYOUT_FASTER * tried.own_seconds
     tried = replace(tried, taken=right and (asked or faster))
@@ -231,20 +235,37 @@ def settle_layout(model: PreTrainedModel, layout: Layout) -> Tried | None:
     return tried
 
 
-@torch.inference_mode()
-def try_layout(layers: Sequence[nn.Linear]) -> Tried:
-    """Time layers as they are and laid out for oneDNN, and hold their products to each other."""
+def _layers_of_a_block(blocks: nn.ModuleList) -> list[nn.Linear]:
+    """What can be laid out of the block in the middle, or of the first that has such layers."""
+    for block in (blocks[len(blocks) // 2], *blocks):
+        if layers := [layer for _, _, layer in plain_layers(block)]:
+            return layers
+    return []
+
+
+def try_layout(layers: Iterable[nn.Linear]) -> Tried:
+    """Time layers as they are and laid out for oneDNN, and hold their products to each other.
+
+    Args:
+        layers: Of a block; one of each shape is timed.
+    """
+    shapes = {tuple(layer.weight.shape): layer for layer in layers}
+    try:
+        with torch.inference_mode():
+            own, seconds, apart = np.array([_try_layer(layer) for layer in shapes.values()]).T
+    except Exception as error:  # noqa: BLE001 - whatever oneDNN raises
+        return Tried(raised=_told(error))
+    return Tried(False, float(apart.max()), float(seconds.sum()), float(own.sum()))
+
+
+def _try_layer(layer: nn.Linear) -> tuple[float, float, float]:
+    """Seconds as it is and laid out; how far the products are apart, as a share of the largest."""
     draw = torch.Generator().manual_seed(0)
-    seconds, own_seconds, difference = 0.0, 0.0, 0.0
-    for layer in layers:
-        rows = torch.randn(TIMED_ROWS, layer.in_features, generator=draw)
-        laid = LaidOut(layer)
-        expected, found = layer(rows), laid(rows)
-        off = (found - expected).abs().max() / expected.abs().max()
-        difference = max(difference, float(off))
-        own_seconds += _shortest(partial(layer, rows))
-        seconds += _shortest(partial(laid, rows))
-    return Tried(False, difference, seconds, own_seconds)
+    rows = torch.randn(TIMED_ROWS, layer.in_features, generator=draw)
+    laid = LaidOut(layer)
+    expected, found = layer(rows), laid(rows)
+    apart = (found - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
+    return _shortest(partial(layer, rows)), _shortest(partial(laid, rows)), float(apart)
 
 
 def _told(error: Exception) -> str:

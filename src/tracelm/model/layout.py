@@ -1,9 +1,10 @@
 """Layout: linear layers whose float32 weights lie in the order of oneDNN's kernels, on the CPU.
 
-torch multiplies float32 by MKL, which is at its best on Intel's own processors. On others oneDNN
-is faster, on weights that were laid out for its kernels once; few rows are faster everywhere.
+On x86 torch multiplies float32 by MKL, which is at its best on Intel's own processors. oneDNN, on
+weights that were laid out for its kernels once, is faster elsewhere, and where rows are few.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,15 +33,14 @@ def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
 
 def is_plain(layer: nn.Module) -> bool:
     """Whether a layer is a product in float32 on the CPU, and nothing else."""
-    if type(layer) is not nn.Linear or type(layer.weight) is not nn.Parameter:
-        return False  # quantised, or shared by ranks
-    hooked = layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook")
-    weight = layer.weight
-    return not hooked and weight.dtype == torch.float32 and weight.device.type == "cpu"
+    if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):
+        return False
+    hooked = layer._forward_hooks or layer._forward_pre_hooks
+    return not hooked and layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu"
 
 
 class LaidOut(nn.Linear):
-    """A linear layer on weights in the order of oneDNN's kernels.
+    """A linear layer on weights in the order of oneDNN's kernels, for inference alone.
 
     Args:
         layer: What it does the work of; not changed.
@@ -51,6 +51,7 @@ class LaidOut(nn.Linear):
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.bias = layer.bias
         self._packed = _pack(layer.weight)
+        self.train(layer.training)
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
@@ -65,17 +66,36 @@ class LaidOut(nn.Linear):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}weight"] = self.weight
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made of: oneDNN's own tensors cannot be copied."""
+        return self.__dict__ | {"_packed": self.weight}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As of every module."""
+        self.__dict__.update(state | {"_packed": _pack(state["_packed"])})
+
 
 def plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
-    """The layers of a module that can be laid out, each with what holds it and its name there."""
-    for parent in list(module.modules()):
-        for name, layer in list(parent.named_children()):
-            if is_plain(layer) and can_lay_out(layer.weight):  # type: ignore[arg-type]
-                yield parent, name, layer  # type: ignore[misc]
+    """The layers of a module that can be laid out, each with what holds it and its name there.
+
+    Not those whose weight others share: laid out, it would be kept once for each.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return
+    parents = [m for m in module.modules() if type(m) is not nn.Linear]
+    slots = [(parent, name) for parent in parents for name in parent._modules]
+    kept = Counter(id(getattr(parent._modules[name], "weight", None)) for parent, name in slots)
+    for parent, name in slots:
+        layer: Any = parent._modules[name]
+        if not is_plain(layer) or kept[id(layer.weight)] > 1:
+            continue
+        # No share of a rank's, and no forward of its own.
+        if type(layer.weight) is nn.Parameter and "forward" not in vars(layer):
+            yield parent, name, layer
 
 
 def lay_out(module: nn.Module) -> None:
-    """Put laid-out layers in the place of all that can be; the weights are kept once."""
+    """Put laid-out layers in the place of all that can be; each weight is kept once."""
     for parent, name, layer in plain_layers(module):
         setattr(parent, name, LaidOut(layer))
 

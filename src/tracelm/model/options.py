@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import update_wrapper, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
 from tracelm.errors import InputError
 from tracelm.model.embedded import EMBEDDED
@@ -132,6 +132,8 @@ class LoadOptions:
             from tracelm.trust.certificate import Certificate
 
             object.__setattr__(self, "certificate", Certificate.read(self.certificate))
+        if self.layout not in get_args(Layout):
+            raise InputError(f"no layout {self.layout!r}: it has {', '.join(get_args(Layout))}")
         for name, values in _EMBEDDED_AS.items() if self.embedded else ():
             if getattr(self, name) not in values:
                 raise InputError(f"the embedded models run in float32 on the CPU: leave {name} out")

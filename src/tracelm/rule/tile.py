@@ -50,10 +50,9 @@ class Tile:
 
     def raw_log_z(self, depth: int) -> Float[Tensor, "rows 1"]:
         """Log-sum-exp of a depth's logits without the final norm."""
-        return self.once(("raw_log_z", depth), lambda: self.log_sum_exp(self.raw[depth]))
+        return self.once(("raw_log_z", depth), lambda: self._log_z(self.raw[depth]))
 
-    def log_sum_exp(self, logits: Logits) -> Float[Tensor, "rows 1"]:
-        """Log-sum-exp over the vocabulary of logits of the tile's rows."""
+    def _log_z(self, logits: Logits) -> Float[Tensor, "rows 1"]:
         parts = [logits[rows].logsumexp(dim=-1, keepdim=True) for rows in self.strips()]
         return torch.cat(parts)
 

@@ -28,6 +28,7 @@ BLOCK = 2048  # columns of a product that is done block by block
 NODES = 512  # of a sequence whose attention is timed
 ENOUGH = 0.5  # seconds after which a product is not timed again
 
+Shape = tuple[tuple[int, ...], torch.dtype, torch.device]  # of a weight
 Product = Callable[[], Tensor | tuple[Tensor, ...] | list[Tensor]]
 
 
@@ -71,21 +72,25 @@ def floors(
     """
     blocks = tracer.backbone.parts.blocks
     layers = [m for m in blocks.modules() if isinstance(m, nn.Linear)]
-    if not layers or not all(m.weight.is_floating_point() for m in layers):
+    shapes = Counter(_shape(layer.weight) for layer in layers)
+    if not shapes or not all(dtype.is_floating_point for _, dtype, _ in shapes):
         return Floors()
     forest = build([b for e in encoded for b in branches_of(e)])
     timed = _Timed(clock)
     with torch.inference_mode():
-        trunk = _trunk_seconds(timed, layers) * len(forest)
+        trunk = _trunk_seconds(timed, shapes) * len(forest)
         attention = _attention_seconds(timed, tracer) * int((forest.positions + 1).sum())
         head = _head_seconds(timed, tracer)
     made = {name: Floor(trunk, attention, head * count) for name, count in reads.items()}
     return Floors(made, timed.rates)
 
 
-def _trunk_seconds(timed: "_Timed", layers: Sequence[nn.Linear]) -> float:
-    """Seconds a token of all linear layers of the blocks."""
-    shapes = Counter((tuple(m.weight.shape), m.weight.dtype, m.weight.device) for m in layers)
+def _shape(weight: Tensor) -> Shape:
+    return tuple(weight.shape), weight.dtype, weight.device
+
+
+def _trunk_seconds(timed: "_Timed", shapes: Mapping[Shape, int]) -> float:
+    """Seconds a token of all linear layers of the blocks, each shape as often as it is there."""
     return sum(
         count * min(timed.linear("trunk", rows, *shape) / rows for rows in ROWS)
         for shape, count in shapes.items()
