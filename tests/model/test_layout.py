@@ -138,8 +138,8 @@ def test_a_model_decides_as_before(name):
     found = Tracer(model, tokenizer(), invariant=2.0).correct_many(items, read="all")
     for a, b in zip(found, expected, strict=True):
         assert a.index == b.index and a.operator == b.operator
-        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-5)
-        assert a.t_scores == pytest.approx(b.t_scores, abs=1e-5)
+        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
+        assert a.t_scores == pytest.approx(b.t_scores, abs=1e-4)
 
 
 def test_a_checkpoint_that_is_laid_out_answers_and_samples_as_before():
