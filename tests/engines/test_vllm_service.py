@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -113,14 +114,16 @@ def test_it_answers_as_this_process_does_and_ends_when_told(number):
         assert service.wait_for(0)
 
 
-def test_killed_it_leaves_no_rank_and_no_weights_behind(tmp_path):
-    with serving("--tensor-parallel", "2", **TWO_RANKS, TMPDIR=str(tmp_path)) as service:
-        ask(service.address())
-        assert len(service.running()) >= 4  # the service, vLLM, and its ranks
-        assert [*tmp_path.glob("tracelm-dense-*/*.safetensors")]
-        service.process.kill()
-        assert service.wait_for(0)
-        assert not [*tmp_path.glob("tracelm-*")]
+def test_killed_it_leaves_no_rank_and_no_weights_behind():
+    # Not `tmp_path`: vLLM's sockets lie there, whose names may have 107 characters.
+    with tempfile.TemporaryDirectory(prefix="vllm-") as folder:
+        with serving("--tensor-parallel", "2", **TWO_RANKS, TMPDIR=folder) as service:
+            ask(service.address())
+            assert len(service.running()) >= 4  # the service, vLLM, and its ranks
+            assert [*Path(folder).glob("tracelm-dense-*/*.safetensors")]
+            service.process.kill()
+            assert service.wait_for(0)
+            assert not [*Path(folder).glob("tracelm-*")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])

@@ -192,9 +192,9 @@ def settled(monkeypatch: Any, tried: Tried, layout: Any = "auto") -> tuple[Tried
 
 
 def test_it_is_taken_where_it_is_right_and_faster(monkeypatch):
-    faster = Tried(False, 1e-6, 0.79, 1.0)
+    faster = Tried(False, 1e-6, 0.74, 1.0)
     assert settled(monkeypatch, faster) == (replace(faster, taken=True), {LaidOut})
-    for other in (replace(faster, seconds=0.81), replace(faster, difference=1e-3)):
+    for other in (replace(faster, seconds=0.76), replace(faster, difference=1e-3)):
         assert settled(monkeypatch, other) == (other, {nn.Linear})
 
 
@@ -208,8 +208,8 @@ def test_what_is_asked_for_is_done(monkeypatch):
 
 def test_the_trial_times_each_shape_and_holds_one_to_the_other(monkeypatch):
     layers = [nn.Linear(300, 400), nn.Linear(400, 300), nn.Linear(400, 300)]
-    seconds = iter([3.0, 1.0, 5.0, 2.0])
-    monkeypatch.setattr(check, "_shortest", lambda run: run() is None or next(seconds))
+    seconds = iter([[3.0, 1.0], [5.0, 2.0]])
+    monkeypatch.setattr(check, "_shortest", lambda *_, **__: next(seconds))
     tried = check.try_layout(layers)
     assert (tried.own_seconds, tried.seconds) == (8.0, 3.0)
     assert 0 < tried.difference < 1e-5
