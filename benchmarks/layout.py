@@ -14,8 +14,9 @@ import os
 import time
 from pathlib import Path
 
+from prefixes import questions
+
 from tracelm import Item, Tracer
-from tracelm.benchmarks import find
 
 RESULTS = Path(__file__).parent / "results" / "layout.json"
 AGREE = 1e-4  # nats
@@ -55,12 +56,6 @@ def ratio(tracers: dict[str, Tracer], items: list[Item], rounds: int) -> tuple[f
     apart = max(float(abs(a - b).max()) for a, b in zip(*scores.values(), strict=True))
     assert apart <= AGREE, f"the layout moves scores by {apart:.2g} nats"
     return min(seconds["onednn"]) / min(seconds["stored"]), apart
-
-
-def questions(count: int) -> list[Item]:
-    """Questions of our own."""
-    benchmark = find("everyday")
-    return benchmark.load(None, limit=count, seed=0).items(benchmark.template(None), blind=False)
 
 
 if __name__ == "__main__":

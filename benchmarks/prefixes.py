@@ -83,11 +83,15 @@ def main() -> None:
     print(json.dumps(result, indent=1))
 
 
+def questions(count: int) -> list[Item]:
+    """Questions of our own."""
+    benchmark = find("everyday")
+    return benchmark.load(None, limit=count, seed=0).items(benchmark.template(None), blind=False)
+
+
 def requests(count: int) -> list[Item]:
     """Questions of our own under the system prompt."""
-    benchmark = find("everyday")
-    items = benchmark.load(None, limit=count, seed=0).items(benchmark.template(None), blind=False)
-    return [Item(f"{SYSTEM}\n\n{item.prompt}", item.candidates) for item in items]
+    return [Item(f"{SYSTEM}\n\n{q.prompt}", q.candidates) for q in questions(count)]
 
 
 def apart(a: Decision, b: Decision) -> float:

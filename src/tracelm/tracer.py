@@ -30,7 +30,7 @@ from tracelm.text.items import Blind, Item, as_item, rows_of
 from tracelm.text.tokens import Chat, Encoded, Overflow, Tokenizer, describe_chat, encode
 from tracelm.theta import Theta
 from tracelm.trust.certificate import Certificate, Subject
-from tracelm.weights.invariant import Factors, model_invariant, read_invariant
+from tracelm.weights.invariant import Factors, model_invariant
 
 Read = Literal["decide", "all", "base"]
 
@@ -141,21 +141,14 @@ class Tracer:
         Raises:
             ModelError: The checkpoint is missing, unreadable or cannot be used.
         """
-        theta = options.theta or Theta()
         loaded = loading.load(options)
-        invariant: Factors | float | None = options.invariant
-        if invariant is None and (origin := loaded.origin) is not None:
-            invariant = read_invariant(
-                origin.name, theta=theta, revision=origin.revision, gguf=origin.gguf
-            )
-        elif invariant is None:
-            invariant = model_invariant(loaded.model, theta=theta)
+        invariant = loading.invariant_of(loaded, options)
         layout = settle_layout(loaded.model, options.layout)  # past I(M), which reads the weights
         tracer = cls(
             loaded.model,
             loaded.tokenizer,
             invariant=invariant,
-            theta=theta,
+            theta=options.theta,
             batch_tokens=options.batch_tokens,
             prefix_cache=options.prefix_cache,
             head_dtype=options.head_dtype,

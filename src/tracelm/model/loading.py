@@ -41,6 +41,7 @@ from tracelm.weights import hub
 from tracelm.weights.adapter import BASE, is_adapter, open_own, read_config
 from tracelm.weights.checkpoint import Checkpoint, TorchCheckpoint, open_local
 from tracelm.weights.gguf import ARCHITECTURES, GgufCheckpoint
+from tracelm.weights.invariant import Factors, model_invariant, read_invariant
 
 _log = logging.getLogger("tracelm")
 
@@ -153,6 +154,20 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     }
     known = found.checkpoint.header.architecture in ARCHITECTURES
     return Loaded(model, tokenizer, source, found.options if known else None)
+
+
+def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
+    """I(M) as it was given, else of the checkpoint that stores these weights, else of the model.
+
+    Raises:
+        InvariantError: It is undefined.
+    """
+    if options.invariant is not None:
+        return options.invariant
+    theta = options.theta or Theta()
+    if (origin := loaded.origin) is None:
+        return model_invariant(loaded.model, theta=theta)
+    return read_invariant(origin.name, theta=theta, revision=origin.revision, gguf=origin.gguf)
 
 
 def load_tokenizer(options: LoadOptions) -> Tokenizer:

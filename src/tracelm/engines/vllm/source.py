@@ -14,7 +14,7 @@ from tracelm.model.families import context_length
 from tracelm.model.options import LoadOptions
 from tracelm.text.tokens import Tokenizer
 from tracelm.theta import Theta
-from tracelm.weights.invariant import Factors, model_invariant, read_invariant
+from tracelm.weights.invariant import Factors, read_invariant
 
 REFERENCE_BYTES = 2**30  # of weights: what is small is also loaded here, for the check
 
@@ -117,13 +117,7 @@ def _stored(options: LoadOptions, base: LoadOptions) -> Source:
 def _written(options: LoadOptions) -> Source:
     """What the package carries, a GGUF file or an adapter: loaded once, and written out dense."""
     loaded = loading.load(replace(options, device="cpu"))
-    theta, origin = options.theta or Theta(), loaded.origin
-    invariant: Factors | float | None = options.invariant
-    if invariant is None and origin is not None:
-        kept = {"revision": origin.revision, "gguf": origin.gguf}
-        invariant = read_invariant(origin.name, theta=theta, **kept)
-    elif invariant is None:
-        invariant = model_invariant(loaded.model, theta=theta)
+    invariant = loading.invariant_of(loaded, options)
     folder = tempfile.TemporaryDirectory(prefix="tracelm-dense-")
     loaded.model.save_pretrained(folder.name)
     weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
