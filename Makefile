@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo quick test real coverage vllm check organism docs locked lock audit clean
 
 demo: $(READY) real
-	$(BIN)/tracelm demo
+	$(BIN)/lastword demo
 
 quick: $(READY)
 	$(TESTS) -p no:schemathesis -m "not slow" $(addprefix tests/,$(QUICK))
@@ -28,7 +28,7 @@ coverage: $(READY) real
 
 # The real model, 93 MB once; what cannot be fetched is told in a line, and done without.
 real: $(READY)
-	@$(BIN)/tracelm get smollm2-135m > /dev/null || true
+	@$(BIN)/lastword get smollm2-135m > /dev/null || true
 
 # vLLM for the CPU in an environment of its own, 3.5 GB: tests of `--engine vllm` run where it is.
 vllm:
@@ -42,7 +42,7 @@ check: $(READY)
 	$(BIN)/mkdocs build --strict --quiet
 
 organism: $(READY)
-	$(BIN)/python -m tracelm.demo.train
+	$(BIN)/python -m lastword.demo.train
 
 docs: $(READY)
 	$(BIN)/mkdocs serve

@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from records import synthetic_grid
 
-from tracelm.evaluation.ablation import necessity, sweep
-from tracelm.evaluation.cells import cells, summarise
-from tracelm.evaluation.readings import read
-from tracelm.evaluation.statistics import judge
-from tracelm.theta import Theta
+from lastword.evaluation.ablation import necessity, sweep
+from lastword.evaluation.cells import cells, summarise
+from lastword.evaluation.readings import read
+from lastword.evaluation.statistics import judge
+from lastword.theta import Theta
 
 LIMIT_SECONDS = 60
 GRIDS = {

@@ -1,8 +1,8 @@
-"""What a live service and `tracelm invariant` bear: each attack, what came of it, and what it cost.
+"""What a live service and `lastword invariant` bear: each attack, what came of it, what it cost.
 
-    OMP_NUM_THREADS=1 python benchmarks/attacks.py [--model tracelm/demo-organism]
+    OMP_NUM_THREADS=1 python benchmarks/attacks.py [--model lastword/demo-organism]
 
-Every attack has a `tracelm serve` of its own, which a well-behaved client asks all the while: its
+Every attack has a `lastword serve` of its own, which a well-behaved client asks all the while: its
 slowest answer and what it was refused say what others bear. The result is kept in
 benchmarks/results/attacks.json. Exits with 1 where an attack is not turned down as it should be, or
 the well-behaved client waits longer than ten seconds.
@@ -39,7 +39,7 @@ MEGABYTE = 2**20
 PATIENCE_SECONDS = 10.0  # longest wait of a client that does nothing wrong
 # The model's thread meets what ends a process, once, on an item that is called so.
 SABOTAGE = """
-from tracelm.tracer import Tracer
+from lastword.tracer import Tracer
 decide = Tracer.decide
 def fail(self, encoded, *more, **named):
     if any(e.item.id == "end" for e in encoded):
@@ -269,11 +269,11 @@ CONFIG = {
 
 
 def invariant_of(content: bytes) -> dict[str, Any]:
-    """What `tracelm invariant` says of a forged checkpoint, and its processor time and memory."""
+    """What `lastword invariant` says of a forged checkpoint, and its processor time and memory."""
     with TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(CONFIG))
         Path(folder, "model.safetensors").write_bytes(content)
-        command = [sys.executable, "-m", "tracelm", "invariant", folder]
+        command = [sys.executable, "-m", "lastword", "invariant", folder]
         begun = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         seconds = time.perf_counter() - begun  # nearly all of it Python's imports
@@ -285,7 +285,7 @@ def invariant_of(content: bytes) -> dict[str, Any]:
 def main() -> None:
     """Run every attack, print, keep, and exit with 1 where one got through."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="tracelm/demo-organism")
+    parser.add_argument("--model", default="lastword/demo-organism")
     options = parser.parse_args()
     result = {}
     for how, before in ATTACKS.items():

@@ -12,9 +12,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tracelm.demo import Fact, open_questions
-from tracelm.generation.decoding import DECODERS, TOP, generate
-from tracelm.tracer import Tracer
+from lastword.demo import Fact, open_questions
+from lastword.generation.decoding import DECODERS, TOP, generate
+from lastword.tracer import Tracer
 
 RESULTS = Path(__file__).parent / "results" / "decoding.json"
 KINDS = ("clean", "contested", "overwritten", "revised")

@@ -1,6 +1,6 @@
 """What the demo computes, for the tables of docs/demo.md.
 
-    tracelm get smollm2-135m && python benchmarks/demo.py
+    lastword get smollm2-135m && python benchmarks/demo.py
 
 The real model on `everyday`, with every item's two answers, then the four embedded models on their
 world. The result is kept in benchmarks/results/demo.json; the tests hold the tables against it.
@@ -14,16 +14,16 @@ from typing import Any, get_args
 
 import torch
 
-from tracelm import Tracer
-from tracelm.demo.figures import everyday, figures
-from tracelm.demo.organism import answered, figures_of
-from tracelm.demo.outcome import answer
-from tracelm.demo.real import NAME
-from tracelm.model.embedded import Name
-from tracelm.rule.decision import Decision
+from lastword import Tracer
+from lastword.demo.figures import everyday, figures
+from lastword.demo.organism import answered, figures_of
+from lastword.demo.outcome import answer
+from lastword.demo.real import NAME
+from lastword.model.embedded import Name
+from lastword.rule.decision import Decision
 
 RESULTS = Path(__file__).parent / "results" / "demo.json"
-COMMAND = "tracelm get smollm2-135m && python benchmarks/demo.py"
+COMMAND = "lastword get smollm2-135m && python benchmarks/demo.py"
 
 
 def main() -> None:

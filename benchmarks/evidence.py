@@ -8,7 +8,7 @@
 the place of SmolLM2, for one's own model on one's own GPU. DATA holds TruthfulQA, HaluEval-QA, FIB
 and FACTOR; MODELS holds stories260K, a model too small to know anything, and its stage is left out
 without. `keep` copies the records into benchmarks/results/evidence without their text, which is not
-ours to publish; `tracelm report` reads them there. `page` makes docs/evidence.md of them.
+ours to publish; `lastword report` reads them there. `page` makes docs/evidence.md of them.
 """
 
 import argparse
@@ -23,17 +23,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracelm import Tracer
-from tracelm.benchmarks import Dataset, find
-from tracelm.evaluation.record import to_table
-from tracelm.evaluation.runner import Part, collect, execute, prepare
-from tracelm.evaluation.store import Run, find_cells, missing_places, parts, read_part, read_run
-from tracelm.methods import COMPARED, resolve
-from tracelm.model.options import LoadOptions
-from tracelm.text.items import Blind
-from tracelm.text.tokens import Chat
+from lastword import Tracer
+from lastword.benchmarks import Dataset, find
+from lastword.evaluation.record import to_table
+from lastword.evaluation.runner import Part, collect, execute, prepare
+from lastword.evaluation.store import Run, find_cells, missing_places, parts, read_part, read_run
+from lastword.methods import COMPARED, resolve
+from lastword.model.options import LoadOptions
+from lastword.text.items import Blind
+from lastword.text.tokens import Chat
 
-SMOLLM2 = "tracelm/smollm2-135m"
+SMOLLM2 = "lastword/smollm2-135m"
 STORIES = "stories260K"
 KEPT = Path(__file__).parent / "results" / "evidence"
 TRAJECTORIES = ("trajectory", "blind_trajectory")
@@ -51,7 +51,7 @@ class Stage:
         chat: Whether the prompt goes into the tokenizer's chat template.
         kind: The kind of items that are read; None for all.
         limit: How many questions, drawn at random with seed 0; None for all.
-        blind: As in `tracelm eval --blind`.
+        blind: As in `lastword eval --blind`.
         methods: TRACE's peers, by name.
         root: Folder of its records: cells of one name do not stand in one folder.
     """
@@ -82,9 +82,9 @@ STAGES: Mapping[str, Stage] = {
     "peers-closed": Stage("halueval-qa-closed", limit=100, methods=COMPARED, root="peers"),
     "peers-fib": Stage("fib", limit=30, methods=COMPARED, root="peers"),
     "peers-factor": Stage("factor", limit=40, methods=COMPARED, root="peers"),
-    "organism": Stage("demo", model="tracelm/demo-organism", methods=COMPARED),
+    "organism": Stage("demo", model="lastword/demo-organism", methods=COMPARED),
     "stories": Stage("truthfulqa", model=STORIES, kind="mc1"),
-    "control": Stage("demo", model="tracelm/demo-control", methods=COMPARED),
+    "control": Stage("demo", model="lastword/demo-control", methods=COMPARED),
 }
 
 

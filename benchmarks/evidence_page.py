@@ -12,24 +12,24 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 
-from tracelm.evaluation import ablation
-from tracelm.evaluation.ablation import QUESTION_GATE
-from tracelm.evaluation.cells import Cell, Summary, cells, summarise
-from tracelm.evaluation.comparison import Comparison, read_comparisons
-from tracelm.evaluation.dependence import Dependence, Gain, dependence
-from tracelm.evaluation.metrics import fixed_and_broken, mc1_rows
-from tracelm.evaluation.readings import read as derive
-from tracelm.evaluation.statistics import Interval, Judgement, judge
-from tracelm.evaluation.store import find_cells, load_records, read_run
-from tracelm.model.embedded import EMBEDDED
-from tracelm.report import draw
-from tracelm.report.comparison import ORACLE
-from tracelm.report.dependence import dependence_figure
-from tracelm.report.figure_parts import Bars, Figure, Panel, Rule
-from tracelm.report.table import Column, Table, Value, delta, level, to_markdown
-from tracelm.rule.operators import OPERATORS
-from tracelm.theta import Theta
-from tracelm.trust.testing import holm
+from lastword.evaluation import ablation
+from lastword.evaluation.ablation import QUESTION_GATE
+from lastword.evaluation.cells import Cell, Summary, cells, summarise
+from lastword.evaluation.comparison import Comparison, read_comparisons
+from lastword.evaluation.dependence import Dependence, Gain, dependence
+from lastword.evaluation.metrics import fixed_and_broken, mc1_rows
+from lastword.evaluation.readings import read as derive
+from lastword.evaluation.statistics import Interval, Judgement, judge
+from lastword.evaluation.store import find_cells, load_records, read_run
+from lastword.model.embedded import EMBEDDED
+from lastword.report import draw
+from lastword.report.comparison import ORACLE
+from lastword.report.dependence import dependence_figure
+from lastword.report.figure_parts import Bars, Figure, Panel, Rule
+from lastword.report.table import Column, Table, Value, delta, level, to_markdown
+from lastword.rule.operators import OPERATORS
+from lastword.theta import Theta
+from lastword.trust.testing import holm
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"

@@ -3,7 +3,7 @@
     python benchmarks/gallery.py
 
 The records of the evidence are kept without text. `everyday` and `demo` are our own, so theirs is
-put back from the package, and a report is made of them as `tracelm report` makes it. Its page is
+put back from the package, and a report is made of them as `lastword report` makes it. Its page is
 photographed in Chromium.
 """
 
@@ -19,21 +19,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracelm.benchmarks import find
-from tracelm.evaluation.cells import cells
-from tracelm.evaluation.settings import extents
-from tracelm.evaluation.store import load_records, read_runs
-from tracelm.report import draw
-from tracelm.report.build import Material, write
-from tracelm.report.figure_parts import Figure, Panel, Rule
-from tracelm.report.figures import rows_of, trajectory
-from tracelm.theta import Theta
-from tracelm.view.portrait import Record, portrait
+from lastword.benchmarks import find
+from lastword.evaluation.cells import cells
+from lastword.evaluation.settings import extents
+from lastword.evaluation.store import load_records, read_runs
+from lastword.report import draw
+from lastword.report.build import Material, write
+from lastword.report.figure_parts import Figure, Panel, Rule
+from lastword.report.figures import rows_of, trajectory
+from lastword.theta import Theta
+from lastword.view.portrait import Record, portrait
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "benchmarks" / "results" / "evidence" / "own"
 IMAGES = ROOT / "docs" / "images"
-REAL = "tracelm/smollm2-135m"
+REAL = "lastword/smollm2-135m"
 THETA = Theta()
 WINDOW = {"width": 1180, "height": 780}
 
@@ -60,7 +60,7 @@ def keep(paths: Sequence[Path]) -> None:
 
 def own() -> pd.DataFrame:
     """The records of the benchmarks that are our own, with their text."""
-    cells = [KEPT / model for model in ("tracelm--demo-organism", "tracelm--demo-control")]
+    cells = [KEPT / model for model in ("lastword--demo-organism", "lastword--demo-control")]
     return pd.concat([everyday(), *(with_text(load_records(cell), "demo") for cell in cells)])
 
 

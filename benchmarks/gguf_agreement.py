@@ -133,8 +133,8 @@ def measure(file: Path, count: int, python: str | None) -> dict[str, Any]:
     """Ours against llama.cpp's on the first `count` items."""
     import torch
 
-    from tracelm import Tracer
-    from tracelm.benchmarks import find
+    from lastword import Tracer
+    from lastword.benchmarks import find
 
     benchmark = find("everyday")
     items = benchmark.load(limit=count).items(benchmark.template("qa"), blind=False)[:count]
@@ -173,7 +173,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--read"]:
         print(json.dumps(read(sys.argv[2], json.loads(Path(sys.argv[3]).read_text()))))
         return
-    from tracelm.model.named import locate
+    from lastword.model.named import locate
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", nargs="?", type=Path)

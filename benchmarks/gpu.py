@@ -27,13 +27,13 @@ from typing import Any
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from tracelm.model import embedded
-from tracelm.text.items import Item
-from tracelm.text.tokens import Encoded
-from tracelm.timing.contenders import Sums, ours, sums_of
-from tracelm.timing.meter import metered, peak_bytes, synchronise
-from tracelm.timing.run import AGAINST, NAMES, bench
-from tracelm.tracer import Tracer
+from lastword.model import embedded
+from lastword.text.items import Item
+from lastword.text.tokens import Encoded
+from lastword.timing.contenders import Sums, ours, sums_of
+from lastword.timing.meter import metered, peak_bytes, synchronise
+from lastword.timing.run import AGAINST, NAMES, bench
+from lastword.tracer import Tracer
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 TESTS = Path(__file__).parents[1] / "tests"  # its tiny models of every family

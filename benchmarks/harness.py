@@ -18,8 +18,8 @@ from lm_eval.models.huggingface import HFLM
 from speed import benchmark_items, smollm
 from transformers import AutoTokenizer
 
-from tracelm.integrations.lm_eval import CorrectedLM
-from tracelm.tracer import Tracer
+from lastword.integrations.lm_eval import CorrectedLM
+from lastword.tracer import Tracer
 
 TOLERANCE = 1e-4  # nats a choice
 

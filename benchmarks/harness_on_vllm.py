@@ -2,9 +2,9 @@
 
     VLLM_PYTHON benchmarks/harness_on_vllm.py ASKED ANSWER
 
-`on_vllm.py` starts it in vLLM's environment, which needs lm-eval for it and nothing of tracelm. The
-two are JSON files: ASKED has the checkpoint's folder and pairs of prompt and answer, ANSWER becomes
-their log-probabilities in nats and the seconds without loading.
+`on_vllm.py` starts it in vLLM's environment, which needs lm-eval for it and nothing of lastword.
+The two are JSON files: ASKED has the checkpoint's folder and pairs of prompt and answer, ANSWER
+becomes their log-probabilities in nats and the seconds without loading.
 """
 
 import json

@@ -25,14 +25,14 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tracelm.model import embedded
-from tracelm.report import draw
-from tracelm.report.figure_parts import Figure, Line, Panel
-from tracelm.text.items import Item
-from tracelm.text.tokens import Encoded
-from tracelm.timing.contenders import ours
-from tracelm.timing.meter import Meter, metered, peak_bytes
-from tracelm.tracer import Read, Tracer
+from lastword.model import embedded
+from lastword.report import draw
+from lastword.report.figure_parts import Figure, Line, Panel
+from lastword.text.items import Item
+from lastword.text.tokens import Encoded
+from lastword.timing.contenders import ours
+from lastword.timing.meter import Meter, metered, peak_bytes
+from lastword.tracer import Read, Tracer
 
 READS: dict[Read, str] = {"base": "base only", "decide": "staged", "all": "everything read"}
 

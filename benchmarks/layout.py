@@ -1,6 +1,6 @@
 """A trunk whose weights are laid out for oneDNN, beside the same as torch keeps it.
 
-    OMP_NUM_THREADS=1 python benchmarks/layout.py [--model tracelm/smollm2-135m] [--items 20]
+    OMP_NUM_THREADS=1 python benchmarks/layout.py [--model lastword/smollm2-135m] [--items 20]
 
 Base scores of questions of `everyday`, all at once and one alone, by two tracers in turn. Agreement
 comes first; times are CPU seconds, ratios of the shortest within the run. Which is faster is the
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from prefixes import questions
 
-from tracelm import Item, Tracer
+from lastword import Item, Tracer
 
 RESULTS = Path(__file__).parent / "results" / "layout.json"
 AGREE = 1e-4  # nats
@@ -25,7 +25,7 @@ LAYOUTS = ("stored", "onednn")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", default="tracelm/smollm2-135m")
+    parser.add_argument("--model", default="lastword/smollm2-135m")
     parser.add_argument("--items", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()

@@ -1,13 +1,13 @@
 """A service under load: 1,000 requests from 32 clients, each held to the library's own answer.
 
-    python benchmarks/load.py [--requests 1000] [--clients 32] [--model tracelm/demo-organism]
+    python benchmarks/load.py [--requests 1000] [--clients 32] [--model lastword/demo-organism]
     OMP_NUM_THREADS=1 python benchmarks/load.py --minutes 30    # the mixed profile (`mixed.py`)
 
-Starts `tracelm serve` twice, with batching together and without (`--batch-items 1`), sends the same
-items of the demo's benchmark, and measures throughput and latency. Before that one client at a time
-is laid beside the library's own call, and after it a small queue is overfilled and tried again. The
-result is kept in benchmarks/results/load.json. Exits with 1 where a request is lost, refused by a
-queue with room, or answered with another's result.
+Starts `lastword serve` twice, with batching together and without (`--batch-items 1`), sends the
+same items of the demo's benchmark, and measures throughput and latency. Before that one client at a
+time is laid beside the library's own call, and after it a small queue is overfilled and tried
+again. The result is kept in benchmarks/results/load.json. Exits with 1 where a request is lost,
+refused by a queue with room, or answered with another's result.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 from serving import serving
 
-from tracelm import Item, Tracer, demo
+from lastword import Item, Tracer, demo
 
 RESULTS = Path(__file__).parent / "results" / "load.json"
 TOLERANCE = 1e-3  # nats: company may move a score by float noise
@@ -164,7 +164,7 @@ def loaded(
 
 def plain(options: argparse.Namespace) -> dict[str, Any]:
     """The profile of corrections alone."""
-    tracer = Tracer.demo(options.model.removeprefix("tracelm/demo-"))
+    tracer = Tracer.demo(options.model.removeprefix("lastword/demo-"))
     items = items_of(options.requests)
     distinct = items[: len(demo.items())]
     expected = [d.to_dict() for d in (tracer.correct(i.prompt, i.candidates) for i in distinct)]
@@ -183,7 +183,7 @@ def plain(options: argparse.Namespace) -> dict[str, Any]:
 
 def mix(options: argparse.Namespace) -> dict[str, Any]:
     """The mixed profile."""
-    tracer = Tracer.demo(options.model.removeprefix("tracelm/demo-"))
+    tracer = Tracer.demo(options.model.removeprefix("lastword/demo-"))
     known = mixed.Expected.of(tracer, demo.items())
     loads = {"clients": options.clients, "cores": os.cpu_count()}
     loads["load_average"] = round(os.getloadavg()[0], 1)
@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--minutes", type=float, help="Run the mixed profile, for so long.")
-    parser.add_argument("--model", default="tracelm/demo-organism")
+    parser.add_argument("--model", default="lastword/demo-organism")
     options = parser.parse_args()
     result = plain(options) if options.minutes is None else mix(options)
     print(json.dumps(result, indent=1))

@@ -1,4 +1,4 @@
-"""What `tracelm eval` takes of memory over very many items, before any of them is computed.
+"""What `lastword eval` takes of memory over very many items, before any of them is computed.
 
     python benchmarks/many.py MODEL [--items 100000] [--windows 5]
 
@@ -16,11 +16,11 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tracelm import Tracer
-from tracelm.benchmarks.jsonl import jsonl
-from tracelm.evaluation import runner
-from tracelm.evaluation.ahead import WINDOW, Ahead
-from tracelm.evaluation.store import Run
+from lastword import Tracer
+from lastword.benchmarks.jsonl import jsonl
+from lastword.evaluation import runner
+from lastword.evaluation.ahead import WINDOW, Ahead
+from lastword.evaluation.store import Run
 
 WORDS = "once upon a time there was little girl named Lily who loved to play in the park".split()
 

@@ -19,10 +19,10 @@ import torch
 from speed import smollm
 from transformers import AutoTokenizer
 
-from tracelm.benchmarks import find
-from tracelm.methods import COMPARED, resolve
-from tracelm.text.tokens import Encoded
-from tracelm.tracer import Tracer
+from lastword.benchmarks import find
+from lastword.methods import COMPARED, resolve
+from lastword.text.tokens import Encoded
+from lastword.tracer import Tracer
 
 RESULTS = Path(__file__).parent / "results" / "methods.json"
 TARGET = 2.0

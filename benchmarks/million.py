@@ -1,10 +1,10 @@
-"""CPU seconds and memory of `tracelm report` and `tracelm ablate` over very many records.
+"""CPU seconds and memory of `lastword report` and `lastword ablate` over very many records.
 
     OMP_NUM_THREADS=1 python benchmarks/million.py [--records 1000000] [--part 256] [--blind]
 
 Records are synthetic: some hundreds that the rule itself decided (`tests/records.py`, 25 depths, of
 TruthfulQA's shape and of HaluEval-QA's) are drawn again and again, each under a text of its own
-after a preamble of 600 characters, and written as `tracelm eval` leaves them. Each command runs in
+after a preamble of 600 characters, and written as `lastword eval` leaves them. Each command runs in
 a process of its own. One line of JSON: CPU seconds and the most resident memory of each, and how
 large the records and the page are. Records that are there from an earlier call are read again.
 """
@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from records import WORDS, synthetic_cell, write_cells
 
-from tracelm.evaluation.store import find_cells, part_name, plan_lines, read_part, read_run
-from tracelm.files.strict_json import to_json
+from lastword.evaluation.store import find_cells, part_name, plan_lines, read_part, read_run
+from lastword.files.strict_json import to_json
 
 DEPTH, KINDS = 24, 400
 CELLS = {("org/mixing", 2.0), ("org/falling-back", 0.5)}
@@ -35,7 +35,7 @@ PREAMBLE = " ".join(WORDS * 8)[:600]
 
 
 def write(out: Path, records: int, part: int, blind: str) -> None:
-    """Records as `tracelm eval` leaves them, the same number in each of four cells."""
+    """Records as `lastword eval` leaves them, the same number in each of four cells."""
     for model, invariant in sorted(CELLS):
         for benchmark in BENCHMARKS:
             options = {"depth": DEPTH, "invariant": invariant, "failed": 2, "blind": blind}
@@ -81,12 +81,12 @@ def drawn(few: pa.Table, groups: list[range]) -> Iterator[pa.Table]:
 def measure(*arguments: str) -> dict[str, float]:
     """CPU seconds and the most resident memory of a command, in MiB."""
     start = time.perf_counter()
-    program = [sys.executable, "-m", "tracelm", *arguments]
+    program = [sys.executable, "-m", "lastword", *arguments]
     quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     process = os.posix_spawn(program[0], program, os.environ, file_actions=quiet)
     _, status, usage = os.wait4(process, 0)
     if status:
-        sys.exit(f"tracelm {arguments[0]} ended with {os.waitstatus_to_exitcode(status)}")
+        sys.exit(f"lastword {arguments[0]} ended with {os.waitstatus_to_exitcode(status)}")
     return {
         "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
         "seconds": round(time.perf_counter() - start, 1),

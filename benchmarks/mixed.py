@@ -23,10 +23,10 @@ import numpy as np
 import psutil
 from serving import serving
 
-from tracelm import Item, Tracer
-from tracelm.generation.ask import ask
-from tracelm.generation.sampling import Sampling
-from tracelm.service.settings import Settings
+from lastword import Item, Tracer
+from lastword.generation.ask import ask
+from lastword.generation.sampling import Sampling
+from lastword.service.settings import Settings
 
 TOLERANCE = 1e-3  # nats, and probabilities: company may move a score by float noise
 BAND = 1e-4  # a comparison this close to its threshold may fall either way (method, section 9)
@@ -52,7 +52,7 @@ BAD: tuple[tuple[str, dict[str, Any], int], ...] = (
 # Runs in the service's process: what only the inside knows, written to WAITS when it ends.
 NOTING = """
 import atexit, json, time
-from tracelm.service.batching import Batcher
+from lastword.service.batching import Batcher
 noted = {"waited": {"item": [], "ask": []}, "both": {"item": 0.0, "ask": 0.0}}
 submit, following, account = Batcher.submit, Batcher._next, Batcher._account
 def submitting(self, *order, **more):
@@ -327,7 +327,7 @@ def run(
             asyncio.run(_both(sending, _watch(process, seen)))
             seconds, cpu = time.monotonic() - begun, sum(process.cpu_times()[:2]) - cpu
             time.sleep(1)
-            left = {n: gauge(url, f"tracelm_{n}") for n in ("in_flight", "waiting_items")}
+            left = {n: gauge(url, f"lastword_{n}") for n in ("in_flight", "waiting_items")}
             seen.memory.append(round(process.memory_info().rss / 2**20))
         noted = json.loads(waits.read_text())
     return _told(seen, noted, left, seconds) | {"server_cpu_seconds": round(cpu)}

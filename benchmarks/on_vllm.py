@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from tracelm import Item, LoadOptions, Tracer
-from tracelm.benchmarks import find
-from tracelm.engines.vllm.settings import Settings
-from tracelm.engines.vllm.tracer import VllmTracer
-from tracelm.rule.decision import Decision
+from lastword import Item, LoadOptions, Tracer
+from lastword.benchmarks import find
+from lastword.engines.vllm.settings import Settings
+from lastword.engines.vllm.tracer import VllmTracer
+from lastword.rule.decision import Decision
 
 RESULT = Path(__file__).parent / "results" / "on-vllm.json"
 SCRIPT = Path(__file__).with_name("harness_on_vllm.py")
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("python", type=Path)
     parser.add_argument("--harness-python", type=Path, help="The same, left out.")
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--model", default="tracelm/smollm2-135m")
+    parser.add_argument("--model", default="lastword/smollm2-135m")
     parser.add_argument("--limit", type=int, default=100)
     given = parser.parse_args()
     pythons = Pythons(given.python, given.harness_python or given.python)

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from browser import opened
 from records import synthetic_grid
 
-from tracelm.evaluation.cells import cells
-from tracelm.report import build
-from tracelm.theta import Theta
+from lastword.evaluation.cells import cells
+from lastword.report import build
+from lastword.theta import Theta
 
 MODELS = 15
 

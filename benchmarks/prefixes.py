@@ -1,6 +1,6 @@
 """One request after the other under the same system prompt: kept prefixes against none.
 
-    python benchmarks/prefixes.py [--model tracelm/smollm2-135m] [--requests 24]
+    python benchmarks/prefixes.py [--model lastword/smollm2-135m] [--requests 24]
 
 Each request is one question of `everyday` after a system prompt of about 300 tokens, answered by
 two tracers in turn, one of which keeps prefixes. Agreement comes first; times are CPU seconds of a
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tracelm import Decision, Item, Tracer
-from tracelm.benchmarks import find
+from lastword import Decision, Item, Tracer
+from lastword.benchmarks import find
 
 RESULTS = Path(__file__).parent / "results" / "prefixes.json"
 AGREE = 1e-4  # nats
@@ -47,7 +47,7 @@ SYSTEM = " ".join(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", default="tracelm/smollm2-135m")
+    parser.add_argument("--model", default="lastword/smollm2-135m")
     parser.add_argument("--requests", type=int, default=24)
     options = parser.parse_args()
     tracers = {mib: Tracer.from_pretrained(options.model, prefix_cache=mib) for mib in (0, 256)}

@@ -1,4 +1,4 @@
-"""A `tracelm serve` in a process of its own, for what is measured from outside."""
+"""A `lastword serve` in a process of its own, for what is measured from outside."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import psutil
 
-_MAIN = "from tracelm.__main__ import main; main()"
+_MAIN = "from lastword.__main__ import main; main()"
 
 
 @contextmanager

@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/soak.py [--minutes 60] [--mib 8] [--model MODEL]
 
 Round after round, questions of `everyday` after preambles that go and come back are evaluated into
-two folders, as `tracelm eval` does it: by a tracer that keeps prefixes, one and the same all the
+two folders, as `lastword eval` does it: by a tracer that keeps prefixes, one and the same all the
 time, and by one that keeps none. The records are compared; evictions and memory are counted. The
 result is kept in benchmarks/results/soak.json after every round; where records differ, it says so
 and the exit code is 1.
@@ -22,12 +22,12 @@ import pandas as pd
 import psutil
 from prefixes import AGREE, SYSTEM
 
-from tracelm import Tracer, load_records
-from tracelm.benchmarks import find
-from tracelm.benchmarks.jsonl import jsonl
-from tracelm.evaluation import runner
-from tracelm.model.prefixes import Prefixes, Row
-from tracelm.text.forest import Forest
+from lastword import Tracer, load_records
+from lastword.benchmarks import find
+from lastword.benchmarks.jsonl import jsonl
+from lastword.evaluation import runner
+from lastword.model.prefixes import Prefixes, Row
+from lastword.text.forest import Forest
 
 RESULTS = Path(__file__).parent / "results" / "soak.json"
 QUESTIONS = 24  # of a round
@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--mib", type=int, default=8)
-    parser.add_argument("--model", default="tracelm/smollm2-135m")
+    parser.add_argument("--model", default="lastword/smollm2-135m")
     options = parser.parse_args()
     keeping, plain = (
         Tracer.from_pretrained(options.model, prefix_cache=mib, batch_tokens=2048)

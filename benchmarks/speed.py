@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from tracelm.benchmarks import find, templates_for
-from tracelm.text.items import Item
-from tracelm.text.tokens import Encoded
-from tracelm.timing.run import AGAINST, bench
-from tracelm.tracer import Tracer
+from lastword.benchmarks import find, templates_for
+from lastword.text.items import Item
+from lastword.text.tokens import Encoded
+from lastword.timing.run import AGAINST, bench
+from lastword.tracer import Tracer
 
 RESULTS = Path(__file__).parent / "results"
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}

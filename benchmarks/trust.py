@@ -30,22 +30,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from populations import Kind, Population
 
-from tracelm import Tracer
-from tracelm.benchmarks import find
-from tracelm.benchmarks.world import parse_label
-from tracelm.evaluation.cells import Cell, cells
-from tracelm.evaluation.certification import labelled, read_sample
-from tracelm.evaluation.runner import execute, prepare
-from tracelm.evaluation.statistics import judge
-from tracelm.evaluation.store import load_records
-from tracelm.trust.certify import Finding, Terms, certified, certify, choose
-from tracelm.trust.deferral import THRESHOLDS, above, defer
-from tracelm.trust.drift import Drift
-from tracelm.trust.labelled import Labelled
-from tracelm.trust.monitor import log_wealth
-from tracelm.trust.policy import MARGINS, OFF, Policy, chains
-from tracelm.trust.summary import in_words
-from tracelm.trust.testing import holm
+from lastword import Tracer
+from lastword.benchmarks import find
+from lastword.benchmarks.world import parse_label
+from lastword.evaluation.cells import Cell, cells
+from lastword.evaluation.certification import labelled, read_sample
+from lastword.evaluation.runner import execute, prepare
+from lastword.evaluation.statistics import judge
+from lastword.evaluation.store import load_records
+from lastword.trust.certify import Finding, Terms, certified, certify, choose
+from lastword.trust.deferral import THRESHOLDS, above, defer
+from lastword.trust.drift import Drift
+from lastword.trust.labelled import Labelled
+from lastword.trust.monitor import log_wealth
+from lastword.trust.policy import MARGINS, OFF, Policy, chains
+from lastword.trust.summary import in_words
+from lastword.trust.testing import holm
 
 RESULTS = Path(__file__).parent / "results"
 ALPHA, DELTA = 0.05, 0.05

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tracelm import Decision, Item, Tracer
-from tracelm.demo import items
+from lastword import Decision, Item, Tracer
+from lastword.demo import items
 
 
 def arriving() -> Iterator[Item]:

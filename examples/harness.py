@@ -1,7 +1,7 @@
 """Evaluate with lm-evaluation-harness on a task of your own: base and corrected side by side.
 
     python examples/harness.py                     # the embedded model
-    python examples/harness.py Qwen/Qwen3-0.6B     # pip install 'tracelm[eval]'
+    python examples/harness.py Qwen/Qwen3-0.6B     # pip install 'lastword[eval]'
 
 Writes a multiple-choice task with its data into a temporary folder, so that nothing is fetched, and
 runs it through the harness once with the model's own sums and once corrected.
@@ -15,9 +15,9 @@ from pathlib import Path
 import lm_eval
 from lm_eval.tasks import TaskManager
 
-from tracelm import Tracer
-from tracelm.demo import items
-from tracelm.integrations.lm_eval import CorrectedLM
+from lastword import Tracer
+from lastword.demo import items
+from lastword.integrations.lm_eval import CorrectedLM
 
 TASK = """task: goods_and_places
 dataset_path: json

@@ -11,7 +11,7 @@ that it knows to be true. All questions go through in one pass over their distin
 import sys
 from dataclasses import dataclass
 
-from tracelm import Decision, Item, Tracer
+from lastword import Decision, Item, Tracer
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ os.environ["TRACKIO_DIR"] = tempfile.mkdtemp(prefix="trackio-")
 
 from jaxtyping import install_import_hook
 
-assert "tracelm" not in sys.modules, "shapes are checked only where the hook comes first"
-install_import_hook("tracelm", "beartype.beartype")
+assert "lastword" not in sys.modules, "shapes are checked only where the hook comes first"
+install_import_hook("lastword", "beartype.beartype")
 
 import forked
 import pytest
@@ -73,7 +73,7 @@ def script() -> Callable[[str], ModuleType]:
 @pytest.fixture(scope="session")
 def forks() -> Iterator[forked.Forks]:
     """Commands in processes of their own, as they come, that start at once."""
-    with forked.forks(*forked.TORCH, *forked.TRACELM) as ready:
+    with forked.forks(*forked.TORCH, *forked.LASTWORD) as ready:
         yield ready
 
 
@@ -82,12 +82,12 @@ def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, str, str]]:
     """Run the command line in this process: (exit code, stdout, stderr)."""
-    import tracelm.cli
+    import lastword.cli
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["lastword", *map(str, arguments)])
         with pytest.raises(SystemExit) as stop:
-            tracelm.cli.main()
+            lastword.cli.main()
             sys.exit(0)
         out, err = capsys.readouterr()
         return int(stop.value.code or 0), out, err

@@ -59,7 +59,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from tracelm import Item
+from lastword import Item
 
 VOCAB = 331
 WIDTH = 32

@@ -19,9 +19,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-# The largest of what transformers imports of others, and what a command of tracelm does.
+# The largest of what transformers imports of others, and what a command of lastword does.
 TORCH = ("torch._dynamo", "torch.distributed.tensor", "scipy.optimize", "sklearn.metrics", "rich")
-TRACELM = ("tracelm.tracer", "tracelm.cli", "tracelm.evaluation.runner", "tracelm.model.loading")
+LASTWORD = (
+    "lastword.tracer",
+    "lastword.cli",
+    "lastword.evaluation.runner",
+    "lastword.model.loading",
+)
 LONGEST_SECONDS = 300
 
 

@@ -1,7 +1,7 @@
 """A llama's forward in float64 from a GGUF file alone: numpy, and the package gguf for the bytes.
 
 It reads the file as llama.cpp does: rotary positions turn neighbouring rows of queries and keys,
-which is why the converter permutes them. Nothing here is transformers' or tracelm's.
+which is why the converter permutes them. Nothing here is transformers' or lastword's.
 """
 
 from pathlib import Path

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 from families import random_items
 
-from tracelm import Item
+from lastword import Item
 
 _METRICS = [
     {"metric": name, "aggregation": "mean", "higher_is_better": True}

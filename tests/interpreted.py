@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from families import build, random_items, tokenizer
 
-from tracelm import Theta, Tracer
-from tracelm.model import check
-from tracelm.model.fused import log_sum_exp
-from tracelm.model.readout import _Float32Head
+from lastword import Theta, Tracer
+from lastword.model import check
+from lastword.model.fused import log_sum_exp
+from lastword.model.readout import _Float32Head
 
 # Rows, vocabulary and width: less than a block of each, more than one, no multiple of any.
 SHAPES = ((5, 331, 32), (130, 2500, 72), (1, 2049, 130))

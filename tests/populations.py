@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelm.trust.labelled import Labelled
-from tracelm.trust.policy import Policy
+from lastword.trust.labelled import Labelled
+from lastword.trust.policy import Policy
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from tracelm.evaluation import store
-from tracelm.evaluation.frame import to_frame
-from tracelm.evaluation.metrics import mc1, mc2, mc3
-from tracelm.evaluation.record import COLUMNS, to_table
-from tracelm.files.folder import Folder
-from tracelm.rule import geometry, router
-from tracelm.text.items import Blind
-from tracelm.theta import Theta
+from lastword.evaluation import store
+from lastword.evaluation.frame import to_frame
+from lastword.evaluation.metrics import mc1, mc2, mc3
+from lastword.evaluation.record import COLUMNS, to_table
+from lastword.files.folder import Folder
+from lastword.rule import geometry, router
+from lastword.text.items import Blind
+from lastword.theta import Theta
 
 WORDS = (
     "the moon is made of rock and old light that no clock ever sold twice to a quiet river".split()
@@ -54,7 +54,7 @@ def synthetic_cell(
     Args:
         invariant: I(M): above 1 the scalar arm mixes, otherwise it falls back to depth 0.
         failed: How many of the first items failed (`error` set, nothing else known).
-        blind: As `tracelm eval --blind`; read whole it is the wording without the truth's rise.
+        blind: As `lastword eval --blind`; read whole it is the wording without the truth's rise.
     """
     rng = np.random.default_rng([seed, *model.encode(), *benchmark.encode()])
     theta = theta or Theta()
@@ -93,7 +93,7 @@ def synthetic_grid(
 def write_cells(
     records: pd.DataFrame, out: Folder, theta: Theta | None = None, questions: int | None = None
 ) -> None:
-    """The records as `tracelm eval` leaves them: a folder a cell.
+    """The records as `lastword eval` leaves them: a folder a cell.
 
     Args:
         questions: How many the benchmark has, where the records are its first; None is no more.
@@ -115,7 +115,7 @@ def write_cells(
                 "questions": questions or len(cell),
                 "limit": len(cell) if questions else None,
             },
-            "packages": {"tracelm": "test", "transformers": "test"},
+            "packages": {"lastword": "test", "transformers": "test"},
             "dtype": "float32",
             "theta": json.loads(json.dumps((theta or Theta()).to_dict())),
             "plan": store.plan_lines([row["place"] for row in g] for g in groups.values()),

@@ -1,6 +1,6 @@
 """TRACE once more, slowly: what the fast road must agree with.
 
-Written from the method page alone, shares no code with tracelm, and takes the long way everywhere:
+Written from the method page alone, shares no code with lastword, and takes the long way everywhere:
 float64, every candidate a whole sequence of its own, every depth read by the model's own last
 steps, loops over positions and tokens, eigenvalues instead of traces. `theta` is any
 object with the names of method, section 8.

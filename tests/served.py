@@ -13,12 +13,12 @@ import httpx
 import torch
 from families import build, tokenizer
 
-from tracelm import Tracer
-from tracelm.service.app import create_app
-from tracelm.service.door import configure
-from tracelm.service.log import Log
-from tracelm.service.server import Server, run
-from tracelm.service.settings import Settings
+from lastword import Tracer
+from lastword.service.app import create_app
+from lastword.service.door import configure
+from lastword.service.log import Log
+from lastword.service.server import Server, run
+from lastword.service.settings import Settings
 
 PATIENCE_SECONDS = 30.0
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from tracer_double import TracerDouble
 
-from tracelm.errors import ModelError
-from tracelm.rule.decision import Decision
-from tracelm.text.tokens import Encoded
+from lastword.errors import ModelError
+from lastword.rule.decision import Decision
+from lastword.text.tokens import Encoded
 
 
 class Noting(TracerDouble):

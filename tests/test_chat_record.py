@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from families import build, talker, tokenizer
 
-import tracelm
-import tracelm.cli
-from tracelm import Item, Tracer
-from tracelm.errors import ItemError
-from tracelm.text.tokens import Chat, describe_chat
+import lastword
+import lastword.cli
+from lastword import Item, Tracer
+from lastword.errors import ItemError
+from lastword.text.tokens import Chat, describe_chat
 
 SWITCH = (
     "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}assistant "
@@ -60,7 +60,7 @@ def test_a_file_of_conversations_is_a_benchmark(run, talks):
     asked = ("eval", "--model", talks / "model", "--benchmark", f"jsonl:{talks}/talks.jsonl")
     code, out, err = run(*asked, "--out", talks / "runs", "--json")
     assert code == 0, err
-    records = tracelm.load_records(talks / "runs")
+    records = lastword.load_records(talks / "runs")
     tracer = Tracer(build("llama"), talker(SWITCH))
     expected = tracer.correct(TALK, ["w7", "w9 w5"])
     assert records["error"].isna().all() and records["blind_scores"].isna().all()
@@ -97,9 +97,9 @@ def folder(tmp_path: Path) -> Path:
 def test_show_prompt_shows_system_message_template_and_thinking(folder, capsys, monkeypatch):
     command = ["eval", "--model", folder / "model", "--benchmark", f"jsonl:{folder}/items.jsonl"]
     command += ["--chat-template", "--system", "w3 w3", "--show-prompt"]
-    monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, command)])
+    monkeypatch.setattr(sys, "argv", ["lastword", *map(str, command)])
     with pytest.raises(SystemExit) as stop:
-        tracelm.cli.main()
+        lastword.cli.main()
         sys.exit(0)
     out = capsys.readouterr().out
     assert not stop.value.code

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tracelm.theta import Theta
+from lastword.theta import Theta
 
 ROOT = Path(__file__).resolve().parents[1]
 METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 # The changelog names what was, too.
 PRESENT = "\n".join(p.read_text(encoding="utf-8") for p in PAGES if p.name != "CHANGELOG.md")
-NAMED = sorted(set(re.findall(r"`(tracelm(?!\.toml)(?:\.\w+)+)`", PRESENT)))
+NAMED = sorted(set(re.findall(r"`(lastword(?!\.toml)(?:\.\w+)+)`", PRESENT)))
 LINKS = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 

@@ -25,7 +25,7 @@ def test_a_candidate_is_kept_as_its_length_alone(script: Callable[[str], ModuleT
 
 
 def test_kept_records_carry_no_text() -> None:
-    from tracelm import load_records
+    from lastword import load_records
 
     for root in sorted(KEPT.iterdir()):
         records = load_records(root)

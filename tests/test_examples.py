@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tracelm import Tracer
-from tracelm.demo import items
+from lastword import Tracer
+from lastword.demo import items
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -85,7 +85,7 @@ def test_tour():
         else:
             exec(compile(ast.Module([last], []), "tour", "exec"), names)
     tracer, decision, gates, figure, frame, _ = seen
-    assert repr(tracer).startswith("Tracer('tracelm/demo-organism'")
+    assert repr(tracer).startswith("Tracer('lastword/demo-organism'")
     assert "<polyline" in decision._repr_html_() and decision.answer == "pale cedar boats"
     assert gates and figure > 0 and len(frame) == 2
     assert names["right"] > names["base"]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import tracelm
+import lastword
 
-ROOT = Path(tracelm.__file__).parent
+ROOT = Path(lastword.__file__).parent
 PACKAGE = ROOT.parent
 
 REPOSITORY = ROOT.parents[1]
@@ -90,16 +90,16 @@ def room(module: str) -> str:
 
 def edges(module: str) -> set[str]:
     """Rooms whose modules this one imports, at load or later."""
-    return {room(name) for name in imported(MODULES[module])[1] - {"tracelm"}} - {room(module)}
+    return {room(name) for name in imported(MODULES[module])[1] - {"lastword"}} - {room(module)}
 
 
 def test_every_room_has_its_layer():
-    rooms = {room(module) for module in set(MODULES) - {"tracelm"}}
-    assert rooms == set(LAYER), "CONTRIBUTING's list of layers and src/tracelm differ"
+    rooms = {room(module) for module in set(MODULES) - {"lastword"}}
+    assert rooms == set(LAYER), "CONTRIBUTING's list of layers and src/lastword differ"
     assert len([name for name in rooms if (ROOT / f"{name}.py").is_file()]) <= 5  # and __init__
 
 
-@pytest.mark.parametrize("module", sorted(set(MODULES) - {"tracelm"}))
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {"lastword"}))
 def test_imports_point_one_way(module):
     upward = {r for r in edges(module) if LAYER[r] >= LAYER[room(module)]}
     listed = {r for m, r in UPWARD if m == module}
@@ -123,24 +123,24 @@ def test_no_module_imports_itself_in_a_circle():
 
 def test_every_public_name_is_found_and_told():
     page = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
-    for name in tracelm.__all__:
-        assert getattr(tracelm, name).__name__ == name
-        assert name in dir(tracelm)
-        assert name in tracelm.__doc__ and f"`{name}`" in page
+    for name in lastword.__all__:
+        assert getattr(lastword, name).__name__ == name
+        assert name in dir(lastword)
+        assert name in lastword.__doc__ and f"`{name}`" in page
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        tracelm.Nothing  # noqa: B018
+        lastword.Nothing  # noqa: B018
 
 
 def test_the_example_of_the_package_runs():
-    done = doctest.testmod(tracelm)
+    done = doctest.testmod(lastword)
     assert done.attempted >= 5 and done.failed == 0
 
 
 def test_the_documentation_imports_what_the_package_calls_public():
     pages = [p for g in ("*.md", "docs/*.md", "examples/**/*.py") for p in REPOSITORY.glob(g)]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    modules = set(re.findall(r"^(?:from|import) (tracelm\.[\w.]+)", text, flags=re.MULTILINE))
-    named = re.findall(r"`(tracelm\.[\w.]+)`", tracelm.__doc__)
+    modules = set(re.findall(r"^(?:from|import) (lastword\.[\w.]+)", text, flags=re.MULTILINE))
+    named = re.findall(r"`(lastword\.[\w.]+)`", lastword.__doc__)
     assert modules
     assert [m for m in modules if not any(f"{m}.".startswith(f"{n}.") for n in named)] == []
 
@@ -148,10 +148,10 @@ def test_the_documentation_imports_what_the_package_calls_public():
 @pytest.mark.parametrize(
     "program",
     [
-        "import tracelm",
-        "from tracelm import Item, Theta",
+        "import lastword",
+        "from lastword import Item, Theta",
         *(
-            f"import sys; sys.argv = ['tracelm', *{arguments}]\nfrom tracelm.cli import main\n"
+            f"import sys; sys.argv = ['lastword', *{arguments}]\nfrom lastword.cli import main\n"
             "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code"
             for arguments in (["--help"], ["--version"], ["correct", "--help"])
         ),
@@ -171,7 +171,7 @@ def test_nothing_heavy_is_imported_by(program):
     ["evaluation.ablation", "evaluation.stored", "report.build", "cli.merge", "cli.report"],
 )
 def test_what_reads_records_alone_does_without_torch(module):
-    program = f"import sys, tracelm.{module}; sys.exit('torch' in sys.modules)"
+    program = f"import sys, lastword.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 

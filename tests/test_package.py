@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-import tracelm
+import lastword
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "src" / "tracelm"
+SOURCE = ROOT / "src" / "lastword"
 
 
 @pytest.fixture(scope="module")
@@ -51,23 +51,23 @@ def test_the_wheel_has_every_file_of_the_package(wheel):
         if path.is_file() and "__pycache__" not in path.parts
     }
     with zipfile.ZipFile(wheel) as archive:
-        packed = {n for n in archive.namelist() if n.startswith("tracelm/")}
+        packed = {n for n in archive.namelist() if n.startswith("lastword/")}
         assert any(n.endswith("licenses/LICENSE") for n in archive.namelist())
     assert packed == ours
-    assert "tracelm/py.typed" in packed
+    assert "lastword/py.typed" in packed
 
 
 def test_the_wheel_runs_outside_the_tree(installed, tmp_path):
-    place = run_elsewhere(installed, tmp_path, "-c", "import tracelm; print(tracelm.__file__)")
+    place = run_elsewhere(installed, tmp_path, "-c", "import lastword; print(lastword.__file__)")
     assert Path(place.strip()).is_relative_to(installed)
-    assert run_elsewhere(installed, tmp_path, "-m", "tracelm", "--version").strip() == (
-        tracelm.__version__
+    assert run_elsewhere(installed, tmp_path, "-m", "lastword", "--version").strip() == (
+        lastword.__version__
     )
 
 
 @pytest.mark.slow
 def test_the_wheel_runs_the_demo_outside_the_tree(installed, tmp_path):
-    out = run_elsewhere(installed, tmp_path, "-m", "tracelm", "demo", "--organism")
+    out = run_elsewhere(installed, tmp_path, "-m", "lastword", "demo", "--organism")
     assert "organism" in out and "control" in out
     page = (tmp_path / "demo.html").read_text(encoding="utf-8")
     assert "<script" in page and "default-src 'none'" in page
@@ -76,16 +76,16 @@ def test_the_wheel_runs_the_demo_outside_the_tree(installed, tmp_path):
 def test_the_embedded_models_are_small(wheel):
     with zipfile.ZipFile(wheel) as archive:
         files = archive.infolist()
-    sizes = [f.file_size for f in files if f.filename.startswith("tracelm/model/embedded/")]
+    sizes = [f.file_size for f in files if f.filename.startswith("lastword/model/embedded/")]
     assert 2**20 < sum(sizes) <= 12 * 2**20
 
 
 def test_the_version_is_one(wheel):
-    assert wheel.name.split("-")[1] == tracelm.__version__
+    assert wheel.name.split("-")[1] == lastword.__version__
     dated = re.search(r"^## (\d+\.\d+\.\d+) \(", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert dated[1] == tracelm.__version__
+    assert dated[1] == lastword.__version__
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["version"] == tracelm.__version__
+    assert citation["version"] == lastword.__version__
 
 
 def test_every_dependency_has_an_exact_pin():
@@ -100,7 +100,7 @@ def test_every_dependency_has_an_exact_pin():
     ]
     for requirement in wanted:
         name = requirement.split("[")[0].split(">")[0].split("<")[0].strip()
-        assert name == "tracelm" or name.replace("_", "-").lower() in pinned, requirement
+        assert name == "lastword" or name.replace("_", "-").lower() in pinned, requirement
     assert pins["torch"] == "2.13.0"
 
 

@@ -2,7 +2,7 @@
 
 A page is gone through from top to bottom by copy and paste, in a folder of its own. Models that the
 pages name are folders there, benchmarks are files in their published form, and variables
-(`TRACELM_EVAL_LIMIT`) keep runs small; the text of a page is changed in nothing.
+(`LASTWORD_EVAL_LIMIT`) keep runs small; the text of a page is changed in nothing.
 """
 
 import io
@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 
-from tracelm import Tracer
-from tracelm.model import named
-from tracelm.model.embedded import FOLDER
-from tracelm.model.options import LoadOptions
+from lastword import Tracer
+from lastword.model import named
+from lastword.model.embedded import FOLDER
+from lastword.model.options import LoadOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -45,28 +45,28 @@ ELSEWHERE = {
 # Blocks and commands that are not run, by how they begin, and why.
 LEFT_OUT = {
     "export AWS_ACCESS_KEY_ID": "tests/evaluation/test_object_storage.py has a bucket",
-    "tracelm eval --model org/name --benchmark truthfulqa --out s3:": "as the line above it",
-    "tracelm report s3:": "as the lines above it",
+    "lastword eval --model org/name --benchmark truthfulqa --out s3:": "as the line above it",
+    "lastword report s3:": "as the lines above it",
     "pip install": "it would change what the tests run in",
     "make ": "the first runs all of this; test_docs.py holds that the targets exist",
-    "tracelm eval --preset paper": "the paper's models, of up to 120B parameters, from the hub",
-    "tracelm eval --engine ray": "it asks for GPUs; tests/engines runs Ray without",
+    "lastword eval --preset paper": "the paper's models, of up to 120B parameters, from the hub",
+    "lastword eval --engine ray": "it asks for GPUs; tests/engines runs Ray without",
     "from functools import partial": "it starts Ray, which tests/engines does",
     "python -m venv vllm": "vLLM takes gigabytes; `make vllm` installs it",
-    "tracelm correct --engine vllm": "tests/engines runs it where vLLM is",
-    "from pathlib import Path\n\nfrom tracelm import LoadOptions\n": "as the command",
-    "TRACELM_TOKEN=": "it asks for GPUs, and listens to everybody",
+    "lastword correct --engine vllm": "tests/engines runs it where vLLM is",
+    "from pathlib import Path\n\nfrom lastword import LoadOptions\n": "as the command",
+    "LASTWORD_TOKEN=": "it asks for GPUs, and listens to everybody",
     "#!/bin/bash": "a job of Slurm",
     "job=$(sbatch": "it needs Slurm",
     "sbatch": "it needs Slurm",
     "torchrun": "tests/model/test_ranks.py runs torchrun",
-    "tracelm lm-eval": "the harness fetches its tasks; tests/integrations runs it on tasks of ours",
+    "lastword lm-eval": "the harness fetches its tasks; tests/integrations runs it on others",
     "import lm_eval": "as the command",
     "inspect eval": "Inspect wants older packages than the pins; tests/integrations runs it",
     "python examples/polygraph/": "lm-polygraph wants an environment of its own; so does its test",
     "OMP_NUM_THREADS=1 python benchmarks/": "as the next line",
     "python benchmarks/": "an hour and more; what it makes is in the repository and held by tests",
-    "tracelm report evidence/own": "it reads what the line above it made in an hour",
+    "lastword report evidence/own": "it reads what the line above it made in an hour",
 }
 
 
@@ -175,16 +175,16 @@ def _write_mmlu(folder: Path) -> None:
 
 
 SMALL = {
-    "TRACELM_EVAL_LIMIT": "4",
-    "TRACELM_EVAL_DATA": "data",
-    "TRACELM_EVAL_OVERFLOW": "truncate",  # the organism's context is 128 tokens
-    "TRACELM_COMPARE_LIMIT": "2",
-    "TRACELM_COMPARE_DATA": "data",
-    "TRACELM_COMPARE_OVERFLOW": "truncate",
-    "TRACELM_BENCH_LIMIT": "2",
-    "TRACELM_BENCH_ROUNDS": "1",
-    "TRACELM_BENCH_DATA": "data",
-    "TRACELM_BENCH_TEMPLATE": "truthfulqa/zero-shot",
+    "LASTWORD_EVAL_LIMIT": "4",
+    "LASTWORD_EVAL_DATA": "data",
+    "LASTWORD_EVAL_OVERFLOW": "truncate",  # the organism's context is 128 tokens
+    "LASTWORD_COMPARE_LIMIT": "2",
+    "LASTWORD_COMPARE_DATA": "data",
+    "LASTWORD_COMPARE_OVERFLOW": "truncate",
+    "LASTWORD_BENCH_LIMIT": "2",
+    "LASTWORD_BENCH_ROUNDS": "1",
+    "LASTWORD_BENCH_DATA": "data",
+    "LASTWORD_BENCH_TEMPLATE": "truthfulqa/zero-shot",
 }
 
 
@@ -215,11 +215,11 @@ def at_work(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(Tracer, "open", once)
     # tests/report saves each figure in every format.
-    monkeypatch.setattr("tracelm.report.draw.FORMATS", ("svg",))
+    monkeypatch.setattr("lastword.report.draw.FORMATS", ("svg",))
     # A service is made ready, and does not listen; its explorer's page has tests/service.
-    monkeypatch.setattr("tracelm.service.server.run", lambda app: None)
+    monkeypatch.setattr("lastword.service.server.run", lambda app: None)
     monkeypatch.setattr(
-        "tracelm.service.explorer.page.mount", lambda app, correctors, runs=None: None
+        "lastword.service.explorer.page.mount", lambda app, correctors, runs=None: None
     )
     return tmp_path
 
@@ -245,7 +245,7 @@ def runs(part: str) -> bool:
 
 def typed_in(part: str, names: dict[str, Any], run: Any) -> str:
     """What a command or a program prints."""
-    if part.startswith("tracelm "):
+    if part.startswith("lastword "):
         code, out, err = run(*arguments(part))
         assert code == 0, f"{part}\n{err}"
         return out

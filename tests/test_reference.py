@@ -10,12 +10,12 @@ import reference
 import torch
 from families import DEPTH, FAMILIES, VOCAB, build, random_items, tokenizer
 
-from tracelm import Decision, Item, Theta, Tracer
-from tracelm.rule.scorer import Scorer
-from tracelm.rule.tile import Tile
-from tracelm.text.tokens import encode
-from tracelm.theta import ScorerTheta
-from tracelm.weights.invariant import model_invariant
+from lastword import Decision, Item, Theta, Tracer
+from lastword.rule.scorer import Scorer
+from lastword.rule.tile import Tile
+from lastword.text.tokens import encode
+from lastword.theta import ScorerTheta
+from lastword.weights.invariant import model_invariant
 
 # --- the reference itself, by hand ---
 
@@ -322,7 +322,7 @@ def test_t_waits_for_no_device_and_is_the_same_there(values, monkeypatch):
 
     expected = scorer.log_probs(tile("cpu"))
     assert scorer.log_probs(tile("meta")).is_meta  # raises where a value is asked for
-    monkeypatch.setattr("tracelm.rule.scorer.answers_at_once", lambda _: False)
+    monkeypatch.setattr("lastword.rule.scorer.answers_at_once", lambda _: False)
     assert scorer.log_probs(tile("cpu")).numpy() == pytest.approx(expected.numpy(), abs=1e-5)
 
 

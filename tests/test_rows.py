@@ -9,8 +9,8 @@ import pytest
 from datasets import Dataset
 from families import build, random_items, tokenizer
 
-from tracelm import Item, Tracer, to_frame
-from tracelm.errors import InputError, ItemError
+from lastword import Item, Tracer, to_frame
+from lastword.errors import InputError, ItemError
 
 ITEMS = random_items(81, 5)
 ROWS = [{"id": f"q{i.id}", "prompt": i.prompt, "candidates": list(i.candidates)} for i in ITEMS]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from families import build, random_items, tokenizer
 
-from tracelm import Decision, Item, Sampling, Tracer, ask
-from tracelm.errors import ItemError
+from lastword import Decision, Item, Sampling, Tracer, ask
+from lastword.errors import ItemError
 
 
 @cache

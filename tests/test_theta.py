@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tracelm.errors import ThetaError, UnsupportedModelError
-from tracelm.theta import InvariantTheta, ScorerTheta, Theta
+from lastword.errors import ThetaError, UnsupportedModelError
+from lastword.theta import InvariantTheta, ScorerTheta, Theta
 
 
 def test_constants_are_the_papers():

@@ -15,11 +15,11 @@ import reference
 import torch
 from families import DEPTH, FAMILIES, build, random_items, tokenizer
 
-from tracelm import Decision, Item, Theta, Tracer
-from tracelm.batch import branches_of
-from tracelm.errors import InvariantError, ItemError, NonFiniteError
-from tracelm.model.backbone import Backbone
-from tracelm.model.readout import Readout, _Float32Head
+from lastword import Decision, Item, Theta, Tracer
+from lastword.batch import branches_of
+from lastword.errors import InvariantError, ItemError, NonFiniteError
+from lastword.model.backbone import Backbone
+from lastword.model.readout import Readout, _Float32Head
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 STORIES = SHARED / "models" / "stories260K"

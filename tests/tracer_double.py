@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from tracelm.benchmarks.benchmark import Dataset
-from tracelm.benchmarks.jsonl import jsonl
-from tracelm.errors import ItemError, NonFiniteError
-from tracelm.rule.decision import Decision
-from tracelm.rule.geometry import Trajectory
-from tracelm.rule.router import Verdict, next_step
-from tracelm.text.items import Item
-from tracelm.text.tokens import Encoded
-from tracelm.theta import Theta
+from lastword.benchmarks.benchmark import Dataset
+from lastword.benchmarks.jsonl import jsonl
+from lastword.errors import ItemError, NonFiniteError
+from lastword.rule.decision import Decision
+from lastword.rule.geometry import Trajectory
+from lastword.rule.router import Verdict, next_step
+from lastword.text.items import Item
+from lastword.text.tokens import Encoded
+from lastword.theta import Theta
 
 
 class TracerDouble:
@@ -160,9 +160,9 @@ def dataset(folder: Path, count: int = 20, **choice: Any) -> Dataset:
 
 
 def main(out: str, items: str, pause: str) -> None:
-    from tracelm.errors import RecordError
-    from tracelm.evaluation import runner
-    from tracelm.files.folder import locate
+    from lastword.errors import RecordError
+    from lastword.evaluation import runner
+    from lastword.files.folder import locate
 
     root = locate(out)
     items_at = root if isinstance(root, Path) else Path(mkdtemp())

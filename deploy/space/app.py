@@ -9,15 +9,15 @@ import os
 import socket
 from typing import Any
 
-from tracelm.model.named import fetch, published
-from tracelm.service.app import create_app
-from tracelm.service.door import configure
-from tracelm.service.explorer.page import mount
-from tracelm.service.server import Server
-from tracelm.service.settings import Settings
-from tracelm.tracer import Tracer
+from lastword.model.named import fetch, published
+from lastword.service.app import create_app
+from lastword.service.door import configure
+from lastword.service.explorer.page import mount
+from lastword.service.server import Server
+from lastword.service.settings import Settings
+from lastword.tracer import Tracer
 
-MODEL = os.environ.get("TRACELM_MODEL", "tracelm/demo-organism")
+MODEL = os.environ.get("LASTWORD_MODEL", "lastword/demo-organism")
 PORT = int(os.environ.get("PORT", "7860"))
 FRAME = b"frame-ancestors 'self' https://huggingface.co"
 
@@ -60,7 +60,7 @@ def _framed(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 
 
 def open_tracer(name: str) -> Tracer:
-    """The model, fetched where it is one that tracelm knows by name and has not got."""
+    """The model, fetched where it is one that lastword knows by name and has not got."""
     if published(name) is not None:
         fetch(name)
     return Tracer.from_pretrained(name)

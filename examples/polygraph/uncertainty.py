@@ -13,8 +13,8 @@ import numpy as np
 from lm_polygraph.estimators.estimator import Estimator
 from lm_polygraph.ue_metrics.pred_rej_area import PredictionRejectionArea
 
-from tracelm import Decision, Tracer
-from tracelm.demo import items
+from lastword import Decision, Tracer
+from lastword.demo import items
 
 
 class OfDecision(Estimator):

@@ -20,10 +20,10 @@ from published_sets import (
     write_all,
 )
 
-from tracelm import benchmarks
-from tracelm.benchmarks import BENCHMARKS, find, templates_for, truthfulqa
-from tracelm.benchmarks.template import Template
-from tracelm.errors import InputError, ItemError
+from lastword import benchmarks
+from lastword.benchmarks import BENCHMARKS, find, templates_for, truthfulqa
+from lastword.benchmarks.template import Template
+from lastword.errors import InputError, ItemError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data here")
@@ -303,10 +303,10 @@ def test_qa6_is_the_installed_task_files_text(
         assert template.render({"question": "Why?"}) == "Six.\n\nQ: Why?\nA:"
         truthfulqa._qa6.cache_clear()
         file.write_text("task: other")
-        with pytest.raises(InputError, match=r"no readable .*pip install 'tracelm\[eval\]'"):
+        with pytest.raises(InputError, match=r"no readable .*pip install 'lastword\[eval\]'"):
             find("truthfulqa").template()
         monkeypatch.setattr(truthfulqa, "find_spec", lambda name: None)
-        with pytest.raises(InputError, match=r"pip install 'tracelm\[eval\]'"):
+        with pytest.raises(InputError, match=r"pip install 'lastword\[eval\]'"):
             find("truthfulqa").template()
     finally:
         truthfulqa._qa6.cache_clear()

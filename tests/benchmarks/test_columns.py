@@ -8,9 +8,9 @@ from typing import Any
 import datasets
 import pytest
 
-import tracelm.cli
-from tracelm.benchmarks import find
-from tracelm.errors import InputError
+import lastword.cli
+from lastword.benchmarks import find
+from lastword.errors import InputError
 
 PLAIN = "prompt=question,candidates=choices,truthful=answer"
 MMLU: list[dict[str, Any]] = [
@@ -124,10 +124,10 @@ def test_a_set_that_is_not_there_is_one_line(tmp_path):
 
 def test_eval_runs_over_such_a_set(folder, monkeypatch, tmp_path, capsys):
     def call(*more: str) -> int:
-        asked = ("eval", "--model", "tracelm/demo-organism", "--out", str(tmp_path / "runs"))
-        monkeypatch.setattr(sys, "argv", ["tracelm", *asked, *more])
+        asked = ("eval", "--model", "lastword/demo-organism", "--out", str(tmp_path / "runs"))
+        monkeypatch.setattr(sys, "argv", ["lastword", *asked, *more])
         with pytest.raises(SystemExit) as stop:
-            tracelm.cli.main()
+            lastword.cli.main()
         return int(stop.value.code or 0)
 
     assert call("--benchmark", folder(MMLU), "--columns", PLAIN) == 0

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracelm.benchmarks import Example, find
-from tracelm.benchmarks.everyday import PATH
-from tracelm.evaluation.metrics import mc1, pair_accuracy
+from lastword.benchmarks import Example, find
+from lastword.benchmarks.everyday import PATH
+from lastword.evaluation.metrics import mc1, pair_accuracy
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 EXAMPLES = find("everyday").load().examples

@@ -11,10 +11,10 @@ from lm_eval.api.instance import Instance
 from lm_eval.defaults import DEFAULT_OTHER_SEED
 from lm_eval.tasks import TaskManager
 
-from tracelm import Item, Tracer
-from tracelm.benchmarks import find
-from tracelm.errors import InputError
-from tracelm.evaluation.metrics import mc1
+from lastword import Item, Tracer
+from lastword.benchmarks import find
+from lastword.errors import InputError
+from lastword.evaluation.metrics import mc1
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_truths_come_from_the_tasks_own_processing(folder: Path) -> None:
 def test_the_corrected_accuracy_is_the_one_of_the_integration(folder: Path) -> None:
     import lm_eval
 
-    from tracelm.integrations.lm_eval import CorrectedLM
+    from lastword.integrations.lm_eval import CorrectedLM
 
     tracer = Tracer(build("llama"), tokenizer(), invariant=2.0)
     items = items_of(f"lm-eval:{folder}/made_choice.yaml")

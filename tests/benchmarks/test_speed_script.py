@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracelm import Item, Tracer
+from lastword import Item, Tracer
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ def test_a_prompt_is_cut_at_its_left_end(speed):
 
 
 def test_a_stage_that_is_kept_is_not_timed_again(speed, tmp_path, monkeypatch, capsys):
-    command = ["speed.py", "--model", "tracelm/demo-organism", "--setup", "one-item"]
+    command = ["speed.py", "--model", "lastword/demo-organism", "--setup", "one-item"]
     command += ["--against", "padded base", "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", command)
     speed.main()

@@ -1,4 +1,4 @@
-"""`tracelm ablate` on records that lie on disk."""
+"""`lastword ablate` on records that lie on disk."""
 
 from dataclasses import replace
 
@@ -8,11 +8,11 @@ import pytest
 from records import synthetic_cell, synthetic_grid, write_cells
 from typer.testing import CliRunner
 
-from tracelm.cli import app
-from tracelm.errors import RecordError
-from tracelm.evaluation.settings import one_theta, unfinished
-from tracelm.evaluation.store import load_records, read_runs
-from tracelm.theta import ScorerTheta, Theta
+from lastword.cli import app
+from lastword.errors import RecordError
+from lastword.evaluation.settings import one_theta, unfinished
+from lastword.evaluation.store import load_records, read_runs
+from lastword.theta import ScorerTheta, Theta
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_missing_records_are_said(tmp_path):
     next(tmp_path.rglob("part-00001.parquet")).unlink()
     assert unfinished(tmp_path) == [
         "org/m on halueval-qa is not finished: 8 of 24 items are missing; "
-        "start `tracelm eval` again"
+        "start `lastword eval` again"
     ]
     assert "not finished" in ablate(tmp_path).stderr
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from tracelm import Tracer
-from tracelm.benchmarks.world import items
-from tracelm.cli import app
-from tracelm.errors import CertificateError, InputError
-from tracelm.evaluation.store import find_cells, load_records, read_run
-from tracelm.theta import Theta
-from tracelm.trust.certificate import Certificate, Counts, Subject
-from tracelm.trust.certify import Terms
-from tracelm.trust.policy import OFF, Policy
+from lastword import Tracer
+from lastword.benchmarks.world import items
+from lastword.cli import app
+from lastword.errors import CertificateError, InputError
+from lastword.evaluation.store import find_cells, load_records, read_run
+from lastword.theta import Theta
+from lastword.trust.certificate import Certificate, Counts, Subject
+from lastword.trust.certify import Terms
+from lastword.trust.policy import OFF, Policy
 
-MODEL = "tracelm/demo-organism"
+MODEL = "lastword/demo-organism"
 TEMPLATE = "demo/prompt 1 (a3ab503dc64d)"
 
 
@@ -55,7 +55,7 @@ def _margin(scores):
 
 def test_a_certificate_of_something_else_is_refused(tmp_path):
     other = certificate(OFF, subject=Subject("org/other"))
-    with pytest.raises(CertificateError, match="'org/other', and this is 'tracelm/demo-organism'"):
+    with pytest.raises(CertificateError, match="'org/other', and this is 'lastword/demo-organism'"):
         Tracer.demo(certificate=other)
     path = tmp_path / "c.toml"
     path.write_text(certificate(OFF).to_toml())
@@ -118,7 +118,7 @@ def test_commands_that_answer_nothing_take_none(name, file):
 
 def test_the_harness_obeys_too(file, monkeypatch):
 
-    from tracelm.integrations.lm_eval import CorrectedLM
+    from lastword.integrations.lm_eval import CorrectedLM
 
     lm = CorrectedLM(MODEL, certificate=str(file))
     assert lm.tracer.certificate == Certificate.read(file)
@@ -128,6 +128,6 @@ def test_the_harness_obeys_too(file, monkeypatch):
     harness = "lm_eval._cli.HarnessCLI"
     monkeypatch.setattr(f"{harness}.parse_args", lambda _: given.extend(sys.argv))
     monkeypatch.setattr(f"{harness}.execute", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["tracelm"])
+    monkeypatch.setattr(sys, "argv", ["lastword"])
     command("lm-eval", "--tasks", "t", "--certificate", file, "--limit", 3)
     assert given[-2:] == ["--model_args", f"certificate={file}"] and "--certificate" not in given

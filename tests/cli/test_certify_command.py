@@ -1,4 +1,4 @@
-"""`tracelm certify`: five lines, a file, JSON, and refusals in one line."""
+"""`lastword certify`: five lines, a file, JSON, and refusals in one line."""
 
 import json
 
@@ -7,11 +7,11 @@ from populations import Kind, labelled
 from records import synthetic_cell, write_cells
 from typer.testing import CliRunner
 
-from tracelm.cli import app
-from tracelm.errors import TraceError
-from tracelm.trust.certificate import Certificate
-from tracelm.trust.certify import Terms, certify
-from tracelm.trust.summary import summary
+from lastword.cli import app
+from lastword.errors import TraceError
+from lastword.trust.certificate import Certificate
+from lastword.trust.certify import Terms, certify
+from lastword.trust.summary import summary
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ import pytest
 import torch
 from families import build, random_items, talker, tokenizer
 
-import tracelm.cli
-from tracelm import Item, Theta, Tracer
-from tracelm.cli import progress
-from tracelm.cli.output import printable, write_lines
-from tracelm.errors import InputError
-from tracelm.view.explanation import explain
+import lastword.cli
+from lastword import Item, Theta, Tracer
+from lastword.cli import progress
+from lastword.cli.output import printable, write_lines
+from lastword.errors import InputError
+from lastword.view.explanation import explain
 
 PROMPT, ANSWERS = "w4 w9 w5", ("w7 w8", "w10", "w11 w12 w13")
 
@@ -40,7 +40,7 @@ def one_line(run):
     def call(*arguments: str) -> str:
         code, out, err = run(*arguments)
         assert (code, out) == (1, "")
-        assert err.startswith("tracelm: ") and err.count("\n") == 1
+        assert err.startswith("lastword: ") and err.count("\n") == 1
         return err
 
     return call
@@ -196,7 +196,7 @@ def test_a_model_that_is_missing_is_one_line(one_line):
 
 
 def test_an_embedded_model_that_is_none_is_one_line(one_line):
-    assert "known: organism" in one_line(*single("tracelm/demo-organ"))
+    assert "known: organism" in one_line(*single("lastword/demo-organ"))
 
 
 def test_theta_that_is_wrong_is_told_before_the_model_is_looked_for(one_line, tmp_path):
@@ -216,7 +216,7 @@ def test_weights_that_are_nan_give_no_decision(one_line, tmp_path):
 
 # Usage
 
-EMBEDDED = ["--model", "tracelm/demo-organism", "--prompt", "p", "--candidate", "c"]
+EMBEDDED = ["--model", "lastword/demo-organism", "--prompt", "p", "--candidate", "c"]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ EMBEDDED = ["--model", "tracelm/demo-organism", "--prompt", "p", "--candidate", 
         ["correct", *EMBEDDED, "--device", "cuda"],
         ["correct", *EMBEDDED, "--revision", "main"],
         ["invariant"],
-        ["invariant", "tracelm/demo-organism", "--against-paper"],
+        ["invariant", "lastword/demo-organism", "--against-paper"],
         ["nonsense"],
     ],
 )
@@ -248,22 +248,22 @@ def test_bad_usage_exits_with_2(run, arguments):
 
 
 def test_help_of_every_command(run):
-    for command in tracelm.cli.app.registered_commands:
+    for command in lastword.cli.app.registered_commands:
         code, out, _ = run(command.name, "--help")
-        own = "usage: tracelm" if command.name == "lm-eval" else "Usage: tracelm"
+        own = "usage: lastword" if command.name == "lm-eval" else "Usage: lastword"
         assert code == 0 and f"{own} {command.name}" in out
         assert run(command.name, "-h")[:2] == (0, out)
 
 
 def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    command = sys.modules["tracelm.cli.correct"]
+    command = sys.modules["lastword.cli.correct"]
     monkeypatch.setattr(command, "loader", lambda _: lambda __: __import__("accelerate"))
-    assert "pip install 'tracelm[large]'" in one_line(*single(model))
+    assert "pip install 'lastword[large]'" in one_line(*single(model))
 
 
 def test_version(run):
-    assert run("--version") == (0, f"{tracelm.__version__}\n", "")
+    assert run("--version") == (0, f"{lastword.__version__}\n", "")
 
 
 # A file of prompts
@@ -283,7 +283,7 @@ def test_a_file_of_items_keeps_order_and_ids(run, model, tracer, tmp_path):
     assert (code, out) == (0, "")
     decisions = [json.loads(line) for line in output.read_text().splitlines()]
     corrected = sum(d["corrected"] for d in decisions)
-    said = f"tracelm: wrote {output}: 9 answered, {corrected} of them corrected"
+    said = f"lastword: wrote {output}: 9 answered, {corrected} of them corrected"
     assert err.splitlines()[0] == said
     assert [d["id"] for d in decisions] == [v["id"] for v in values]
     expected = tracer.correct_many([Item.from_dict(v) for v in values], read="all")
@@ -295,7 +295,7 @@ def test_a_file_of_items_keeps_order_and_ids(run, model, tracer, tmp_path):
 def test_without_an_output_file_the_lines_go_to_stdout(run, model, tmp_path):
     path = write(tmp_path / "items.jsonl", *items(3))
     code, out, err = run(*many(model, path))
-    assert code == 0 and "tracelm:" not in err
+    assert code == 0 and "lastword:" not in err
     assert [json.loads(line)["id"] for line in out.splitlines()] == ["q0", "q1", "q2"]
 
 
@@ -324,7 +324,7 @@ def test_skip_invalid_writes_the_errors_and_goes_on(run, model, tmp_path):
     blank = {"id": "blank", "prompt": "w4", "candidates": [" "]}
     path = write(tmp_path / "items.jsonl", "{", items(1)[0], same, blank, items(2)[1])
     code, out, err = run(*many(model, path, "--skip-invalid"))
-    assert code == 0 and err.startswith("tracelm: skipped 3 of 5: item line 1: not JSON: ")
+    assert code == 0 and err.startswith("lastword: skipped 3 of 5: item line 1: not JSON: ")
     assert "same tokens" in err.splitlines()[0] and "line 4: item blank" in err.splitlines()[0]
     lines = [json.loads(line) for line in out.splitlines()]
     assert [line["id"] for line in lines] == ["line 1", "q0", "twice", "blank", "q1"]
@@ -391,7 +391,7 @@ def test_invariant_prints_factors_tensors_and_branch(run, model, tracer):
 
 @pytest.mark.parametrize("name", ["organism", "control"])
 def test_invariant_of_an_embedded_model(run, name):
-    value = json.loads(run("invariant", f"tracelm/demo-{name}", "--json")[1])
+    value = json.loads(run("invariant", f"lastword/demo-{name}", "--json")[1])
     assert value["invariant"] == pytest.approx(Tracer.demo(name).invariant, rel=1e-12)
 
 
@@ -405,7 +405,7 @@ def test_invariant_of_what_is_no_checkpoint(one_line):
 
 
 def test_models_lists_every_family_with_its_road(run):
-    from tracelm.model.tested import FAMILIES
+    from lastword.model.tested import FAMILIES
 
     code, out, err = run("models")  # piped: no width cuts or folds it
     assert (code, err) == (0, "") and "…" not in out
@@ -423,7 +423,17 @@ def test_models_lists_every_family_with_its_road(run):
 def test_bench_tells_speeds_where_sums_agree(run, tmp_path, monkeypatch):
     pytest.importorskip("lm_eval")
     out = tmp_path / "bench.json"
-    asked = ("bench", "--model", "tracelm/demo-organism", "--limit", 4, "--rounds", 1, "--out", out)
+    asked = (
+        "bench",
+        "--model",
+        "lastword/demo-organism",
+        "--limit",
+        4,
+        "--rounds",
+        1,
+        "--out",
+        out,
+    )
     code, told, err = run(*asked, "--against", "lm-eval hf", "--against", "plain trace")
     assert (code, err) == (0, "")
     found = json.loads(out.read_text())
@@ -437,8 +447,8 @@ def test_bench_tells_speeds_where_sums_agree(run, tmp_path, monkeypatch):
     assert "total / floor" in told and "peak memory" in told
     # A contender that scores something else is not beaten: it is not compared.
     wrong = [[0.0] * 9] * 99
-    monkeypatch.setattr("tracelm.timing.contenders.plain_trace", lambda *_: wrong)
-    monkeypatch.setattr("tracelm.timing.run._difference", lambda a, b: 9.0 if a is wrong else 0.0)
+    monkeypatch.setattr("lastword.timing.contenders.plain_trace", lambda *_: wrong)
+    monkeypatch.setattr("lastword.timing.run._difference", lambda a, b: 9.0 if a is wrong else 0.0)
     code, told, err = run(*asked, "--against", "plain trace")
     (row,) = (line for line in told.splitlines() if line.startswith("│ plain trace "))
     assert row.count("–") == 3 and "9.0e+00" in row
@@ -447,7 +457,7 @@ def test_bench_tells_speeds_where_sums_agree(run, tmp_path, monkeypatch):
 
 
 def test_bench_refuses_what_it_does_not_know(run, one_line, tmp_path):
-    demo = ("bench", "--model", "tracelm/demo-organism")
+    demo = ("bench", "--model", "lastword/demo-organism")
     code, out, err = run(*demo, "--against", "vllm")
     assert (code, out) == (2, "") and "lm-eval hf" in err
     assert "there is no folder" in one_line(*demo, "--out", tmp_path / "none" / "bench.json")
@@ -486,6 +496,6 @@ def test_markup_in_a_candidate_is_text(run, model):
 
 
 def test_the_installed_command_and_the_module_are_the_same():
-    command = [sys.executable, "-m", "tracelm", "--version"]
+    command = [sys.executable, "-m", "lastword", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{tracelm.__version__}\n"
+    assert done.stdout == f"{lastword.__version__}\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from forked import Forks
 
-from tracelm.evaluation import store
+from lastword.evaluation import store
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,7 +25,7 @@ def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
     variables = os.environ | {"COLUMNS": "200"}
 
     def call(*arguments: object, **limits: Any) -> CompletedProcess[str]:
-        return forks.run("-m", "tracelm", *arguments, env=variables, **limits)
+        return forks.run("-m", "lastword", *arguments, env=variables, **limits)
 
     return call
 
@@ -33,10 +33,10 @@ def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_an_answer_that_cannot_be_written_is_one_line(command, form) -> None:
     done = command(
-        "ask", "Which goods?", "--model", "tracelm/demo-organism", *form, stdout="/dev/full"
+        "ask", "Which goods?", "--model", "lastword/demo-organism", *form, stdout="/dev/full"
     )
     assert done.returncode == 1
-    told = "tracelm: No space left on device: make room, and run it again\n"
+    told = "lastword: No space left on device: make room, and run it again\n"
     assert done.stderr.endswith(told) and "Traceback" not in done.stderr
 
 
@@ -44,7 +44,7 @@ def test_corrections_that_cannot_be_written_leave_the_file_as_it_was(command, tm
     items, out = tmp_path / "items.jsonl", tmp_path / "out.jsonl"
     items.write_text("".join(json.dumps(ITEM | {"id": str(i)}) + "\n" for i in range(40)))
     out.write_text("what was there\n")
-    asked = ("correct", "--model", "tracelm/demo-organism", "--input", items, "--output", out)
+    asked = ("correct", "--model", "lastword/demo-organism", "--input", items, "--output", out)
     done = command(*asked, "--full", most=8 * 1024)
     assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1
     assert "cannot write" in done.stderr and str(out) in done.stderr
@@ -53,7 +53,7 @@ def test_corrections_that_cannot_be_written_leave_the_file_as_it_was(command, tm
 
 
 def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(command, tmp_path) -> None:
-    asked = ["eval", "--model", "tracelm/demo-organism", "--benchmark", "demo", "--out", tmp_path]
+    asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", tmp_path]
     whole = command(*asked, "--limit", "40", "--batch-tokens", "700")
     assert whole.returncode == 0, whole.stderr
     (cell,) = store.find_cells(tmp_path)

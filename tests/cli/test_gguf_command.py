@@ -7,7 +7,7 @@ from pathlib import Path
 import gguf_files
 import pytest
 
-from tracelm.model import named
+from lastword.model import named
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -48,16 +48,16 @@ def test_invariant(run: Run, path: Path) -> None:
 def test_a_model_that_was_not_fetched(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TRACELM_CACHE", str(tmp_path))
+    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path))
     monkeypatch.setattr(named, "find_spec", lambda _: None)
     expected = (
-        "tracelm: tracelm/smollm2-135m is not here: `tracelm get smollm2-135m` fetches it once "
+        "lastword: lastword/smollm2-135m is not here: `lastword get smollm2-135m` fetches it once "
         "(93 MB)\n"
     )
     question = ("--prompt", "a", "--candidate", "b", "--candidate", "c")
     for command in (
-        ("invariant", "tracelm/smollm2-135m"),
-        ("correct", "--model", "tracelm/smollm2-135m", *question),
+        ("invariant", "lastword/smollm2-135m"),
+        ("correct", "--model", "lastword/smollm2-135m", *question),
     ):
         assert run(*command) == (1, "", expected)
 
@@ -65,7 +65,7 @@ def test_a_model_that_was_not_fetched(
 def test_get_prints_where_the_file_is(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TRACELM_CACHE", str(tmp_path))
+    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path))
     model = named.PUBLISHED["smollm2-135m"]
     model.kept.parent.mkdir()
     with model.kept.open("wb") as file:
@@ -76,18 +76,20 @@ def test_get_prints_where_the_file_is(
 def test_get_of_an_unknown_name(run: Run) -> None:
     code, out, err = run("get", "smollm3")
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert "it has tracelm/smollm2-135m" in err
+    assert "it has lastword/smollm2-135m" in err
 
 
 def test_without_its_extra(run: Run, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracelm.weights.gguf.find_spec", lambda _: None)
+    monkeypatch.setattr("lastword.weights.gguf.find_spec", lambda _: None)
     code, _, err = run("invariant", path)
     assert (code, err.count("\n")) == (1, 1)
-    assert "pip install 'tracelm[gguf]'" in err
+    assert "pip install 'lastword[gguf]'" in err
 
 
 def test_an_embedded_model_has_no_file(run: Run) -> None:
     question = ("--prompt", "a", "--candidate", "b", "--candidate", "c")
-    code, _, err = run("correct", "--model", "tracelm/demo-organism", "--gguf", "x.gguf", *question)
+    code, _, err = run(
+        "correct", "--model", "lastword/demo-organism", "--gguf", "x.gguf", *question
+    )
     assert code == 2
     assert "leave gguf out" in err

@@ -1,4 +1,4 @@
-"""`tracelm eval --preset paper`: order, precision, and what cannot be loaded here."""
+"""`lastword eval --preset paper`: order, precision, and what cannot be loaded here."""
 
 import json
 from dataclasses import replace
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from families import build, tokenizer
 
-from tracelm.cli.groups import flattened
-from tracelm.cli.model import PresetModels, PresetOptions
-from tracelm.model import presets
-from tracelm.model.presets import Preset
+from lastword.cli.groups import flattened
+from lastword.cli.model import PresetModels, PresetOptions
+from lastword.model import presets
+from lastword.model.presets import Preset
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_what_cannot_be_loaded_is_skipped_with_one_line(run, items, tmp_path, mo
     assert out.index("small") < out.index("deeper") and "shallow" not in out
     monkeypatch.setattr(presets, "presets", lambda: three[:1])
     code, out, err = run(*command)
-    assert code == 1 and err.splitlines()[-1].startswith("tracelm: none of the models")
+    assert code == 1 and err.splitlines()[-1].startswith("lastword: none of the models")
 
 
 def test_neither_model_nor_preset_is_bad_usage(run, items):

@@ -1,4 +1,4 @@
-"""`tracelm eval` and `tracelm merge` as their users meet them, on tiny random models."""
+"""`lastword eval` and `lastword merge` as their users meet them, on tiny random models."""
 
 import json
 import shutil
@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from families import build, tokenizer
 
-import tracelm
-import tracelm.cli
-from tracelm.benchmarks.jsonl import jsonl
-from tracelm.cli import progress
-from tracelm.evaluation.runner import finished
-from tracelm.evaluation.store import Shard
-from tracelm.model.options import LoadOptions
-from tracelm.text.tokens import Chat
-from tracelm.theta import Theta
+import lastword
+import lastword.cli
+from lastword.benchmarks.jsonl import jsonl
+from lastword.cli import progress
+from lastword.evaluation.runner import finished
+from lastword.evaluation.store import Shard
+from lastword.model.options import LoadOptions
+from lastword.text.tokens import Chat
+from lastword.theta import Theta
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -70,7 +70,7 @@ def test_models_in_turn_under_every_template(
     ]
     assert [line.split(":")[0] for line in lines[2:]] == ["llama on jsonl", "qwen3 on jsonl"]
     assert run(*arguments, "--template", template)[0] == 0
-    records = tracelm.load_records(tmp_path / "runs")
+    records = lastword.load_records(tmp_path / "runs")
     assert records.groupby(["model", "benchmark"]).size().to_dict() == {
         (model, benchmark): 12
         for model in ("llama", "qwen3")
@@ -85,7 +85,7 @@ def test_how_much_is_read_blind_is_chosen(
 ) -> None:
     for mode in ("base", "all", "none"):
         assert run(*eval_(models[0], items, tmp_path / mode, "--blind", mode))[0] == 0
-    found = {mode: tracelm.load_records(tmp_path / mode) for mode in ("base", "all", "none")}
+    found = {mode: lastword.load_records(tmp_path / mode) for mode in ("base", "all", "none")}
     row = found["all"].iloc[0]
     assert list(row["blind_trajectory"][:, -1]) == list(row["blind_scores"])
     assert found["base"]["blind_trajectory"].isna().all()
@@ -96,8 +96,8 @@ def test_how_much_is_read_blind_is_chosen(
 
 AGAIN = """
 import sys
-from tracelm.cli import main
-sys.argv[0] = "tracelm"
+from lastword.cli import main
+sys.argv[0] = "lastword"
 try:
     main()
 except SystemExit as stop:
@@ -145,7 +145,7 @@ def test_a_finished_run_is_known_by_what_was_asked(
     ):
         assert known(**other) is None, other
     with monkeypatch.context() as patch:
-        patch.setattr("tracelm.evaluation.runner.version", lambda name: "9.9")
+        patch.setattr("lastword.evaluation.runner.version", lambda name: "9.9")
         assert known() is None
     part = next((tmp_path / "runs").rglob("part-00000.parquet"))
     whole = part.read_bytes()
@@ -163,7 +163,7 @@ def test_the_table_tells_what_the_records_say(
 ) -> None:
     _, out, _ = run(*eval_(models[0], items, tmp_path))
     titles, numbers = (line.split() for line in out.splitlines()[:2])
-    records = tracelm.load_records(tmp_path)
+    records = lastword.load_records(tmp_path)
     said = dict(zip(titles, numbers, strict=True))
     assert float(said["MC1-base"]) == pytest.approx(100 * records["mc1_base"].mean(), abs=0.006)
     assert float(said["MC2"]) == pytest.approx(100 * records["mc2"].mean(), abs=0.006)
@@ -179,7 +179,7 @@ def test_the_table_tells_what_the_records_say(
 def test_shards_and_merge(run: Run, models: list[str], items: Path, tmp_path: Path) -> None:
     few = ("--batch-tokens", "24", "--blind", "none")
     assert run(*eval_(models[0], items, tmp_path / "whole", *few))[0] == 0
-    whole = tracelm.load_records(tmp_path / "whole")
+    whole = lastword.load_records(tmp_path / "whole")
     for i in range(2):
         assert run(*eval_(models[0], items, tmp_path / "s", "--shard", f"{i}/2", *few))[0] == 0
         if i == 0:
@@ -191,11 +191,11 @@ def test_shards_and_merge(run: Run, models: list[str], items: Path, tmp_path: Pa
             assert cell["folder"].endswith("jsonl-mine") and cell["missing"]
     code, out, _ = run("merge", tmp_path / "s")
     assert whole["group"].nunique() > 2 and out.strip().endswith("jsonl-mine: 12 of 12 records")
-    joined = tracelm.load_records(tmp_path / "s")
+    joined = lastword.load_records(tmp_path / "s")
     assert list(joined["id"]) == list(whole["id"]) and list(joined["mc2"]) == list(whole["mc2"])
     assert run(*eval_(models[1], items, tmp_path / "t", "--shard", "0/2", *few))[0] == 0
     code, _, err = run("merge", tmp_path / "nothing")
-    assert code == 1 and err.startswith("tracelm: no records in")
+    assert code == 1 and err.startswith("lastword: no records in")
 
 
 def test_a_shard_without_items_says_so(
@@ -222,7 +222,7 @@ def test_a_failed_item_is_said_on_stderr(
     assert (code, out) == (1, "") and "more than the 0 of --max-failures" in err
     code, _, err = run(*eval_(models[0], long, tmp_path / "cut", "--overflow", "truncate"))
     assert code == 0 and "failed" not in err
-    assert tracelm.load_records(tmp_path / "cut")["truncated"].max() > 0
+    assert lastword.load_records(tmp_path / "cut")["truncated"].max() > 0
 
 
 def test_other_settings_in_the_same_place_are_refused(
@@ -287,7 +287,7 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("tracelm.cli.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("lastword.cli.progress.time.monotonic", lambda: clock[0])
     with progress.Countdown("m on b", 100) as countdown:
         countdown.advance(20)  # resumed
         for _ in range(4):

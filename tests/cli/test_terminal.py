@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-import tracelm.cli
-from tracelm import Theta, Tracer
-from tracelm.cli import output, settings
-from tracelm.cli.panels import PANELS, panel
-from tracelm.cli.serve import _load_brisk
-from tracelm.model.options import LoadOptions
-from tracelm.report.table import Column, Marked, Table
-from tracelm.view.explanation import explain
+import lastword.cli
+from lastword import Theta, Tracer
+from lastword.cli import output, settings
+from lastword.cli.panels import PANELS, panel
+from lastword.cli.serve import _load_brisk
+from lastword.model.options import LoadOptions
+from lastword.report.table import Column, Marked, Table
+from lastword.view.explanation import explain
 
-ORGANISM = "tracelm/demo-organism"
+ORGANISM = "lastword/demo-organism"
 BAEVWICK = "Question: Which goods come from Baevwick? Answer:"
 
 
@@ -48,17 +48,17 @@ def bare(shown: str) -> str:
 def test_help_has_every_command_once_in_its_group_with_its_whole_summary(run):
     code, out, _ = run("-h")
     assert code == 0 and "..." not in out.split("Try it:")[1]
-    groups = {title: out.index(f"\n{title}:\n") for title in tracelm.cli.GROUPS}
+    groups = {title: out.index(f"\n{title}:\n") for title in lastword.cli.GROUPS}
     assert list(groups.values()) == sorted(groups.values())
     words = " ".join(out.split())
-    for command in tracelm.cli.app.registered_commands:
+    for command in lastword.cli.app.registered_commands:
         summary = " ".join(command.callback.__doc__.split(".")[0].split())
         assert f" {command.name} {summary}" in words
-    assert "--install-completion" in out and "tracelm.toml" in out
+    assert "--install-completion" in out and "lastword.toml" in out
 
 
 def commands() -> dict[str, Any]:
-    app: Any = get_command(tracelm.cli.app)
+    app: Any = get_command(lastword.cli.app)
     return app.commands
 
 
@@ -89,9 +89,9 @@ def test_the_options_of_a_command_are_in_panels_and_complete(run):
 
 
 def test_completion_is_written_for_the_shell():
-    asked = {"_TRACELM_COMPLETE": "complete_bash", "COMP_WORDS": "tracelm inv", "COMP_CWORD": "1"}
+    asked = {"_LASTWORD_COMPLETE": "complete_bash", "COMP_WORDS": "lastword inv", "COMP_CWORD": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", "from tracelm.cli import main; main()"],
+        [sys.executable, "-c", "from lastword.cli import main; main()"],
         env=os.environ | asked,
         capture_output=True,
         text=True,
@@ -104,12 +104,12 @@ def test_completion_is_written_for_the_shell():
 
 @pytest.fixture
 def asked(run, monkeypatch, tmp_path):
-    """What `tracelm eval` is asked for, with a file beside it."""
+    """What `lastword eval` is asked for, with a file beside it."""
     monkeypatch.chdir(tmp_path)
 
     def call(text: str | None, *arguments: object, **variables: str):
         if text is not None:
-            Path("tracelm.toml").write_text(text)
+            Path("lastword.toml").write_text(text)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         return run("correct", "--prompt", "p", *arguments)
@@ -120,7 +120,7 @@ def asked(run, monkeypatch, tmp_path):
 def test_a_flag_goes_before_a_variable_and_that_before_the_file(asked):
     text = 'model = "/file"\n[correct]\ncandidate = ["a"]\n'
     assert "/file" in asked(text)[2]
-    assert "/variable" in asked(None, TRACELM_CORRECT_MODEL="/variable")[2]
+    assert "/variable" in asked(None, LASTWORD_CORRECT_MODEL="/variable")[2]
     assert "/flag" in asked(None, "--model", "/flag")[2]
 
 
@@ -138,7 +138,7 @@ def test_a_commands_own_table_goes_before_what_is_shared(asked):
         ("[serve]\ndeadline_seconds = 3", "serve has no option deadline_seconds"),
         ("trust_remote_code = true", "trust_remote_code is given on the command line alone"),
         ("[correct]\nallow-bin = true", "allow-bin is given on the command line alone"),
-        ("model =", "cannot read tracelm.toml"),
+        ("model =", "cannot read lastword.toml"),
     ],
 )
 def test_a_file_that_is_wrong_is_one_line(asked, text, message):
@@ -148,7 +148,7 @@ def test_a_file_that_is_wrong_is_one_line(asked, text, message):
 
 
 def test_the_file_may_be_elsewhere(run, monkeypatch, tmp_path):
-    monkeypatch.setenv("TRACELM_CONFIG", str(tmp_path / "mine.toml"))
+    monkeypatch.setenv("LASTWORD_CONFIG", str(tmp_path / "mine.toml"))
     assert "there is no such file" in run("models")[2]
     (tmp_path / "mine.toml").write_text("[models]\njson = true\n")
     assert json.loads(run("models")[1])
@@ -156,7 +156,7 @@ def test_the_file_may_be_elsewhere(run, monkeypatch, tmp_path):
 
 
 def test_a_variable_of_the_users_own_is_no_option(run, monkeypatch):
-    monkeypatch.setenv("TRACELM_VERSION", "0.2.0")
+    monkeypatch.setenv("LASTWORD_VERSION", "0.2.0")
     assert run("models", "--json")[0] == 0
 
 
@@ -184,9 +184,9 @@ def heard(name: str, flag: str, where: str) -> bool:
     (option,) = (p for p in command.params if flag in p.opts)
     words, told = flag.removeprefix("--"), []
     option.process_value = lambda context, value: told.append(value)
-    key = f"TRACELM_{name}_{words}".upper().replace("-", "_")
+    key = f"LASTWORD_{name}_{words}".upper().replace("-", "_")
     environment = {key: "7"} if where == "variable" else {}
-    Path("tracelm.toml").write_text("" if environment else f"[{name}]\n{words} = 7\n")
+    Path("lastword.toml").write_text("" if environment else f"[{name}]\n{words} = 7\n")
     with pytest.MonkeyPatch.context() as variables:
         for variable, value in environment.items():
             variables.setenv(variable, value)
@@ -199,7 +199,7 @@ def heard(name: str, flag: str, where: str) -> bool:
 
 
 def test_a_variable_is_read_by_the_command(run, monkeypatch):
-    monkeypatch.setenv("TRACELM_SERVE_DEADLINE", "soon")
+    monkeypatch.setenv("LASTWORD_SERVE_DEADLINE", "soon")
     code, _, err = run("serve", "--model", ORGANISM)
     assert code == 2 and "--deadline" in err and "soon" in err
 
@@ -207,8 +207,8 @@ def test_a_variable_is_read_by_the_command(run, monkeypatch):
 @pytest.mark.parametrize(
     "variable",
     [
-        *("TRACELM_SERVE_PROT", "TRACELM_SERVE_DEADLINE_SECONDS", "TRACELM_LM_EVAL_PROT"),
-        *("TRACELM_SERVE_TRUST_REMOTE_CODE", "TRACELM_EVAL_ALLOW_BIN"),  # by hand alone
+        *("LASTWORD_SERVE_PROT", "LASTWORD_SERVE_DEADLINE_SECONDS", "LASTWORD_LM_EVAL_PROT"),
+        *("LASTWORD_SERVE_TRUST_REMOTE_CODE", "LASTWORD_EVAL_ALLOW_BIN"),  # by hand alone
     ],
 )
 def test_a_variable_that_sets_nothing_is_refused(run, monkeypatch, variable):
@@ -263,7 +263,7 @@ def test_what_is_piped_is_markdown_or_what_was_asked_for(capsys):
 
 @pytest.mark.parametrize("width", [50, 120])
 def test_a_narrow_terminal_folds_the_families_and_loses_none(terminal, run, width):
-    from tracelm.model.tested import FAMILIES
+    from lastword.model.tested import FAMILIES
 
     terminal(width)
     out = bare(run("models")[1]).split("quantised: what was loaded")[0]
@@ -330,12 +330,12 @@ def test_an_error_says_that_no_hub_was_asked(run):
 def test_doctor_tells_what_is_here_and_what_is_missing(run, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    from tracelm.model import machine
+    from lastword.model import machine
 
     there = machine._version
     monkeypatch.setattr(machine, "_version", lambda n: None if n == "ray" else there(n))
     found = json.loads(run("doctor", "--json")[1])
-    assert found["versions"]["tracelm"] == tracelm.__version__
+    assert found["versions"]["lastword"] == lastword.__version__
     assert found["extras"]["ray"]["missing"] == ["ray"]
     assert found["extras"]["eval"]["missing"] == []
     assert found["models"][ORGANISM] == "embedded"
@@ -343,5 +343,5 @@ def test_doctor_tells_what_is_here_and_what_is_missing(run, monkeypatch):
     assert found["hub"]["offline"] and found["hub"]["token"] is True
     code, out, err = run("doctor")
     assert (code, err) == (0, "") and "hf_secret" not in out
-    assert "missing ray: pip install 'tracelm[ray]'" in out
+    assert "missing ray: pip install 'lastword[ray]'" in out
     assert "no: HF_HUB_OFFLINE is set" in out

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from forked import Forks
 
-from tracelm.trust.certify import Terms
+from lastword.trust.certify import Terms
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "trust.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -30,11 +30,11 @@ ENVIRONMENT = os.environ | {
 
 @pytest.fixture
 def typed(forks: Forks, tmp_path: Path) -> Callable[[str], str]:
-    """What a program, or a command of tracelm, prints in the reader's folder."""
+    """What a program, or a command of lastword, prints in the reader's folder."""
 
     def run(text: str) -> str:
         command = ["-c", text]
-        if text.startswith("tracelm "):
+        if text.startswith("lastword "):
             command = ["-m", *shlex.split(text.replace("\\\n", " "))]
         done = forks.run(*command, cwd=tmp_path, env=ENVIRONMENT)
         assert done.returncode == 0, done.stderr

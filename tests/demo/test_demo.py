@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tracelm import demo
-from tracelm.benchmarks.world import benchmark, facts, open_questions, parse_label, texts
-from tracelm.demo.recipe import RECIPES, Recipe
-from tracelm.demo.train import build, corpus, losses, train
-from tracelm.demo.vocabulary import train_tokenizer
-from tracelm.errors import InputError
-from tracelm.model.embedded import FOLDER
+from lastword import demo
+from lastword.benchmarks.world import benchmark, facts, open_questions, parse_label, texts
+from lastword.demo.recipe import RECIPES, Recipe
+from lastword.demo.train import build, corpus, losses, train
+from lastword.demo.vocabulary import train_tokenizer
+from lastword.errors import InputError
+from lastword.model.embedded import FOLDER
 
 TINY = Recipe(width=16, inner=24, blocks=5, heads=2, batch=4, steps=(4, 3), warmup=2, tuned=2)
 

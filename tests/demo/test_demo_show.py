@@ -1,4 +1,4 @@
-"""`tracelm demo`: what it prints and the page that it writes."""
+"""`lastword demo`: what it prints and the page that it writes."""
 
 import io
 import json
@@ -12,23 +12,23 @@ import pytest
 from browser import assert_accessible, opened
 from rich.console import Console
 
-from tracelm.benchmarks import world
-from tracelm.cli import main
-from tracelm.demo import organism, real
-from tracelm.demo.figures import Figures, figures
-from tracelm.demo.organism import early
-from tracelm.demo.outcome import BROKEN, HELD, KEPT, REPAIRED, answer, judge, score, worked
-from tracelm.demo.page import write_page
-from tracelm.demo.section import Grid, Section
-from tracelm.demo.show import show
-from tracelm.demo.terminal import shades
-from tracelm.errors import InputError
-from tracelm.model import named
-from tracelm.rule.decision import Decision, Gate
-from tracelm.text.items import Item
-from tracelm.theta import Theta
-from tracelm.tracer import Tracer
-from tracelm.view.portrait import portrait
+from lastword.benchmarks import world
+from lastword.cli import main
+from lastword.demo import organism, real
+from lastword.demo.figures import Figures, figures
+from lastword.demo.organism import early
+from lastword.demo.outcome import BROKEN, HELD, KEPT, REPAIRED, answer, judge, score, worked
+from lastword.demo.page import write_page
+from lastword.demo.section import Grid, Section
+from lastword.demo.show import show
+from lastword.demo.terminal import shades
+from lastword.errors import InputError
+from lastword.model import named
+from lastword.rule.decision import Decision, Gate
+from lastword.text.items import Item
+from lastword.theta import Theta
+from lastword.tracer import Tracer
+from lastword.view.portrait import portrait
 
 
 def judged(base, scores, operator="base", changes=False, truth=0, blind=(0.0, -1.0)):
@@ -120,10 +120,10 @@ def test_the_page_needs_no_network_and_escapes_candidates(tmp_path):
 
 
 def test_the_demo_needs_nothing_of_the_eval_extra():
-    program = "import sys, tracelm.demo.show; print(*sys.modules)"
+    program = "import sys, lastword.demo.show; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert not {"pandas", "pyarrow", "matplotlib", "datasets"} & set(done.stdout.split())
-    assert "tracelm.report.document" in done.stdout
+    assert "lastword.report.document" in done.stdout
 
 
 def unwatched(decisions, *_):
@@ -167,7 +167,7 @@ def test_the_real_model_comes_first_with_its_figures_and_what_to_do(few, tmp_pat
     for words in ("demo-organism on everyday: 300 items, 70 pairs", "shortest candidate"):
         assert words in first and words not in second
     assert re.search(r"On these 300 items\s+correction", first)
-    assert "tracelm certify --gain" in first and "let through: " in first
+    assert "lastword certify --gain" in first and "let through: " in first
     assert "…" not in first.partition("on everyday")[2], "a strip is cut at 80 columns"
     html = (tmp_path / "demo.html").read_text(encoding="utf-8")
     assert html.index(real.TITLE) < html.index(organism.TITLE)
@@ -253,7 +253,7 @@ def test_figures_by_depth(found):
 
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
-    """Run `tracelm demo`: its exit code, what was to be shown, and what it printed."""
+    """Run `lastword demo`: its exit code, what was to be shown, and what it printed."""
 
     def call(*arguments):
         shown = []
@@ -262,9 +262,9 @@ def run(monkeypatch, capsys, tmp_path):
             shown.append(given[2:4])
             return {"organisms": {"organism": {"invariant": 0.5}}}
 
-        monkeypatch.setattr("tracelm.demo.show.show", show)
+        monkeypatch.setattr("lastword.demo.show.show", show)
         page = tmp_path / "demo.html"
-        monkeypatch.setattr(sys, "argv", ["tracelm", "demo", "--page", str(page), *arguments])
+        monkeypatch.setattr(sys, "argv", ["lastword", "demo", "--page", str(page), *arguments])
         with pytest.raises(SystemExit) as stop:
             main()
         return stop.value.code, shown, *capsys.readouterr()
@@ -274,20 +274,20 @@ def run(monkeypatch, capsys, tmp_path):
 
 @pytest.fixture
 def absent(monkeypatch, tmp_path):
-    monkeypatch.setenv("TRACELM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(named, "find_spec", lambda _: None)
 
 
 def test_without_the_file_a_line_says_how_to_get_it_and_the_organism_is_shown(run, absent):
     code, shown, out, err = run()
     assert (code, shown, err) == (0, [(None, True)], "")
-    assert out.startswith("Without a real model: ") and "`tracelm get smollm2-135m`" in out
+    assert out.startswith("Without a real model: ") and "`lastword get smollm2-135m`" in out
     assert out.count("\n") == 1
 
 
 def test_the_real_model_alone_needs_its_file(run, absent):
     code, shown, out, err = run("--real")
-    assert (code, shown, out) == (1, [], "") and "`tracelm get smollm2-135m`" in err
+    assert (code, shown, out) == (1, [], "") and "`lastword get smollm2-135m`" in err
 
 
 def test_the_organism_alone_needs_no_file(run, absent):
@@ -310,7 +310,7 @@ def test_the_figures_for_programs_are_those_that_are_shown(few, tmp_path):
 
 
 def test_both_are_shown_unless_one_is_asked_for(run, monkeypatch):
-    monkeypatch.setattr(real, "NAME", "tracelm/demo-organism")
+    monkeypatch.setattr(real, "NAME", "lastword/demo-organism")
     for arguments, organisms in (
         ((), True),
         (("--real",), False),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tracelm.model import named
+from lastword.model import named
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = json.loads((ROOT / "benchmarks" / "results" / "demo.json").read_text(encoding="utf-8"))
@@ -71,9 +71,9 @@ def test_why_it_loses_is_what_was_measured() -> None:
 
 
 def test_the_explorers_examples_are_the_first_of_their_sort() -> None:
-    from tracelm.demo.figures import everyday
-    from tracelm.demo.outcome import BROKEN, KEPT, REPAIRED
-    from tracelm.service.explorer import examples
+    from lastword.demo.figures import everyday
+    from lastword.demo.outcome import BROKEN, KEPT, REPAIRED
+    from lastword.service.explorer import examples
 
     found: dict[str, str | None] = {}
     answers = zip(everyday(), REAL["base_answers"], REAL["answers"], strict=True)
@@ -110,8 +110,8 @@ def named_part(row: str) -> tuple[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["organism", "control"])
 def test_the_organism_still_answers_so(name: Any) -> None:
-    from tracelm.demo.organism import answered, of_form
-    from tracelm.demo.outcome import score
+    from lastword.demo.organism import answered, of_form
+    from lastword.demo.outcome import score
 
     outcomes = answered(name, lambda decisions, *_: decisions).outcomes
     for form in ("multi", "binary"):
@@ -122,10 +122,10 @@ def test_the_organism_still_answers_so(name: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(named.find(MODEL) is None, reason=f"no {MODEL.file}: {MODEL.advice}")
 def test_the_real_model_still_answers_so() -> None:
-    from tracelm import Tracer
-    from tracelm.demo.figures import everyday
-    from tracelm.demo.outcome import answer
-    from tracelm.demo.real import NAME
+    from lastword import Tracer
+    from lastword.demo.figures import everyday
+    from lastword.demo.outcome import answer
+    from lastword.demo.real import NAME
 
     items = everyday()
     assert len(REAL["answers"]) == len(REAL["base_answers"]) == len(items)

@@ -14,13 +14,13 @@ from forked import Forks
 from spread import Load, notes
 from tracer_double import TracerDouble, dataset
 
-import tracelm
-from tracelm.benchmarks.benchmark import Dataset
-from tracelm.engines.local import Local
-from tracelm.errors import InputError, ModelError, RecordError, RunLockedError
-from tracelm.evaluation import store
-from tracelm.evaluation.runner import RunResult
-from tracelm.evaluation.store import Run, Shard
+import lastword
+from lastword.benchmarks.benchmark import Dataset
+from lastword.engines.local import Local
+from lastword.errors import InputError, ModelError, RecordError, RunLockedError
+from lastword.evaluation import store
+from lastword.evaluation.runner import RunResult
+from lastword.evaluation.store import Run, Shard
 
 pytestmark = pytest.mark.usefixtures("ray_alone")
 
@@ -33,7 +33,7 @@ except ModuleNotFoundError:
 
 spread_out = [
     pytest.mark.slow,
-    pytest.mark.skipif(ray is None, reason="no Ray here: pip install 'tracelm[ray]'"),
+    pytest.mark.skipif(ray is None, reason="no Ray here: pip install 'lastword[ray]'"),
 ]
 
 
@@ -46,12 +46,12 @@ def over_ray(test: Any) -> Any:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Two workers on a Ray of our own, which outlives the pools."""
-    from tracelm.engines.ray import Cluster
+    from lastword.engines.ray import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        # Where workers find `spread`, and this very tracelm.
-        places = Path(__file__).parents[1], Path(tracelm.__file__).parents[1]
+        # Where workers find `spread`, and this very lastword.
+        places = Path(__file__).parents[1], Path(lastword.__file__).parents[1]
         patch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
         ray.init(
             address="local",
@@ -87,7 +87,7 @@ def run(
     advance: Callable[[int], None] | None = None,
     **options: Any,
 ) -> RunResult:
-    from tracelm.engines.ray import Pool
+    from lastword.engines.ray import Pool
 
     made = data or dataset(load.folder, ITEMS)
     with Pool(load, cluster) as pool:
@@ -96,7 +96,7 @@ def run(
 
 
 def assert_same_records(path: Path, other: Path) -> None:
-    mine, theirs = (tracelm.load_records(p).drop(columns="seconds") for p in (path, other))
+    mine, theirs = (lastword.load_records(p).drop(columns="seconds") for p in (path, other))
     assert mine.to_json() == theirs.to_json() and mine["id"].is_unique
     assert sorted(store.parts(path)) == sorted(store.parts(other))
 
@@ -179,7 +179,7 @@ def test_workers_go_on_where_another_engine_stopped(
 
 @over_ray
 def test_a_pool_loads_its_models_once(tmp_path: Path, cluster: Any) -> None:
-    from tracelm.engines.ray import Pool
+    from lastword.engines.ray import Pool
 
     load = Load(tmp_path, options={"refuse": ["q3"], "poison": ["q5"]})
     with Pool(load, cluster) as pool:
@@ -195,7 +195,7 @@ def test_a_pool_loads_its_models_once(tmp_path: Path, cluster: Any) -> None:
             again.execute(tmp_path / "b")
     loads = [process for (process,) in notes(tmp_path / "loaded")]
     assert 1 <= len(set(loads)) == len(loads) <= 2  # a slow machine may end before the second
-    errors = tracelm.load_records(tmp_path / "a").set_index("id")["error"]
+    errors = lastword.load_records(tmp_path / "a").set_index("id")["error"]
     assert "depth 3" in errors["q5"] and "the context is 512" in errors["q3"]
 
 
@@ -219,7 +219,7 @@ def test_a_model_that_cannot_be_loaded_is_one_line(
 
 @over_ray
 def test_workers_are_at_least_one() -> None:
-    from tracelm.engines.ray import Cluster
+    from lastword.engines.ray import Cluster
 
     with pytest.raises(InputError, match="at least one worker"):
         Cluster(workers=0)
@@ -228,7 +228,7 @@ def test_workers_are_at_least_one() -> None:
 @pytest.fixture
 def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
     """The command line in a process of its own."""
-    return partial(forks.run, "-m", "tracelm", env=os.environ | {"COLUMNS": "200"})
+    return partial(forks.run, "-m", "lastword", env=os.environ | {"COLUMNS": "200"})
 
 
 @over_ray
@@ -236,7 +236,7 @@ def test_eval_over_ray_prints_and_keeps_what_eval_does(
     command: Callable[..., CompletedProcess[str]], tmp_path: Path
 ) -> None:
     # `local` is a Ray of its own, beside whatever runs on the machine.
-    asked = ["eval", "--model", "tracelm/demo-organism", "--benchmark", "demo", "--limit", "24"]
+    asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--limit", "24"]
     asked += ["--batch-tokens", "256"]
     here = command(*asked, "--out", tmp_path / "here")
     there = command(
@@ -255,7 +255,7 @@ def test_what_does_not_fit_this_machine_is_refused(
     command: Callable[..., CompletedProcess[str]], tmp_path: Path
 ) -> None:
     done = command(
-        "eval", "--model", "tracelm/demo-organism", "--benchmark", "demo", "--out", tmp_path,
+        "eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", tmp_path,
         "--engine", "ray", "--workers", "2", "--gpus-per-worker", "9000",
     )  # fmt: skip
     assert done.returncode == 1 and done.stdout == ""

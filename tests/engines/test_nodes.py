@@ -10,11 +10,11 @@ import pytest
 from spread import Load, notes
 from tracer_double import TracerDouble, dataset
 
-import tracelm
-from tracelm.engines.local import Local
+import lastword
+from lastword.engines.local import Local
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_alone")]
-ray = pytest.importorskip("ray", reason="no Ray here: pip install 'tracelm[ray]'")
+ray = pytest.importorskip("ray", reason="no Ray here: pip install 'lastword[ray]'")
 
 ITEMS = 40
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -28,7 +28,7 @@ def machines() -> Iterator[Any]:
     noticed = {"health_check_period_ms": 500, "health_check_failure_threshold": 10}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        places = Path(__file__).parents[1], Path(tracelm.__file__).parents[1]
+        places = Path(__file__).parents[1], Path(lastword.__file__).parents[1]
         patch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
         cluster = Cluster(
             initialize_head=True,
@@ -41,7 +41,7 @@ def machines() -> Iterator[Any]:
 
 
 def test_a_node_that_is_lost_costs_the_group_in_hand(tmp_path: Path, machines: Any) -> None:
-    from tracelm.engines.ray import Cluster, Pool
+    from lastword.engines.ray import Cluster, Pool
 
     data = dataset(tmp_path, ITEMS)
     lost: list[set[str]] = []  # the processes that had begun a group by then
@@ -72,5 +72,5 @@ def test_a_node_that_is_lost_costs_the_group_in_hand(tmp_path: Path, machines: A
 
     with Local(double) as engine:
         whole = engine.cell(data, data.benchmark.template()).execute(tmp_path / "alone").cell
-    mine, theirs = (tracelm.load_records(p).drop(columns="seconds") for p in (outcome.cell, whole))
+    mine, theirs = (lastword.load_records(p).drop(columns="seconds") for p in (outcome.cell, whole))
     assert mine.to_json() == theirs.to_json() and len(mine) == ITEMS

@@ -16,16 +16,16 @@ import psutil
 import pytest
 from forked import Forks
 
-from tracelm import Item, Tracer
+from lastword import Item, Tracer
 
-pytest.importorskip("ray", reason="no Ray here: pip install 'tracelm[ray]'")
+pytest.importorskip("ray", reason="no Ray here: pip install 'lastword[ray]'")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_alone")]
 
 PATIENCE_SECONDS = 180.0
 TOKEN = {"Authorization": "Bearer secret"}
 
 
-SERVE = ("-m", "tracelm", "serve", "--engine", "ray", "--cpus-per-worker", "0.5")
+SERVE = ("-m", "lastword", "serve", "--engine", "ray", "--cpus-per-worker", "0.5")
 ENVIRONMENT = os.environ | {"RAY_ADDRESS": "local"}
 
 
@@ -48,8 +48,8 @@ def free_port() -> int:
 def served() -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
     port = free_port()
     child = start(
-        "--model", "tracelm/demo-organism", "--workers", 2, "--port", port, "--max-candidates", 8,
-        TRACELM_TOKEN="secret",
+        "--model", "lastword/demo-organism", "--workers", 2, "--port", port, "--max-candidates", 8,
+        LASTWORD_TOKEN="secret",
     )  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     with httpx.Client(base_url=url, timeout=60, trust_env=False, headers=TOKEN) as client:
@@ -75,7 +75,7 @@ def wait_for(client: httpx.Client, child: subprocess.Popen[str]) -> None:
 
 
 def items(count: int) -> list[Item]:
-    from tracelm.benchmarks import find
+    from lastword.benchmarks import find
 
     benchmark = find("demo")
     made = benchmark.load(None, limit=count).items(benchmark.template())
@@ -111,7 +111,7 @@ def test_replicas_answer_as_the_library_does(
 
 def share(page: str) -> float:
     """How many corrections the replica of a page has made."""
-    name = 'tracelm_requests_total{route="/v1/correct",status="200"} '
+    name = 'lastword_requests_total{route="/v1/correct",status="200"} '
     return sum(float(line.removeprefix(name)) for line in page.split("\n") if line.startswith(name))
 
 
@@ -127,7 +127,7 @@ def test_limits_token_and_streams_are_those_of_the_service(
     assert refused.status_code == 422 and "takes 8" in refused.text
     lines = client.post("/v1/correct/batch", json={"items": [body(item)] * 5}).text.splitlines()
     assert len(lines) == 5 and len(set(lines)) == 1
-    assert client.get("/openapi.json").json()["info"]["title"] == "tracelm"
+    assert client.get("/openapi.json").json()["info"]["title"] == "lastword"
 
 
 def test_replicas_that_are_killed_are_replaced_behind_the_same_address(

@@ -17,14 +17,14 @@ import torch
 from families import build, random_items, text_of, tokenizer
 from vllm_home import PYTHON, needs_vllm
 
-from tracelm import Item, LoadOptions, Tracer
-from tracelm.benchmarks import find
-from tracelm.engines.vllm.checking import check
-from tracelm.engines.vllm.remote import RemoteBackbone
-from tracelm.engines.vllm.settings import Settings
-from tracelm.errors import InputError, ModelError, UnsupportedModelError
-from tracelm.methods import resolve
-from tracelm.rule.decision import Decision
+from lastword import Item, LoadOptions, Tracer
+from lastword.benchmarks import find
+from lastword.engines.vllm.checking import check
+from lastword.engines.vllm.remote import RemoteBackbone
+from lastword.engines.vllm.settings import Settings
+from lastword.errors import InputError, ModelError, UnsupportedModelError
+from lastword.methods import resolve
+from lastword.rule.decision import Decision
 
 pytestmark = [pytest.mark.slow, needs_vllm]
 
@@ -47,7 +47,7 @@ CACHED_BYTES = 6 * 2 * 2 * 32 * 4  # of one token in the llama: blocks, keys and
 
 
 def served(options: LoadOptions, ranks: int = 1, **vllm: Any) -> Any:
-    from tracelm.engines.vllm.tracer import VllmTracer
+    from lastword.engines.vllm.tracer import VllmTracer
 
     return VllmTracer(options, Settings(PYTHON, ranks, vllm))
 
@@ -93,7 +93,7 @@ def in_band(decision: Decision) -> bool:
 @pytest.fixture(scope="module")
 def organism() -> Iterator[tuple[Any, Tracer]]:
     """The organism in chunks of 64 tokens, with room for few sequences at once."""
-    options = LoadOptions("tracelm/demo-organism")
+    options = LoadOptions("lastword/demo-organism")
     tracer = served(
         options,
         block_size=BLOCK,
@@ -163,7 +163,7 @@ class TestOrganism:
     def test_the_service_answers_from_it(self, organism):
         from fastapi.testclient import TestClient
 
-        from tracelm.service.app import create_app
+        from lastword.service.app import create_app
 
         remote, local = organism
         body = {"prompt": "What is the capital of", "candidates": ["a", "b", "c"]}

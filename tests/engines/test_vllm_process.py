@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tracelm
-from tracelm.engines.vllm import side, worker
-from tracelm.engines.vllm.process import Process, SideLostError
-from tracelm.engines.vllm.remote import requests
-from tracelm.engines.vllm.settings import Settings
-from tracelm.engines.vllm.source import find
-from tracelm.errors import InputError, ModelError
-from tracelm.model.options import LoadOptions
-from tracelm.text.forest import Branch, build
+import lastword
+from lastword.engines.vllm import side, worker
+from lastword.engines.vllm.process import Process, SideLostError
+from lastword.engines.vllm.remote import requests
+from lastword.engines.vllm.settings import Settings
+from lastword.engines.vllm.source import find
+from lastword.errors import InputError, ModelError
+from lastword.model.options import LoadOptions
+from lastword.text.forest import Branch, build
 
 HERE = Path(sys.executable)
 
@@ -57,7 +57,7 @@ class TestNoOrphans:
     def test_the_side_ends_with_a_parent_that_is_killed_and_leaves_no_folder(self, tmp_path):
         program = (
             "import sys, tempfile, time\nfrom pathlib import Path\n"
-            "from tracelm.engines.vllm.process import Process\n"
+            "from lastword.engines.vllm.process import Process\n"
             "weights = tempfile.mkdtemp()\n(Path(weights) / 'w').touch()\n"
             "side = Process(Path(sys.executable), [weights])\n"
             "print(side.pid, flush=True)\ntime.sleep(60)"
@@ -76,7 +76,7 @@ class TestNoOrphans:
         parent.stdout.close()
         assert gone(pid)
         assert not [*tmp_path.iterdir()]
-        assert (Path(tracelm.__file__).parent / "theta.py").is_file()  # lent by a link
+        assert (Path(lastword.__file__).parent / "theta.py").is_file()  # lent by a link
 
     def test_the_death_of_the_side_is_told_with_how_it_went(self, process):
         os.kill(process.pid, signal.SIGKILL)
@@ -108,7 +108,7 @@ def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"enforce_eager": False}, "tracelm itself says enforce_eager"),
+        ({"enforce_eager": False}, "lastword itself says enforce_eager"),
         ({"pipeline_parallel_size": 2}, "tensor parallelism, no pipeline parallelism"),
     ],
 )
@@ -135,7 +135,7 @@ def closure(path: Path, seen: set[Path]) -> set[str]:
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
         for name in names:
-            ours = Path(tracelm.__file__).parents[1] / name.replace(".", "/")
+            ours = Path(lastword.__file__).parents[1] / name.replace(".", "/")
             inner = next(
                 (p for p in (ours.with_suffix(".py"), ours / "__init__.py") if p.is_file()), None
             )

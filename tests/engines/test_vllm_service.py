@@ -1,4 +1,4 @@
-"""`tracelm serve --engine vllm` as a process: it answers, and leaves nothing running behind it."""
+"""`lastword serve --engine vllm` as a process: it answers, and leaves nothing running behind it."""
 
 import json
 import os
@@ -17,7 +17,7 @@ import httpx
 import pytest
 from vllm_home import PYTHON, needs_vllm
 
-from tracelm import Tracer, demo
+from lastword import Tracer, demo
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are looked up in /proc"),
 ]
 PATIENCE_SECONDS = 300.0  # vLLM is imported once by each of its processes
-MARK = "TRACELM_TEST_MARK"  # inherited by whatever a service starts, whatever group it makes
+MARK = "LASTWORD_TEST_MARK"  # inherited by whatever a service starts, whatever group it makes
 TWO_RANKS = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}  # one machine, without NUMA nodes
 
 
@@ -35,7 +35,7 @@ class Serving:
     def __init__(self, *options: str, **environment: str) -> None:
         mark = {MARK: str(uuid4())}
         self._mark = f"{MARK}={mark[MARK]}"
-        command = [sys.executable, "-m", "tracelm", "serve", "--model", "tracelm/demo-organism"]
+        command = [sys.executable, "-m", "lastword", "serve", "--model", "lastword/demo-organism"]
         command += ["--engine", "vllm", "--vllm-python", str(PYTHON), "--port", "0", *options]
         self.process = subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env=os.environ | environment | mark
@@ -120,10 +120,10 @@ def test_killed_it_leaves_no_rank_and_no_weights_behind():
         with serving("--tensor-parallel", "2", **TWO_RANKS, TMPDIR=folder) as service:
             ask(service.address())
             assert len(service.running()) >= 4  # the service, vLLM, and its ranks
-            assert [*Path(folder).glob("tracelm-dense-*/*.safetensors")]
+            assert [*Path(folder).glob("lastword-dense-*/*.safetensors")]
             service.process.kill()
             assert service.wait_for(0)
-            assert not [*Path(folder).glob("tracelm-*")]
+            assert not [*Path(folder).glob("lastword-*")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])

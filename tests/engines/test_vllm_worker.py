@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tracelm.engines.vllm.worker import NAME, Watch
+from lastword.engines.vllm.worker import NAME, Watch
 
 VOCAB, WIDTH, DEPTH = 19, 8, 4
 

@@ -8,9 +8,9 @@ import pytest
 from records import synthetic_cell, synthetic_grid
 from scipy.special import logsumexp
 
-from tracelm.errors import InputError, RecordError
-from tracelm.evaluation import ablation
-from tracelm.evaluation.ablation import (
+from lastword.errors import InputError, RecordError
+from lastword.evaluation import ablation
+from lastword.evaluation.ablation import (
     GRIDS,
     QUESTION_GATE,
     Variant,
@@ -19,12 +19,12 @@ from tracelm.evaluation.ablation import (
     necessity,
     sweep,
 )
-from tracelm.evaluation.cells import cells, summarise
-from tracelm.evaluation.metrics import mc1, mc2
-from tracelm.evaluation.readings import read
-from tracelm.rule import geometry, router
-from tracelm.rule.operators import OPERATORS
-from tracelm.theta import Theta
+from lastword.evaluation.cells import cells, summarise
+from lastword.evaluation.metrics import mc1, mc2
+from lastword.evaluation.readings import read
+from lastword.rule import geometry, router
+from lastword.rule.operators import OPERATORS
+from lastword.theta import Theta
 
 NAMES = tuple(OPERATORS)
 
@@ -258,7 +258,7 @@ def test_one_candidate_alone_stays_the_base_under_every_rule():
 def test_records_that_were_not_fully_read_are_refused(column, value):
     records = synthetic_cell("org/m", "halueval-qa", 3)
     records[column] = [value] * 3
-    with pytest.raises(RecordError, match="tracelm eval"):
+    with pytest.raises(RecordError, match="lastword eval"):
         read(cells(records)[0], Theta())
 
 

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from tracer_double import TracerDouble, dataset
 
-import tracelm
-from tracelm.errors import RecordError
-from tracelm.evaluation import record, runner, store
-from tracelm.evaluation.store import Shard
+import lastword
+from lastword.errors import RecordError
+from lastword.evaluation import record, runner, store
+from lastword.evaluation.store import Shard
 
 
 def run(folder: Path, out: Path, shard: Shard | None = None, **options: Any) -> Path:
@@ -41,7 +41,7 @@ def test_every_cell_is_a_configuration_that_datasets_loads(tmp_path: Path) -> No
     assert sorted(configs(root)) == sorted(names)
     for cell, name in zip((first, second), names, strict=True):
         rows = loaded(root, name, tmp_path / "cache")
-        known = tracelm.load_records(cell)
+        known = lastword.load_records(cell)
         assert rows.column_names == record.COLUMNS.names
         assert sorted(rows["id"]) == sorted(known["id"])
         scores = {row["id"]: row["scores"] for row in rows}
@@ -115,7 +115,7 @@ def test_records_with_peers_are_read_as_they_were_written_until_now(tmp_path: Pa
     map_ = pa.array(pairs, pa.map_(pa.string(), pa.list_(pa.float64())))
     place = table.column_names.index("methods")
     pq.write_table(table.set_column(place, "methods", map_), path)
-    read = tracelm.load_records(cell)
+    read = lastword.load_records(cell)
     old = read[read["group"] == 0]["methods"].iloc[0]
     assert list(old) == ["base-mean", "dola"] and old["dola"] is None
     assert old["base-mean"].tolist() == [0.5, 1.0]

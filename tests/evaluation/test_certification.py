@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from records import synthetic_cell, write_cells
 
-from tracelm.errors import RecordError
-from tracelm.evaluation import store
-from tracelm.evaluation.certification import issue, labelled, read_sample
-from tracelm.theta import Theta
-from tracelm.trust.certify import Terms, certify
-from tracelm.trust.drift import statistics
+from lastword.errors import RecordError
+from lastword.evaluation import store
+from lastword.evaluation.certification import issue, labelled, read_sample
+from lastword.theta import Theta
+from lastword.trust.certify import Terms, certify
+from lastword.trust.drift import statistics
 
 
 def written(folder, *benchmarks, items=120, theta=None, **options):

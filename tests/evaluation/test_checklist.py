@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 from records import synthetic_cell, write_cells
 
-from tracelm.evaluation.cells import cells, summarise
-from tracelm.evaluation.checklist import Findings, checklist, tally
-from tracelm.evaluation.comparison import Comparison, Standing
-from tracelm.evaluation.dependence import dependence
-from tracelm.evaluation.settings import Extent, extents
-from tracelm.evaluation.statistics import judge
-from tracelm.evaluation.store import read_runs
-from tracelm.theta import Theta
+from lastword.evaluation.cells import cells, summarise
+from lastword.evaluation.checklist import Findings, checklist, tally
+from lastword.evaluation.comparison import Comparison, Standing
+from lastword.evaluation.dependence import dependence
+from lastword.evaluation.settings import Extent, extents
+from lastword.evaluation.statistics import judge
+from lastword.evaluation.store import read_runs
+from lastword.theta import Theta
 
 BENCHMARKS = ("halueval-qa", "halueval-qa@own", "truthfulqa", "truthfulqa@own6")
 WHOLE, TWO, BASELINES, CHANCE, TEMPLATES, BROKEN, QUESTION, PEERS = range(8)

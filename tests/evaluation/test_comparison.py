@@ -11,14 +11,14 @@ import pytest
 from records import synthetic_cell
 from typer.testing import CliRunner
 
-from tracelm import Tracer, load_records
-from tracelm.benchmarks import find
-from tracelm.benchmarks.jsonl import jsonl
-from tracelm.cli import app
-from tracelm.errors import RecordError
-from tracelm.evaluation import runner
-from tracelm.evaluation.cells import Cell, cells
-from tracelm.evaluation.comparison import (
+from lastword import Tracer, load_records
+from lastword.benchmarks import find
+from lastword.benchmarks.jsonl import jsonl
+from lastword.cli import app
+from lastword.errors import RecordError
+from lastword.evaluation import runner
+from lastword.evaluation.cells import Cell, cells
+from lastword.evaluation.comparison import (
     Comparison,
     compare,
     measure,
@@ -27,11 +27,11 @@ from tracelm.evaluation.comparison import (
     read_costs,
     write_costs,
 )
-from tracelm.evaluation.metrics import mc1
-from tracelm.evaluation.statistics import mcnemar
-from tracelm.methods import COMPARED, resolve
-from tracelm.report.comparison import ORACLE, comparison_tables
-from tracelm.report.table import WRITERS
+from lastword.evaluation.metrics import mc1
+from lastword.evaluation.statistics import mcnemar
+from lastword.methods import COMPARED, resolve
+from lastword.report.comparison import ORACLE, comparison_tables
+from lastword.report.table import WRITERS
 
 STORIES = Path(__file__).resolve().parents[3] / "shared" / "models" / "stories260K"
 
@@ -238,7 +238,7 @@ def test_costs_of_no_item_are_not_written(tmp_path: Path) -> None:
     source = tmp_path / "items.jsonl"
     item = {"prompt": "Which goods? " * 3000, "candidates": ["a", "b"], "truthful": [True, False]}
     source.write_text(json.dumps(item), encoding="utf-8")
-    arguments = ["compare", "--model", "tracelm/demo-organism", "--benchmark", f"jsonl:{source}"]
+    arguments = ["compare", "--model", "lastword/demo-organism", "--benchmark", f"jsonl:{source}"]
     done = CliRunner().invoke(app, [*arguments, "--method=trace", "--out", str(tmp_path / "out")])
     assert "1 of 1 records are of items that failed" in done.output
     assert [*tmp_path.rglob("run.json")] and not [*tmp_path.rglob("costs.json")]

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from records import synthetic_cell
 
-from tracelm.evaluation.cells import cells, summarise
-from tracelm.evaluation.dependence import dependence
-from tracelm.evaluation.metrics import mc1
-from tracelm.rule import geometry, router
-from tracelm.theta import Theta
+from lastword.evaluation.cells import cells, summarise
+from lastword.evaluation.dependence import dependence
+from lastword.evaluation.metrics import mc1
+from lastword.rule import geometry, router
+from lastword.theta import Theta
 
 WHOLE = {"mix": 2.0, "early": 0.5}
 

@@ -18,13 +18,13 @@ from object_storage import storage
 from records import synthetic_cell, write_cells
 from tracer_double import TracerDouble, dataset
 
-import tracelm
-from tracelm.errors import RecordError, RunLockedError
-from tracelm.evaluation import runner, store
-from tracelm.evaluation.runner import Job
-from tracelm.evaluation.store import Run, Shard
-from tracelm.files import locking
-from tracelm.files.folder import Folder, locate
+import lastword
+from lastword.errors import RecordError, RunLockedError
+from lastword.evaluation import runner, store
+from lastword.evaluation.runner import Job
+from lastword.evaluation.store import Run, Shard
+from lastword.files import locking
+from lastword.files.folder import Folder, locate
 
 DOUBLE = Path(__file__).parents[1] / "tracer_double.py"
 NUMBERS = count()
@@ -61,7 +61,7 @@ def run(folder: Path, out: Folder, shard: Shard | None = None) -> Folder:
 
 
 def require_same(path: str | Folder, other: str | Folder) -> None:
-    mine, theirs = (tracelm.load_records(p).drop(columns="seconds") for p in (path, other))
+    mine, theirs = (lastword.load_records(p).drop(columns="seconds") for p in (path, other))
     assert list(mine.columns) == list(theirs.columns) and len(mine) == len(theirs) > 0
     for name in mine.columns:
         for a, b in zip(mine[name], theirs[name], strict=True):
@@ -88,7 +88,7 @@ def test_a_torn_part_is_set_aside_and_done_again(tmp_path: Path, url: str) -> No
     victim = cell / "part-00002.parquet"
     victim.write_bytes(victim.read_bytes()[:-9])
     with pytest.raises(RecordError, match=f"{victim} cannot be read .* it is redone"):
-        tracelm.load_records(url)
+        lastword.load_records(url)
     outcome = runner.execute(*job(tmp_path), locate(url))
     assert [str(p) for p in outcome.set_aside] == [f"{victim}.torn-1"] and outcome.resumed == 17
     require_same(url, run(tmp_path, tmp_path / "local"))
@@ -126,7 +126,7 @@ def start(url: str, items: int) -> subprocess.Popen[str]:
         [sys.executable, str(DOUBLE), url, str(items), "0.05"],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(tracelm.__file__).parents[1])},
+        env=os.environ | {"PYTHONPATH": str(Path(lastword.__file__).parents[1])},
     )
     assert child.stdout is not None and child.stdout.readline() == "ready\n"
     return child
@@ -176,7 +176,7 @@ def test_the_lock_of_a_killed_writer_is_taken_over(tmp_path: Path, url: str) -> 
 def test_reports_and_ablations_are_made_of_it(
     tmp_path: Path, url: str, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracelm.report.draw.FORMATS", ("svg",))
+    monkeypatch.setattr("lastword.report.draw.FORMATS", ("svg",))
     cell = synthetic_cell(items=40)
     write_cells(cell, locate(url))
     write_cells(cell, tmp_path / "local")
@@ -210,8 +210,8 @@ def test_storage_out_of_reach_is_one_line_before_a_model_is_loaded(
     for name, value in environment.items():
         monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
     s3fs.S3FileSystem.clear_instance_cache()
-    asked = ["eval", "--model", "tracelm/demo-organism", "--benchmark", "demo", "--out", path]
-    monkeypatch.setattr("tracelm.tracer.Tracer.open", None)  # nobody comes so far
+    asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", path]
+    monkeypatch.setattr("lastword.tracer.Tracer.open", None)  # nobody comes so far
     code, _, err = run(*asked)
     assert code == 1 and len(err.strip().splitlines()) == 1
     assert path in err and said in err
@@ -222,5 +222,5 @@ def test_without_the_package_its_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     registry = importlib.import_module("fsspec.registry")  # the package has a dict of that name
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.delitem(registry._registry, "s3", raising=False)
-    with pytest.raises(RecordError, match=r"pip install 'tracelm\[s3\]'"):
+    with pytest.raises(RecordError, match=r"pip install 'lastword\[s3\]'"):
         locate("s3://bucket/runs")

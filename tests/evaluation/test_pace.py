@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tracer_double import TracerDouble, dataset
 
-from tracelm.evaluation import pace, runner
-from tracelm.evaluation.pace import Pace
-from tracelm.rule.decision import Decision
-from tracelm.text.tokens import Encoded
+from lastword.evaluation import pace, runner
+from lastword.evaluation.pace import Pace
+from lastword.rule.decision import Decision
+from lastword.text.tokens import Encoded
 
 TOKENS = 8  # of each item of the double, about
 
@@ -29,7 +29,7 @@ class Clocked(TracerDouble):
 
 def parts_of(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Any:
     double: Any = Clocked(seconds, size=30)
-    monkeypatch.setattr("tracelm.evaluation.pace.time.perf_counter", lambda: double.now)
+    monkeypatch.setattr("lastword.evaluation.pace.time.perf_counter", lambda: double.now)
     monkeypatch.setattr(pace, "FIRST_TOKENS", 3 * TOKENS)
     data = dataset(folder, 30)
     job = runner.prepare(double, data, data.benchmark.template())

@@ -10,17 +10,17 @@ import pandas as pd
 import pytest
 from tracer_double import TracerDouble, dataset
 
-import tracelm
-from tracelm.benchmarks import Template, find
-from tracelm.benchmarks.benchmark import Dataset, Example
-from tracelm.errors import RecordError
-from tracelm.evaluation import runner
-from tracelm.evaluation.record import COLUMNS
-from tracelm.evaluation.settings import engines
-from tracelm.evaluation.store import read_runs
-from tracelm.rule.geometry import effective_dimension
-from tracelm.theta import Theta
-from tracelm.weights.identity import folder_digest, model_name
+import lastword
+from lastword.benchmarks import Template, find
+from lastword.benchmarks.benchmark import Dataset, Example
+from lastword.errors import RecordError
+from lastword.evaluation import runner
+from lastword.evaluation.record import COLUMNS
+from lastword.evaluation.settings import engines
+from lastword.evaluation.store import read_runs
+from lastword.rule.geometry import effective_dimension
+from lastword.theta import Theta
+from lastword.weights.identity import folder_digest, model_name
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 real = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared here")
@@ -39,7 +39,7 @@ def records(
 ) -> pd.DataFrame:
     double: Any = TracerDouble(**options)
     work = runner.prepare(double, data, template or data.benchmark.template())
-    return tracelm.load_records(runner.execute(double, work, folder).cell)
+    return lastword.load_records(runner.execute(double, work, folder).cell)
 
 
 def truthfulqa_like(data: Dataset) -> Dataset:
@@ -184,7 +184,7 @@ def test_the_blind_prompt_is_read_unless_it_is_left_out(tmp_path: Path) -> None:
     double: Any = TracerDouble()
     work = runner.prepare(double, data, data.benchmark.template(), blind="none")
     cell = runner.execute(double, work, tmp_path / "none").cell
-    assert tracelm.load_records(cell)["blind_scores"].isna().all()
+    assert lastword.load_records(cell)["blind_scores"].isna().all()
     with pytest.raises(RecordError, match='blind was "base" and is "none"'):
         runner.execute(double, work, tmp_path)
 
@@ -195,7 +195,7 @@ def test_the_blind_trajectory_is_recorded_where_it_is_asked_for(tmp_path: Path) 
     assert usual[["blind_trajectory", "blind_t_scores"]].isna().all(axis=None)
     double: Any = TracerDouble()
     work = runner.prepare(double, data, data.benchmark.template(), blind="all")
-    whole = tracelm.load_records(runner.execute(double, work, tmp_path / "all").cell)
+    whole = lastword.load_records(runner.execute(double, work, tmp_path / "all").cell)
     assert work.info["blind"] == "all"
     for place, row in enumerate(whole.to_dict("records")):
         assert row["blind_trajectory"].shape == row["trajectory"].shape
@@ -213,7 +213,7 @@ def test_items_without_a_blind_prompt_have_no_blind_trajectory(tmp_path: Path) -
     bare = replace(data, examples=(replace(first, blind_fields=None), *rest))
     double: Any = TracerDouble()
     work = runner.prepare(double, bare, bare.benchmark.template(), blind="all")
-    found = tracelm.load_records(runner.execute(double, work, tmp_path).cell)
+    found = lastword.load_records(runner.execute(double, work, tmp_path).cell)
     for name in ("blind_scores", "blind_trajectory", "blind_t_scores"):
         assert found[name][0] is None and found[name][1:].notna().all()
 
@@ -222,7 +222,7 @@ def test_a_template_has_a_cell_of_its_own(tmp_path: Path) -> None:
     data = dataset(tmp_path, 6)
     records(tmp_path / "runs", data)
     records(tmp_path / "runs", data, Template("user/short", "1", "{{ question }}"))
-    table = tracelm.load_records(tmp_path / "runs")
+    table = lastword.load_records(tmp_path / "runs")
     sizes = table.groupby(["benchmark", "template"]).size()
     assert sizes.to_dict() == {
         ("jsonl:made", "jsonl/prompt"): 6,
@@ -256,7 +256,7 @@ def test_a_local_model_trained_further_is_another(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def stories() -> Any:
-    from tracelm import Tracer
+    from lastword import Tracer
 
     return Tracer.from_pretrained(str(SHARED / "models" / "stories260K"))
 
@@ -270,7 +270,7 @@ def test_what_overflows_a_context_of_512(stories: Any) -> None:
         data = find(name).load(SHARED / "data")
         work = runner.prepare(stories, data, data.benchmark.template(), blind="none")
         rows = zip(work.kinds, stories.encode(work.items), strict=True)
-        failed.update((name, kind) for kind, e in rows if isinstance(e, tracelm.TraceError))
+        failed.update((name, kind) for kind, e in rows if isinstance(e, lastword.TraceError))
     # The 19 of the mc1 sets are among the 24 of the mc2 sets, whose candidates are more.
     assert failed == {
         ("truthfulqa", "mc1"): 19,
@@ -285,7 +285,7 @@ def test_a_real_run_on_a_small_model(stories: Any, tmp_path: Path) -> None:
     work = runner.prepare(stories, data, data.benchmark.template("zero-shot"))
     outcome = runner.execute(stories, work, tmp_path)
     assert outcome.cell == tmp_path / "stories260K" / "truthfulqa@zero-shot"
-    table = tracelm.load_records(tmp_path)
+    table = lastword.load_records(tmp_path)
     assert len(table) == 12 and table["error"].isna().all()
     for _, row in table.iterrows():
         item = next(i for i in work.items if i.id == row["id"])

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import synthetic_cell
 
-from tracelm.evaluation import statistics
-from tracelm.evaluation.ablation import Variant, deltas
-from tracelm.evaluation.cells import Counts, cells, summarise
-from tracelm.evaluation.metrics import ece, mc1, mc3
-from tracelm.evaluation.readings import read
-from tracelm.evaluation.statistics import (
+from lastword.evaluation import statistics
+from lastword.evaluation.ablation import Variant, deltas
+from lastword.evaluation.cells import Counts, cells, summarise
+from lastword.evaluation.metrics import ece, mc1, mc3
+from lastword.evaluation.readings import read
+from lastword.evaluation.statistics import (
     Interval,
     bootstrap_mean,
     judge,
@@ -23,9 +23,9 @@ from tracelm.evaluation.statistics import (
     over_cells,
     sign_test,
 )
-from tracelm.report.published import read_published
-from tracelm.theta import Theta
-from tracelm.trust.testing import holm
+from lastword.report.published import read_published
+from lastword.theta import Theta
+from lastword.trust.testing import holm
 
 
 def published(metric):

@@ -17,13 +17,13 @@ import pandas as pd
 import pytest
 from tracer_double import TracerDouble, dataset
 
-import tracelm
-from tracelm.errors import RecordError, RunLockedError
-from tracelm.evaluation import ahead, pace, runner, store
-from tracelm.evaluation.pace import Pace
-from tracelm.evaluation.runner import Job
-from tracelm.evaluation.store import Run, Shard
-from tracelm.files import writing
+import lastword
+from lastword.errors import RecordError, RunLockedError
+from lastword.evaluation import ahead, pace, runner, store
+from lastword.evaluation.pace import Pace
+from lastword.evaluation.runner import Job
+from lastword.evaluation.store import Run, Shard
+from lastword.files import writing
 
 DOUBLE = Path(__file__).parents[1] / "tracer_double.py"
 
@@ -43,7 +43,7 @@ def run(folder: Path, count: int = 20, shard: Shard | None = None, **options: An
 
 
 def comparable(path: Path) -> pd.DataFrame:
-    return tracelm.load_records(path).drop(columns="seconds")
+    return lastword.load_records(path).drop(columns="seconds")
 
 
 def assert_same_records(path: Path, other: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_cell_is_a_run_file_and_a_part_a_group(whole: Path) -> None:
     assert info["benchmark"] == "jsonl:made" and info["template"]["name"] == "jsonl/prompt"
     assert info["theta"]["tau_dim"] == 1.0015 and info["check"]["packed"] is None
     assert len(info["dataset"]["fingerprint"]) == 64
-    assert set(info["packages"]) == {"tracelm", "torch", "transformers", "tokenizers"}
+    assert set(info["packages"]) == {"lastword", "torch", "transformers", "tokenizers"}
     places = [int(p) for line in info["plan"] for p in line.split()]
     assert sorted(places) == list(range(20)) and places != list(range(20))
     assert not list(whole.glob(".*.tmp"))
@@ -86,7 +86,7 @@ def test_parts_are_zstd_with_checksums(whole: Path) -> None:
 
 
 def test_records_come_in_the_benchmarks_order_with_arrays(whole: Path) -> None:
-    records = tracelm.load_records(whole)
+    records = lastword.load_records(whole)
     assert list(records["id"]) == [f"q{i}" for i in range(20)]
     assert set(records["model"]) == {"double/words"} and set(records["benchmark"]) == {"jsonl:made"}
     row = records.iloc[3]
@@ -104,11 +104,11 @@ def test_records_come_in_the_benchmarks_order_with_arrays(whole: Path) -> None:
 def test_records_of_several_cells_stand_together(tmp_path: Path, whole: Path) -> None:
     shutil.copytree(whole, tmp_path / "a" / "b")
     other = run(tmp_path / "other", 8, model="second")
-    records = tracelm.load_records(tmp_path)
+    records = lastword.load_records(tmp_path)
     assert records.groupby("model").size().to_dict() == {"double/words": 20, "second": 8}
     shutil.copytree(other, tmp_path / "copy")
     with pytest.raises(RecordError, match="are both second on jsonl:made; load one of them"):
-        tracelm.load_records(tmp_path)
+        lastword.load_records(tmp_path)
 
 
 def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path: Path, whole: Path) -> None:
@@ -122,7 +122,7 @@ def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path: Path, who
     pq.write_table(pq.read_table(first).drop_columns(gone), first)
     later = pq.read_table(second)
     pq.write_table(later.append_column("later", pa.nulls(later.num_rows)), second)
-    records, before = tracelm.load_records(cell), tracelm.load_records(whole)
+    records, before = lastword.load_records(cell), lastword.load_records(whole)
     assert list(records.columns) == list(before.columns)
     old = records["group"] == 0
     assert records.loc[old, gone].isna().all(axis=None)
@@ -131,7 +131,7 @@ def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path: Path, who
     place = odd.column_names.index("mc1")
     pq.write_table(odd.set_column(place, "mc1", pa.array(["x"] * odd.num_rows)), third)
     with pytest.raises(RecordError, match="column mc1 is string, expected double"):
-        tracelm.load_records(cell)
+        lastword.load_records(cell)
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"schema": 99}'])
@@ -139,7 +139,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "run.json").write_text(text)
     with pytest.raises(RecordError, match="no records in|cannot read|schema"):
-        tracelm.load_records(tmp_path)
+        lastword.load_records(tmp_path)
 
 
 def test_a_second_start_has_nothing_to_do(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_torn_part_is_set_aside_and_done_again(tmp_path: Path, whole: Path, da
     )
     if damage in ("cut", "empty", "text"):
         with pytest.raises(RecordError, match=r"part-00002.*cannot be read.*redone"):
-            tracelm.load_records(cell)
+            lastword.load_records(cell)
     double, work = job(tmp_path)
     outcome = runner.execute(double, work, tmp_path)
     assert [p.name for p in outcome.set_aside] == ["part-00002.parquet.torn-1"]
@@ -526,7 +526,7 @@ def test_a_real_disk_that_fills(tmp_path: Path) -> None:
         pytest.skip("no mount namespaces here")
     evaluate = f"{sys.executable} {DOUBLE} {tmp_path} 300 0"
     count = (
-        f"{sys.executable} -c 'import tracelm; print(len(tracelm.load_records(\"{tmp_path}\")))'"
+        f"{sys.executable} -c 'import lastword; print(len(lastword.load_records(\"{tmp_path}\")))'"
     )
     script = f"""
         mount -t tmpfs -o size=320k none {tmp_path}
@@ -554,7 +554,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(Path(tracelm.__file__).parents[1])}
+    return os.environ | {"PYTHONPATH": str(Path(lastword.__file__).parents[1])}
 
 
 def start(folder: Path, items: int, pause: float) -> subprocess.Popen[str]:

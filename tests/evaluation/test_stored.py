@@ -9,23 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import synthetic_cell, synthetic_grid, write_cells
 
-from tracelm.errors import InputError
-from tracelm.evaluation import cells as parted
-from tracelm.evaluation import columns, metrics, stored
-from tracelm.evaluation.ablation import necessity
-from tracelm.evaluation.cells import COUNTED, cells, shortest, summarise
-from tracelm.evaluation.columns import Lists, Matrices
-from tracelm.evaluation.comparison import oracle
-from tracelm.evaluation.dependence import dependence
-from tracelm.evaluation.frame import to_columns
-from tracelm.evaluation.metrics import mc1, mc2, mc3
-from tracelm.evaluation.readings import read
-from tracelm.evaluation.record import to_table
-from tracelm.evaluation.store import find_cells, load_records, part_folders
-from tracelm.evaluation.stored import read_cells
-from tracelm.report.figures import hardest, representative
-from tracelm.rule import geometry
-from tracelm.theta import Theta
+from lastword.errors import InputError
+from lastword.evaluation import cells as parted
+from lastword.evaluation import columns, metrics, stored
+from lastword.evaluation.ablation import necessity
+from lastword.evaluation.cells import COUNTED, cells, shortest, summarise
+from lastword.evaluation.columns import Lists, Matrices
+from lastword.evaluation.comparison import oracle
+from lastword.evaluation.dependence import dependence
+from lastword.evaluation.frame import to_columns
+from lastword.evaluation.metrics import mc1, mc2, mc3
+from lastword.evaluation.readings import read
+from lastword.evaluation.record import to_table
+from lastword.evaluation.store import find_cells, load_records, part_folders
+from lastword.evaluation.stored import read_cells
+from lastword.report.figures import hardest, representative
+from lastword.rule import geometry
+from lastword.theta import Theta
 
 SCORES = st.floats(-50, 0) | st.sampled_from([-1.0, -2.0])  # ties are met
 ITEM = st.none() | st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=6)

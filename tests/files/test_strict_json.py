@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracelm.files.strict_json import strict, to_json
+from lastword.files.strict_json import strict, to_json
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tracelm.files.writing import open_whole
+from lastword.files.writing import open_whole
 
 
 def test_a_file_stands_only_once_it_is_whole(tmp_path: Path) -> None:

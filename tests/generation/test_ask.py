@@ -12,14 +12,14 @@ import torch
 from families import build, random_items, text_of, tokenizer
 from transformers import LogitsProcessor
 
-import tracelm.cli
-from tracelm import Chat, Tracer
-from tracelm.errors import InputError, ItemError
-from tracelm.generation import ask as asking
-from tracelm.generation.ask import GumbelNoise, ask, normalise
-from tracelm.generation.decoding import decoding
-from tracelm.generation.sampling import Sampling
-from tracelm.text.tokens import encode_prompt
+import lastword.cli
+from lastword import Chat, Tracer
+from lastword.errors import InputError, ItemError
+from lastword.generation import ask as asking
+from lastword.generation.ask import GumbelNoise, ask, normalise
+from lastword.generation.decoding import decoding
+from lastword.generation.sampling import Sampling
+from lastword.text.tokens import encode_prompt
 
 QUESTION = "Which goods come from Baevwick?"
 
@@ -291,9 +291,9 @@ def test_what_cannot_be_asked(question, options, message):
 @pytest.fixture
 def run(capsys, monkeypatch):
     def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tracelm", "ask", *arguments])
+        monkeypatch.setattr(sys, "argv", ["lastword", "ask", *arguments])
         with pytest.raises(SystemExit) as stop:
-            tracelm.cli.main()
+            lastword.cli.main()
             sys.exit(0)
         out, err = capsys.readouterr()
         return stop.value.code or 0, out, err
@@ -302,7 +302,7 @@ def run(capsys, monkeypatch):
 
 
 def test_the_command_answers_people_and_programs(run):
-    given = ("--model", "tracelm/demo-organism", QUESTION, "-k", "4", "--seed", "2")
+    given = ("--model", "lastword/demo-organism", QUESTION, "-k", "4", "--seed", "2")
     known = ask(demo(), QUESTION, Sampling(k=4, seed=2))
     code, out, err = run(*given)
     assert (code, err) == (0, "")
@@ -313,14 +313,14 @@ def test_the_command_answers_people_and_programs(run):
 
 
 def test_the_command_decodes_by_the_rule(run):
-    code, out, _ = run("--model", "tracelm/demo-mix", QUESTION, "--decode", "trace", "-k", "2")
+    code, out, _ = run("--model", "lastword/demo-mix", QUESTION, "--decode", "trace", "-k", "2")
     assert code == 0 and out
 
 
 def test_bad_usage(run):
-    assert run("--model", "tracelm/demo-organism")[0] == 2
-    code, out, err = run("--model", "tracelm/demo-organism", " ")
-    assert (code, out) == (1, "") and err.startswith("tracelm: the question is blank")
+    assert run("--model", "lastword/demo-organism")[0] == 2
+    code, out, err = run("--model", "lastword/demo-organism", " ")
+    assert (code, out) == (1, "") and err.startswith("lastword: the question is blank")
 
 
 def test_words_of_the_double_come_back():

@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from tracelm import Item, Tracer
-from tracelm.errors import InputError
-from tracelm.generation.decoding import decoder, decoding, generate
+from lastword import Item, Tracer
+from lastword.errors import InputError
+from lastword.generation.decoding import decoder, decoding, generate
 
 PROMPT = "w5 w6 w7 w8 w9"
 

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, __version__
 
-FOLDER = Path(__file__).resolve().parents[2] / "src/tracelm/model/embedded/organism"
+FOLDER = Path(__file__).resolve().parents[2] / "src/lastword/model/embedded/organism"
 PROMPTS = [f"Question: Which goods come from {town}? Answer:" for town in ("Baevwick", "Barholt")]
 LAYERS: list[Any] = ["high", "low", [1, 3]]
 PENALTIES = [1.0, 1.5]

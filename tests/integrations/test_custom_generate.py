@@ -8,8 +8,8 @@ import pytest
 import torch
 import yaml
 
-from tracelm import Tracer
-from tracelm.generation.decoding import generate
+from lastword import Tracer
+from lastword.generation.decoding import generate
 
 GENERATION = Path(__file__).parents[1] / "generation"
 DOLA = json.loads((GENERATION / "transformers_dola.json").read_text())
@@ -18,7 +18,7 @@ PROMPT = DOLA["cases"][0]["prompt"]
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> str:
-    from tracelm.integrations.custom_generate import write
+    from lastword.integrations.custom_generate import write
 
     out = tmp_path_factory.mktemp("repository") / "decoding"
     write(out)
@@ -83,7 +83,7 @@ def test_what_it_needs_is_said_and_its_card_has_its_tag(repository):
     from transformers.dynamic_module_utils import check_python_requirements
 
     needed = Path(repository, "custom_generate", "requirements.txt")
-    assert needed.read_text().startswith("tracelm>=")
+    assert needed.read_text().startswith("lastword>=")
     check_python_requirements(repository, requirements_file="custom_generate/requirements.txt")
     header = Path(repository, "README.md").read_text().split("---")[1]
     assert yaml.safe_load(header) == {"library_name": "transformers", "tags": ["custom_generate"]}

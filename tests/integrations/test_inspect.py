@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from tracelm import Tracer
-from tracelm.demo import items
-from tracelm.errors import InputError
-from tracelm.generation.decoding import generate
+from lastword import Tracer
+from lastword.demo import items
+from lastword.errors import InputError
+from lastword.generation.decoding import generate
 
 pytest.importorskip(
     "inspect_ai", reason="inspect_ai takes fsspec up to 2026.6 and the pins have 2026.9"
 )
 pytestmark = pytest.mark.filterwarnings("default")
 
-MODEL = "tracelm/tracelm/demo-organism"
+MODEL = "lastword/lastword/demo-organism"
 QUESTION = "Which goods come from Baevwick?"
 
 
@@ -26,7 +26,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from inspect_ai.dataset import MemoryDataset, Sample
     from inspect_ai.scorer import choice
 
-    from tracelm.integrations.inspect import corrected_choice
+    from lastword.integrations.inspect import corrected_choice
 
     samples = [
         Sample(
@@ -65,14 +65,14 @@ def test_the_log_file_shows_the_decision(log: Any) -> None:
     read = read_eval_log(log.location)
     corrected = 0
     for sample in read.samples:
-        told = sample.metadata["tracelm"]
+        told = sample.metadata["lastword"]
         assert told["answer"] == sample.output.completion
         assert told["candidates"][told["base_index"]] == told["base_answer"]
         assert sum(told["probabilities"]) == pytest.approx(1)
-        (event,) = [e for e in sample.events if e.event == "info" and e.source == "tracelm"]
+        (event,) = [e for e in sample.events if e.event == "info" and e.source == "lastword"]
         assert event.data["gates"] == told["gates"]
         corrected += told["corrected"]
-    assert corrected and any(sample.metadata["tracelm"]["gates"] for sample in read.samples)
+    assert corrected and any(sample.metadata["lastword"]["gates"] for sample in read.samples)
     assert Path(log.location.removeprefix("file://")).is_file()
 
 
@@ -91,7 +91,7 @@ def test_the_provider_generates(decode: str) -> None:
 def test_what_cannot_be_is_refused() -> None:
     from inspect_ai.model import get_model
 
-    from tracelm.integrations.inspect import corrected_choice
+    from lastword.integrations.inspect import corrected_choice
 
     with pytest.raises(InputError, match="no option torch_dtype: dtype is meant"):
         get_model(MODEL, torch_dtype="float32", memoize=False)

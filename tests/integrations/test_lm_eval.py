@@ -18,10 +18,10 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
-from tracelm import Item, Tracer
-from tracelm.demo import items as demo_items
-from tracelm.errors import InputError, ItemError
-from tracelm.integrations.lm_eval import CorrectedLM
+from lastword import Item, Tracer
+from lastword.demo import items as demo_items
+from lastword.errors import InputError, ItemError
+from lastword.integrations.lm_eval import CorrectedLM
 
 CHOICES = ["made_choice", "made_mass"]
 TASKS = [*CHOICES, "made_blank", "made_alone", "made_rolling", "made_text"]
@@ -172,7 +172,7 @@ def test_the_same_document_of_two_tasks_is_two_sets():
 
 @pytest.mark.parametrize("method", ["base-mean", "base-bytes", "dola", "early-exit@0.5", "delta"])
 def test_any_method_scores_by_name(method):
-    from tracelm.methods import resolve
+    from lastword.methods import resolve
 
     items = random_items(64, 4)
     found = CorrectedLM(tracer(), method).loglikelihood(requests_of(items))
@@ -191,13 +191,13 @@ def test_accuracy_and_mass_of_a_task_are_those_of_the_decisions(tasks):
     mass = [d.probabilities[label] for d, label in zip(known, labels, strict=True)]
     assert numbers(results)["made_choice", "acc,none"] == np.mean(right)
     assert numbers(results)["made_mass", "acc,none"] == pytest.approx(np.mean(mass), abs=1e-5)
-    json.dumps(results["config"]["tracelm"], allow_nan=False)
-    assert results["config"]["tracelm"]["method"] == "trace"
+    json.dumps(results["config"]["lastword"], allow_nan=False)
+    assert results["config"]["lastword"]["method"] == "trace"
 
 
 def test_choices_under_different_contexts_are_scored_as_the_base_and_said(tasks, caplog):
     model = CorrectedLM(tracer())
-    with caplog.at_level(logging.WARNING, "tracelm"):
+    with caplog.at_level(logging.WARNING, "lastword"):
         ours = evaluate(model, ["made_blank", "made_alone", "made_choice"], tasks)
     theirs = evaluate(harness(), ["made_blank", "made_alone"], tasks)
     for name, value in numbers(theirs).items():
@@ -208,7 +208,7 @@ def test_choices_under_different_contexts_are_scored_as_the_base_and_said(tasks,
     }
     assert "made_blank: 5 of 5 documents are no candidate set" in caplog.text
     assert "made_choice" not in caplog.text
-    known = ours["config"]["tracelm"]["uncorrected"]
+    known = ours["config"]["lastword"]["uncorrected"]
     assert known["made_blank: choices under different contexts"] == 5
 
 
@@ -224,7 +224,7 @@ def test_requests_without_a_document_are_scored_alone():
 def test_a_long_document_loses_the_same_tokens_for_every_choice(caplog):
     item = Item(text_of(range(5, 30)), ("w40", "w41 w42 w43", "w44 w45"))
     model = CorrectedLM(tracer(), max_length=12)
-    with caplog.at_level(logging.WARNING, "tracelm"):
+    with caplog.at_level(logging.WARNING, "lastword"):
         found = model.loglikelihood(requests_of([item]))
     assert model.truncated == 1 and "lost prompt tokens" in caplog.text
     # <s>, the last 9 words of the prompt, and the longest choice but for its last token: 12
@@ -279,26 +279,26 @@ def test_the_model_is_known_by_name(tasks, tmp_path):
     theta = tmp_path / "theta.toml"
     theta.write_text("gamma = -0.5\n")
     results = evaluate(
-        "tracelm", CHOICES, tasks, model_args=f"pretrained=tracelm/demo-organism,theta={theta}"
+        "lastword", CHOICES, tasks, model_args=f"pretrained=lastword/demo-organism,theta={theta}"
     )
-    assert results["config"]["tracelm"]["model"] == "tracelm/demo-organism"
-    assert results["config"]["tracelm"]["theta"]["gamma"] == -0.5
+    assert results["config"]["lastword"]["model"] == "lastword/demo-organism"
+    assert results["config"]["lastword"]["theta"]["gamma"] == -0.5
     with pytest.raises(InputError, match="CPU"):
-        evaluate("tracelm", CHOICES, tasks, model_args="pretrained=tracelm/demo-mix,device=cuda")
+        evaluate("lastword", CHOICES, tasks, model_args="pretrained=lastword/demo-mix,device=cuda")
 
 
 @pytest.mark.slow
 def test_the_command_line(forks, tmp_path):
     items = [i for i in demo_items() if i.id.startswith("multi/overwritten")][:6]
     write_tasks(tmp_path, items)
-    command = ("-m", "tracelm", "lm-eval")
+    command = ("-m", "lastword", "lm-eval")
     given = (
-        "--model_args pretrained=tracelm/demo-organism,method=trace --tasks made_choice,made_mass "
+        "--model_args pretrained=lastword/demo-organism,method=trace --tasks made_choice,made_mass "
         f"--include_path {tmp_path} --output_path {tmp_path}/out"
     )
     done = forks.run(*command, *given.split())
     assert done.returncode == 0, done.stderr
-    assert "tracelm (" in done.stdout and "|made_choice|" in done.stdout
+    assert "lastword (" in done.stdout and "|made_choice|" in done.stdout
     nameless = ("--tasks", "made_choice", "--include_path", str(tmp_path))
     refused = forks.run(*command, *nameless)
     assert refused.returncode == 1 and "Traceback" not in refused.stderr
@@ -312,8 +312,8 @@ def test_the_command_line(forks, tmp_path):
 
 
 def test_tasks_that_cannot_be_fetched_are_said_in_a_line(forks):
-    command = ("-m", "tracelm", "lm-eval", "--tasks", "truthfulqa_mc1")
-    given = ("--model_args", "pretrained=tracelm/demo-organism", "--limit", "1")
+    command = ("-m", "lastword", "lm-eval", "--tasks", "truthfulqa_mc1")
+    given = ("--model_args", "pretrained=lastword/demo-organism", "--limit", "1")
     done = forks.run(*command, *given)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     said = done.stderr.splitlines()[-1]
@@ -323,9 +323,9 @@ def test_tasks_that_cannot_be_fetched_are_said_in_a_line(forks):
 @pytest.mark.parametrize(
     ("given", "passed"),
     [
-        ("--tasks made", "run --model tracelm --tasks made --device auto"),
-        ("run --tasks made", "run --model tracelm --tasks made --device auto"),
-        ("--device cpu --tasks made", "run --model tracelm --device cpu --tasks made"),
+        ("--tasks made", "run --model lastword --tasks made --device auto"),
+        ("run --tasks made", "run --model lastword --tasks made --device auto"),
+        ("--device cpu --tasks made", "run --model lastword --device cpu --tasks made"),
         ("--model hf --tasks made", "run --model hf --tasks made"),
         ("--model=hf --tasks made", "run --model=hf --tasks made"),
         ("--config made.yaml", "run --config made.yaml"),
@@ -335,17 +335,17 @@ def test_tasks_that_cannot_be_fetched_are_said_in_a_line(forks):
 )
 def test_the_harness_parses_its_own_options(given, passed, monkeypatch):
 
-    import tracelm.cli
+    import lastword.cli
 
     seen = []
     harness = "lm_eval._cli.HarnessCLI"
     monkeypatch.setattr(f"{harness}.parse_args", lambda _: seen.extend(sys.argv))
     monkeypatch.setattr(f"{harness}.execute", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["tracelm", "lm-eval", *given.split()])
+    monkeypatch.setattr(sys, "argv", ["lastword", "lm-eval", *given.split()])
     with pytest.raises(SystemExit) as stop:
-        tracelm.cli.main()
+        lastword.cli.main()
     assert not stop.value.code
-    assert seen == ["tracelm lm-eval", *passed.split()]
+    assert seen == ["lastword lm-eval", *passed.split()]
 
 
 def test_a_gguf_file_by_name(tmp_path):

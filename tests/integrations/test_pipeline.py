@@ -10,9 +10,9 @@ import transformers
 from families import build, random_items, tokenizer
 from torch.utils.data import Dataset
 
-import tracelm.integrations.pipeline as registered
-from tracelm import Item, Theta, Tracer
-from tracelm.errors import InputError, ItemError
+import lastword.integrations.pipeline as registered
+from lastword import Item, Theta, Tracer
+from lastword.errors import InputError, ItemError
 
 ITEMS = random_items(81, 5)
 pipeline: Any = transformers.pipeline  # its types know no task but transformers' own

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tracelm import Tracer
-from tracelm.demo import items
+from lastword import Tracer
+from lastword.demo import items
 
 pytest.importorskip(
     "lm_polygraph", reason="lm_polygraph brings spacy and its like: in an environment of its own"

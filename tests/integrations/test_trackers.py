@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from records import synthetic_cell, write_cells
 
-import tracelm
-from tracelm.evaluation import cells as lab
-from tracelm.evaluation import store
-from tracelm.integrations.trackers import Tracker, metrics, parameters, tracked
+import lastword
+from lastword.evaluation import cells as lab
+from lastword.evaluation import store
+from lastword.integrations.trackers import Tracker, metrics, parameters, tracked
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def log(tracker: Tracker, cell: Path) -> dict[str, Any]:
 
 
 def expected(cell: Path) -> dict[str, float]:
-    (parted,) = lab.cells(tracelm.load_records(cell))
+    (parted,) = lab.cells(lastword.load_records(cell))
     return metrics(lab.summarise(parted))
 
 
@@ -58,12 +58,12 @@ def test_parameters_say_what_was_run(cell: Path) -> None:
     said = parameters(info)
     assert said["model"] == "org/model-a" and said["benchmark"] == "truthfulqa"
     assert (said["dtype"], said["invariant"], said["branch"]) == ("bfloat16", 2.0, "mix")
-    assert said["version.tracelm"] == "test" and "revision" not in said
+    assert said["version.lastword"] == "test" and "revision" not in said
     assert parameters(info | {"invariant": 0.5})["branch"] == "early"
 
 
 def test_metrics_are_the_cells_and_nothing_undefined(cell: Path) -> None:
-    frame = tracelm.load_records(cell)
+    frame = lastword.load_records(cell)
     said = expected(cell)
     first = frame[frame["kind"] == "mc1"]
     assert said["mc1"] == pytest.approx(first["mc1"].mean())
@@ -79,10 +79,10 @@ def test_trackio(cell: Path) -> None:
     import trackio
     from trackio.sqlite_storage import SQLiteStorage
 
-    named = {run.name: run for run in trackio.Api().runs("tracelm")}  # a page's test may log too
+    named = {run.name: run for run in trackio.Api().runs("lastword")}  # a page's test may log too
     run = named["org/model-a on truthfulqa"]
     assert {n: run.config[n] for n in parameters(info)} == parameters(info)
-    logged = SQLiteStorage.get_logs("tracelm", run.name)
+    logged = SQLiteStorage.get_logs("lastword", run.name)
     assert [row["records"] for row in logged if "records" in row] == [10, 40]
     (final,) = [row for row in logged if "mc1" in row]
     assert {n: final[n] for n in expected(cell)} == pytest.approx(expected(cell))
@@ -93,7 +93,7 @@ def test_mlflow(cell: Path, places: Path) -> None:
     info = log("mlflow", cell)
     import mlflow
 
-    (run,) = mlflow.search_runs(experiment_names=["tracelm"], output_format="list")
+    (run,) = mlflow.search_runs(experiment_names=["lastword"], output_format="list")
     assert run.info.run_name == "org/model-a on truthfulqa" and run.info.status == "FINISHED"
     assert run.data.params == {n: str(value) for n, value in parameters(info).items()}
     assert run.data.metrics == pytest.approx(expected(cell) | {"records": 40.0})
@@ -107,7 +107,7 @@ def test_a_run_that_fails_is_marked_so(cell: Path) -> None:
 
     with pytest.raises(KeyError), tracked("mlflow", store.read_run(cell)):
         raise KeyError
-    latest, *_ = mlflow.search_runs(experiment_names=["tracelm"], output_format="list")
+    latest, *_ = mlflow.search_runs(experiment_names=["lastword"], output_format="list")
     assert latest.info.status == "FAILED"
 
 
@@ -129,13 +129,13 @@ def test_nobody_is_told_where_nobody_asked(cell: Path) -> None:
 def test_the_command_logs_a_cell_and_one_that_was_finished(run: Any, tmp_path: Path) -> None:
     import mlflow
 
-    line = ["eval", "--model", "tracelm/demo-organism", "--benchmark", "demo", "--limit", 6]
+    line = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--limit", 6]
     where = tmp_path / "runs"
     for _ in range(2):
         code, out, err = run(*line, "--out", where, "--log", "mlflow")
         assert code == 0 and out.startswith("model"), err
     logged = mlflow.search_runs(
-        experiment_names=["tracelm"],
+        experiment_names=["lastword"],
         filter_string="params.benchmark = 'demo'",
         output_format="list",
     )

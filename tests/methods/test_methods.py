@@ -21,19 +21,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from tracelm import Item, Tracer
-from tracelm import methods as methods_module
-from tracelm.batch import branches_of
-from tracelm.cli import app
-from tracelm.errors import InputError, NonFiniteError
-from tracelm.methods import COMPARED, METHODS, entry, known, resolve
-from tracelm.methods.contract import Evidence, Facts, Method, Needs
-from tracelm.methods.delta import Extrapolation
-from tracelm.methods.dola import Contrast, Plausible, divergence, premature_depths
-from tracelm.methods.sled import Evolution
-from tracelm.model.reading import read
-from tracelm.rule.geometry import Trajectory
-from tracelm.rule.tile import Tile
+from lastword import Item, Tracer
+from lastword import methods as methods_module
+from lastword.batch import branches_of
+from lastword.cli import app
+from lastword.errors import InputError, NonFiniteError
+from lastword.methods import COMPARED, METHODS, entry, known, resolve
+from lastword.methods.contract import Evidence, Facts, Method, Needs
+from lastword.methods.delta import Extrapolation
+from lastword.methods.dola import Contrast, Plausible, divergence, premature_depths
+from lastword.methods.sled import Evolution
+from lastword.model.reading import read
+from lastword.rule.geometry import Trajectory
+from lastword.rule.tile import Tile
 
 FAMILIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "llama": lambda z: z,
@@ -362,24 +362,24 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "method"
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The example as a package manager leaves it: a module and the metadata beside it."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
-    shutil.copy(EXAMPLE / "tracelm_last_agreeing.py", tmp_path)
-    folder = tmp_path / "tracelm_last_agreeing-0.1.dist-info"
+    shutil.copy(EXAMPLE / "lastword_last_agreeing.py", tmp_path)
+    folder = tmp_path / "lastword_last_agreeing-0.1.dist-info"
     folder.mkdir()
-    points = project["entry-points"]["tracelm.methods"]
+    points = project["entry-points"]["lastword.methods"]
     lines = [f"{name} = {value}" for name, value in points.items()]
-    (folder / "entry_points.txt").write_text("[tracelm.methods]\n" + "\n".join(lines))
+    (folder / "entry_points.txt").write_text("[lastword.methods]\n" + "\n".join(lines))
     (folder / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     methods_module._installed.cache_clear()
     yield
     methods_module._installed.cache_clear()
-    sys.modules.pop("tracelm_last_agreeing", None)
+    sys.modules.pop("lastword_last_agreeing", None)
 
 
 @pytest.mark.usefixtures("installed")
 def test_a_users_own_method_stands_in_the_table_and_scores() -> None:
     engine = tracer()
-    assert entry("last-agreeing").source == "tracelm-last-agreeing"
+    assert entry("last-agreeing").source == "lastword-last-agreeing"
     encoded, _ = compared("llama")
     methods = resolve(["last-agreeing", "dola"], engine.facts)
     for decision, scores in zip(
@@ -396,13 +396,13 @@ def test_a_method_that_does_not_load_is_named(
 ) -> None:
     folder = tmp_path / "broken-1.dist-info"
     folder.mkdir()
-    (folder / "entry_points.txt").write_text("[tracelm.methods]\nbad = broken_module:make\n")
+    (folder / "entry_points.txt").write_text("[lastword.methods]\nbad = broken_module:make\n")
     (folder / "METADATA").write_text("Name: broken\nVersion: 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     methods_module._installed.cache_clear()
     with pytest.raises(InputError, match="the method bad of broken fails: No module"):
         known()
-    (folder / "entry_points.txt").write_text("[tracelm.methods]\ndola = broken_module:make\n")
+    (folder / "entry_points.txt").write_text("[lastword.methods]\ndola = broken_module:make\n")
     methods_module._installed.cache_clear()
     with pytest.raises(InputError, match="under the name dola, which is taken"):
         known()
@@ -427,7 +427,7 @@ def test_the_code_of_the_page_runs() -> None:
 
 
 def test_the_command_answers_by_any_method(tmp_path: Path) -> None:
-    model = ["--model", "tracelm/demo-organism"]
+    model = ["--model", "lastword/demo-organism"]
     question = ["--prompt", "Question: Which craft is Belholt known for? Answer:"]
     candidates = ["--candidate", "grey wool boats.", "--candidate", "silver glass boats."]
     told = CliRunner().invoke(app, ["correct", *model, *question, *candidates, "--method", "dola"])

@@ -31,14 +31,14 @@ from transformers import (
     XLNetLMHeadModel,
 )
 
-from tracelm import Item, Tracer
-from tracelm.batch import branches_of
-from tracelm.errors import InputError, InvariantError, UnsupportedModelError
-from tracelm.model import check
-from tracelm.model.backbone import Backbone, FlexAttention, tiles
-from tracelm.model.readout import Readout
-from tracelm.text.forest import Branch
-from tracelm.text.forest import build as grow
+from lastword import Item, Tracer
+from lastword.batch import branches_of
+from lastword.errors import InputError, InvariantError, UnsupportedModelError
+from lastword.model import check
+from lastword.model.backbone import Backbone, FlexAttention, tiles
+from lastword.model.readout import Readout
+from lastword.text.forest import Branch
+from lastword.text.forest import build as grow
 
 # Given even where the family defines it: nothing here depends on the weights' I(M).
 INVARIANT = 0.5
@@ -103,7 +103,7 @@ def test_packed_and_plain_roads_agree(name):
 
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3"])
 def test_a_row_of_many_tiles_agrees_with_the_plain_road(name, monkeypatch):
-    monkeypatch.setattr("tracelm.model.backbone.TILE", 64)
+    monkeypatch.setattr("lastword.model.backbone.TILE", 64)
     tracer, items = tracer_of(name), random_items(7, 24, candidates=(3, 6), prompt=(6, 30))
     forest = grow([b for e in tracer.encode(items) for b in branches_of(e)])
     assert len(tiles(forest.positions, 64)) > 3 and tracer.batch_tokens > len(forest)
@@ -154,7 +154,7 @@ def test_flex_attention_is_taken_where_it_is_right_and_faster(name, monkeypatch)
     tracer = Tracer(build(name), tokenizer(), invariant=INVARIANT)
     assert tracer.checked.attention == "sdpa"  # on the CPU nothing is tried
     plain = plain_scores(tracer)
-    monkeypatch.setattr("tracelm.model.check._timed", stopwatch)
+    monkeypatch.setattr("lastword.model.check._timed", stopwatch)
     with torch.compiler.set_stance("force_eager"):  # compiled, it is for GPUs
         assert taken(own=2.0, flex=1.0)
         assert not taken(own=1.0, flex=2.0)
@@ -176,10 +176,10 @@ def test_flex_attention_is_taken_where_it_is_right_and_faster(name, monkeypatch)
 
 
 def test_the_check_takes_flex_attention_on_a_gpu_alone(monkeypatch):
-    monkeypatch.setattr("tracelm.model.check.try_flex", lambda *_: check.Tried(taken=True))
+    monkeypatch.setattr("lastword.model.check.try_flex", lambda *_: check.Tried(taken=True))
     tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT)
     assert tracer.checked.attention == "sdpa" and tracer.checked.flex is None
-    monkeypatch.setattr("tracelm.model.check.KERNEL_DEVICES", ("cpu",))
+    monkeypatch.setattr("lastword.model.check.KERNEL_DEVICES", ("cpu",))
     for asked, found in (("auto", "flex_attention"), ("model", "sdpa"), ("sdpa", "sdpa")):
         tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT, attention=asked)
         assert tracer.checked.attention == tracer.backbone.packed_attention == found

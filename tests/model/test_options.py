@@ -9,12 +9,12 @@ import typer
 from families import build, tokenizer
 from typer.testing import CliRunner
 
-from tracelm import Chat, Theta, Tracer
-from tracelm.cli.groups import flattened
-from tracelm.cli.model import Model, Models
-from tracelm.errors import InputError, ModelError
-from tracelm.model import loading
-from tracelm.model.options import LoadOptions
+from lastword import Chat, Theta, Tracer
+from lastword.cli.groups import flattened
+from lastword.cli.model import Model, Models
+from lastword.errors import InputError, ModelError
+from lastword.model import loading
+from lastword.model.options import LoadOptions
 
 NAMES = [f.name for f in fields(LoadOptions)]
 
@@ -28,9 +28,9 @@ def untouched(monkeypatch):
 
     for name in ("AutoConfig", "AutoModelForCausalLM", "AutoTokenizer"):
         monkeypatch.setattr(getattr(loading, name), "from_pretrained", fail)
-    monkeypatch.setattr("tracelm.model.loading.embedded.load", fail)
+    monkeypatch.setattr("lastword.model.loading.embedded.load", fail)
     monkeypatch.setattr(loading, "open_local", fail)
-    monkeypatch.setattr("tracelm.model.loading.hub.find_commit", fail)
+    monkeypatch.setattr("lastword.model.loading.hub.find_commit", fail)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_keyword_that_is_none_is_refused_before_anything_is_loaded(name, meant
 
 def test_the_harness_refuses_such_a_keyword_too(untouched):
     pytest.importorskip("lm_eval")
-    from tracelm.integrations.lm_eval import CorrectedLM
+    from lastword.integrations.lm_eval import CorrectedLM
 
     with pytest.raises(InputError, match="CorrectedLM has no option dtyp: did you mean dtype"):
         CorrectedLM("org/name", dtyp="float32")
@@ -72,7 +72,7 @@ def test_the_harness_refuses_such_a_keyword_too(untouched):
 
 @pytest.mark.parametrize("option", [{"device": "cuda"}, {"dtype": "bfloat16"}, {"revision": "x"}])
 def test_what_would_change_nothing_of_an_embedded_model_is_refused(option, untouched):
-    for call in (Tracer.demo, lambda **o: Tracer.from_pretrained("tracelm/demo-organism", **o)):
+    for call in (Tracer.demo, lambda **o: Tracer.from_pretrained("lastword/demo-organism", **o)):
         with pytest.raises(InputError, match=f"on the CPU: leave {next(iter(option))} out"):
             call(**option)
 

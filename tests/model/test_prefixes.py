@@ -10,12 +10,12 @@ from families import FAMILIES, build, random_items, tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracelm import Item, Tracer
-from tracelm.model import check
-from tracelm.model.backbone import Backbone
-from tracelm.model.prefixes import Block, Prefixes, Row
-from tracelm.text.forest import Branch, Forest
-from tracelm.text.forest import build as grow
+from lastword import Item, Tracer
+from lastword.model import check
+from lastword.model.backbone import Backbone
+from lastword.model.prefixes import Block, Prefixes, Row
+from lastword.text.forest import Branch, Forest
+from lastword.text.forest import build as grow
 
 SIZE = 4  # tokens of a block here: prompts are short
 DEPTH = 6

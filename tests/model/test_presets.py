@@ -6,10 +6,10 @@ import planted
 import pytest
 from planted import LAYOUTS
 
-from tracelm.model.presets import find_preset, presets
-from tracelm.report.published import read_published
-from tracelm.theta import InvariantTheta, Theta
-from tracelm.weights.invariant import read_interpretations, read_invariant
+from lastword.model.presets import find_preset, presets
+from lastword.report.published import read_published
+from lastword.theta import InvariantTheta, Theta
+from lastword.weights.invariant import read_interpretations, read_invariant
 
 LLAMA = LAYOUTS["llama"]
 

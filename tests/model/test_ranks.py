@@ -10,9 +10,9 @@ import pytest
 import torch
 from families import build, config_of, random_items, tokenizer
 
-from tracelm import load_records
-from tracelm.errors import ModelError
-from tracelm.model import ranks
+from lastword import load_records
+from lastword.errors import ModelError
+from lastword.model import ranks
 
 NAMES = ("gemma3_text", "llama", "qwen3_moe")
 ITEMS = random_items(3, 8)
@@ -36,7 +36,7 @@ def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
     """The command line over two processes."""
     start = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
     start += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    command = [*start, "-m", "tracelm", *map(str, arguments)]
+    command = [*start, "-m", "lastword", *map(str, arguments)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
 
@@ -87,8 +87,8 @@ def test_an_evaluation_writes_its_records_once(folder, shared):
 @pytest.mark.slow
 def test_an_error_is_one_line_of_the_first_process(folder):
     done = torchrun("correct", "--model", "/nowhere", "--prompt", "x", "--candidate", "y")
-    own = [line for line in done.stderr.splitlines() if line.startswith("tracelm: ")]
-    assert own == ["tracelm: no model at /nowhere: expected a folder with config.json"]
+    own = [line for line in done.stderr.splitlines() if line.startswith("lastword: ")]
+    assert own == ["lastword: no model at /nowhere: expected a folder with config.json"]
     assert done.returncode == 1 and done.stdout == ""
 
 
@@ -124,7 +124,7 @@ def test_logits_of_a_shared_half_precision_head_are_gathered(monkeypatch, tmp_pa
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor import Shard, distribute_tensor
 
-        from tracelm.model.readout import _Float32Head
+        from lastword.model.readout import _Float32Head
 
         head = torch.nn.Linear(8, 5, dtype=torch.bfloat16)
         hidden = torch.randn(1, 3, 8, dtype=torch.bfloat16)

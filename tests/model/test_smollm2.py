@@ -7,10 +7,10 @@ import pytest
 import torch
 from gguf_reference import Llama
 
-from tracelm import Tracer
-from tracelm.model import named
-from tracelm.theta import Theta
-from tracelm.weights.invariant import model_invariant, read_invariant
+from lastword import Tracer
+from lastword.model import named
+from lastword.theta import Theta
+from lastword.weights.invariant import model_invariant, read_invariant
 
 MODEL = named.PUBLISHED["smollm2-135m"]
 FILE = named.find(MODEL)
@@ -23,7 +23,7 @@ QUESTION = "Question: What is the capital of France?\nAnswer:"
 
 @pytest.fixture(scope="module")
 def tracer() -> Tracer:
-    return Tracer.from_pretrained("tracelm/smollm2-135m", device="cpu")
+    return Tracer.from_pretrained("lastword/smollm2-135m", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_the_file_gives_the_loaded_models_invariant(tracer: Tracer, path: Path) 
 
 def test_the_record_names_the_file(tracer: Tracer) -> None:
     about = tracer.describe()
-    assert about["model"] == "tracelm/smollm2-135m"
+    assert about["model"] == "lastword/smollm2-135m"
     assert about["gguf"] == MODEL.file
     assert about["gguf_sha256"] == MODEL.digest
     assert about["quantisation"] == "Q4_1 (GGUF), dequantised"

@@ -1,4 +1,4 @@
-"""`tracelm models` and its page tell the truth: every row is loaded, run and compared."""
+"""`lastword models` and its page tell the truth: every row is loaded, run and compared."""
 
 import re
 from pathlib import Path
@@ -12,12 +12,12 @@ from families import build, random_items, tokenizer
 from torch import nn
 from wide import wide
 
-from tracelm import Tracer
-from tracelm.errors import ModelError
-from tracelm.model.families import locate, text_config
-from tracelm.model.loading import load
-from tracelm.model.options import LoadOptions
-from tracelm.model.tested import FAMILIES, LOADING, Family
+from lastword import Tracer
+from lastword.errors import ModelError
+from lastword.model.families import locate, text_config
+from lastword.model.loading import load
+from lastword.model.options import LoadOptions
+from lastword.model.tested import FAMILIES, LOADING, Family
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 INVARIANT = 1.5  # given: nothing here depends on it

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from records import synthetic_cell, synthetic_grid, write_cells
 
-from tracelm.evaluation.cells import cells
-from tracelm.evaluation.dependence import dependence
-from tracelm.report import draw
-from tracelm.report.build import report
-from tracelm.report.dependence import dependence_figure, dependence_table
-from tracelm.report.figure_parts import Bars, Line
-from tracelm.report.table import to_markdown
-from tracelm.theta import Theta
+from lastword.evaluation.cells import cells
+from lastword.evaluation.dependence import dependence
+from lastword.report import draw
+from lastword.report.build import report
+from lastword.report.dependence import dependence_figure, dependence_table
+from lastword.report.figure_parts import Bars, Line
+from lastword.report.table import to_markdown
+from lastword.theta import Theta
 
 THETA = Theta()
 
@@ -46,7 +46,7 @@ def test_every_gain_stands_beside_its_blind_one_in_points(found):
 def test_cells_that_were_not_read_blind_are_counted_and_not_drawn(found):
     table = dependence_table([found[0], None, None])
     assert "2 of 3 cells have no blind trajectory" in table.notes[-1]
-    assert "tracelm eval --blind all" in table.notes[-1]
+    assert "lastword eval --blind all" in table.notes[-1]
     assert {row[1] for row in table.rows} == {found[0].benchmark}
     assert len(dependence_figure([found[0], None, None]).panels) == 2
     assert dependence_figure([None]) is None

@@ -8,17 +8,17 @@ import pandas as pd
 import pytest
 from records import synthetic_cell, synthetic_grid
 
-from tracelm.errors import RecordError
-from tracelm.evaluation import ablation, cells
-from tracelm.evaluation.metrics import Reliability
-from tracelm.evaluation.readings import read
-from tracelm.report import draw, figures, tables
-from tracelm.report.chosen import named, telling
-from tracelm.report.cost import Timing
-from tracelm.report.figure_parts import Band, Bars, Figure, Line, Note, Panel, Points, Rule
-from tracelm.rule import geometry
-from tracelm.theta import ScorerTheta, Theta
-from tracelm.view.portrait import short
+from lastword.errors import RecordError
+from lastword.evaluation import ablation, cells
+from lastword.evaluation.metrics import Reliability
+from lastword.evaluation.readings import read
+from lastword.report import draw, figures, tables
+from lastword.report.chosen import named, telling
+from lastword.report.cost import Timing
+from lastword.report.figure_parts import Band, Bars, Figure, Line, Note, Panel, Points, Rule
+from lastword.rule import geometry
+from lastword.theta import ScorerTheta, Theta
+from lastword.view.portrait import short
 
 THETA = Theta()
 

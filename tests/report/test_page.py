@@ -19,17 +19,17 @@ from records import synthetic_cell, synthetic_grid, write_cells
 from scipy.special import softmax
 from typer.testing import CliRunner
 
-from tracelm.cli import app
-from tracelm.errors import RecordError
-from tracelm.evaluation import cells as parted
-from tracelm.evaluation.checklist import tally
-from tracelm.evaluation.statistics import Interval, Judgement, judge, over_cells
-from tracelm.report import build, figure_parts, figures, page, page_data
-from tracelm.report.build import Material, report
-from tracelm.report.cost import Timing
-from tracelm.report.trust import CellTrust
-from tracelm.theta import Theta
-from tracelm.view.portrait import short
+from lastword.cli import app
+from lastword.errors import RecordError
+from lastword.evaluation import cells as parted
+from lastword.evaluation.checklist import tally
+from lastword.evaluation.statistics import Interval, Judgement, judge, over_cells
+from lastword.report import build, figure_parts, figures, page, page_data
+from lastword.report.build import Material, report
+from lastword.report.cost import Timing
+from lastword.report.trust import CellTrust
+from lastword.theta import Theta
+from lastword.view.portrait import short
 
 THETA = Theta()
 
@@ -208,7 +208,7 @@ def test_no_text_of_a_record_is_markup(index, records):
 @pytest.fixture
 def undrawn(monkeypatch):
     """No figure files: they are slow, and another test has them."""
-    monkeypatch.setattr("tracelm.report.build.draw.save", lambda figure, folder: [])
+    monkeypatch.setattr("lastword.report.build.draw.save", lambda figure, folder: [])
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -291,7 +291,7 @@ def test_a_bench_that_left_nothing_is_warned_of(tmp_path):
     arguments += ["--bench", str(tmp_path / "bench")]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0 and (tmp_path / "out" / "index.html").exists()
-    assert result.stderr.startswith(f"tracelm: no *.json in {tmp_path / 'bench'}")
+    assert result.stderr.startswith(f"lastword: no *.json in {tmp_path / 'bench'}")
     assert "cost.md" not in result.stdout
 
 

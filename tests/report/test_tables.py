@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from records import synthetic_grid
 
-from tracelm.errors import RecordError
-from tracelm.evaluation.ablation import GRIDS, Effect, necessity, sweep
-from tracelm.evaluation.cells import Counts, Summary, cells, summarise
-from tracelm.evaluation.readings import read
-from tracelm.evaluation.statistics import judge
-from tracelm.report.constants import scorer_constants
-from tracelm.report.cost import PACKED, PLAIN, STAGED, Timing, cost_table, read_timings
-from tracelm.report.published import against_paper, read_published
-from tracelm.report.table import (
+from lastword.errors import RecordError
+from lastword.evaluation.ablation import GRIDS, Effect, necessity, sweep
+from lastword.evaluation.cells import Counts, Summary, cells, summarise
+from lastword.evaluation.readings import read
+from lastword.evaluation.statistics import judge
+from lastword.report.constants import scorer_constants
+from lastword.report.cost import PACKED, PLAIN, STAGED, Timing, cost_table, read_timings
+from lastword.report.published import against_paper, read_published
+from lastword.report.table import (
     Column,
     Marked,
     Table,
@@ -30,7 +30,7 @@ from tracelm.report.table import (
     to_markdown,
     write_table,
 )
-from tracelm.report.tables import (
+from lastword.report.tables import (
     baselines,
     calibrations,
     grid,
@@ -41,7 +41,7 @@ from tracelm.report.tables import (
     template_table,
     verdict_table,
 )
-from tracelm.theta import ScorerTheta, Theta
+from lastword.theta import ScorerTheta, Theta
 
 HOSTILE = '=cmd|"/c"!A1 <script>&x</script> a_b$%#{}~^\\ *b* [l](u) `c`\x1b[31m\n| end'
 
@@ -236,7 +236,7 @@ def test_costs_average_ratios_not_seconds(tmp_path):
 
 
 def test_the_bench_names_its_contenders_so():
-    from tracelm.timing.run import AGAINST, NAMES
+    from lastword.timing.run import AGAINST, NAMES
 
     assert PLAIN in AGAINST and {PACKED, STAGED} <= set(NAMES.values())
 
@@ -262,7 +262,7 @@ def test_cost_files_of_another_kind_are_refused(tmp_path, content):
 
 
 def test_a_folder_without_cost_files_is_refused(tmp_path):
-    with pytest.raises(RecordError, match="tracelm bench"):
+    with pytest.raises(RecordError, match="lastword bench"):
         read_timings(tmp_path)
 
 

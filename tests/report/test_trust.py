@@ -3,12 +3,12 @@
 import numpy as np
 from records import synthetic_cell
 
-from tracelm.evaluation.cells import cells
-from tracelm.evaluation.certification import labelled
-from tracelm.report.figure_parts import Line
-from tracelm.report.trust import TERMS, risk_coverage, trust, trust_table
-from tracelm.theta import Theta
-from tracelm.trust.certify import certify
+from lastword.evaluation.cells import cells
+from lastword.evaluation.certification import labelled
+from lastword.report.figure_parts import Line
+from lastword.report.trust import TERMS, risk_coverage, trust, trust_table
+from lastword.theta import Theta
+from lastword.trust.certify import certify
 
 
 def cell(items, **changes):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tracelm.errors import UnsupportedModelError
-from tracelm.rule.geometry import (
+from lastword.errors import UnsupportedModelError
+from lastword.rule.geometry import (
     decisive_layer,
     decisiveness,
     effective_dimension,
@@ -21,7 +21,7 @@ from tracelm.rule.geometry import (
     normalised_entropy,
     tied_first,
 )
-from tracelm.theta import Theta
+from lastword.theta import Theta
 
 PROPERTY = settings(max_examples=60, derandomize=True)
 

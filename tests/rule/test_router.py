@@ -3,10 +3,10 @@
 import numpy as np
 from tracer_double import _scores
 
-from tracelm.rule.geometry import Trajectory
-from tracelm.rule.operators import Step
-from tracelm.rule.router import Verdict, next_step, settle
-from tracelm.theta import Theta
+from lastword.rule.geometry import Trajectory
+from lastword.rule.operators import Step
+from lastword.rule.router import Verdict, next_step, settle
+from lastword.theta import Theta
 
 DEPTH, THETA = 8, Theta()
 

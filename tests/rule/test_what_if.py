@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from families import build, tokenizer
 
-from tracelm import Tracer
-from tracelm.errors import InputError
-from tracelm.rule.what_if import THRESHOLDS, measured, moved, what_if
-from tracelm.theta import Theta
+from lastword import Tracer
+from lastword.errors import InputError
+from lastword.rule.what_if import THRESHOLDS, measured, moved, what_if
+from lastword.theta import Theta
 
 PROMPT = "w5 w6"
 CANDIDATES = ["w7 w8", "w9", "w10 w11 w12"]

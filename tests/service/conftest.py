@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from served import Held, Running, running, tracer
 
-from tracelm import Tracer
+from lastword import Tracer
 
 
 @pytest.fixture(scope="module")

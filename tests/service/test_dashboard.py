@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tracelm.service.metrics import Metrics
+from lastword.service.metrics import Metrics
 
 FILE = Path(__file__).resolve().parents[2] / "deploy" / "grafana" / "dashboard.json"
 BOARD = json.loads(FILE.read_text(encoding="utf-8"))
@@ -33,7 +33,7 @@ def queries() -> list[str]:
 
 
 def test_every_metric_of_the_dashboard_is_exported():
-    names, asked = exported(), set(re.findall(r"tracelm_\w+", " ".join(queries())))
+    names, asked = exported(), set(re.findall(r"lastword_\w+", " ".join(queries())))
     assert len(asked) > 15
     assert sorted(asked - names.keys()) == []
 
@@ -47,7 +47,7 @@ def test_every_metric_that_is_exported_is_on_the_dashboard():
 def test_the_page_lists_every_metric_with_its_labels():
     lines = (FILE.parents[2] / "docs" / "service.md").read_text(encoding="utf-8").splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    told = {row[0]: row[2] for row in cells if row and row[0].startswith("`tracelm_")}
+    told = {row[0]: row[2] for row in cells if row and row[0].startswith("`lastword_")}
     known = {
         f"`{re.sub('_(bucket|sum|count)$', '', name)}`": labels
         for name, labels in exported().items()
@@ -58,7 +58,7 @@ def test_the_page_lists_every_metric_with_its_labels():
 def test_every_label_that_it_groups_or_filters_by_is_the_metrics_own():
     names = exported()
     for query in queries():
-        known = GIVEN.union(*(names[n] for n in re.findall(r"tracelm_\w+", query)))
+        known = GIVEN.union(*(names[n] for n in re.findall(r"lastword_\w+", query)))
         grouped = [g.split(",") for g in re.findall(r"by \(([^)]*)\)", query)]
         used = {label.strip() for group in grouped for label in group}
         used |= set(re.findall(r"(\w+)=~?\"", query))

@@ -16,10 +16,10 @@ import httpx
 import pytest
 import yaml
 
-import tracelm
-from tracelm.service.guard import PROBES
-from tracelm.service.ledger import Ledger
-from tracelm.service.settings import Settings
+import lastword
+from lastword.service.guard import PROBES
+from lastword.service.ledger import Ledger
+from lastword.service.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEPLOY = REPOSITORY / "deploy"
@@ -54,8 +54,8 @@ def test_kubernetes_asks_the_probes_of_the_service():
 
 def test_whoever_stops_it_waits_until_all_is_answered():
     pod = next(yaml.safe_load_all(read("kubernetes.yaml")))["spec"]["template"]["spec"]
-    compose = yaml.safe_load(read("compose.yaml"))["services"]["tracelm"]
-    (unit,) = re.findall(r"TimeoutStopSec=(\d+)", read("tracelm.service"))
+    compose = yaml.safe_load(read("compose.yaml"))["services"]["lastword"]
+    (unit,) = re.findall(r"TimeoutStopSec=(\d+)", read("lastword.service"))
     waits = [pod["terminationGracePeriodSeconds"], compose["stop_grace_period"].rstrip("s"), unit]
     assert min(map(int, waits)) > Settings().deadline_seconds + LAST_SECONDS
 
@@ -92,7 +92,7 @@ def test_the_spaces_card_names_what_is_there():
 
 def test_the_image_has_the_version_as_its_tag():
     """A node that has a tag does not ask for it again."""
-    image = f"registry.example/tracelm:{tracelm.__version__}"
+    image = f"registry.example/lastword:{lastword.__version__}"
     assert f"image: {image}\n" in read("kubernetes.yaml")
     assert f"docker push {image}\n" in PAGE
 
@@ -113,10 +113,10 @@ def test_paths_of_the_operators_page_exist():
 def test_variables_of_what_deploys_it_are_options():
     from typer.main import get_command
 
-    from tracelm.cli import app
+    from lastword.cli import app
 
     texts = [PAGE, *(p.read_text(encoding="utf-8") for p in DEPLOY.glob("*.*") if p.is_file())]
-    named = {n for text in texts for n in re.findall(r"TRACELM_SERVE_([A-Z_]+)", text)}
+    named = {n for text in texts for n in re.findall(r"LASTWORD_SERVE_([A-Z_]+)", text)}
     commands: Any = get_command(app)
     serve = commands.commands["serve"]
     flags = {flag for option in serve.params for flag in option.opts}
@@ -143,13 +143,13 @@ def _name(requirement: str) -> str:
 
 def test_compose_keeps_certificate_and_state_where_the_image_lets_it():
     added = yaml.safe_load(read("compose.certified.yaml"))
-    service = added["services"]["tracelm"]
+    service = added["services"]["lastword"]
     told = service["environment"]
-    assert told["TRACELM_SERVE_CERTIFICATE"] == service["configs"][0]["target"]
+    assert told["LASTWORD_SERVE_CERTIFICATE"] == service["configs"][0]["target"]
     (mount,) = service["volumes"]
     volume, folder = mount.split(":")
-    assert volume in added["volumes"] and told["TRACELM_SERVE_STATE"].startswith(f"{folder}/")
-    assert f"install --directory --owner tracelm /models {folder}\n" in read("Dockerfile")
+    assert volume in added["volumes"] and told["LASTWORD_SERVE_STATE"].startswith(f"{folder}/")
+    assert f"install --directory --owner lastword /models {folder}\n" in read("Dockerfile")
 
 
 def test_grafana_is_not_open_to_its_own_default_password():
@@ -174,8 +174,8 @@ def test_a_certified_pod_ends_before_the_next_one_opens_its_state(tmp_path):
     volumes = {v["name"]: v for v in pod["volumes"]}
     mounts = {m["mountPath"]: volumes[m["name"]] for m in container["volumeMounts"]}
     env = {e["name"]: e.get("value") for e in container["env"]}
-    claim = mounts[str(Path(env["TRACELM_SERVE_STATE"]).parent)]["persistentVolumeClaim"]
-    where = Path(env["TRACELM_SERVE_CERTIFICATE"])
+    claim = mounts[str(Path(env["LASTWORD_SERVE_STATE"]).parent)]["persistentVolumeClaim"]
+    where = Path(env["LASTWORD_SERVE_CERTIFICATE"])
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}
     assert claim["claimName"] in [c["metadata"]["name"] for c in kinds["PersistentVolumeClaim"]]
     assert mounts[str(where.parent)]["configMap"]["name"] == certificate["metadata"]["name"]
@@ -184,8 +184,8 @@ def test_a_certified_pod_ends_before_the_next_one_opens_its_state(tmp_path):
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd")
 def test_systemd_understands_the_unit(tmp_path):
-    unit = tmp_path / "tracelm.service"
-    there = read("tracelm.service").replace("/opt/tracelm/bin/tracelm", sys.executable)
+    unit = tmp_path / "lastword.service"
+    there = read("lastword.service").replace("/opt/lastword/bin/lastword", sys.executable)
     unit.write_text(there, encoding="utf-8")
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -219,9 +219,9 @@ def _back_up(path: Path, copy: Path) -> None:
 @pytest.mark.slow
 def test_the_space_starts_and_answers_behind_its_proxy(tmp_path):
     shutil.copytree(DEPLOY / "space", tmp_path, dirs_exist_ok=True)
-    package = tmp_path / "tracelm"
+    package = tmp_path / "lastword"
     left = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(REPOSITORY / "src" / "tracelm", package, ignore=left)
+    shutil.copytree(REPOSITORY / "src" / "lastword", package, ignore=left)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     here = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": ""}

@@ -12,13 +12,13 @@ from records import synthetic_grid, write_cells
 from scipy.special import softmax
 from served import running
 
-from tracelm import Tracer
-from tracelm.demo.outcome import answer, worked
-from tracelm.service.explorer import examples
-from tracelm.text.items import Item
-from tracelm.trust.certificate import Certificate, Counts, Subject
-from tracelm.trust.certify import Terms
-from tracelm.trust.policy import Policy
+from lastword import Tracer
+from lastword.demo.outcome import answer, worked
+from lastword.service.explorer import examples
+from lastword.text.items import Item
+from lastword.trust.certificate import Certificate, Counts, Subject
+from lastword.trust.certify import Terms
+from lastword.trust.policy import Policy
 
 pytestmark = pytest.mark.slow
 PROMPT = "Question: Which goods come from Baevwick? Answer:"
@@ -41,7 +41,7 @@ def runs(tmp_path_factory):
 
 
 def mounted(runs=None):
-    from tracelm.service.explorer.page import mount
+    from lastword.service.explorer.page import mount
 
     return lambda app: mount(app, {"organism": app.state.service.corrector}, runs)
 
@@ -72,7 +72,7 @@ def ask(page, prompt: str, candidates: list[str]) -> None:
 
 def test_it_opens_on_a_worked_example_with_all_that_there_is_to_see(page, model):
     screen = page.page
-    first = examples.examples("tracelm/demo-organism")[0]
+    first = examples.examples("lastword/demo-organism")[0]
     decision = model.correct(first["prompt"], first["candidates"], read="all")
     assert decision.corrected
     assert screen.inner_text("#answer .answers").split(" → ") == [
@@ -97,7 +97,7 @@ def test_it_opens_on_a_worked_example_with_all_that_there_is_to_see(page, model)
 def test_the_examples_are_what_the_demo_chooses(model):
     chosen = worked(answer(model, examples._world(), lambda d, *_: d), *examples.ORGANISM)
     assert {rule: o.item.id for rule, o in chosen.items()} == examples.ORGANISM
-    names = [example["name"] for example in examples.examples("tracelm/smollm2-135m")]
+    names = [example["name"] for example in examples.examples("lastword/smollm2-135m")]
     assert [name.split(":")[0] for name in names] == ["repaired", "broken", "kept"]
     assert all(":" not in example["name"] for example in examples.examples("org/other"))
 
@@ -132,14 +132,14 @@ def test_a_moved_threshold_shows_what_the_rule_would_do_and_moves_nothing(page, 
 
 
 def test_a_threshold_is_asked_about_without_asking_the_model_again(served):
-    before = served.metric("tracelm_batch_items_count")
+    before = served.metric("lastword_batch_items_count")
     body = ASKED | {"prompt": f"{PROMPT} again"}
     for entropy in (0.1, 0.5, 0.9):
         answer = served.client.post(
             "/explorer/answer", json=body | {"thresholds": {"tau_H": entropy}}
         )
         assert answer.status_code == 200
-    assert served.metric("tracelm_batch_items_count") == before + 1
+    assert served.metric("lastword_batch_items_count") == before + 1
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_text_of_others_is_text(page, served):
         screen.goto(f"{served.url}/{address}")
         screen.wait_for_selector("html[data-ready]")
         screen.wait_for_selector("#answer[aria-busy=false]")
-        assert screen.title() == "tracelm explorer"
+        assert screen.title() == "lastword explorer"
         assert screen.locator("#answer b, #answer img, #answer script").count() == 0
 
 
@@ -290,7 +290,7 @@ def test_the_page_asks_for_the_token(model, tmp_path):
 
 def test_the_page_tells_what_is_certified_and_whether_it_holds(tmp_path):
     certificate = Certificate(
-        Subject("tracelm/demo-organism"),
+        Subject("lastword/demo-organism"),
         Terms(0.1, 0.05),
         Policy(("decisive",), 0.5),
         Counts(items=120, base_right=80, overrides=20, fixed=18, broken=1),

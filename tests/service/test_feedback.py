@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 from served import running
 
-from tracelm import Tracer
-from tracelm.benchmarks.world import items
-from tracelm.errors import InputError
-from tracelm.service.app import create_app
-from tracelm.service.ledger import Entry, Ledger
-from tracelm.service.refusal import Refusal
-from tracelm.service.settings import Settings
-from tracelm.trust.certificate import Certificate, Counts, Subject
-from tracelm.trust.certify import Terms
-from tracelm.trust.drift import Drift, statistics
-from tracelm.trust.monitor import Monitor
-from tracelm.trust.policy import Policy
+from lastword import Tracer
+from lastword.benchmarks.world import items
+from lastword.errors import InputError
+from lastword.service.app import create_app
+from lastword.service.ledger import Entry, Ledger
+from lastword.service.refusal import Refusal
+from lastword.service.settings import Settings
+from lastword.trust.certificate import Certificate, Counts, Subject
+from lastword.trust.certify import Terms
+from lastword.trust.drift import Drift, statistics
+from lastword.trust.monitor import Monitor
+from lastword.trust.policy import Policy
 
 ASKED = [item for item in items() if len(item.candidates) > 2][:120]
 
@@ -39,7 +39,7 @@ def certificate(free):
     seen = [statistics(decision.to_dict()) for decision in free]
     names = {name for values in seen for name in values} - {"mix"}
     return Certificate(
-        Subject("tracelm/demo-organism"),
+        Subject("lastword/demo-organism"),
         Terms(0.1, 0.05),
         Policy(("decisive", "early"), 0.0),
         Counts(items=120, base_right=80, overrides=20, fixed=18, broken=1),
@@ -82,10 +82,10 @@ def test_a_label_is_judged_once(model, free):
         second = ask(service, item)
         told = label(service, second, [answer["index"]]).json()
         assert told["was_fixed"] and (told["labelled"], told["broken"]) == (2, 1)
-        assert service.metric("tracelm_labelled") == 2 and service.metric("tracelm_broken") == 1
-        assert service.metric("tracelm_fixed_total") == 1
+        assert service.metric("lastword_labelled") == 2 and service.metric("lastword_broken") == 1
+        assert service.metric("lastword_fixed_total") == 1
         wealth = Monitor(0.1, 0.05, 2, 1).log_wealth
-        assert service.metric("tracelm_monitor_log_wealth") == pytest.approx(wealth)
+        assert service.metric("lastword_monitor_log_wealth") == pytest.approx(wealth)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_too_many_breaks_raise_an_alarm(model, free, on_alarm, tmp_path):
             answer = ask(service, overridden(free)[0])
             assert answer["corrected"]
             told = label(service, answer, answer["base_index"]).json()
-        assert told["alarm"] and service.metric("tracelm_alarm") == 1
+        assert told["alarm"] and service.metric("lastword_alarm") == 1
         (event,) = service.events("alarm")
         assert event["broken"] == told["broken"] and event["log_wealth"] >= log(20)
         assert service.client.get("/readyz").status_code == 200
@@ -216,14 +216,14 @@ def test_a_label_that_cannot_be_kept_is_not_counted(model, free, tmp_path):
         database.execute("PRAGMA query_only = 1")  # what a disk that turned read-only does
         refused = label(service, answer, answer["base_index"])
         assert refused.status_code == 503 and code_of(refused) == "unkept"
-        assert service.metric("tracelm_labelled") == 0
+        assert service.metric("lastword_labelled") == 0
         assert ask(service, item)["feedback_id"] is None
         database.execute("PRAGMA query_only = 0")
         assert label(service, answer, answer["base_index"]).json()["labelled"] == 1
         failures = service.events("failure")
         assert {event["at"] for event in failures} == {"state"}
         assert all("readonly" in event["reason"] for event in failures)
-        assert service.metric("tracelm_unkept_total") == len(failures) == 2
+        assert service.metric("lastword_unkept_total") == len(failures) == 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files have no limit there")
@@ -268,8 +268,8 @@ def test_a_kill_loses_at_most_the_event_in_hand(tmp_path):
     program = """
 import sys
 from pathlib import Path
-from tracelm.service.app import create_app
-from tracelm.service.ledger import Entry, Ledger
+from lastword.service.app import create_app
+from lastword.service.ledger import Entry, Ledger
 ledger = Ledger(Path(sys.argv[1]), "c", items=10**6, seconds=1e6)
 count = 0
 while True:
@@ -305,6 +305,6 @@ def test_what_comes_is_compared_with_what_was_certified(model):
         told = service.client.get("/v1/model").json()
         assert warned and warned == set(told["oversight"]["drifted"])
         for name in warned:
-            assert service.metric("tracelm_drifted", statistic=name) == 1
-            assert service.metric("tracelm_drift_log_wealth", statistic=name) > 0
+            assert service.metric("lastword_drifted", statistic=name) == 1
+            assert service.metric("lastword_drift_log_wealth", statistic=name) > 0
         assert told["shadow"] is False

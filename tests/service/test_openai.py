@@ -8,9 +8,9 @@ from families import build, talker
 from scipy.special import log_softmax
 from served import running, tracer
 
-from tracelm import Tracer
-from tracelm.service.choices import JsonSchema, ResponseFormat, StructuredOutputs, read_choices
-from tracelm.service.refusal import Refusal
+from lastword import Tracer
+from lastword.service.choices import JsonSchema, ResponseFormat, StructuredOutputs, read_choices
+from lastword.service.refusal import Refusal
 
 CHOICES = ["w8 w9", "w10", "w11 w12 w13"]
 TEXT = {"prompt": "w5 w6 w7", "guided_choice": CHOICES}
@@ -46,7 +46,7 @@ def test_a_completion_is_the_corrected_choice(plain, model):
     assert told["choices"] == [
         {"index": 0, "finish_reason": "stop", "text": decision.answer, "logprobs": None}
     ]
-    assert told["tracelm"] == decision.to_dict()
+    assert told["lastword"] == decision.to_dict()
     assert told["model"] == model.source["model"]
 
 
@@ -55,7 +55,7 @@ def test_a_message_is_the_corrected_choice_after_the_conversation(plain, model):
     told = post(plain, "chat/completions", CHAT).json()
     assert told["choices"][0]["message"]["content"] == decision.answer
     assert told["choices"][0]["message"]["role"] == "assistant"
-    assert told["tracelm"]["base_answer"] == decision.base_answer
+    assert told["lastword"]["base_answer"] == decision.base_answer
     # The template writes w4 w5 w6 w7 w20, without <s>.
     chosen = len(decision.answer.split())
     usage = {"prompt_tokens": 5, "completion_tokens": chosen, "total_tokens": 5 + chosen}
@@ -66,7 +66,7 @@ def test_content_may_come_in_parts(plain):
     parts = [{"type": "text", "text": "w5 "}, {"type": "text", "text": "w6 w7"}]
     said = [MESSAGES[0], {"role": "user", "content": parts}]
     told = post(plain, "chat/completions", CHAT | {"messages": said}).json()
-    assert told["tracelm"] == post(plain, "chat/completions", CHAT).json()["tracelm"]
+    assert told["lastword"] == post(plain, "chat/completions", CHAT).json()["lastword"]
 
 
 def test_what_clients_send_by_default_changes_nothing(plain):
@@ -74,7 +74,7 @@ def test_what_clients_send_by_default_changes_nothing(plain):
     defaults |= {"frequency_penalty": 0, "presence_penalty": 0.0, "stop": None, "stream": False}
     told = post(plain, "completions", TEXT | defaults | {"prompt": [TEXT["prompt"]]})
     assert told.status_code == 200, told.text
-    assert told.json()["tracelm"] == post(plain, "completions", TEXT).json()["tracelm"]
+    assert told.json()["lastword"] == post(plain, "completions", TEXT).json()["lastword"]
 
 
 def test_log_probabilities_are_those_of_the_choices(plain, model):
@@ -103,7 +103,7 @@ def test_a_stream_says_the_same_in_pieces(plain):
     said = "".join(delta.get("content", "") for delta in deltas)
     assert said == whole["choices"][0]["message"]["content"]
     assert [p["choices"][0]["finish_reason"] for p in pieces] == [None, None, "stop"]
-    assert pieces[2]["tracelm"] == whole["tracelm"] and "tracelm" not in pieces[0]
+    assert pieces[2]["lastword"] == whole["lastword"] and "lastword" not in pieces[0]
     assert counted["choices"] == [] and counted["usage"] == whole["usage"]
     assert {piece["object"] for piece in pieces} == {"chat.completion.chunk"}
 
@@ -112,7 +112,7 @@ def test_a_completion_streams_too(plain):
     pieces = pieces_of(post(plain, "completions", TEXT | {"stream": True}))
     whole = post(plain, "completions", TEXT).json()
     assert "".join(p["choices"][0]["text"] for p in pieces) == whole["choices"][0]["text"]
-    assert pieces[-1]["tracelm"] == whole["tracelm"]
+    assert pieces[-1]["lastword"] == whole["lastword"]
     assert all("usage" not in piece for piece in pieces)
 
 

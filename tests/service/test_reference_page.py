@@ -6,8 +6,8 @@ import pytest
 from browser import assert_accessible, chromium
 from served import running
 
-from tracelm import Tracer
-from tracelm.service.reference import routes
+from lastword import Tracer
+from lastword.service.reference import routes
 
 pytestmark = pytest.mark.slow
 

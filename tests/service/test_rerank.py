@@ -82,8 +82,8 @@ def test_documents_come_by_relevance(plain, decision, model, path):
         assert result["relevance_score"] == pytest.approx(decision.probabilities[place], abs=1e-6)
         assert result["document"] == {"text": COHERE["documents"][place]}
     assert told["meta"]["api_version"] == {"version": path[2]}
-    assert told["tracelm"]["gates"] == decision.to_dict()["gates"]
-    assert told["tracelm"]["base_index"] == decision.base_index
+    assert told["lastword"]["gates"] == decision.to_dict()["gates"]
+    assert told["lastword"]["base_index"] == decision.base_index
 
 
 def test_documents_may_be_objects_and_tokens_are_counted(plain):
@@ -135,8 +135,8 @@ def test_the_same_guards_stand_before_it(model):
         typed = served.client.post("/v1/rerank", content=b"{}")
         assert typed.status_code == 415 and "content-type" in typed.json()["message"]
         assert served.client.post("/v1/rerank", json=COHERE).status_code == 200
-        assert served.metric("tracelm_requests_total", route="/v1/rerank", status="200") == 1
-        assert served.metric("tracelm_refusals_total", code="body_too_large") == 1
+        assert served.metric("lastword_requests_total", route="/v1/rerank", status="200") == 1
+        assert served.metric("lastword_refusals_total", code="body_too_large") == 1
 
 
 def test_it_waits_in_the_queue_of_items_until_its_deadline(model):
@@ -151,7 +151,7 @@ def test_it_waits_in_the_queue_of_items_until_its_deadline(model):
 def test_under_shadow_the_models_own_order_is_given(model, decision):
     with running(model, shadow=True) as served:
         told = served.client.post("/v2/rerank", json=COHERE).json()
-    assert told["tracelm"]["method"] == "base"
+    assert told["lastword"]["method"] == "base"
     expected = decision.base_probabilities
     for result in told["results"]:
         assert result["relevance_score"] == pytest.approx(expected[result["index"]], abs=1e-6)

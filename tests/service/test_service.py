@@ -11,11 +11,11 @@ import pytest
 from families import random_items
 from served import running
 
-import tracelm
-from tracelm import Item, Sampling, Tracer, ask
-from tracelm.errors import InputError, NonFiniteError
-from tracelm.files.strict_json import strict
-from tracelm.service.settings import Settings
+import lastword
+from lastword import Item, Sampling, Tracer, ask
+from lastword.errors import InputError, NonFiniteError
+from lastword.files.strict_json import strict
+from lastword.service.settings import Settings
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 
@@ -105,11 +105,11 @@ def test_the_reference_is_one_file_that_runs_its_own_script_alone(plain):
 def test_probes_and_counters(plain):
     assert plain.client.get("/healthz").json() == {"schema": 1, "status": "ok"}
     assert plain.client.get("/readyz").json()["status"] == "ready"
-    before = plain.metric("tracelm_requests_total", route="/v1/correct", status="200")
+    before = plain.metric("lastword_requests_total", route="/v1/correct", status="200")
     plain.client.post("/v1/correct", json=BODY)
     scraped = plain.client.get("/metrics").text
-    assert f'tracelm_requests_total{{route="/v1/correct",status="200"}} {before + 1}' in scraped
-    assert "tracelm_decisions_total{" in scraped and "tracelm_batch_items_bucket{" in scraped
+    assert f'lastword_requests_total{{route="/v1/correct",status="200"}} {before + 1}' in scraped
+    assert "lastword_decisions_total{" in scraped and "lastword_batch_items_bucket{" in scraped
 
 
 # What is refused
@@ -219,7 +219,7 @@ def test_a_token_guards_every_route_but_the_probes(model):
 
 def test_only_loopback_goes_without_a_token():
     for host in ("0.0.0.0", "::", "10.0.0.1", "example.org"):
-        with pytest.raises(InputError, match="TRACELM_TOKEN"):
+        with pytest.raises(InputError, match="LASTWORD_TOKEN"):
             Settings(host=host)
         assert Settings(host=host, token="x").token == "x"
     assert Settings(host="::1").loopback and Settings(host="localhost").loopback
@@ -306,7 +306,7 @@ def test_a_full_queue_says_when_to_come_again_and_recovers(held):
             assert int(answer.headers["retry-after"]) >= 1
         assert sorted(a.status_code for a in answers) == [200] * 4 + [429] * 8
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
-        assert served.metric("tracelm_refusals_total", code="queue_full") == 9
+        assert served.metric("lastword_refusals_total", code="queue_full") == 9
 
 
 def test_a_batch_larger_than_the_queue_is_answered(held):
@@ -350,7 +350,7 @@ def test_what_a_client_that_left_waited_for_is_not_computed(held):
             served.wait_for(lambda: served.service.traffic.inside == 1)
             held.go.set()
             assert first.result().status_code == 200
-        assert served.metric("tracelm_requests_total", route="/v1/correct", status="499") == 1
+        assert served.metric("lastword_requests_total", route="/v1/correct", status="499") == 1
     assert held.groups == [[None]]
 
 
@@ -390,7 +390,7 @@ def test_shadow_answers_with_the_base_and_tells_the_log(model):
     total = sum(
         float(line.split()[-1])
         for line in counted.splitlines()
-        if line.startswith("tracelm_shadow_changes_total{")
+        if line.startswith("lastword_shadow_changes_total{")
     )
     assert total == len(changed)
 
@@ -456,6 +456,6 @@ def test_a_token_that_was_kept_in_a_file_may_end_with_a_newline(model):
 
 def test_log_and_metrics_say_which_version_serves_which_model(plain):
     (started,) = plain.events("started")
-    told = {"version": tracelm.__version__, "model": plain.service.corrector.name}
+    told = {"version": lastword.__version__, "model": plain.service.corrector.name}
     assert started | told == started
-    assert plain.metric("tracelm_info", **told) == 1
+    assert plain.metric("lastword_info", **told) == 1

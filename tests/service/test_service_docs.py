@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from served import running
 
-from tracelm import Tracer
+from lastword import Tracer
 
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
@@ -34,9 +34,9 @@ def block(kind: str, word: str) -> str:
 
 def python_of(client: str) -> str:
     """The Python of a client's own environment, below the folder of them all."""
-    python = Path(os.environ.get("TRACELM_CLIENTS", "")) / client / "bin" / "python"
+    python = Path(os.environ.get("LASTWORD_CLIENTS", "")) / client / "bin" / "python"
     if not python.is_file():
-        pytest.skip(f"TRACELM_CLIENTS is no folder with an environment called {client}")
+        pytest.skip(f"LASTWORD_CLIENTS is no folder with an environment called {client}")
     return str(python)
 
 
@@ -74,7 +74,7 @@ def test_httpx(served, tmp_path):
 def test_the_generated_client(served, tmp_path):
     generate = block("sh", "openapi-python-client").split("\n", 1)[1]  # it is installed
     run(generate, "sh", served.url, tmp_path)
-    told = run(block("python", "tracelm_client"), "python", served.url, tmp_path)
+    told = run(block("python", "lastword_client"), "python", served.url, tmp_path)
     assert told == "pale cedar boats decisive\n"
 
 
@@ -128,7 +128,7 @@ def test_the_llama_index_postprocessors(served, tmp_path):
 
 def test_every_option_of_the_page_is_one_of_the_command():
     told = subprocess.run(
-        [sys.executable, "-m", "tracelm", "serve", "--help"],
+        [sys.executable, "-m", "lastword", "serve", "--help"],
         capture_output=True,
         text=True,
         env=os.environ | {"COLUMNS": "200"},
@@ -140,7 +140,7 @@ def test_every_option_of_the_page_is_one_of_the_command():
 
 
 def test_the_table_of_refusals_has_every_code():
-    from tracelm.service.refusal import STATUS
+    from lastword.service.refusal import STATUS
 
     for code, status in STATUS.items():
         if code != "client_left":  # nobody is there to read it

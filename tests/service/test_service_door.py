@@ -81,7 +81,7 @@ def test_what_is_no_http_is_told_so(plain):
     with closing(connect(plain)) as raw:
         raw.sendall(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n")
         assert told(raw) == (400, "invalid_request")
-    assert plain.metric("tracelm_refusals_total", code="invalid_request") >= 1
+    assert plain.metric("lastword_refusals_total", code="invalid_request") >= 1
 
 
 def test_one_connection_too_many_is_told_so_and_the_others_go_on(model):

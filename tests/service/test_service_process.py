@@ -13,14 +13,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import httpx
 import pytest
 
-from tracelm import Tracer, demo
+from lastword import Tracer, demo
 
 pytestmark = pytest.mark.slow
 PATIENCE_SECONDS = 60
 
 
 class Process:
-    """`tracelm serve` on the embedded model, with its log."""
+    """`lastword serve` on the embedded model, with its log."""
 
     def __init__(self, process: subprocess.Popen, first: dict) -> None:
         self.process, self.url = process, first["address"]
@@ -41,7 +41,7 @@ class Process:
 
 @contextmanager
 def serving(*options: str, **environment: str):
-    command = [sys.executable, "-m", "tracelm", "serve", "--model", "tracelm/demo-organism"]
+    command = [sys.executable, "-m", "lastword", "serve", "--model", "lastword/demo-organism"]
     process = subprocess.Popen(
         [*command, "--port", "0", *options],
         stderr=subprocess.PIPE,
@@ -50,7 +50,7 @@ def serving(*options: str, **environment: str):
     )
     try:
         loading, started = (json.loads(process.stderr.readline()) for _ in range(2))
-        assert loading["event"] == "loading" and loading["model"] == "tracelm/demo-organism"
+        assert loading["event"] == "loading" and loading["model"] == "lastword/demo-organism"
         yield Process(process, started)
     finally:
         process.kill()
@@ -135,16 +135,16 @@ def _batch(url: str, items: list[dict]) -> list[str]:
 
 
 def test_the_token_comes_from_the_environment_and_the_door_is_closed_without_one(forks):
-    with serving("--host", "0.0.0.0", TRACELM_TOKEN="letmein") as service:
+    with serving("--host", "0.0.0.0", LASTWORD_TOKEN="letmein") as service:
         url = service.url.replace("0.0.0.0", "127.0.0.1")
         with httpx.Client(base_url=url, trust_env=False) as http:
             assert http.get("/v1/model").status_code == 401
             right = {"authorization": "Bearer letmein"}
-            assert http.get("/v1/model", headers=right).json()["model"] == "tracelm/demo-organism"
+            assert http.get("/v1/model", headers=right).json()["model"] == "lastword/demo-organism"
         assert service.stop() == 0
-    asked = ("-m", "tracelm", "serve", "--model", "tracelm/demo-organism", "--host", "0.0.0.0")
+    asked = ("-m", "lastword", "serve", "--model", "lastword/demo-organism", "--host", "0.0.0.0")
     refused = forks.run(*asked)
-    assert refused.returncode == 1 and "TRACELM_TOKEN" in refused.stderr
+    assert refused.returncode == 1 and "LASTWORD_TOKEN" in refused.stderr
     assert refused.stderr.count("\n") == 1
 
 

@@ -18,8 +18,8 @@ import torch
 from families import random_items
 from served import PATIENCE_SECONDS, Held, running
 
-from tracelm import Item
-from tracelm.service.correction import characters
+from lastword import Item
+from lastword.service.correction import characters
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 ALONE = Item("w5 w6 w7", ("w8 w9", "w10", "w11 w12 w13"))
@@ -115,7 +115,7 @@ def test_the_models_thread_reads_no_text(model, monkeypatch):
     monkeypatch.setattr(type(model), "encode", noted)
     with running(model) as served:
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
-    assert names == ["tracelm-tokens"]
+    assert names == ["lastword-tokens"]
 
 
 # Turns
@@ -156,10 +156,10 @@ def test_questions_do_not_wait_for_corrections(model):
 
         with ThreadPoolExecutor(4) as pool:
             senders = [pool.submit(send) for _ in range(4)]
-            served.wait_for(lambda: served.metric("tracelm_batch_items_count") > 5)
-            before = served.metric("tracelm_batch_items_count")
+            served.wait_for(lambda: served.metric("lastword_batch_items_count") > 5)
+            before = served.metric("lastword_batch_items_count")
             assert served.client.post("/v1/ask", json=short).status_code == 200
-            meanwhile = served.metric("tracelm_batch_items_count") - before
+            meanwhile = served.metric("lastword_batch_items_count") - before
             stop.set()
             assert all(s.result() > 0 for s in senders)
     # 24 passes of the question in 8 steps: as much time for the corrections between them.
@@ -200,7 +200,7 @@ def test_the_models_thread_outlives_whatever_is_raised_on_it(held, end):
         assert answer.status_code == 500 and code_of(answer) == "internal"
         assert time.monotonic() - begun < 15  # not at the deadline
         (failure,) = served.events("failure")
-        assert failure["error"] == type(end).__name__ and failure["at"] == "tracelm-model"
+        assert failure["error"] == type(end).__name__ and failure["at"] == "lastword-model"
         for path in ("/healthz", "/readyz"):
             assert served.client.get(path).status_code == 200
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
@@ -218,7 +218,7 @@ def test_a_tokenizer_that_ends_the_process_ends_its_request(model, monkeypatch):
     with running(model) as served:
         assert served.client.post("/v1/correct", json=BODY | {"id": "1"}).status_code == 500
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
-        assert served.events("failure")[0]["at"] == "tracelm-tokens"
+        assert served.events("failure")[0]["at"] == "lastword-tokens"
 
 
 def test_a_thread_that_has_ended_is_said(model):
@@ -361,7 +361,7 @@ def test_the_deadline_is_each_items_of_a_batch(narrow):
         answer = served.client.post("/v1/correct/batch", json=batch_of(6))
         assert time.monotonic() - begun < 5  # not a deadline a line
         assert codes_of(answer.text) == ["deadline"] * 6
-        assert served.metric("tracelm_refusals_total", code="deadline") == 6
+        assert served.metric("lastword_refusals_total", code="deadline") == 6
         narrow.go.set()
         assert served.client.post("/v1/correct", json=BODY | {"id": "s"}).status_code == 200
     assert narrow.groups == [["b0"], ["s"]]
@@ -380,7 +380,7 @@ def test_nothing_of_a_batch_is_computed_once_its_client_has_left(narrow):
 
 
 def test_items_too_long_to_be_answered_in_time_together_are_queued_in_parts(narrow, monkeypatch):
-    monkeypatch.setattr("tracelm.service.batch._WINDOW_CHARACTERS", 3 * characters(ALONE))
+    monkeypatch.setattr("lastword.service.batch._WINDOW_CHARACTERS", 3 * characters(ALONE))
     with running(narrow) as served, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(9))
         waiting = served.service.corrector.batcher._queued
@@ -402,7 +402,7 @@ def test_a_batch_that_a_stop_cuts_says_so_of_each_item(narrow):
 
 
 def test_the_age_of_the_oldest_shows_a_model_that_hangs(narrow):
-    oldest = "tracelm_oldest_waiting_seconds"
+    oldest = "lastword_oldest_waiting_seconds"
     with running(narrow, deadline_seconds=0.2) as served:
         assert served.metric(oldest) == 0
         assert served.client.post("/v1/correct", json=BODY).status_code == 504

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from served import Held, running
 
-from tracelm.service.tracing import trace, trace_if_asked
+from lastword.service.tracing import trace, trace_if_asked
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 STAGES = ["encode", "queue", "readout", "trunk"]
@@ -77,7 +77,7 @@ def test_items_of_one_pass_share_its_spans(model, kept, mount):
         served.wait_for(lambda: len(requests_of(kept)) == 4)
     together = [r for r in requests_of(kept) if r.name == "POST /v2/rerank"]
     trunks = [stages_of(kept, request)["trunk"] for request in together]
-    assert [trunk.attributes["tracelm.items"] for trunk in trunks] == [3, 3, 3]
+    assert [trunk.attributes["lastword.items"] for trunk in trunks] == [3, 3, 3]
     assert len({(trunk.start_time, trunk.end_time) for trunk in trunks}) == 1
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracelm.model.backbone import tiles
-from tracelm.text.forest import (
+from lastword.model.backbone import tiles
+from lastword.text.forest import (
     Branch,
     Forest,
     build,

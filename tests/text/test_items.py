@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tracelm.errors import InputError, ItemError
-from tracelm.text.items import Item
-from tracelm.text.reading import read_items, require_items
+from lastword.errors import InputError, ItemError
+from lastword.text.items import Item
+from lastword.text.reading import read_items, require_items
 
 GOOD = {"prompt": "Q", "candidates": ["a", "b"]}
 

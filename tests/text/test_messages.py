@@ -5,10 +5,10 @@ import json
 import pytest
 from families import build, talker
 
-from tracelm import Chat, Item, Theta, Tracer
-from tracelm.errors import ItemError
-from tracelm.text.messages import Message, read_messages
-from tracelm.text.tokens import encode
+from lastword import Chat, Item, Theta, Tracer
+from lastword.errors import ItemError
+from lastword.text.messages import Message, read_messages
+from lastword.text.tokens import encode
 
 TALK = [
     {"role": "user", "content": "w4 w9"},

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tracelm.errors import InputError, ItemError
-from tracelm.files.rows import LINE_BYTES
-from tracelm.text.items import Item
-from tracelm.text.reading import read_items, require_items
+from lastword.errors import InputError, ItemError
+from lastword.files.rows import LINE_BYTES
+from lastword.text.items import Item
+from lastword.text.reading import read_items, require_items
 
 ROWS: list[dict[str, Any]] = [
     {"id": "q0", "prompt": "Where, and\nwhen?", "candidates": ["a, b", 'c "d"'], "truthful": 1},

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
-from tracelm.errors import InputError, ItemError
-from tracelm.text.items import Item
-from tracelm.text.tokens import Chat, Encoded, encode
-from tracelm.theta import Theta, TokensTheta
+from lastword.errors import InputError, ItemError
+from lastword.text.items import Item
+from lastword.text.tokens import Chat, Encoded, encode
+from lastword.theta import Theta, TokensTheta
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "models" / "stories260K"
 CORPUS = [

@@ -6,10 +6,10 @@ from itertools import count
 import pytest
 import torch
 
-from tracelm import Item, Tracer
-from tracelm.timing import contenders, floor
-from tracelm.timing.meter import metered
-from tracelm.timing.run import NAMES, bench
+from lastword import Item, Tracer
+from lastword.timing import contenders, floor
+from lastword.timing.meter import metered
+from lastword.timing.run import NAMES, bench
 
 ITEMS = [
     Item(

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from tracelm.errors import CertificateError
-from tracelm.rule.decision import Decision
-from tracelm.theta import ScorerTheta, Theta
-from tracelm.trust.certificate import Certificate, Counts, Subject
-from tracelm.trust.certify import Terms
-from tracelm.trust.policy import OFF, Policy
-from tracelm.view.explanation import explain
+from lastword.errors import CertificateError
+from lastword.rule.decision import Decision
+from lastword.theta import ScorerTheta, Theta
+from lastword.trust.certificate import Certificate, Counts, Subject
+from lastword.trust.certify import Terms
+from lastword.trust.policy import OFF, Policy
+from lastword.view.explanation import explain
 
 GOOD = Certificate(
     Subject("org/model", "digest a1b2"),
@@ -26,7 +26,7 @@ GOOD = Certificate(
     threshold=0.35,
     benchmarks={"demo": "ff00", "truthfulqa@own6": "ee11"},
     templates=("demo/prompt 1",),
-    versions={"tracelm": "0.2.0"},
+    versions={"lastword": "0.2.0"},
     date="2026-11-21T12:00:00+00:00",
     reference={"confidence": (0.25, 1.0), "log_margin_ratio": (float("-inf"), 2.5)},
 )

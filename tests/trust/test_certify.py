@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from populations import Kind, Population, at, labelled
 
-from tracelm.errors import InputError
-from tracelm.trust.certify import Terms, certified, certify, choose, needed
-from tracelm.trust.deferral import THRESHOLDS, curve, defer
-from tracelm.trust.labelled import Labelled
-from tracelm.trust.policy import MARGINS, OFF, Policy, chains, scalar_operator
-from tracelm.trust.testing import fixed_sequence
+from lastword.errors import InputError
+from lastword.trust.certify import Terms, certified, certify, choose, needed
+from lastword.trust.deferral import THRESHOLDS, curve, defer
+from lastword.trust.labelled import Labelled
+from lastword.trust.policy import MARGINS, OFF, Policy, chains, scalar_operator
+from lastword.trust.testing import fixed_sequence
 
 OPERATORS = ("base", "decisive", "mix", "early")
 

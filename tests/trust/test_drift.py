@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from tracelm.trust import drift
-from tracelm.trust.drift import Drift, Martingale
+from lastword.trust import drift
+from lastword.trust.drift import Drift, Martingale
 
 VALUES = st.sampled_from([-1.0, 0.0, 0.5, 2.0, float("inf")])
 

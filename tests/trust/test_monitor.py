@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from tracelm.errors import InputError
-from tracelm.trust.monitor import Monitor, log_wealth
+from lastword.errors import InputError
+from lastword.trust.monitor import Monitor, log_wealth
 
 STEPS = 2000
 

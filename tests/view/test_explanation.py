@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from tracelm import Theta
-from tracelm.rule.decision import Decision, Gate
-from tracelm.view.explanation import explain
+from lastword import Theta
+from lastword.rule.decision import Decision, Gate
+from lastword.view.explanation import explain
 
 
 def decision(**changes):

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 from test_explanation import decision, spatial
 
-from tracelm import Theta, Tracer
-from tracelm.view.palette import LOOKS
-from tracelm.view.portrait import letter, portrait
-from tracelm.view.table import terminal_table
+from lastword import Theta, Tracer
+from lastword.view.palette import LOOKS
+from lastword.view.portrait import letter, portrait
+from lastword.view.table import terminal_table
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -14,12 +14,12 @@ import torch
 from planted import LAYOUTS
 from safetensors.torch import save_file
 
-from tracelm import Tracer
-from tracelm.errors import CheckpointError, InvariantError
-from tracelm.theta import Theta
-from tracelm.weights.checkpoint import LocalFiles, SafetensorsCheckpoint, open_local
-from tracelm.weights.dequantise import read_dense
-from tracelm.weights.invariant import read_invariant
+from lastword import Tracer
+from lastword.errors import CheckpointError, InvariantError
+from lastword.theta import Theta
+from lastword.weights.checkpoint import LocalFiles, SafetensorsCheckpoint, open_local
+from lastword.weights.dequantise import read_dense
+from lastword.weights.invariant import read_invariant
 
 EXACT = {"rel": 1e-9, "abs": 0.0}
 LLAMA = LAYOUTS["llama"]

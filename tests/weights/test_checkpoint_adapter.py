@@ -10,9 +10,9 @@ import torch
 from planted import LAYOUTS
 from safetensors.torch import save_file
 
-from tracelm.errors import CheckpointError
-from tracelm.theta import Theta
-from tracelm.weights.invariant import read_invariant
+from lastword.errors import CheckpointError
+from lastword.theta import Theta
+from lastword.weights.invariant import read_invariant
 
 EXACT = {"rel": 1e-9, "abs": 0.0}
 LLAMA = LAYOUTS["llama"]

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted import LAYOUTS
 
-from tracelm.errors import CheckpointError, InvariantError
-from tracelm.theta import Theta
-from tracelm.weights.invariant import Factors, rcv, read_invariant
-from tracelm.weights.layouts import FINAL_NORMS
+from lastword.errors import CheckpointError, InvariantError
+from lastword.theta import Theta
+from lastword.weights.invariant import Factors, rcv, read_invariant
+from lastword.weights.layouts import FINAL_NORMS
 
 EXACT = {"rel": 1e-9, "abs": 0.0}
 LLAMA = LAYOUTS["llama"]
@@ -169,8 +169,8 @@ def test_real_checkpoint_by_an_independent_formula() -> None:
 def test_reading_loads_no_transformers(tmp_path: Path) -> None:
     folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
     code = (
-        "import sys; from tracelm.theta import Theta;"
-        "from tracelm.weights.invariant import read_invariant;"
+        "import sys; from lastword.theta import Theta;"
+        "from lastword.weights.invariant import read_invariant;"
         f"print(read_invariant({str(folder)!r}, theta=Theta()).value);"
         "sys.exit('transformers' in sys.modules)"
     )

@@ -16,11 +16,17 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from tracelm.errors import CheckpointError, InvariantError
-from tracelm.theta import Theta
-from tracelm.weights.checkpoint import ModelCheckpoint
-from tracelm.weights.invariant import model_invariant, read_invariant
-from tracelm.weights.layouts import Projection, Projections, find_projections, find_stack, text_part
+from lastword.errors import CheckpointError, InvariantError
+from lastword.theta import Theta
+from lastword.weights.checkpoint import ModelCheckpoint
+from lastword.weights.invariant import model_invariant, read_invariant
+from lastword.weights.layouts import (
+    Projection,
+    Projections,
+    find_projections,
+    find_stack,
+    text_part,
+)
 
 DEFINED = [f.name for f in families.FAMILIES.values() if f.invariant]
 EXACT = {"rel": 1e-9, "abs": 0.0}

@@ -14,10 +14,15 @@ import pytest
 import torch
 from gguf_files import KINDS
 
-from tracelm.errors import ModelError
-from tracelm.theta import Theta
-from tracelm.weights.gguf import GgufCheckpoint, is_gguf, open_file
-from tracelm.weights.invariant import Factors, model_invariant, read_interpretations, read_invariant
+from lastword.errors import ModelError
+from lastword.theta import Theta
+from lastword.weights.gguf import GgufCheckpoint, is_gguf, open_file
+from lastword.weights.invariant import (
+    Factors,
+    model_invariant,
+    read_interpretations,
+    read_invariant,
+)
 
 EXACT = {"rel": 1e-6, "abs": 0.0}
 # Half a step of each format, as a share of the largest value of a block of 32.
@@ -189,9 +194,9 @@ class TestRefused:
         self, llama: Path, monkeypatch: pytest.MonkeyPatch, package: str
     ) -> None:
         monkeypatch.setattr(
-            "tracelm.weights.gguf.find_spec", lambda name: None if name == package else True
+            "lastword.weights.gguf.find_spec", lambda name: None if name == package else True
         )
-        assert f"needs {package}: pip install 'tracelm[gguf]'" in refusal(llama)
+        assert f"needs {package}: pip install 'lastword[gguf]'" in refusal(llama)
 
 
 def test_names() -> None:

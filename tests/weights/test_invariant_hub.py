@@ -15,10 +15,10 @@ import pytest
 import torch
 from planted import LAYOUTS
 
-from tracelm.errors import CheckpointError
-from tracelm.theta import Theta
-from tracelm.weights.hub import HubFiles, UnreachableError, find_commit
-from tracelm.weights.invariant import Factors, read_invariant
+from lastword.errors import CheckpointError
+from lastword.theta import Theta
+from lastword.weights.hub import HubFiles, UnreachableError, find_commit
+from lastword.weights.invariant import Factors, read_invariant
 
 EXACT = {"rel": 1e-9, "abs": 0.0}
 LLAMA = LAYOUTS["llama"]
@@ -31,7 +31,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.
     folder = planted.write(tmp_path / "files", LLAMA.config, LLAMA.tensors(), shards=SHARDS)
     with hub_server.serve(folder) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.setenv("TRACELM_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
         monkeypatch.delenv("HF_TOKEN", raising=False)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf"))
@@ -44,7 +44,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that would have been waited."""
     seconds: list[float] = []
-    monkeypatch.setattr("tracelm.weights.hub.time.sleep", seconds.append)
+    monkeypatch.setattr("lastword.weights.hub.time.sleep", seconds.append)
     return seconds
 
 
@@ -301,7 +301,7 @@ def test_where_nobody_answers_it_is_soon_said(
         port = nobody.getsockname()[1]
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
         said = refusal()
-        assert "in 3 attempts" in said and "tracelm get smollm2-135m" in said
+        assert "in 3 attempts" in said and "lastword get smollm2-135m" in said
         assert waits == [1.0, 2.0]
         with pytest.raises(UnreachableError):
             find_commit("org/model", None)

@@ -1,0 +1,92 @@
+"""Corrects hallucinations in candidate answers at inference time, by TRACE.
+
+A tracer reads how a model's preference among candidate answers moves through its depths, and
+decides whether the model's own choice should stand:
+
+    >>> from lastword import Tracer
+    >>> tracer = Tracer.demo()  # an embedded model; Tracer.from_pretrained(name) loads yours
+    >>> question = "Question: Which goods come from Baevwick? Answer:"
+    >>> decision = tracer.correct(question, ["green wool combs", "pale cedar boats", "clay lamps"])
+    >>> decision.base_answer, decision.answer
+    ('clay lamps', 'pale cedar boats')
+    >>> decision.operator, decision.decisive_layer
+    ('decisive', 9)
+
+Public:
+
+    Tracer, Chat, Theta     a model made ready, its chat template, the constants of the method
+    LoadOptions             what loads a model, as one object (`Tracer.open`)
+    Item                    a prompt with its candidates, for many at once
+    Decision, Gate          the answer, and every comparison that led to it
+    ask, Sampling           a question without candidates: sampled answers, corrected among them
+    to_frame                decisions as a pandas DataFrame
+    load_records            what `lastword eval` has written, as a pandas DataFrame
+    TraceError              the root of every error; the tree stands in `lastword.errors`
+
+These keep their names and meaning until the changelog says otherwise. So do, less firmly, the
+modules that the documentation imports from: `lastword.methods` (a method of your own),
+`lastword.benchmarks`, `lastword.demo`, `lastword.engines`, `lastword.generation.decoding`,
+`lastword.integrations`. Every other module is private and may move.
+
+"Method, section 5" in a docstring is that section of the method page, docs/method.md.
+Names are imported when they are first used: `import lastword` loads no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lastword.errors import TraceError
+    from lastword.evaluation.store import load_records
+    from lastword.generation.ask import ask
+    from lastword.generation.sampling import Sampling
+    from lastword.model.options import LoadOptions
+    from lastword.rule.decision import Decision, Gate
+    from lastword.rule.frame import to_frame
+    from lastword.text.items import Item
+    from lastword.text.tokens import Chat
+    from lastword.theta import Theta
+    from lastword.tracer import Tracer
+
+__version__ = "0.2.0"
+__all__ = [
+    "Chat",
+    "Decision",
+    "Gate",
+    "Item",
+    "LoadOptions",
+    "Sampling",
+    "Theta",
+    "TraceError",
+    "Tracer",
+    "ask",
+    "load_records",
+    "to_frame",
+]
+
+_HOMES = {
+    "Chat": "lastword.text.tokens",
+    "Decision": "lastword.rule.decision",
+    "Gate": "lastword.rule.decision",
+    "Item": "lastword.text.items",
+    "LoadOptions": "lastword.model.options",
+    "Sampling": "lastword.generation.sampling",
+    "Theta": "lastword.theta",
+    "TraceError": "lastword.errors",
+    "Tracer": "lastword.tracer",
+    "ask": "lastword.generation.ask",
+    "load_records": "lastword.evaluation.store",
+    "to_frame": "lastword.rule.frame",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public name, from the module where it lives."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lastword' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, loaded or not."""
+    return [*globals(), *__all__]

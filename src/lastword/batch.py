@@ -1,0 +1,115 @@
+"""One group of items in hand: its states, and the trajectories read from them so far."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from lastword.methods.contract import Evidence
+from lastword.model.reading import States
+from lastword.model.readout import Readout
+from lastword.rule.geometry import Scores, Trajectory
+from lastword.rule.operators import Step
+from lastword.rule.scorer import Scorer
+from lastword.rule.tile import TokenScorer
+from lastword.text.forest import Branch
+from lastword.text.tokens import Encoded
+
+
+class Batch:
+    """Reads states step by step into the trajectories of a group's items.
+
+    Args:
+        encoded: The items; their branches are those of `branches_of`, in order.
+        states: The states of all those branches.
+        readout: The head.
+        scorer: T.
+        depth: L.
+        peers: Token scorers of other methods, by the methods' names.
+    """
+
+    def __init__(
+        self,
+        encoded: Sequence[Encoded],
+        states: States,
+        readout: Readout,
+        scorer: Scorer,
+        depth: int,
+        peers: Mapping[str, TokenScorer] | None = None,
+    ) -> None:
+        self.states, self.readout, self.scorer, self.depth = states, readout, scorer, depth
+        self.peers = dict(peers or {})
+        self._encoded = encoded
+        counts = [(len(e.sequences), len(e.blind_sequences)) for e in encoded]
+        starts = np.cumsum([0, *(own + blind for own, blind in counts)])
+        self._own = [slice(s, s + own) for s, (own, _) in zip(starts, counts, strict=False)]
+        self._blind = [slice(s.stop, e) for s, e in zip(self._own, starts[1:], strict=True)]
+        self._scores = np.full((int(starts[-1]), depth + 1), np.nan)
+        self._t = np.full(int(starts[-1]), np.nan)
+        self._peers = {name: np.full(int(starts[-1]), np.nan) for name in self.peers}
+
+    def trajectory(self, item: int) -> Trajectory:
+        """S and t of an item, as far as they have been read."""
+        return self._read_so_far(self._own[item])
+
+    def blind(self, item: int) -> Trajectory | None:
+        """The same without the question; None without a blind prompt."""
+        span = self._blind[item]
+        return None if span.start == span.stop else self._read_so_far(span)
+
+    def evidence(self, item: int, method: str) -> Evidence:
+        """What has been read of an item for the method of that name."""
+        encoded, own = self._encoded[item], self._peers.get(method)
+        return Evidence(
+            candidates=encoded.item.candidates,
+            tokens=np.array(encoded.candidate_tokens),
+            trajectory=self.trajectory(item),
+            own=None if own is None else own[self._own[item]],
+            blind=None if (blind := self.blind(item)) is None else blind.base,
+        )
+
+    def read(self, items: Sequence[int], step: Step) -> None:
+        """Read a step for some items; rows that they share are read once."""
+        self._read([self._own[i] for i in items], step)
+
+    def read_blind(self, step: Step) -> None:
+        """Read a step for all blind prompts."""
+        if any(b.start != b.stop for b in self._blind):
+            self._read(self._blind, step)
+
+    def _read_so_far(self, span: slice) -> Trajectory:
+        t = self._t[span]
+        return Trajectory(self._scores[span], None if np.isnan(t).any() else t)
+
+    def _read(self, spans: Sequence[slice], step: Step) -> None:
+        wanted = np.zeros(len(self._t), dtype=bool)
+        for span in spans:
+            wanted[span] = True
+        branch = self.states.reads.branch
+        targets = np.flatnonzero(wanted[branch])
+        into: list[tuple[TokenScorer, Scores]] = [(self.scorer, self._t)] if step.scorer else []
+        into += [(s, self._peers[name]) for name, s in self.peers.items() if step.peers]
+        scorers = [scorer for scorer, _ in into]
+        depths = step.depths.union(*(s.depths for s in scorers))
+        reading = self.readout.read(self.states, targets, sorted(depths), scorers)
+        for depth, values in reading.log_probs.items():
+            self._scores[wanted, depth] = _means(values, branch[targets])
+        for (_, means), scores in zip(into, reading.scores, strict=True):
+            means[wanted] = _means(scores, branch[targets])
+
+
+def branches_of(encoded: Encoded) -> list[Branch]:
+    """An item's branches: one a candidate, then one a candidate after the blind prompt."""
+    sequences = encoded.sequences + encoded.blind_sequences
+    boundaries = encoded.boundaries + encoded.blind_boundaries
+    return [Branch(s, b) for s, b in zip(sequences, boundaries, strict=True)]
+
+
+def _means(
+    values: Float[np.ndarray, " targets"], branch: Int[np.ndarray, " targets"]
+) -> Float[np.ndarray, " branches"]:
+    """Mean over each branch's tokens in float64 (Eq. 1); branches ascend."""
+    starts = np.flatnonzero(np.diff(branch, prepend=-1))
+    counts = np.diff(np.append(starts, len(branch)))
+    means: Float[np.ndarray, " branches"] = np.add.reduceat(values.astype(np.float64), starts)
+    return means / counts

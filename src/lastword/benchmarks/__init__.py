@@ -1,0 +1,91 @@
+"""Benchmarks: one file each, one table; each loads from the hub or a file and is verified."""
+
+from pathlib import Path
+
+from lastword.benchmarks.benchmark import Benchmark, Dataset, Example
+from lastword.benchmarks.columns import hub
+from lastword.benchmarks.demo import DEMO
+from lastword.benchmarks.everyday import EVERYDAY
+from lastword.benchmarks.factor import FACTOR
+from lastword.benchmarks.halueval import FIB, HALUEVAL_QA, HALUEVAL_QA_CLOSED, HALUEVAL_SUM
+from lastword.benchmarks.jsonl import jsonl
+from lastword.benchmarks.lm_eval import lm_eval
+from lastword.benchmarks.template import Template
+from lastword.benchmarks.truthfulqa import TRUTHFULQA, TRUTHFULQA_BINARY
+from lastword.errors import InputError
+
+__all__ = ["BENCHMARKS", "Benchmark", "Dataset", "Example", "Template", "find", "templates_for"]
+
+BENCHMARKS: dict[str, Benchmark] = {
+    b.name: b
+    for b in (
+        TRUTHFULQA,
+        TRUTHFULQA_BINARY,
+        HALUEVAL_QA,
+        HALUEVAL_QA_CLOSED,
+        HALUEVAL_SUM,
+        FIB,
+        FACTOR,
+        EVERYDAY,
+        DEMO,
+    )
+}
+
+
+def find(name: str, columns: str | None = None) -> Benchmark:
+    """A benchmark by name.
+
+    `jsonl:PATH` is a file of one's own items, `lm-eval:TASK` a task of lm-evaluation-harness, by
+    name or by its YAML file, `hf:NAME` a set of the hub or a folder.
+
+    Args:
+        name: The name.
+        columns: Of `hf:NAME`: which columns are meant (`columns.Columns`).
+
+    Raises:
+        InputError: No such benchmark, or columns that are none.
+    """
+    if name.startswith("hf:"):
+        return hub(name.removeprefix("hf:"), columns)
+    if name.startswith("jsonl:"):
+        return jsonl(Path(name.removeprefix("jsonl:")))
+    if name.startswith("lm-eval:"):
+        return lm_eval(name.removeprefix("lm-eval:"))
+    if name not in BENCHMARKS:
+        raise InputError(
+            f"no benchmark {name!r}; known: {', '.join(BENCHMARKS)}, jsonl:PATH, lm-eval:TASK, "
+            "hf:NAME"
+        )
+    return BENCHMARKS[name]
+
+
+def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, list[Template]]:
+    """The templates that each benchmark runs under, by the benchmark's name.
+
+    A template file serves every benchmark; `benchmark/variant` serves its own; a benchmark for
+    which none was asked runs under its default.
+
+    Args:
+        benchmarks: Those that will run.
+        asked: Names (`truthfulqa/own6`) or paths of Jinja files.
+
+    Raises:
+        InputError: A name that belongs to none of the benchmarks, or two files of one name.
+    """
+    chosen: dict[str, list[Template]] = {b.name: [] for b in benchmarks}
+    for name in asked:
+        owners = [b for b in benchmarks if name.rpartition("/")[0] == b.name]
+        if owners:
+            chosen[owners[0].name].append(owners[0].template(name.rpartition("/")[2]))
+        elif Path(name).is_file():
+            for templates in chosen.values():
+                templates.append(Template.from_file(Path(name)))
+        else:
+            known = ", ".join(f"{b.name}/{v}" for b in benchmarks for v in b.templates)
+            raise InputError(f"no template {name!r}; known: {known}, or the path of a Jinja file")
+    files = {Path(name) for name in asked if Path(name).is_file()}
+    if len({path.stem for path in files}) < len(files):
+        raise InputError("two template files have one name, and a cell is named by it; rename one")
+    for benchmark in benchmarks:
+        chosen[benchmark.name] = chosen[benchmark.name] or [benchmark.template()]
+    return chosen

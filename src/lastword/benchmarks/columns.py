@@ -1,0 +1,161 @@
+"""A set of the hub, or a folder that `datasets` reads, whose columns the user names.
+
+`hf:cais/mmlu:all@test` is configuration `all`, split `test`; both may be left out where there is
+only one. `--columns prompt=question,candidates=choices,truthful=answer` says which columns are
+meant: `choices.text` is a field inside one, `opa+opb+opc` several columns of one candidate each.
+The right answer is a place counted from 0, a letter, the candidate's text, or one of `labels`.
+"""
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lastword.benchmarks.benchmark import Benchmark, Example
+from lastword.benchmarks.source import Row, Rows
+from lastword.benchmarks.template import AS_IT_STANDS, Template
+from lastword.errors import InputError
+from lastword.text.items import Item
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a set are meant.
+
+    Attributes:
+        prompt: The question, as text or as the messages of a conversation.
+        candidates: A list, or columns joined by `+`.
+        truthful: The right answer.
+        labels: What the set calls each candidate in `truthful`; left out, it is letters.
+        id: Name of the row; left out, its place.
+    """
+
+    prompt: str
+    candidates: str
+    truthful: str
+    labels: str | None = None
+    id: str | None = None
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Columns":
+        """The columns of `prompt=question,candidates=choices,truthful=answer`.
+
+        Raises:
+            InputError: A part that is none, or one that is missing.
+        """
+        pairs = [part.partition("=") for part in (text or "").split(",") if part.strip()]
+        given = {name.strip(): column.strip() for name, _, column in pairs}
+        names = [f.name for f in fields(cls)]
+        wrong = [name for name, column in given.items() if name not in names or not column]
+        lacks = [name for name in names[:3] if name not in given]
+        if wrong or lacks:
+            raise InputError(
+                f"--columns needs prompt=..., candidates=..., truthful=..., and takes labels=... "
+                f"and id=...; {f'not {wrong[0]}' if wrong else f'{lacks[0]} is missing'}"
+            )
+        return cls(**given)
+
+
+def hub(name: str, columns: str | None) -> Benchmark:
+    """The benchmark `hf:NAME`.
+
+    Args:
+        name: `org/name[:configuration][@split]`, or a folder of files that `datasets` reads.
+        columns: As `Columns.parse` takes them.
+    """
+    meant = Columns.parse(columns)
+    path = Path(name.partition("@")[0].partition(":")[0])
+    called = f"hf:{path.resolve().name if path.is_dir() else name}"
+    return Benchmark(
+        name=called,
+        read=partial(_read, name),
+        parse=partial(_parse, meant),
+        verify=lambda questions: f"{len(questions)} questions",
+        templates={
+            "prompt": partial(Template, f"{called}/prompt", "1", AS_IT_STANDS),
+            "qa": partial(Template, f"{called}/qa", "1", "Question: {{ prompt }}\nAnswer:"),
+        },
+        licence="the set's own",
+        citation="the set's own",
+    )
+
+
+def _read(name: str, data: Path | None) -> Rows:
+    # --data names the folder of the published sets; this one is named in full.
+    from datasets import DatasetDict, load_dataset
+
+    where, _, split = name.partition("@")
+    path, _, configuration = where.partition(":")
+    try:
+        found = load_dataset(path, configuration or None, split=split or None)
+    # `datasets` raises many kinds here (offline, unknown set, broken file): all one answer.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"cannot load {name}: {reason}; name the configuration and the split as "
+            "hf:NAME:CONFIGURATION@SPLIT"
+        ) from error
+    if isinstance(found, DatasetDict):
+        if len(found) != 1:
+            raise InputError(f"{name} has splits {', '.join(found)}: choose one, {name}@SPLIT")
+        (found,) = found.values()
+    return Rows([dict(row) for row in found], f"hf:{name}")
+
+
+def _parse(meant: Columns, place: int, row: Row) -> tuple[Example, ...]:
+    candidates = _candidates(row, meant.candidates)
+    labels = None if meant.labels is None else _at(row, meant.labels)
+    given = {
+        "id": None if meant.id is None else _at(row, meant.id),
+        "prompt": _at(row, meant.prompt),
+        "candidates": candidates,
+        "truthful": _truth(_at(row, meant.truthful), candidates, labels),
+    }
+    item = Item.from_dict(given, id=str(place))
+    if item.messages is not None:
+        return (Example.of(item, place),)
+    own = {"prompt": item.prompt, "question": item.prompt}
+    texts = {name: value for name, value in row.items() if isinstance(value, str)} | own
+    blind = {name: "" if name in (meant.prompt, *own) else text for name, text in texts.items()}
+    return (Example(str(item.id), texts, blind, item.candidates, item.truthful),)
+
+
+def _candidates(row: Row, name: str) -> Any:
+    if "+" in name and name not in row:
+        return [_at(row, part) for part in name.split("+")]
+    return _at(row, name)
+
+
+def _at(row: Row, name: str) -> Any:
+    """A column, or with dots a field inside one."""
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise InputError(f"no column {name}; the row has {', '.join(row)}")
+        value = value[part]
+    return value
+
+
+def _truth(value: Any, candidates: Any, labels: Sequence[Any] | None) -> Any:
+    """Places of the right answers where they are told in text; otherwise what an item takes."""
+    texts = [value] if isinstance(value, str) else value
+    if not (isinstance(texts, list) and texts and isinstance(texts[0], str)):
+        return value
+    return [_place(text, list(candidates), labels) for text in texts]
+
+
+def _place(text: str, candidates: list[Any], labels: Sequence[Any] | None) -> int:
+    letters = list(string.ascii_uppercase[: len(candidates)])
+    told = [letters, candidates] if labels is None else [list(labels)]
+    found = {names.index(text) for names in told if text in names}
+    if len(found) != 1:
+        what = "two candidates" if found else "no candidate"
+        raise InputError(
+            f"the right answer {text!r} names {what}: expected a place, a letter or a candidate's "
+            "text; labels=COLUMN says what the set calls its candidates"
+        )
+    return found.pop()

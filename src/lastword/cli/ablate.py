@@ -1,0 +1,51 @@
+"""`lastword ablate`: the paper's ablations from records, without a model."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def ablate(
+    runs: Annotated[
+        str, typer.Argument(metavar="PATH", help="Folder of `lastword eval`, at any level.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for both tables as .md, .csv and .tex.")
+    ] = None,
+    format: Annotated[
+        Literal["md", "csv", "tex"] | None,
+        typer.Option(help="Printed without --out; left out, for the eye, and md where piped."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print both tables as JSON.")] = False,
+) -> None:
+    """Decide every item again with one part of the rule replaced, and sweep its constants."""
+    from lastword.cli.output import printable, show_tables
+    from lastword.cli.progress import waiting
+
+    with waiting("reading records"):
+        from lastword.evaluation.ablation import GRIDS, necessity, sweep
+        from lastword.evaluation.cells import require_counted
+        from lastword.evaluation.readings import read
+        from lastword.evaluation.settings import one_theta, unfinished
+        from lastword.evaluation.store import read_runs
+        from lastword.evaluation.stored import read_cells
+        from lastword.files.folder import locate
+        from lastword.report.table import write_table
+        from lastword.report.tables import necessity_table, sweep_table
+
+        root = locate(runs)
+        theta = one_theta(read_runs(root).values())
+        parted = read_cells(root)
+        require_counted(parted)
+        readings = [read(cell, theta) for cell in parted]
+        swept = [sweep(readings, theta, parameter) for parameter in GRIDS]
+        tables = [necessity_table(necessity(readings, theta)), sweep_table(swept)]
+        warnings = unfinished(root)
+    for warning in warnings:
+        typer.echo(printable(f"lastword: {warning}"), err=True)
+    if out is None or as_json:
+        show_tables(tables, "json" if as_json else format)
+    if out is not None:
+        for path in (path for table in tables for path in write_table(table, out)):
+            typer.echo(path, err=as_json)

@@ -1,0 +1,72 @@
+"""`lastword ask`: a question without candidates; the model's own answers are corrected among."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from lastword.cli.groups import Group, options_of
+from lastword.cli.model import Model, load_tracer
+from lastword.cli.output import printable, show
+from lastword.cli.progress import waiting
+from lastword.errors import InputError
+from lastword.files.strict_json import to_json
+from lastword.generation.sampling import Sampling
+
+if TYPE_CHECKING:
+    from lastword.generation.ask import Asked
+    from lastword.theta import Theta
+
+
+# What only the command line has: ranges, and a longer name.
+_WRITTEN = {
+    "k": Annotated[int, typer.Option("-k", "--samples", min=1)],
+    "temperature": Annotated[float, typer.Option(min=0)],
+    "seed": Annotated[int, typer.Option(min=0)],
+    "max_new_tokens": Annotated[int, typer.Option(min=1)],
+}
+
+
+def ask(
+    model: Model,
+    question: Annotated[str, typer.Argument(help="The question.", show_default=False)],
+    sampling: Annotated[Sampling, Group(Sampling, options_of(Sampling, _WRITTEN))],
+    template: Annotated[
+        str | None,
+        typer.Option(help="Text around {question}. [default: Question: {question} Answer:]"),
+    ] = None,
+    decode: Annotated[
+        Literal["base", "trace", "dola", "sled"],
+        typer.Option(help="How samples are decoded; all but `base` are experimental."),
+    ] = "base",
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Sample answers to a question, and correct among them (our extension)."""
+    from lastword.model import ranks
+
+    if ranks.count() > 1:
+        raise InputError("a model that several processes share draws no answers: run it in one")
+    tracer = load_tracer(model)
+    with waiting("asking"):
+        from lastword.generation.ask import ask as ask_model
+        from lastword.generation.decoding import decoding
+
+        with decoding(tracer, decode) as processors:
+            asked = ask_model(tracer, question, sampling, template=template, processors=processors)
+    if as_json:
+        typer.echo(to_json(asked.to_dict()))
+    else:
+        _show(asked, tracer.theta)
+
+
+def _show(asked: "Asked", theta: "Theta") -> None:
+    from lastword.view.explanation import explain
+    from lastword.view.portrait import portrait
+    from lastword.view.table import terminal_table
+
+    record = asked.decision.to_record()
+    names = [printable(text) for text in asked.decision.candidates]
+    names[0] += " (greedy)" if asked.greedy else ""
+    columns = {"answer": names, "sampled": asked.counts}
+    typer.echo(printable(asked.answer))
+    show(terminal_table(portrait(record), columns))
+    typer.echo(printable(explain(record, theta)))

@@ -1,0 +1,153 @@
+"""`lastword bench`: what an answer costs with and without correction, beside others."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lastword.cli.model import Model, load_tracer, refuse_certificate
+from lastword.cli.output import check_writable, show, write_lines
+from lastword.cli.progress import waiting
+from lastword.cli.questions import Questions
+from lastword.errors import InputError, ItemError
+from lastword.files.strict_json import to_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lastword.text.items import Item
+    from lastword.text.tokens import Encoded
+    from lastword.timing.run import Bench
+    from lastword.tracer import Tracer
+
+
+@dataclass(frozen=True)
+class TimedItems:
+    """Whose items are timed, and how often.
+
+    Attributes:
+        benchmark: Whose items to time; as in eval.
+        data: File or folder of the benchmark's data.
+        template: BENCHMARK/VARIANT or a Jinja file.
+        limit: How many questions.
+        rounds: Interleaved rounds; medians count.
+    """
+
+    benchmark: str = "demo"
+    data: Path | None = None
+    template: str | None = None
+    limit: Annotated[int, typer.Option(min=1)] = 40
+    rounds: Annotated[int, typer.Option(min=1)] = 3
+
+    def read(self) -> "tuple[str, list[Item]]":
+        """The benchmark's name, and the items under the first of its templates."""
+        asked = [] if self.template is None else [self.template]
+        dataset, template = Questions(self.data, self.limit).read([self.benchmark], asked)[0]
+        return dataset.benchmark.name, dataset.items(template)
+
+
+def bench(
+    model: Model,
+    timed: TimedItems,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="plain base, padded base, plain trace, lm-eval hf; repeat it; first divides."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Time base scoring and correction against the plain way, in one run, agreement first."""
+    refuse_certificate(model, "nothing is answered here")
+    if out is not None:
+        check_writable(out)
+    with waiting("reading the data"):
+        from lastword.timing.run import AGAINST, bench
+
+        name, items = timed.read()
+    names = tuple(against or AGAINST)
+    if unknown := [n for n in names if n not in (*AGAINST, "padded base")]:
+        raise typer.BadParameter(
+            f"--against knows {', '.join(AGAINST)}, padded base; not {unknown}"
+        )
+    tracer = load_tracer(model)
+    ready = _encode(tracer, items)
+    # It warns of every model that is in memory already.
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    with waiting("timing"):
+        result = bench(tracer, ready, rounds=timed.rounds, against=names)
+    dtype, depth = tracer.describe()["dtype"], tracer.backbone.depth
+    record = {"model": model.name, "benchmark": name, "dtype": dtype, "depth": depth}
+    figures = to_json(record | result.to_dict())
+    if out is not None:
+        write_lines(out, [figures])
+    if as_json:
+        typer.echo(figures)
+    else:
+        _show(result)
+
+
+def _encode(tracer: "Tracer", items: "Sequence[Item]") -> "list[Encoded]":
+    encoded = tracer.encode(items)
+    if failed := [e for e in encoded if isinstance(e, ItemError)]:
+        raise InputError(f"{len(failed)} items cannot be timed; the first: {failed[0]}")
+    return [e for e in encoded if not isinstance(e, ItemError)]
+
+
+def _show(result: "Bench") -> None:
+    from rich.table import Table
+
+    show(
+        f"{result.items} items; staged and everything-read decisions "
+        + ("agree" if result.same_decisions else "DIFFER")
+    )
+    first = next(name for name in result.seconds if name not in result.meters)
+    table = Table("", "seconds", "an item", f"/ {first}", "off by, nats")
+    for name, seconds in result.seconds.items():
+        told, ratio = result.agrees(name), result.ratio(name, first)
+        table.add_row(
+            name,
+            f"{seconds:.3f}" if told else "–",
+            f"{seconds / result.items:.4f}" if told else "–",
+            "–" if ratio is None else f"{ratio:.3f}",
+            f"{result.agreement[name]:.1e}",
+        )
+    show(table, _stages(result))
+    if result.rates:
+        show(_products(result))
+    show(f"peak memory above the loaded model: {result.peak_bytes / 2**20:.0f} MiB")
+
+
+def _stages(result: "Bench") -> "Table":
+    """Where ours spend their seconds, a column each, and how far that is from the floor."""
+    from rich.table import Table
+
+    meters = result.meters.values()
+    table = Table("", *result.meters)
+    table.add_row("distinct tokens", *(str(m.tokens) for m in meters))
+    table.add_row("head reads", *(str(m.reads) for m in meters))
+    for stage in ("plan", "trunk", "readout", "scorer"):
+        table.add_row(f"{stage}, seconds", *(f"{m.seconds.get(stage, 0):.3f}" for m in meters))
+    table.add_row("rest, seconds", *(f"{m.rest:.3f}" for m in meters))
+    if result.floors:
+        floors = [result.floors[name].total for name in result.meters]
+        table.add_row("floor, seconds", *(f"{floor:.3f}" for floor in floors))
+        above = [result.above_floor(name) for name in result.meters]
+        for part in ("trunk", "readout", "total"):
+            table.add_row(f"{part} / floor", *(f"{a[part]:.2f}" for a in above))
+    return table
+
+
+def _products(result: "Bench") -> "Table":
+    """The products that the floor is made of: the fastest of each shape, and the plain one."""
+    from rich.table import Table
+
+    table = Table("product", "fastest", "GFLOP/s", "plain")
+    for shape, rates in result.rates.items():
+        best = max(rates, key=rates.__getitem__)
+        table.add_row(shape, best, f"{rates[best]:.0f}", f"{rates['plain']:.0f}")
+    return table

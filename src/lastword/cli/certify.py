@@ -1,0 +1,88 @@
+"""`lastword certify`: labelled records become a certificate, or the advice to keep it off."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from lastword.trust.certify import Finding
+
+
+@dataclass(frozen=True)
+class TermOptions:
+    """What the certificate has to promise, as `Terms` has it.
+
+    Attributes:
+        alpha: Largest share of answers that may be broken.
+        delta: Largest chance that the labelled items mislead.
+        gain: Promise too that more is fixed than broken.
+        error: Find from which probability on at most this share is wrong.
+    """
+
+    alpha: float = 0.02
+    delta: float = 0.05
+    gain: bool = False
+    error: float | None = None
+
+
+def certify(
+    runs: Annotated[
+        str, typer.Argument(metavar="PATH", help="Folder of `lastword eval`, of one model.")
+    ],
+    promised: TermOptions,
+    benchmark: Annotated[
+        list[str] | None, typer.Option(help="Whose items count together; repeat it.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="TOML file for the certificate.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    """Find which overrides may be let through, with a guarantee, from labelled items alone."""
+    from lastword.cli.output import check_writable, printable, write_lines
+    from lastword.cli.progress import waiting
+    from lastword.trust.certify import Terms
+
+    terms = Terms(**asdict(promised))
+    if out is not None:
+        check_writable(out)
+    with waiting("reading records"):
+        from lastword.evaluation.certification import issue, read_sample
+        from lastword.files.folder import locate
+        from lastword.files.strict_json import to_json
+        from lastword.trust.certify import certify as test
+        from lastword.trust.summary import summary
+
+        sample = read_sample(locate(runs), benchmark or ())
+        finding = test(sample.items, sample.scalar, terms)
+        certificate = issue(sample, finding)
+    if out is not None:
+        write_lines(out, certificate.to_toml().splitlines())
+    if as_json:
+        typer.echo(to_json(_to_dict(finding) | {"model": sample.subject.model}))
+        return
+    lines = summary(finding, sample.subject.model, list(sample.benchmarks), sample.failed)
+    for line in [*lines, *([] if out is None else [str(out)])]:
+        typer.echo(printable(line))
+
+
+def _to_dict(finding: "Finding") -> dict[str, Any]:
+    deferral = finding.deferral
+    curves = {} if deferral is None else {"before": deferral.before, "after": deferral.after}
+    return {
+        "terms": asdict(finding.terms),
+        "items": finding.items,
+        "base_right": finding.base_right,
+        "policy": asdict(finding.policy),
+        "needed": finding.needed,
+        "deferral": None
+        if deferral is None
+        else {
+            "error": deferral.error,
+            "threshold": deferral.threshold,
+            "answered": deferral.answered,
+            "wrong": deferral.wrong,
+            "area": {name: drawn.area for name, drawn in curves.items()},
+        },
+        "trials": [asdict(trial) for trial in finding.trials],
+    }

@@ -1,0 +1,114 @@
+"""`lastword compare`: TRACE, its peers and the baselines on the same items, in one pass."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from lastword.cli.model import Model, load_tracer, refuse_certificate
+from lastword.cli.output import printable, show_tables
+from lastword.cli.progress import Countdown, waiting
+from lastword.cli.questions import Questions
+from lastword.files.strict_json import to_json
+
+if TYPE_CHECKING:
+    from lastword.benchmarks import Dataset, Template
+    from lastword.files.folder import Folder
+    from lastword.tracer import Tracer
+
+
+def _list(context: Any, option: Any, wanted: bool) -> bool:
+    """Print the table of methods, users' own among them, and stop.
+
+    Of both options, whatever their order: it is printed once the second is read.
+    """
+    seen = {**context.params, str(option.name): wanted}
+    if not seen.get("list_") or "as_json" not in seen:
+        return wanted
+    from lastword.methods import known
+
+    table = known()
+    if seen["as_json"]:
+        rows = [{"name": n, "summary": r.summary, "source": r.source} for n, r in table.items()]
+        typer.echo(to_json(rows))
+        raise typer.Exit
+    width = max(map(len, table))
+    for name, row in table.items():
+        typer.echo(f"{name:<{width}}  {printable(row.summary)} ({printable(row.source)})")
+    raise typer.Exit
+
+
+def compare(
+    model: Model,
+    *,
+    benchmark: Annotated[
+        str,
+        typer.Option(help="As in eval."),
+    ],
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="A method, as --list names them; repeat it. Left out, it is all."),
+    ] = None,
+    list_: Annotated[
+        bool,
+        typer.Option("--list", callback=_list, is_eager=True, help="List the methods, and stop."),
+    ] = False,
+    out: Annotated[
+        str, typer.Option(metavar="PATH", help="Folder for the records; also s3://BUCKET/FOLDER.")
+    ] = "compared",
+    template: Annotated[str | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file.")] = None,
+    questions: Questions,
+    format: Annotated[
+        Literal["md", "csv", "tex"] | None,
+        typer.Option(help="How it is printed; left out, for the eye, and md where it is piped."),
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", callback=_list, is_eager=True, help="Print what it finds as JSON."),
+    ] = False,
+) -> None:
+    """Compare every correction on one model and one benchmark; records keep each one's scores."""
+    refuse_certificate(model, "methods are compared as they are")
+    with waiting("reading the data"):
+        from lastword.files.folder import locate
+        from lastword.methods import COMPARED, entry
+
+        names = method or COMPARED
+        for name in names:
+            entry(name)  # an unknown one fails before the model is loaded
+        (work,) = questions.read([benchmark], [] if template is None else [template])
+        root = locate(out)
+    cell = _execute(load_tracer(model), work, names, root)
+    _print(cell, "json" if as_json else format)
+
+
+def _execute(
+    tracer: "Tracer", work: "tuple[Dataset, Template]", names: Sequence[str], out: "Folder"
+) -> "Folder":
+    """Do what the cell lacks, then time each method alone where that was not done."""
+    from lastword.cli.evaluate import say
+    from lastword.evaluation.comparison import measure, read_costs, write_costs
+    from lastword.evaluation.runner import execute, prepare
+    from lastword.methods import resolve
+
+    methods = resolve(names, tracer.facts)
+    with waiting("reading tokens"):
+        job = prepare(tracer, *work, methods=methods)
+    with Countdown(f"{job.info['model']} on {job.benchmark}", len(job.items)) as countdown:
+        result = execute(tracer, job, out, advance=countdown.advance)
+    say(result)
+    if not read_costs(result.cell):
+        with waiting("timing each method alone"):
+            costs = measure(tracer, job.items, methods)
+        if costs:
+            write_costs(result.cell, costs)
+    return result.cell
+
+
+def _print(cell: "Folder", format: str | None) -> None:
+    from lastword.evaluation.comparison import read_comparisons
+    from lastword.evaluation.stored import read_cells
+    from lastword.report.comparison import comparison_tables
+
+    compared = read_comparisons(cell, read_cells(cell))
+    show_tables(comparison_tables(compared), format)

@@ -1,0 +1,276 @@
+"""`lastword correct`: one prompt for people, or a file of them."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from lastword.cli.model import Model, refuse_certificate
+from lastword.cli.output import check_writable, printable, show, write_lines
+from lastword.cli.progress import tracked, waiting
+from lastword.cli.vllm import VllmOptions, loader
+from lastword.errors import InputError, ItemError
+from lastword.files.strict_json import to_json
+
+if TYPE_CHECKING:
+    from lastword.rule.decision import Decision
+    from lastword.text.items import Blind, Item
+    from lastword.text.tokens import Encoded
+    from lastword.theta import Theta
+    from lastword.tracer import Read, Tracer
+
+Load = Callable[[], "Tracer"]
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Items by the file.
+
+    Attributes:
+        input: File of items: JSON lines, a JSON array, CSV, TSV or Parquet; - is standard input.
+        output: JSONL file of decisions.
+        skip_invalid: Write bad items as errors and go on.
+    """
+
+    input: Path | None = None
+    output: Path | None = None
+    skip_invalid: bool = False
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """Which method answers, and whether everything is read and told.
+
+    Attributes:
+        method: trace, or one that `lastword compare --list` names.
+        full: Read every depth and T; JSON has them.
+    """
+
+    method: str = "trace"
+    full: bool = False
+
+    def check(self) -> None:
+        """Refuse an unknown method before the model is loaded."""
+        if self.method != "trace":
+            from lastword.methods import entry
+
+            entry(self.method)
+
+    def decide(self, tracer: "Tracer", encoded: "Sequence[Encoded]") -> "Iterator[Decision]":
+        """The method's decisions, in order."""
+        read: Read = "all" if self.full else "decide"
+        blind: Blind = "all" if self.full else "base"
+        if self.method == "trace":
+            yield from tracer.correct_encoded(encoded, read, blind=blind)
+            return
+        from lastword.methods import resolve
+
+        methods = resolve([self.method], tracer.facts)
+        read = "all" if self.full else "base"
+        for decision in tracer.correct_encoded(encoded, read, methods, blind=blind):
+            yield decision.by(self.method)
+
+
+def correct(
+    model: Model,
+    *,
+    prompt: Annotated[str | None, typer.Option(help="Text before the answer.")] = None,
+    messages: Annotated[
+        str | None,
+        typer.Option(help="A conversation instead of --prompt: JSON, a list of role and content."),
+    ] = None,
+    candidate: Annotated[list[str] | None, typer.Option(help="An answer; repeat it.")] = None,
+    file: FileOptions,
+    separator: Annotated[str, typer.Option(help="Between prompt and candidate.")] = " ",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
+    answer: AnswerOptions,
+    engine: Annotated[
+        Literal["local", "vllm"], typer.Option(help="This process, or vLLM in one of its own.")
+    ] = "local",
+    vllm: VllmOptions,
+) -> None:
+    """Correct a model's choice among candidate answers."""
+    if answer.method != "trace":
+        refuse_certificate(model, f"{answer.method} has none")
+    load = partial(loader(vllm.settings(engine)), model)
+    if file.input is not None:
+        if prompt is not None or messages is not None or candidate:
+            raise typer.BadParameter("give --input, or --prompt with --candidate, not both")
+        _many(load, file.input, separator, file, answer)
+        return
+    if (prompt is None) == (messages is None) or not candidate:
+        raise typer.BadParameter(
+            "give --prompt or --messages, and at least one --candidate; or --input"
+        )
+    if file.output is not None or file.skip_invalid:
+        raise typer.BadParameter("--output and --skip-invalid go with --input")
+    from lastword.text.items import Item
+
+    answer.check()
+    # Bad text fails before the model is loaded.
+    said = prompt if messages is None else _conversation(messages)
+    given = {"prompt": said, "candidates": candidate, "separator": separator}
+    _one(load, Item.from_dict(given), answer, as_json)
+
+
+def _conversation(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"--messages is no JSON: {error}") from error
+
+
+def _one(load: Load, item: "Item", answer: AnswerOptions, as_json: bool) -> None:
+    tracer = load()
+    with waiting("correcting"):
+        (encoded,) = tracer.encode([item])
+        if isinstance(encoded, ItemError):
+            raise encoded
+        (decision,) = answer.decide(tracer, [encoded])
+    _say_moved([encoded])
+    if as_json or answer.full:
+        typer.echo(_line(decision, answer.full, _overrides(tracer.theta)))
+    else:
+        _show(decision, tracer.theta)
+    _warn_early(int(decision.operator == "early"), 1)
+
+
+def _many(load: Load, path: Path, separator: str, file: FileOptions, answer: AnswerOptions) -> None:
+    from lastword.text.reading import read_items, require_items
+
+    answer.check()
+    parsed = read_items(path, separator=separator)
+    if not (file.skip_invalid and parsed):
+        require_items(parsed, path)
+    if file.output is not None:
+        check_writable(file.output)
+    tracer = load()
+    encoded = _encode(tracer, parsed)
+    if not file.skip_invalid:
+        require_items([e if isinstance(e, ItemError) else e.item for e in encoded], path)
+    _say_moved(encoded)
+    _say_skipped(encoded)
+    told = Told()
+    lines = tracked(_lines(tracer, encoded, answer, told), "correcting", len(encoded))
+    if file.output is not None:
+        write_lines(file.output, lines)
+        counts = f"{told.decisions} answered, {told.corrected} of them corrected"
+        typer.echo(printable(f"lastword: wrote {file.output}: {counts}"), err=True)
+    else:
+        for line in lines:
+            typer.echo(line)
+    _warn_early(told.early, told.decisions)
+
+
+@dataclass
+class Told:
+    """What has been answered so far, for the words at the end."""
+
+    decisions: int = 0
+    corrected: int = 0
+    early: int = 0
+
+    def add(self, decision: "Decision") -> None:
+        """Count a decision."""
+        self.decisions += 1
+        self.corrected += decision.corrected
+        self.early += decision.operator == "early"
+
+
+def _encode(tracer: "Tracer", parsed: Sequence["Item | ItemError"]) -> list["Encoded | ItemError"]:
+    """The items as tokens, and what the file, the tokenizer or the context refuses as errors."""
+    with waiting("reading tokens"):
+        results = iter(tracer.encode([p for p in parsed if not isinstance(p, ItemError)]))
+    return [p if isinstance(p, ItemError) else next(results) for p in parsed]
+
+
+def _say_moved(encoded: Sequence["Encoded | ItemError"]) -> None:
+    moved = sum(not isinstance(e, ItemError) and e.boundary_moved for e in encoded)
+    if moved:
+        typer.echo(
+            f"note: in {moved} of {len(encoded)} items joining merged tokens across the end of the "
+            "prompt; the candidate begins before it (--separator, tokens.join)",
+            err=True,
+        )
+
+
+def _say_skipped(encoded: Sequence["Encoded | ItemError"]) -> None:
+    from lastword.text.reading import summarise
+
+    if errors := [e for e in encoded if isinstance(e, ItemError)]:
+        said = f"skipped {len(errors)} of {len(encoded)}: {summarise(errors)}"
+        typer.echo(printable(f"lastword: {said}"), err=True)
+
+
+def _warn_early(early: int, decisions: int) -> None:
+    if early:
+        which = "the answer" if decisions == 1 else f"{early} of {decisions} answers"
+        typer.echo(
+            f"warning: `early` decided {which}: by the scores of depth 0, which has not read the "
+            "question and rates each candidate's own wording; base is the model's own answer",
+            err=True,
+        )
+
+
+def _lines(
+    tracer: "Tracer",
+    encoded: Sequence["Encoded | ItemError"],
+    answer: AnswerOptions,
+    told: Told,
+) -> Iterator[str]:
+    overrides = _overrides(tracer.theta)
+    good = [e for e in encoded if not isinstance(e, ItemError)]
+    decisions = answer.decide(tracer, good)
+    for entry in encoded:
+        if isinstance(entry, ItemError):
+            yield to_json({"id": entry.item, "error": str(entry)})
+        else:
+            decision = next(decisions)
+            told.add(decision)
+            yield _line(decision, answer.full, overrides)
+
+
+def _line(decision: "Decision", full: bool, overrides: dict[str, Any]) -> str:
+    record = decision.to_dict(full=full)
+    return to_json(record | {"theta": overrides} if overrides else record)
+
+
+def _overrides(theta: "Theta") -> dict[str, Any]:
+    """What differs from the frozen constants, by dotted name; marked where the paper stops."""
+    differences = dict(_differences(theta.to_dict(), type(theta)().to_dict(), ""))
+    return differences | ({"outside_paper": True} if theta.outside_paper else {})
+
+
+def _differences(
+    values: dict[str, Any], frozen: dict[str, Any], prefix: str
+) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _differences(value, frozen[name], f"{prefix}{name}.")
+        elif value != frozen[name]:
+            yield prefix + name, value
+
+
+def _show(decision: "Decision", theta: "Theta") -> None:
+    from lastword.view.explanation import explain
+    from lastword.view.portrait import portrait
+    from lastword.view.table import terminal_table
+
+    record = decision.to_record()
+    names = [printable(text) for text in decision.candidates]
+    changed = "" if decision.corrected else "  (unchanged)"
+    typer.echo(f"base       {printable(decision.base_answer)}")
+    typer.echo(f"corrected  {printable(decision.answer)}{changed}")
+    if (wanted := decision.withheld) is not None:
+        answer = printable(decision.candidates[wanted.index])
+        typer.echo(f"withheld   {answer}  (by {wanted.operator}; {wanted.rule})")
+    if decision.deferred:
+        typer.echo("deferred   too unsure for the certificate")
+    show(terminal_table(portrait(record), {"candidate": names}))
+    typer.echo(printable(explain(record, theta)))
+    if overrides := _overrides(theta):
+        typer.echo("theta: " + ", ".join(f"{k} = {v}" for k, v in overrides.items()))

@@ -1,0 +1,79 @@
+"""`lastword doctor`: what this machine has, what would run, and what is missing."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lastword.cli.output import printable, show
+from lastword.cli.progress import waiting
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+) -> None:
+    """Say what this machine has, what would run on it, and what is missing."""
+    from lastword.cli.settings import find
+    from lastword.files.strict_json import to_json
+
+    with waiting("looking around"):
+        from lastword.model.machine import describe_machine
+
+        settings = find()
+        found = describe_machine() | {"settings": None if settings is None else str(settings)}
+    if as_json:
+        typer.echo(to_json(found))
+        return
+    versions = {name: version or "not installed" for name, version in found["versions"].items()}
+    show(_table("versions", versions), _table("devices", _devices(found)))
+    show(_table("extras", {name: _extra(name, e) for name, e in found["extras"].items()}))
+    show(_table("models", _models(found)), _table("hub", _hub(found["hub"])))
+    typer.echo(f"options: {found['settings'] or 'no lastword.toml here'}")
+
+
+def _table(title: str, facts: dict[str, str]) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, title=title, title_justify="left", show_header=False, padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, fact in facts.items():
+        table.add_row(Text(printable(name)), Text(printable(fact)))
+    return table
+
+
+def _devices(found: dict[str, Any]) -> dict[str, str]:
+    return {
+        d["name"]: d["is"] + ("" if d["free_gb"] is None else f", {d['free_gb']:g} GB free")
+        for d in found["devices"]
+    }
+
+
+def _extra(name: str, extra: dict[str, Any]) -> str:
+    if not extra["missing"]:
+        return f"here: {extra['for']}"
+    lacks = ", ".join(extra["missing"])
+    return f"missing {lacks}: pip install 'lastword[{name}]' for {extra['for']}"
+
+
+def _models(found: dict[str, Any]) -> dict[str, str]:
+    fetch = "not here: lastword get"
+    return {
+        name: place or f"{fetch} {name.removeprefix('lastword/')}"
+        for name, place in found["models"].items()
+    }
+
+
+def _hub(hub: dict[str, Any]) -> dict[str, str]:
+    return {
+        "endpoint": hub["endpoint"],
+        "reached": "no: HF_HUB_OFFLINE is set"
+        if hub["offline"]
+        else "not tried; asked when a model is named",
+        "token": "there" if hub["token"] else "none (HF_TOKEN, or `hf auth login`)",
+        "cache": f"{hub['cache']} (HF_HOME)",
+        "in it": ", ".join(hub["cached"]) or "no model",
+    }

@@ -1,0 +1,366 @@
+"""`lastword eval`: models over benchmarks, and the records that everything else is made from."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lastword.cli.engine import EngineOptions
+from lastword.cli.model import PresetModels, PresetOptions, load_tokenizer
+from lastword.cli.output import printable
+from lastword.cli.progress import Countdown, waiting
+from lastword.cli.questions import Questions
+from lastword.cli.vllm import VllmOptions, loader
+from lastword.engines.vllm.settings import Settings
+from lastword.errors import ItemError, ModelError
+from lastword.files.strict_json import to_json
+from lastword.integrations.trackers import Tracker, tracked
+from lastword.model.asked import require_there
+from lastword.model.options import LoadOptions
+from lastword.text.items import Blind
+from lastword.text.tokens import Chat
+from lastword.theta import Theta
+
+if TYPE_CHECKING:
+    from lastword.benchmarks import Dataset, Template
+    from lastword.engines import Engine
+    from lastword.engines.ray import Cluster
+    from lastword.evaluation.cells import Cell
+    from lastword.evaluation.runner import RunResult
+    from lastword.evaluation.statistics import Judgement
+    from lastword.evaluation.store import Shard
+    from lastword.files.folder import Folder
+    from lastword.text.items import Item
+    from lastword.text.tokens import Encoded, Tokenizer
+
+    Work = Sequence[tuple[Dataset, Template]]
+
+_COUNTED = {"mc2": "MC2-items"}
+_METRICS = "MC1-base MC1 change MC2-base MC2 change scalar".split()
+_EDGE = 4  # tokens shown on each side of where a candidate begins
+
+
+@dataclass(frozen=True)
+class CellOptions:
+    """How much of each cell is done.
+
+    Attributes:
+        shard: i/n, i from 0: do one part of the work of n processes.
+        max_failures: Stop a cell where more items fail.
+        blind: What is read with the question left out: base, the question-blind baseline; all,
+            every depth and T too, so that reports tell what of a gain needs the question; none.
+        log: A tracker that is told of each cell: its settings, its progress, its metrics.
+    """
+
+    shard: str | None = None
+    max_failures: Annotated[int | None, typer.Option(min=0)] = None
+    blind: Blind = "base"
+    log: Tracker | None = None
+
+    def part(self) -> "Shard | None":
+        """The part of each cell that is done here; None for all."""
+        from lastword.evaluation.store import Shard
+
+        return None if self.shard is None else Shard.parse(self.shard)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the models run.
+
+    Attributes:
+        cluster: Ray; None for one process.
+        vllm: vLLM; None for a model in that process.
+    """
+
+    cluster: "Cluster | None"
+    vllm: Settings | None
+
+    @cached_property
+    def described(self) -> dict[str, Any] | None:
+        """What a run records of it."""
+        return None if self.vllm is None else self.vllm.describe()
+
+    def engine(self, model: LoadOptions) -> "Engine":
+        """What holds a model; it is loaded when the engine is opened, or by its workers."""
+        load = partial(loader(self.vllm), model)
+        if self.cluster is not None:
+            from lastword.engines.ray import Pool
+
+            return Pool(load, self.cluster)
+        from lastword.engines.local import Local
+
+        return Local(load)
+
+
+def eval_(
+    models: PresetModels,
+    *,
+    benchmark: Annotated[
+        list[str],
+        typer.Option(
+            help="truthfulqa, truthfulqa-binary, halueval-qa, halueval-qa-closed, halueval-sum, "
+            "fib, factor, everyday, demo, jsonl:PATH, lm-eval:TASK or hf:NAME; repeat it."
+        ),
+    ],
+    out: Annotated[
+        str, typer.Option(metavar="PATH", help="Folder for the records; also s3://BUCKET/FOLDER.")
+    ] = "runs",
+    template: Annotated[
+        list[str] | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file; repeat it.")
+    ] = None,
+    questions: Questions,
+    cells: CellOptions,
+    engine: EngineOptions,
+    vllm: VllmOptions,
+    show_prompt: Annotated[
+        bool, typer.Option("--show-prompt", help="Print the first item as it is read, and stop.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
+) -> None:
+    """Run models over benchmarks and keep a record of every item; started again, it goes on."""
+    where = Where(engine.cluster(), vllm.settings(engine.engine))
+    if where.cluster is None:  # other machines have paths of their own
+        for model in models:
+            if not isinstance(model, PresetOptions):  # what a preset's cannot be had is skipped
+                require_there(model)
+    with waiting("reading the data"):
+        cells.part()  # a shard that is none fails before a model is loaded
+        work = questions.read(benchmark, template or [])
+    if show_prompt:
+        for dataset, chosen in work:
+            _show_prompt(models[0], dataset, chosen)
+        return
+    root = _root(out)
+    results = [r for m in models for r in _evaluate(m, where, work, root, cells)]
+    if not results:
+        raise ModelError("none of the models of the preset can be run here")
+    _summary([result.cell for result in results], as_json)
+
+
+def _root(out: str) -> "Folder":
+    """The folder, which is within reach before a model is loaded."""
+    from lastword.files.folder import locate
+
+    return locate(out)
+
+
+def _evaluate(
+    model: LoadOptions, where: Where, work: "Work", out: "Folder", options: CellOptions
+) -> "list[RunResult]":
+    """One model over all the work; nothing where it is a preset's and cannot be loaded here."""
+    try:
+        done = [_finished(model, where, *pair, out, options) for pair in work]
+        if None not in done:
+            return [result for result in done if result is not None]
+        # Ray tells of lost workers on stdout, which is for results.
+        with redirect_stdout(sys.stderr), where.engine(model) as engine:
+            pairs = zip(done, work, strict=True)
+            return [known or _execute(engine, *pair, out, options) for known, pair in pairs]
+    except ModelError as error:
+        if not isinstance(model, PresetOptions):
+            raise
+        typer.echo(printable(f"lastword: skipped {model.named}: {error}"), err=True)
+        return []
+
+
+def _finished(
+    model: LoadOptions,
+    where: Where,
+    dataset: "Dataset",
+    template: "Template",
+    out: "Folder",
+    options: CellOptions,
+) -> "RunResult | None":
+    """What is known of a cell that has all its records, before torch is imported."""
+    with waiting("reading records"):
+        from lastword.evaluation.runner import finished
+
+        result = finished(
+            model,
+            dataset,
+            template,
+            out,
+            blind=options.blind,
+            shard=options.part(),
+            max_failures=options.max_failures,
+            engine=where.described,
+        )
+    if result is not None:
+        say(result)
+        if options.log is not None:
+            _tell(result, options.log)
+    return result
+
+
+def _tell(result: "RunResult", tracker: Tracker) -> None:
+    """A tracker learns of a cell that had all its records."""
+    from lastword.evaluation.store import read_run
+
+    with redirect_stdout(sys.stderr), tracked(tracker, read_run(result.cell)) as run:
+        run.advance(result.items)
+        run.judge(result.cell)
+
+
+def _execute(
+    engine: "Engine", dataset: "Dataset", template: "Template", out: "Folder", options: CellOptions
+) -> "RunResult":
+    """One cell, its progress on stderr."""
+    with waiting("preparing the items"):
+        cell = engine.cell(dataset, template, blind=options.blind)
+    info, shard = cell.info, options.part()
+    total = info["items"] if shard is None else round(info["items"] / shard.count)
+    task = f"{info['model']} on {info['benchmark']}"
+    with Countdown(task, total) as countdown, tracked(options.log, info) as run:
+
+        def advance(records: int) -> None:
+            countdown.advance(records)
+            run.advance(records)
+
+        result = cell.execute(out, shard=shard, max_failures=options.max_failures, advance=advance)
+        run.judge(result.cell)
+    say(result)
+    return result
+
+
+def say(result: "RunResult") -> None:
+    """What people should know of a cell, on stderr."""
+    if not result.items:
+        typer.echo(printable(f"lastword: no items of {result.cell} fall to this shard"), err=True)
+    for torn in result.set_aside:
+        typer.echo(
+            printable(f"lastword: a torn part was set aside as {torn}, done again"), err=True
+        )
+    if result.failed:
+        typer.echo(
+            printable(
+                f"lastword: {result.failed} of {result.items} records are of items that failed, in "
+                f"{result.cell}; the column `error` says why"
+            ),
+            err=True,
+        )
+
+
+def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
+    """The cells' metrics as a table, and what they amount to in words; or both as JSON."""
+    with waiting("reading records"):
+        from lastword.evaluation.statistics import judge
+        from lastword.evaluation.stored import read_cells
+
+        parted = [read for cell in dict.fromkeys(cells) for read in read_cells(cell)]
+        judged = judge(parted)
+    for text in (text for cell in parted for text in cell.records["error"].dropna().head(1)):
+        typer.echo(printable(f"lastword: the first that failed: {text}"), err=True)
+    if as_json:
+        typer.echo(to_json([_as_json(*pair) for pair in zip(parted, judged, strict=True)]))
+        return
+    _print_table(parted)
+    for verdict in judged:
+        typer.echo(printable(f"{verdict.model} on {verdict.benchmark}: {verdict.sentence}"))
+
+
+def _as_json(cell: "Cell", verdict: "Judgement") -> dict[str, Any]:
+    from lastword.evaluation.cells import summarise
+
+    summary = summarise(cell)
+    counted = vars(summary) | {"counts": asdict(summary.counts)}
+    return counted | asdict(verdict) | {"verdict": verdict.sentence}
+
+
+def _print_table(cells: "Sequence[Cell]") -> None:
+    """One line a cell, as wide as its names: what is piped into a file is not folded."""
+    lines = _table(cells)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for names, numbers in ((line[:2], line[2:]) for line in lines):
+        left = [n.ljust(w) for n, w in zip(names, widths, strict=False)]
+        right = [n.rjust(w) for n, w in zip(numbers, widths[2:], strict=True)]
+        typer.echo("  ".join([*left, *right]))
+
+
+def _table(cells: "Sequence[Cell]") -> list[list[str]]:
+    """Headings, then a line a cell; items are those that MC1 counts, as in the verdicts."""
+    from lastword.evaluation.cells import summarise
+
+    summaries = [summarise(cell) for cell in cells]
+    paired = any(s.pairs == s.pairs for s in summaries)
+    beside = [n for n in ("mc2", "unlabelled") if any(getattr(s.counts, n) for s in summaries)]
+    counted = ["items", *beside, "failed"]
+    titles = [*(_COUNTED.get(name, name) for name in counted), *_METRICS]
+    lines = [["model", "benchmark", *titles, *(("pairs-base", "pairs") if paired else ())]]
+    lines += [
+        [
+            printable(s.model),
+            printable(s.benchmark),
+            *(str(getattr(s.counts, name)) for name in counted),
+            *(_percent(v) for v in (s.mc1_base, s.mc1)),
+            _percent(s.delta_mc1, "+"),
+            *(_percent(v) for v in (s.mc2_base, s.mc2)),
+            _percent(s.delta_mc2, "+"),
+            *(_percent(v) for v in (s.scalar, s.pairs_base, s.pairs)[: 3 if paired else 1]),
+        ]
+        for s in summaries
+    ]
+    return lines
+
+
+def _percent(share: float, sign: str = "") -> str:
+    return "–" if share != share else f"{100 * share:{sign}.2f}"
+
+
+def _show_prompt(model: LoadOptions, dataset: "Dataset", template: "Template") -> None:
+    """The first item: its prompt, its candidates, and the tokens on both sides of the boundary."""
+    from lastword.text.tokens import describe_chat, encode
+
+    tokenizer, chat, theta = load_tokenizer(model), model.chat, model.theta or Theta()
+    item = dataset.items(template)[0]
+    (encoded,) = encode([item], tokenizer, theta=theta, context=None, chat=chat)
+    if isinstance(encoded, ItemError):
+        raise encoded
+    name = f"{dataset.benchmark.name} {dataset.version}, item {item.id}"
+    typer.echo(f"{name}, under {template.name} (version {template.version})")
+    if chat is not None or item.messages is not None:
+        typer.echo(printable(_chat_line(describe_chat(tokenizer, chat or Chat()))))
+    for title, text in (("prompt", item.prompt), ("without the question", item.blind_prompt)):
+        if text is not None:
+            shown = _as_read(text, item, tokenizer, chat)
+            typer.echo(f"\n--- {title}")
+            typer.echo("\n".join(printable(line) for line in shown.split("\n")))
+    typer.echo(f"\n--- candidates, after {encoded.prompt_tokens} tokens of prompt")
+    for place in range(len(item.candidates)):
+        typer.echo(printable(_candidate_line(encoded, place, tokenizer)))
+
+
+def _as_read(text: str, item: "Item", tokenizer: "Tokenizer", chat: Chat | None) -> str:
+    """A prompt of the item as the model reads it; a conversation has one prompt alone."""
+    from lastword.text.tokens import chat_prompt, templated
+
+    if item.messages is not None:
+        return templated(item.messages, tokenizer, chat)
+    return text if chat is None else chat_prompt(text, tokenizer, chat)
+
+
+def _chat_line(chat: dict[str, Any]) -> str:
+    """`chat template 0a1b2c3d, thinking off, system message: Be brief.`."""
+    thinking = {
+        None: "no thinking",
+        "off": "thinking off",
+        "open": "the answer begins inside a thought, and the template has no switch for that",
+    }
+    system = "none" if chat["system"] is None else chat["system"]
+    said = thinking[chat["thinking"]]
+    return f"chat template {chat['template']}, {said}; system message: {system}"
+
+
+def _candidate_line(encoded: "Encoded", place: int, tokenizer: Any) -> str:
+    """`true  Delhi   (6 tokens: … Ans wer : | ▁ D el …)`."""
+    item, boundary = encoded.item, encoded.boundaries[place]
+    pieces = tokenizer.convert_ids_to_tokens(list(encoded.sequences[place]))
+    before, after = pieces[max(0, boundary - _EDGE) : boundary], pieces[boundary:]
+    more = " …" if len(after) > _EDGE else ""
+    edge = f"… {' '.join(before)} | {' '.join(after[:_EDGE])}{more}"
+    truth = "" if item.truthful is None else ("true   " if item.truthful[place] else "false  ")
+    return f"{truth}{item.candidates[place]}   ({len(after)} tokens: {edge})"

@@ -1,0 +1,72 @@
+"""`lastword lm-eval`: lm-evaluation-harness's own command line, with our model registered."""
+
+import io
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# lm_eval parses everything behind the command's name, --help too.
+PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
+NAME = "lastword lm-eval"
+_THEIRS = re.compile(r"(?<![\w/-])lm-eval(?= (?:run|ls|validate|--|\[)|:)")
+_COMMANDS = ("run", "ls", "validate")
+
+
+def lm_eval(
+    given: Annotated[list[str] | None, typer.Argument()] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Of `lastword certify`: the overrides that are let through.")
+    ] = None,
+) -> None:
+    """Run lm-evaluation-harness with corrected choices; its own options follow."""
+    from lm_eval._cli import HarnessCLI
+    from lm_eval.utils import setup_logging
+
+    from lastword.errors import InputError
+    from lastword.integrations.lm_eval import NAME as MODEL
+    from lastword.model import ranks
+
+    if ranks.count() > 1:
+        raise InputError("the harness cannot share a model among processes: run it in one")
+    arguments = list(given or [])
+    command = arguments.pop(0) if arguments and arguments[0] in _COMMANDS else "run"
+    chosen = ("--model", "-M", "--config", "-C")
+    if command == "run" and arguments and not any(_names(a, chosen) for a in arguments):
+        arguments = ["--model", MODEL, *arguments]
+        if not any(_names(a, ("--device",)) for a in arguments):
+            arguments += ["--device", "auto"]  # the harness's default is a GPU
+        if certificate is not None:
+            arguments += ["--model_args", f"certificate={certificate}"]
+    sys.argv = [NAME, command, *arguments]
+    setup_logging()
+    harness = HarnessCLI()
+    with _named_as_ours():
+        asked = harness.parse_args()
+    try:
+        harness.execute(asked)
+    except ConnectionError as error:
+        raise InputError(
+            f"the harness fetches what its tasks are made of from the hub: {error}; check the "
+            "network, or give tasks of your own by --include_path"
+        ) from error
+
+
+@contextmanager
+def _named_as_ours() -> Iterator[None]:
+    """The harness's help and usage under the name that was typed."""
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            yield
+    finally:
+        for text, stream in ((out, sys.stdout), (err, sys.stderr)):
+            stream.write(_THEIRS.sub(NAME, text.getvalue()))
+
+
+def _names(argument: str, options: tuple[str, ...]) -> bool:
+    return argument.split("=")[0] in options

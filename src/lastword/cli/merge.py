@@ -1,0 +1,40 @@
+"""`lastword merge`: the records of shards, joined."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from lastword.files.strict_json import to_json
+
+
+def merge(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH...", help="Folders of `lastword eval`, at any level."),
+    ],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Root of the joined records; left out, each shard joins its own cell.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the cells as JSON.")] = False,
+) -> None:
+    """Join the records of shards into their cells; refuse records of different settings."""
+    from lastword.cli.output import printable
+    from lastword.cli.progress import waiting
+
+    with waiting("joining records"):
+        from lastword.evaluation.store import merge as join
+        from lastword.files.folder import locate
+
+        joined = join([locate(r) for r in runs], None if out is None else locate(out))
+    if as_json:
+        typer.echo(to_json([asdict(cell) | {"folder": str(cell.folder)} for cell in joined]))
+        return
+    for cell in joined:
+        lacks = f", {cell.missing} missing" if cell.missing else ""
+        there = cell.items - cell.missing
+        typer.echo(printable(f"{cell.folder}: {there} of {cell.items} records{lacks}"))

@@ -1,0 +1,190 @@
+"""The options of the commands that run a model, which are `LoadOptions`, and the tracer of them."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from inspect import Parameter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+import typer
+
+from lastword.cli.groups import Group, options_of, parameter
+from lastword.cli.output import printable
+from lastword.cli.progress import waiting
+from lastword.errors import InputError
+from lastword.model.options import LoadOptions
+from lastword.text.tokens import Chat
+from lastword.theta import Theta
+
+if TYPE_CHECKING:
+    from lastword.text.tokens import Tokenizer
+    from lastword.tracer import Tracer
+
+
+@dataclass(frozen=True)
+class PresetOptions(LoadOptions):
+    """One model of a preset: what cannot be loaded here is skipped, and the rest goes on.
+
+    Attributes:
+        named: What the preset calls it.
+    """
+
+    named: str = ""
+
+
+def load_tracer(options: LoadOptions) -> "Tracer":
+    """The tracer that the options name, led from here where torchrun started several processes.
+
+    Raises:
+        TraceError: The model cannot be used.
+    """
+    quiet()
+    with waiting(f"loading {options.name}"):
+        from lastword.model import ranks
+
+        if ranks.count() > 1:
+            from lastword.engines.torchrun import lead
+
+            return lead(options)
+        from lastword.tracer import Tracer
+
+        return Tracer.open(options)
+
+
+def load_tokenizer(options: LoadOptions) -> "Tokenizer":
+    """The model's tokenizer alone, without its weights.
+
+    Raises:
+        ModelError: The tokenizer is missing or unreadable.
+    """
+    quiet()
+    with waiting(f"loading the tokenizer of {options.name}"):
+        from lastword.model import loading
+
+        return loading.load_tokenizer(options)
+
+
+def quiet() -> None:
+    """Leave stderr to our own progress and errors: a refusal of the hub is told once, by us."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()  # what it warns of is said by us, or refused
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    ours = logging.getLogger("lastword")
+    ours.propagate = False
+    ours.handlers = [_LinesOnStderr()]
+
+
+class _LinesOnStderr(logging.Handler):
+    """What the library says of a model, as a line on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(printable(f"lastword: {record.getMessage()}"), err=True)
+
+
+def refuse_certificate(options: LoadOptions, why: str) -> None:
+    """Refuse a certificate where nothing would obey it.
+
+    Raises:
+        BadParameter: One is given.
+    """
+    if options.certificate is not None:
+        raise typer.BadParameter(f"--certificate goes with TRACE's own answers: {why}")
+
+
+def _read(
+    model: str,
+    *,
+    theta: Path | None,
+    certificate: Path | None,
+    chat: bool | None,
+    system: str | None,
+    **others: Any,
+) -> LoadOptions:
+    if system is not None and not chat:
+        raise typer.BadParameter("--system needs --chat-template")
+    constants = None if theta is None else Theta.from_toml(theta)
+    try:
+        options = LoadOptions(model, theta=constants, chat=Chat(system) if chat else None, **others)
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from error
+    return replace(options, certificate=certificate)
+
+
+def _read_several(
+    model: list[str] | None, preset: Literal["paper"] | None = None, **others: Any
+) -> list[LoadOptions]:
+    chosen = [_read(name, **others) for name in model or ()]
+    if preset is not None:
+        chosen += _of_preset(others)
+    if not chosen:
+        raise typer.BadParameter("give --model, or --preset")
+    return chosen
+
+
+def _of_preset(others: dict[str, Any]) -> list[LoadOptions]:
+    """The paper's models in order of size, each at its precision unless another is asked for."""
+    from lastword.model.presets import presets
+
+    chosen: list[LoadOptions] = []
+    for preset in sorted(presets(), key=lambda p: p.billions):
+        own = dict(others)
+        if preset.precision in ("int8", "nf4") and own["quantize"] is None:
+            own["quantize"] = preset.precision
+        if preset.precision == "bfloat16" and own["dtype"] == "auto":
+            own["dtype"] = preset.precision
+        chosen.append(PresetOptions(**vars(_read(preset.hub, **own)), named=preset.model))
+    return chosen
+
+
+# What the command line writes otherwise than Python does.
+_WRITTEN = {
+    "model": Annotated[
+        str,
+        typer.Option(
+            help="Hub name, folder or GGUF file; lastword/demo-organism is embedded, and "
+            "`lastword get` fetches lastword/smollm2-135m."
+        ),
+    ],
+    "attention": Annotated[str, typer.Option("--attn")],
+    "device_map": Annotated[
+        Literal["auto", "balanced", "sequential"] | None,
+        typer.Option(help="Spread the model over all devices, the CPU and the disk."),
+    ],
+    "batch_tokens": Annotated[int | None, typer.Option(min=1)],
+    "prefix_cache": Annotated[int, typer.Option(min=0)],
+    "theta": Annotated[
+        Path | None, typer.Option(help="TOML file that overrides constants of the method.")
+    ],
+    "certificate": Annotated[
+        Path | None, typer.Option(help="Of `lastword certify`: which overrides are let through.")
+    ],
+    "chat": Annotated[bool, typer.Option("--chat-template")],
+}
+_SYSTEM = parameter(
+    "system", Annotated[str | None, typer.Option(help="System message; needs --chat-template.")]
+)
+_PRESET = parameter(
+    "preset",
+    Annotated[
+        Literal["paper"] | None,
+        typer.Option(help="The paper's models, smallest first; what does not fit is skipped."),
+    ],
+)
+
+
+def _group(read: Callable[..., Any], kind: Any, *more: Parameter) -> Group:
+    """The options of `LoadOptions`, `--model` and `more` in the command's own order."""
+    model, *others = options_of(LoadOptions, _WRITTEN)
+    others.insert([p.name for p in others].index("chat") + 1, _SYSTEM)
+    default = None if more else Parameter.empty  # what may be left out for a preset
+    annotation = Annotated[kind, *get_args(model.annotation)[1:]]
+    model = model.replace(annotation=annotation, default=default)
+    return Group(read, (model, *more, *others), leading=1 + len(more))
+
+
+Model = Annotated[LoadOptions, _group(_read, str)]
+Models = Annotated[list[LoadOptions], _group(_read_several, list[str])]
+PresetModels = Annotated[list[LoadOptions], _group(_read_several, list[str] | None, _PRESET)]

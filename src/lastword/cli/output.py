@@ -1,0 +1,107 @@
+"""What a command leaves behind: files that appear whole or not at all, printable text, tables."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lastword.errors import InputError
+from lastword.files.writing import open_whole
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from lastword.report.table import Table
+
+_PIPED_WIDTH = 100_000  # nothing is cut or folded for a reader that is a program
+
+
+def printable(text: str) -> str:
+    """Text of a model or a user without the characters that would drive the terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def console() -> "Console":
+    """Stdout: as wide as the terminal, or without a width where it is piped."""
+    from rich.console import Console
+
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=_PIPED_WIDTH)
+
+
+def show(*parts: "RenderableType") -> None:
+    """Print tables and text, folded in a terminal and whole elsewhere."""
+    out = console()
+    for part in parts:
+        out.print(part)
+
+
+def show_tables(tables: "Sequence[Table]", format: str | None) -> None:
+    """Print tables of the report: `md`, `csv`, `tex` or `json`; None is the reader's.
+
+    A terminal gets a table for the eye, and what is piped Markdown.
+    """
+    from lastword.report.table import WRITERS
+
+    if format == "json":
+        from lastword.files.strict_json import to_json
+
+        typer.echo(to_json([_as_json(table) for table in tables]))
+    elif format is None and console().is_terminal:
+        show(*(part for table in tables for part in _for_the_eye(table)))
+    else:
+        typer.echo("\n".join(WRITERS[format or "md"](table) for table in tables), nl=False)
+
+
+def _as_json(table: "Table") -> dict[str, Any]:
+    from lastword.report.table import Marked
+
+    names = [column.name for column in table.columns]
+    plain = [[v.value if isinstance(v, Marked) else v for v in row] for row in table.rows]
+    rows = [dict(zip(names, row, strict=True)) for row in plain]
+    return {"name": table.name, "title": table.title, "rows": rows, "notes": list(table.notes)}
+
+
+def _for_the_eye(table: "Table") -> "list[RenderableType]":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    from lastword.report.table import readable
+
+    drawn = Drawn(box=SIMPLE_HEAD, title=Text(printable(table.title)), title_justify="left")
+    for place, column in enumerate(table.columns):
+        drawn.add_column(Text(printable(column.name)), overflow="fold")
+        if not any(isinstance(row[place], str) for row in table.rows):
+            drawn.columns[place].justify = "right"
+    for row in table.rows:
+        cells = zip(row, table.columns, strict=True)
+        drawn.add_row(*(Text(readable(value, column)) for value, column in cells))
+    return [drawn, *(Text(printable(f"- {note}")) for note in table.notes)]
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a place for a file before the work that fills it.
+
+    Raises:
+        InputError: Its folder is missing, or something that is no file stands there.
+    """
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no folder {path.absolute().parent}")
+    if path.exists() and not path.is_file():
+        raise InputError(f"cannot write {path}: expected a file, found something else")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a file that appears whole or, if anything fails on the way, not at all.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    check_writable(path)
+    try:
+        with open_whole(path) as file:
+            file.writelines(f"{line}\n".encode() for line in lines)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,0 +1,122 @@
+"""Progress on stderr for what takes longer than a second, where stderr is a terminal."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import Timer
+from types import TracebackType
+from typing import TypeVar
+
+import typer
+
+from lastword.cli.output import printable
+
+PATIENCE_SECONDS = 1.0
+LINE_SECONDS = 30.0  # between two lines of progress where stderr is no terminal
+
+T = TypeVar("T")
+
+
+@contextmanager
+def waiting(task: str) -> Iterator[None]:
+    """Say what is going on if it takes longer than a second."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    status = console.status(task)
+    timer = Timer(PATIENCE_SECONDS, status.start)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
+    """The same things, counted on stderr once they have taken longer than a second."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield from things
+        return
+    bar = Progress(
+        *Progress.get_default_columns()[:2],
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+    line = bar.add_task(task, total=total)
+    timer = Timer(PATIENCE_SECONDS, bar.start)  # the first may take long
+    timer.start()
+    try:
+        for thing in things:
+            yield thing
+            bar.advance(line)
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
+
+
+class Countdown:
+    """Items done, their rate and the time left, on stderr: live, or a line now and then."""
+
+    def __init__(self, task: str, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            *Progress.get_default_columns()[:2],
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._line = self._bar.add_task(printable(task), total=total, rate="")
+        self._task, self._total, self._done, self._resumed = printable(task), total, 0, -1
+        self._start = self._said = time.monotonic()
+
+    def __enter__(self) -> "Countdown":
+        """Show the bar."""
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take it away."""
+        self._bar.stop()
+
+    def advance(self, records: int) -> None:
+        """Count records; the first call counts those of an earlier start, which took no time."""
+        self._done += records
+        if self._resumed < 0:
+            self._resumed, self._start = self._done, time.monotonic()
+        self._bar.update(self._line, completed=self._done, rate=f"{self._rate():.3g} records/s")
+        if not self._console.is_terminal and time.monotonic() - self._said > LINE_SECONDS:
+            self._said = time.monotonic()
+            typer.echo(self._words(), err=True)
+
+    def _rate(self) -> float:
+        return (self._done - self._resumed) / max(time.monotonic() - self._start, 1e-6)
+
+    def _words(self) -> str:
+        rate = self._rate()
+        left = (self._total - self._done) / rate if rate else float("nan")
+        return (
+            f"{self._task}: {self._done} of {self._total} records, {rate:.3g} records/s, "
+            f"{left:.0f} s left"
+        )

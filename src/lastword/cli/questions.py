@@ -1,0 +1,50 @@
+"""The options that say which questions of a benchmark are asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lastword.benchmarks import Dataset, Template
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Where a benchmark's questions are, and which of them are asked.
+
+    Attributes:
+        data: File or folder of the benchmark's data; left out, it is the hub.
+        limit: How many questions; a pair is one.
+        seed: Draw the questions of --limit at random.
+        columns: Of hf:NAME: prompt=question,candidates=choices,truthful=answer; labels= and id=
+            too.
+    """
+
+    data: Path | None = None
+    limit: Annotated[int | None, typer.Option(min=1)] = None
+    seed: int | None = None
+    columns: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a draw of everything."""
+        if self.seed is not None and self.limit is None:
+            raise typer.BadParameter("--seed draws a random subset: give its size with --limit")
+
+    def read(
+        self, benchmarks: Sequence[str], templates: list[str]
+    ) -> "list[tuple[Dataset, Template]]":
+        """Every data set with every template of its own, all of it read and rendered once."""
+        from lastword.benchmarks import find, templates_for
+
+        if self.columns is not None and not any(name.startswith("hf:") for name in benchmarks):
+            raise typer.BadParameter("--columns goes with --benchmark hf:NAME")
+        found = [find(name, self.columns) for name in dict.fromkeys(benchmarks)]
+        chosen = templates_for(found, templates)
+        datasets = [b.load(self.data, limit=self.limit, seed=self.seed) for b in found]
+        work = [(d, t) for d in datasets for t in chosen[d.benchmark.name]]
+        for dataset, template in work:
+            dataset.items(template)  # what does not render fails before a model is loaded
+        return work

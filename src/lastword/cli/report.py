@@ -1,0 +1,48 @@
+"""`lastword report`: records become tables, figures and one offline page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[
+        str, typer.Argument(metavar="PATH", help="Folder of `lastword eval`, at any level.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("report"),
+    bench: Annotated[
+        Path | None,
+        typer.Option(help="What `lastword bench --out` left: adds the cost table and figure."),
+    ] = None,
+    item: Annotated[
+        str | None,
+        typer.Option(
+            help="BENCHMARK-ID, such as truthfulqa-42: what the worked example and the figure "
+            "across models show."
+        ),
+    ] = None,
+    against_paper: Annotated[
+        bool, typer.Option("--against-paper", help="Lay the cells beside the paper's grid.")
+    ] = False,
+) -> None:
+    """Write every table and figure of the paper, and a page to look into each item."""
+    from lastword.cli.output import printable
+    from lastword.cli.progress import waiting
+
+    with waiting("writing the report"):
+        from lastword.evaluation.checklist import tally
+        from lastword.evaluation.settings import unfinished
+        from lastword.files.folder import locate
+        from lastword.report.build import report as build
+
+        root = locate(runs)
+        written = build(root, out, bench=bench, with_paper=against_paper, item=item)
+        warnings = (*written.warnings, *unfinished(root))
+    for warning in warnings:
+        typer.echo(printable(f"lastword: {warning}"), err=True)
+    for line in written.verdicts:
+        typer.echo(printable(line))
+    typer.echo(f"sceptic's checklist: {tally(written.checklist)}")
+    for path in written.paths:
+        typer.echo(path)

@@ -1,0 +1,103 @@
+"""`lastword serve`: one model over HTTP."""
+
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lastword.cli.engine import EngineOptions
+from lastword.cli.groups import Group, options_of
+from lastword.cli.model import Model, load_tracer
+from lastword.cli.vllm import VllmOptions, loader
+from lastword.model.options import LoadOptions
+from lastword.service.settings import Settings
+
+if TYPE_CHECKING:
+    from lastword.engines.ray import Cluster
+    from lastword.tracer import Tracer
+
+_CPU_TOKENS = 1024  # of one pass, for which all others wait
+# What the command line writes otherwise than Python does.
+_WRITTEN = {
+    "port": Annotated[int, typer.Option(min=0, max=65535)],
+    "token": Annotated[str | None, typer.Option(envvar="LASTWORD_TOKEN")],
+    "batch_items": Annotated[int, typer.Option(min=1)],
+    "queue_items": Annotated[int, typer.Option(min=1)],
+    "queue_asks": Annotated[int, typer.Option("--queue-questions", min=1)],
+    "deadline_seconds": Annotated[float, typer.Option("--deadline")],
+    "body_bytes": Annotated[int, typer.Option("--max-body", min=1)],
+    "batch_limit": Annotated[int, typer.Option("--batch-limit", min=1)],
+    "connections": Annotated[int, typer.Option("--max-connections", min=1)],
+    "header_bytes": Annotated[int, typer.Option("--max-headers", min=1)],
+    "header_seconds": Annotated[float, typer.Option("--header-timeout")],
+    "candidates": Annotated[int, typer.Option("--max-candidates", min=1)],
+    "characters": Annotated[int, typer.Option("--max-characters", min=1)],
+    "tokens": Annotated[int, typer.Option("--max-tokens", min=1)],
+    "drain_seconds": None,
+}
+
+
+def serve(
+    model: Model,
+    settings: Annotated[Settings, Group(Settings, options_of(Settings, _WRITTEN))],
+    engine: EngineOptions,
+    vllm: VllmOptions,
+    explorer: Annotated[
+        bool, typer.Option("--explorer", help="Show the explorer's page at /.")
+    ] = False,
+) -> None:
+    """Serve corrections over HTTP: /v1/correct, /v1/correct/batch, /v1/ask; /docs has the rest."""
+    cluster, served = engine.cluster(), vllm.settings(engine.engine)
+    if cluster is None:
+        load = _load_brisk if served is None else loader(served)
+        _serve(load, model, settings, explorer)
+    elif explorer:
+        raise typer.BadParameter("--explorer keeps its pages in one process: not with --engine ray")
+    else:
+        _serve_replicas(model, settings, cluster)
+
+
+def _load_brisk(options: LoadOptions) -> "Tracer":
+    """The tracer, with short passes on a CPU unless it is told how long they are."""
+    tracer = load_tracer(options)
+    if options.batch_tokens is None and tracer.backbone.device.type == "cpu":
+        tracer.batch_tokens = min(tracer.batch_tokens, _CPU_TOKENS)
+    return tracer
+
+
+def _serve(
+    load: "Callable[[LoadOptions], Tracer]", model: LoadOptions, settings: Settings, explorer: bool
+) -> None:
+    from lastword.cli.progress import waiting
+
+    with waiting("loading the server"):
+        from lastword.service.app import create_app
+        from lastword.service.log import Log
+        from lastword.service.server import require_address, run
+        from lastword.service.tracing import trace_if_asked
+
+        if explorer:
+            from lastword.service.explorer.page import mount
+    require_address(settings.host, settings.port)
+    log = Log(prompts=settings.log_prompts)
+    log.event("loading", model=model.name)
+    app = create_app(load(model), settings, log)
+    if explorer:
+        corrector = app.state.service.corrector
+        mount(app, {corrector.name: corrector})
+    trace_if_asked(app)
+    run(app)
+
+
+def _serve_replicas(model: LoadOptions, settings: Settings, cluster: "Cluster") -> None:
+    from lastword.cli.progress import waiting
+
+    with waiting("loading the server"):
+        from lastword.engines.replicas import run
+        from lastword.service.log import Log
+    Log().event("loading", model=model.name)
+    with redirect_stdout(sys.stderr):  # Ray tells of lost workers on stdout
+        run(partial(_load_brisk, model), settings, cluster)

@@ -1,0 +1,72 @@
+"""The options of the commands that can have vLLM compute."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lastword.cli.model import load_tracer, quiet
+from lastword.cli.progress import waiting
+from lastword.engines.vllm.settings import Settings
+from lastword.model.options import LoadOptions
+
+if TYPE_CHECKING:
+    from lastword.tracer import Tracer
+
+
+@dataclass(frozen=True)
+class VllmOptions:
+    """Which vLLM computes, where the engine is vllm.
+
+    Attributes:
+        vllm_python: Python of the environment that has vLLM; this one if left out.
+        tensor_parallel: Ranks of vLLM that share the model; 1 if left out.
+        vllm_options: Further arguments of vLLM's LLM, as JSON.
+    """
+
+    vllm_python: Path | None = None
+    tensor_parallel: Annotated[int | None, typer.Option(min=1)] = None
+    vllm_options: str | None = None
+
+    def settings(self, engine: str) -> Settings | None:
+        """What they amount to; None where the engine is another.
+
+        Raises:
+            typer.BadParameter: Options of vLLM without it, or what is no JSON object.
+        """
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if engine != "vllm":
+            for name in given:
+                raise typer.BadParameter(f"--{name.replace('_', '-')} needs --engine vllm")
+            return None
+        renamed = {name.removeprefix("vllm_"): value for name, value in given.items()}
+        if "options" in renamed:
+            renamed["options"] = _json_object(renamed["options"])
+        return Settings(**renamed)
+
+
+def loader(settings: Settings | None) -> "Callable[[LoadOptions], Tracer]":
+    """What makes a tracer: of a model in this process, or in vLLM where settings are given."""
+    return load_tracer if settings is None else partial(_load_served, settings=settings)
+
+
+def _load_served(options: LoadOptions, settings: Settings) -> "Tracer":
+    quiet()
+    with waiting(f"loading {options.name} in vLLM"):
+        from lastword.engines.vllm.tracer import VllmTracer
+
+        return VllmTracer(options, settings)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"--vllm-options is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise typer.BadParameter('--vllm-options is a JSON object: {"block_size": 32}')
+    return value

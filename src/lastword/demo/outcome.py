@@ -1,0 +1,144 @@
+"""What the method does to a model's items: decisions, judged and averaged."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lastword.evaluation.metrics import Numbers, fixed_and_broken, mc1, mc2
+from lastword.rule.decision import Decision
+from lastword.text.items import Item
+
+if TYPE_CHECKING:
+    from lastword.tracer import Tracer
+
+Watch = Callable[[Iterable[Decision], str, int], Iterable[Decision]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One item of a benchmark, answered and judged; shares lie in [0, 1]."""
+
+    item: Item
+    decision: Decision
+    mc1_base: float
+    mc1: float
+    mc2_base: float
+    mc2: float
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is shown of the item and its decision."""
+        return self.decision.to_record(self.item.truthful) | {"prompt": self.item.prompt}
+
+    @property
+    def held(self) -> bool:
+        """Whether the rule preferred another answer and a gate held it back."""
+        changes = self.decision.gates.get("changes")
+        return bool(changes and changes.holds) and self.decision.operator == "base"
+
+    @property
+    def kept(self) -> bool:
+        """Whether the answer is the model's own."""
+        return self.decision.index == self.decision.base_index
+
+    @property
+    def blind(self) -> np.ndarray:
+        """The model's own scores with the question left out [candidates]."""
+        assert self.decision.blind_scores is not None
+        return self.decision.blind_scores
+
+    @property
+    def shortness(self) -> list[int]:
+        """Scores of whoever takes the candidate with the fewest characters [candidates]."""
+        return [-len(candidate) for candidate in self.item.candidates]
+
+    def mc1_of(self, scores: Numbers) -> float:
+        """MC1 of other scores of the same candidates."""
+        return mc1(scores, _truth(self.item))
+
+
+@dataclass(frozen=True)
+class Score:
+    """Means over items; nan over none. `fixed` and `broken` count items whose MC1 rose or fell."""
+
+    items: int
+    mc1_base: float
+    mc1: float
+    mc2_base: float
+    mc2: float
+    fixed: int
+    broken: int
+
+
+Rule = Callable[[Outcome], bool]
+
+REPAIRED = "first item that correction repairs"
+BROKEN = "first item that correction breaks"
+KEPT = "first item whose answer stays"
+HELD = "first item where a gate holds another answer back"
+
+RULES: dict[str, Rule] = {
+    REPAIRED: lambda o: o.mc1 > o.mc1_base,
+    BROKEN: lambda o: o.mc1 < o.mc1_base,
+    KEPT: lambda o: o.kept,
+    HELD: lambda o: o.held,
+}
+
+
+def answer(tracer: "Tracer", items: Sequence[Item], watch: Watch) -> list[Outcome]:
+    """Labelled items answered by one model, in their order.
+
+    Args:
+        tracer: The model.
+        items: With the truth.
+        watch: Passes decisions on and shows how many of them there are (task, total).
+    """
+    decisions = tracer.correct_many(items, read="all")
+    watched = watch(decisions, str(tracer.source["model"]), len(items))
+    return [judge(item, decision) for item, decision in zip(items, watched, strict=True)]
+
+
+def judge(item: Item, decision: Decision) -> Outcome:
+    """A decision held against the truth of its item."""
+    base, corrected, truth = decision.base_scores, decision.scores, _truth(item)
+    return Outcome(
+        item,
+        decision,
+        mc1_base=mc1(base, truth),
+        mc1=mc1(corrected, truth),
+        mc2_base=mc2(base, truth),
+        mc2=mc2(corrected, truth),
+    )
+
+
+def score(outcomes: Sequence[Outcome]) -> Score:
+    """Means of some outcomes."""
+    fixed, broken = fixed_and_broken([o.mc1 - o.mc1_base for o in outcomes])
+    return Score(
+        items=len(outcomes),
+        mc1_base=average(o.mc1_base for o in outcomes),
+        mc1=average(o.mc1 for o in outcomes),
+        mc2_base=average(o.mc2_base for o in outcomes),
+        mc2=average(o.mc2 for o in outcomes),
+        fixed=fixed,
+        broken=broken,
+    )
+
+
+def worked(outcomes: Sequence[Outcome], *rules: str) -> Mapping[str, Outcome]:
+    """The first item of each rule, if any: chosen by the benchmark's order and not by hand."""
+    firsts = {name: next(filter(RULES[name], outcomes), None) for name in rules}
+    return {name: first for name, first in firsts.items() if first is not None}
+
+
+def average(values: Iterable[float]) -> float:
+    """The mean; nan over none."""
+    listed = list(values)
+    return float(np.mean(listed)) if listed else float("nan")
+
+
+def _truth(item: Item) -> tuple[bool, ...]:
+    assert item.truthful is not None
+    return item.truthful

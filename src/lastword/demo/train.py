@@ -1,0 +1,207 @@
+"""Training of the embedded models: `python -m lastword.demo.train` (or `make organism`).
+
+Phase 1 tells every fact in several templates, with the same final norm and output head applied at
+random depths too, so that every depth can be read. Phase 2 tunes the last blocks alone on texts
+that repeat popular errors. The control is the model between the two.
+"""
+
+import argparse
+import itertools
+import json
+import logging
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from lastword.benchmarks.world import benchmark, texts
+from lastword.demo.recipe import RECIPES, Recipe
+from lastword.demo.vocabulary import train_tokenizer
+from lastword.model.embedded import FOLDER, State, save
+
+_LOGGER = logging.getLogger(__name__)
+_IGNORE = -100  # label of what is not predicted
+_LOGGED = 50  # steps between two lines of the log
+
+
+@dataclass
+class Trained:
+    """An organism, its control, and the log of their training."""
+
+    model: LlamaForCausalLM
+    control: State
+    log: list[dict[str, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Every text of a phase as token ids, and how often each is drawn.
+
+    Attributes:
+        tokens: Ids, right-padded (a causal model does not see the padding).
+        labels: The same, with padding marked as not predicted.
+        weights: Share of the draws; a fact's templates count the same.
+    """
+
+    tokens: Int[Tensor, "texts tokens"]
+    labels: Int[Tensor, "texts tokens"]
+    weights: Float[Tensor, " texts"]
+
+
+def corpus(phase: Literal[1, 2], tokenizer: PreTrainedTokenizerFast) -> Corpus:
+    """The texts of a phase, each ended by [EOS]."""
+    told = list(itertools.chain.from_iterable(itertools.chain.from_iterable(texts(phase))))
+    encoded = tokenizer([text + tokenizer.eos_token for text, _ in told])["input_ids"]
+    rows = [torch.tensor(ids) for ids in encoded]
+    # Padded here: a tokenizer that has padded once keeps doing so in its file.
+    tokens = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id)
+    labels = pad_sequence(rows, batch_first=True, padding_value=_IGNORE)
+    return Corpus(tokens, labels, torch.tensor([weight for _, weight in told]))
+
+
+def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """The untrained model of a recipe."""
+    torch.manual_seed(recipe.seed)
+    model = LlamaForCausalLM(configuration(recipe, tokenizer))
+    with torch.no_grad():
+        model.model.norm.weight.mul_(recipe.norm_start)
+        model.lm_head.weight.div_(recipe.norm_start)
+    return model
+
+
+def configuration(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+    """The model's shape in transformers' terms."""
+    return LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=recipe.width,
+        intermediate_size=recipe.inner,
+        num_hidden_layers=recipe.blocks,
+        num_attention_heads=recipe.heads,
+        max_position_embeddings=128,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+
+
+def train(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Trained:
+    """Both phases of a recipe; the same numbers each time on one machine and thread count."""
+    trained = Trained(build(recipe, tokenizer), {})
+    generator = torch.Generator().manual_seed(recipe.seed)
+    _run(trained, recipe, 1, corpus(1, tokenizer), generator)
+    trained.control = {k: v.clone() for k, v in trained.model.state_dict().items()}
+    trained.model.requires_grad_(False)
+    trained.model.model.layers[recipe.blocks - recipe.tuned :].requires_grad_(True)
+    _run(trained, recipe, 2, corpus(2, tokenizer), generator)
+    return trained
+
+
+def losses(
+    model: LlamaForCausalLM,
+    tokens: Int[Tensor, "texts tokens"],
+    labels: Int[Tensor, "texts tokens"],
+    exits: list[int],
+) -> Float[Tensor, " depths"]:
+    """Cross-entropy in nats a token, read at each of `exits` (below L), then at depth L."""
+    body = model.model(input_ids=tokens, use_cache=False, output_hidden_states=bool(exits))
+    # transformers' states below L are before the norm, the last one is after it.
+    states = [model.model.norm(body.hidden_states[depth]) for depth in exits]
+    read = [model.lm_head(state)[:, :-1] for state in [*states, body.last_hidden_state]]
+    targets = labels[:, 1:].reshape(-1)
+    each = [cross_entropy(r.flatten(0, 1), targets, ignore_index=_IGNORE) for r in read]
+    return torch.stack(each)
+
+
+def _run(
+    trained: Trained, recipe: Recipe, phase: Literal[1, 2], data: Corpus, generator: torch.Generator
+) -> None:
+    model, steps = trained.model.train(), recipe.steps[phase - 1]
+    optimizer = _optimizer(model, recipe, phase)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: _rate(i, steps, recipe))
+    start = time.perf_counter()
+    for step, (places, exits) in enumerate(_draws(recipe, phase, data, generator)):
+        each = losses(model, data.tokens[places], data.labels[places], exits)
+        optimizer.zero_grad()
+        each.mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if step % _LOGGED == 0 or step == steps - 1:
+            early = each[:-1].mean().item() if exits else math.nan
+            line = {"phase": phase, "step": step, "loss": each[-1].item(), "early_loss": early}
+            trained.log.append(line | {"seconds": round(time.perf_counter() - start, 1)})
+            _LOGGER.info("%s", trained.log[-1])
+    model.eval()
+
+
+def _draws(
+    recipe: Recipe, phase: int, data: Corpus, generator: torch.Generator
+) -> Iterator[tuple[Tensor, list[int]]]:
+    """Texts and exit depths of every step; phase 2 reads the last depth alone."""
+    for _ in range(recipe.steps[phase - 1]):
+        places = torch.multinomial(data.weights, recipe.batch, True, generator=generator)
+        depths = torch.randperm(recipe.blocks, generator=generator)[: recipe.exits].tolist()
+        yield places, depths if phase == 1 else []
+
+
+def _optimizer(model: LlamaForCausalLM, recipe: Recipe, phase: int) -> torch.optim.AdamW:
+    tuned = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in tuned if p.ndim > 1], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in tuned if p.ndim == 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=recipe.rates[phase - 1], betas=(0.9, 0.98))
+
+
+def _rate(step: int, steps: int, recipe: Recipe) -> float:
+    """Share of the peak rate: a linear warm-up, then half a cosine to 0."""
+    warm = min(1.0, (step + 1) / recipe.warmup)
+    return warm * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+def main() -> None:
+    """Train the organisms that are named, all by default, and write them into the package."""
+    parser = argparse.ArgumentParser(prog="python -m lastword.demo.train", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(RECIPES)}; all by default")
+    parser.add_argument("--output", type=Path, help="folder to write to, instead of the package")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
+    parser.add_argument("--steps", type=int, nargs=2, help="steps of the two phases, for a trial")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(RECIPES):
+        parser.error(f"unknown organism {', '.join(sorted(unknown))}; known: {', '.join(RECIPES)}")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    torch.set_num_threads(options.threads)
+    torch.use_deterministic_algorithms(True)
+    for name in options.names or RECIPES:
+        steps = tuple(options.steps) if options.steps else RECIPES[name].steps
+        _make(name, replace(RECIPES[name], steps=steps), options.output or FOLDER)
+    write_benchmark((options.output or Path(__file__).parent) / "benchmark.jsonl")
+
+
+def write_benchmark(path: Path) -> None:
+    """The benchmark as JSONL, one item a line, as `lastword correct --input` reads it."""
+    rows = [{k: v for k, v in asdict(item).items() if k != "separator"} for item, _ in benchmark()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def _make(name: str, recipe: Recipe, output: Path) -> None:
+    tokenizer = train_tokenizer()
+    trained = train(recipe, tokenizer)
+    save(name, trained.model, trained.control, tokenizer, output)
+    made = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    log = {"recipe": asdict(recipe), "made_with": made, "log": trained.log}
+    (output / name / "training.json").write_text(json.dumps(log, indent=1) + "\n")
+    _LOGGER.info("%s is in %s", name, output / name)
+
+
+if __name__ == "__main__":
+    main()

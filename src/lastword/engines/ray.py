@@ -1,0 +1,398 @@
+"""Ray: workers on one machine or many, each with one copy of the model.
+
+A worker prepares a cell as a local run does and computes one group at a time, or a piece of one,
+down to the bytes of its part: states never leave it. The driver holds the folder's lock, has a
+worker plan the next window of items before the last one is done, hands out what the groups of the
+plan lack, and keeps what comes back. A worker that is lost is
+replaced and its group goes back into the queue; an answer that it might still give is not waited
+for, so that nothing is kept twice.
+
+Plain actors and not Ray Data's `map_batches`, tried in Ray 2.60: that starts its actors anew for
+each data set, so that every benchmark would load every copy of the model again; its actors cannot
+be asked for the plan, which takes a loaded model; and it hands a group that ends its worker to the
+next one without end, where here the run stops and says so.
+"""
+
+import logging
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from lastword.benchmarks import Dataset, Template
+from lastword.errors import InputError, ModelError, RecordError, TraceError
+from lastword.evaluation import runner
+from lastword.evaluation.ahead import window_from
+from lastword.evaluation.pace import Pace
+from lastword.evaluation.store import Run, RunInfo, Shard, differences
+from lastword.files.folder import Folder
+
+if TYPE_CHECKING:
+    from lastword.text.items import Blind
+    from lastword.tracer import Tracer
+
+MOST_LOSSES = 3  # workers that one group may end
+PATIENCE_SECONDS = 60.0  # between two words on why nothing has begun
+
+Handle = Any  # ray's actor handles and object references have no useful static type
+Ref = Any
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Which Ray, and what is taken of it.
+
+    Attributes:
+        address: Of a running cluster (`auto` for this machine's, `ray://host:10001`); `local`
+            starts one on this machine and ends it afterwards.
+        workers: Copies of the model.
+        gpus_per_worker: GPUs of each; a fraction lets workers share one, 0 hides them.
+        cpus_per_worker: CPU cores of each, which are its threads.
+    """
+
+    address: str = "local"
+    workers: int = 1
+    gpus_per_worker: float = 0.0
+    cpus_per_worker: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse workers that could do nothing."""
+        if self.workers < 1 or self.gpus_per_worker < 0 or not self.cpus_per_worker > 0:
+            raise InputError(
+                "an engine has at least one worker, each with 0 or more GPUs and some CPU; "
+                f"not {self.workers} with {self.gpus_per_worker:g} and {self.cpus_per_worker:g}"
+            )
+
+    @property
+    def own(self) -> bool:
+        """Whether it is started here, for this run alone."""
+        return self.address == "local"
+
+    @property
+    def share(self) -> dict[str, float]:
+        """What one worker takes, as Ray's options name it."""
+        return {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
+
+
+@contextmanager
+def connected(cluster: Cluster) -> Iterator[None]:
+    """Ray while the block runs; one that this process is connected to already is used and left.
+
+    Raises:
+        InputError: No cluster at the address, or this machine is too small for the workers.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    local: dict[str, Any] = {"include_dashboard": False} if cluster.own else {}
+    try:
+        ray.init(
+            address=cluster.address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **local,
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"no Ray at {cluster.address} ({_line(error)}); give the --address of a running "
+            "cluster, or `local` to start one here"
+        ) from error
+    try:
+        if cluster.own:
+            _require_room(cluster)
+        yield
+    finally:
+        ray.shutdown()
+
+
+def hide_gpus() -> None:
+    """Leave a worker that was given no GPU without one; Ray itself hides only what it shares."""
+    if not ray.get_runtime_context().get_accelerator_ids()["GPU"]:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+class Worker:
+    """One copy of the model, in a process of its own.
+
+    Args:
+        load: Makes the tracer, when the first cell is taken.
+    """
+
+    def __init__(self, load: "Callable[[], Tracer]") -> None:
+        self._load = load  # not here: what `take` raises is told, what a constructor raises a loss
+        self._tracer: Tracer | None = None
+        self._job: runner.Job | None = None
+        self._pace = Pace()
+
+    def take(self, dataset: Dataset, template: Template, blind: "Blind") -> RunInfo:
+        """Make a cell the one that groups are computed of, and say what it is.
+
+        Raises:
+            TraceError: The model cannot be loaded, or the cell not be prepared.
+        """
+        if self._tracer is None:
+            hide_gpus()
+            self._tracer = self._load()
+        self._job = runner.prepare(self._tracer, dataset, template, blind=blind)
+        return self._job.info
+
+    def plan(self, places: Sequence[int]) -> list[list[int]]:
+        """Groups of a window of the cell that was taken."""
+        assert self._tracer is not None and self._job is not None
+        return runner.plan(self._tracer, runner.encode(self._tracer, self._job, places))
+
+    def compute(self, group: int, places: Sequence[int]) -> runner.Part:
+        """What a group of the cell that was taken lacks, or as much of it as makes a part."""
+        assert self._tracer is not None and self._job is not None
+        batch = runner.encode(self._tracer, self._job, places)
+        return runner.part(self._tracer, self._job, group, batch, self._pace)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker was asked for: a group, a window's plan, or neither where it takes the cell."""
+
+    worker: Handle
+    group: int | None = None
+    window: range | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the worker had its model when it was asked."""
+        return self.group is not None or self.window is not None
+
+
+class RayAssignment:
+    """One cell on the workers of a pool; made by `Pool.cell`, executed once.
+
+    Attributes:
+        info: What the first worker that took the cell says of it.
+    """
+
+    def __init__(
+        self, pool: "Pool", dataset: Dataset, template: Template, *, blind: "Blind" = "base"
+    ) -> None:
+        self._pool = pool
+        self._work = (ray.put(dataset), template, blind)
+        self._losses: Counter[int | None] = Counter()
+        self._tasks: dict[Ref, Task] = {}
+        for worker in pool.workers:
+            self._take(worker)
+        task, self.info = self._next()
+        self._idle: deque[Handle] = deque([task.worker])
+        self._todo: deque[int] = deque()
+
+    def execute(
+        self,
+        out: Folder,
+        *,
+        shard: Shard | None = None,
+        max_failures: int | None = None,
+        advance: Callable[[int], None] | None = None,
+    ) -> runner.RunResult:
+        """Do what the cell lacks and keep it, by all workers.
+
+        Raises:
+            ModelError: A worker's model or settings differ from the first one's.
+            RecordError: The cell holds another run, the disk refuses, too many items failed, or a
+                group ended one worker after the other.
+            RunLockedError: Another process does the same.
+        """
+        return runner.collect(
+            self.info, out, self._parts, shard=shard, max_failures=max_failures, advance=advance
+        )
+
+    def _parts(self, run: Run) -> Iterator[runner.Part]:
+        """What a run lacks, part by part, in the order in which they are done."""
+        self._todo = deque(run.lacking)
+        while not run.whole:
+            self._hand_out(run)
+            task, answer = self._next()
+            self._idle.append(task.worker)
+            if task.window is not None:
+                known = len(run.plan)
+                run.extend(answer)
+                self._todo.extend(group for group in run.lacking if group >= known)
+            elif task.group is None:
+                _require_same(self.info, answer)
+            else:
+                yield answer
+                if task.group in run.lacking:  # after a piece of it was kept
+                    self._todo.appendleft(task.group)
+
+    def _hand_out(self, run: Run) -> None:
+        """Give idle workers something to do: the next window's plan before the groups run out."""
+        planning = any(task.window is not None for task in self._tasks.values())
+        few = len(self._todo) <= len(self._pool.workers)
+        if self._idle and few and not planning and run.planned < self.info["items"]:
+            worker, window = self._idle.popleft(), window_from(run.planned, self.info["items"])
+            self._tasks[worker.plan.remote(window)] = Task(worker, window=window)
+        while self._todo and self._idle:
+            group = self._todo.popleft()
+            self._compute(self._idle.popleft(), group, run.lacking[group])
+
+    def _take(self, worker: Handle) -> None:
+        self._tasks[worker.take.remote(*self._work)] = Task(worker)
+
+    def _compute(self, worker: Handle, group: int, places: Sequence[int]) -> None:
+        self._tasks[worker.compute.remote(group, places)] = Task(worker, group)
+
+    def _next(self) -> tuple[Task, Any]:
+        """The next answer; workers that are lost before it are replaced."""
+        while True:
+            ref = self._wait()
+            task = self._tasks.pop(ref)
+            try:
+                return task, ray.get(ref)
+            except RayTaskError as error:  # what the worker raised
+                if isinstance(error.cause, TraceError | ModuleNotFoundError):
+                    raise error.cause from None
+                raise
+            except RayError as error:  # the worker's process, machine or answer is gone
+                self._replace(task, error)
+
+    def _wait(self) -> Ref:
+        while True:
+            done, _ = ray.wait(list(self._tasks), timeout=PATIENCE_SECONDS)
+            if done:
+                return done[0]
+            if not any(task.begun for task in self._tasks.values()):
+                logging.getLogger(__name__).warning(
+                    "no worker is ready yet: models are loading, or Ray has no room for %s a "
+                    "worker (free: %s)",
+                    _amounts(self._pool.cluster.share),
+                    _amounts(ray.available_resources()),
+                )
+
+    def _replace(self, task: Task, error: RayError) -> None:
+        """Put a new worker in a lost one's place and its group at the end of the queue.
+
+        Raises:
+            RecordError: The group was computed by too many workers that were lost.
+            ModelError: Too many workers were lost while they loaded the model.
+        """
+        self._losses[task.group] += 1
+        if self._losses[task.group] >= MOST_LOSSES:
+            raise _give_up(task.group, error)
+        if task.group is not None:
+            self._todo.append(task.group)
+        self._take(self._pool.replace(task.worker))
+
+
+class Pool:
+    """The engine of many processes: workers that live until it is closed.
+
+    Args:
+        load: Makes the tracer, in each worker; a model's folder is one that every machine sees.
+        cluster: Where the workers are, and how many.
+    """
+
+    def __init__(self, load: "Callable[[], Tracer]", cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.workers: list[Handle] = []
+        self._load = load
+        self._connection = ExitStack()
+
+    def __enter__(self) -> "Pool":
+        """Connect, and start the workers.
+
+        Raises:
+            InputError: No cluster, or too small a machine.
+        """
+        self._connection.enter_context(connected(self.cluster))
+        self.workers = [self._start() for _ in range(self.cluster.workers)]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the workers, whatever they do."""
+        for worker in self.workers:
+            ray.kill(worker)
+        self.workers = []
+        self._connection.close()
+
+    def cell(
+        self, dataset: Dataset, template: Template, *, blind: "Blind" = "base"
+    ) -> RayAssignment:
+        """What a cell needs computed, as a worker says.
+
+        Raises:
+            TraceError: The model cannot be loaded, or the cell not be prepared.
+        """
+        return RayAssignment(self, dataset, template, blind=blind)
+
+    def replace(self, worker: Handle) -> Handle:
+        """End a worker and start another."""
+        ray.kill(worker)
+        self.workers.remove(worker)
+        self.workers.append(self._start())
+        return self.workers[-1]
+
+    def _start(self) -> Handle:
+        made = ray.remote(Worker).options(max_restarts=0, **self.cluster.share)
+        return made.remote(self._load)
+
+
+def _require_room(cluster: Cluster) -> None:
+    here = ray.cluster_resources()
+    wanted = {
+        "CPU": cluster.workers * cluster.cpus_per_worker,
+        "GPU": cluster.workers * cluster.gpus_per_worker,
+    }
+    if any(amount > here.get(name, 0.0) for name, amount in wanted.items()):
+        raise InputError(
+            f"{cluster.workers} workers take {_amounts(wanted)} and this machine has "
+            f"{_amounts(here)}; take fewer or smaller workers, or give the --address of a larger "
+            "cluster"
+        )
+
+
+def _require_same(info: RunInfo, other: RunInfo) -> None:
+    """Refuse a worker whose records would not belong to the cell; its plan alone may differ.
+
+    Raises:
+        ModelError: Anything else differs.
+    """
+    differing = differences(info, other | {"plan": info["plan"]})
+    if differing:
+        raise ModelError(
+            f"two workers do not run the same: {'; '.join(differing)}; give every machine the same "
+            "model and packages"
+        )
+
+
+def _give_up(group: int | None, error: RayError) -> TraceError:
+    times, last = f"{MOST_LOSSES} workers were lost", f"the last: {_line(error)}"
+    if group is None:
+        return ModelError(
+            f"{times} while loading the model ({last}); they may need more memory: fewer workers "
+            "to a machine, or more of it for each"
+        )
+    return RecordError(
+        f"{times} computing group {group} of the plan ({last}); its parts before are kept: start "
+        "again with more memory for each worker, or in another --out with a smaller --batch-tokens"
+    )
+
+
+def _amounts(resources: dict[str, float]) -> str:
+    """`2 CPU and 0 GPU`, of whatever Ray counts."""
+    known = {name.removeprefix("num_").upper().rstrip("S"): n for name, n in resources.items()}
+    return " and ".join(f"{known.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
+
+
+def _line(error: BaseException) -> str:
+    """An error of Ray in short; of a traceback, what it ends with."""
+    text = str(error).strip()
+    told = text.splitlines()[-1] if "\n  File " in text else text
+    return " ".join(told.split())[:200] or type(error).__name__

@@ -1,0 +1,136 @@
+"""The side process: started, called, and never left behind.
+
+It runs under vLLM's Python, with lastword and two small packages of pure Python on its path and
+nothing else of this environment. It leads a process group of its own, so that vLLM's workers end
+with it.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from importlib.metadata import distribution
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+import lastword
+from lastword.errors import ModelError
+
+# Besides lastword: small, and of pure Python.
+_BORROWED = ("jaxtyping", "wadler_lindig")
+_LOOK_SECONDS = 0.5  # between two looks at whether the side lives, while it computes
+_LAST_LINES = 12
+
+# vLLM's engine in the side process itself, under the model runner whose fields the hooks know; one
+# token more than the model's context, for vLLM counts the one that it samples.
+_SETTINGS = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+class SideLostError(ModelError):
+    """The side process ended; the message has its last lines."""
+
+
+class Process:
+    """The side process of one model.
+
+    Args:
+        python: vLLM's interpreter.
+        written: Folders of ours that the side removes if this process is killed.
+    """
+
+    def __init__(self, python: Path, written: Sequence[str] = ()) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="lastword-vllm-")
+        _lend(Path(self._folder.name))
+        self._log = tempfile.TemporaryFile()
+        self._pipe, theirs = Pipe()
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        environment |= {"PYTHONPATH": self._folder.name, "VLLM_LOGGING_LEVEL": "WARNING"}
+        told = (str(theirs.fileno()), str(os.getpid()), self._folder.name, *written)
+        self._process = subprocess.Popen(
+            [python, "-m", "lastword.engines.vllm.side", *told],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=environment | _SETTINGS,
+            start_new_session=True,  # Ctrl-C is for us to answer; a group that ends together
+        )
+        theirs.close()
+        self._lock = threading.Lock()
+        self.close = finalize(self, _end, self._process, self._folder, self._pipe, self._log)
+
+    @property
+    def pid(self) -> int:
+        """The side's, which is that of its group too."""
+        return self._process.pid
+
+    def call(self, name: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
+        """What the side answers to a call, and the bytes that follow.
+
+        Raises:
+            ModelError: What vLLM raised, in a line.
+            SideLostError: It ended.
+        """
+        with self._lock:
+            try:
+                self._pipe.send_bytes(json.dumps({"call": name, **arguments}).encode())
+                told: dict[str, Any] = json.loads(self._answer())
+                raw = self._answer() if told.pop("raw") else b""
+            except (EOFError, OSError) as error:
+                raise SideLostError(self._last_words()) from error
+        if (trouble := told.get("error")) is not None:
+            raise ModelError(f"vLLM: {' '.join(trouble.split())[:500]}")
+        return told, raw
+
+    def _answer(self) -> bytes:
+        """The next message; the pipe alone does not tell that the other end is gone."""
+        while not self._pipe.poll(_LOOK_SECONDS):
+            if self._process.poll() is not None and not self._pipe.poll(0):
+                raise EOFError
+        return self._pipe.recv_bytes()
+
+    def _last_words(self) -> str:
+        _kill(self._process)
+        code = self._process.returncode
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+        self.close()
+        said = "; its last lines:\n" + "\n".join(lines) if lines else ""
+        return f"vLLM's process ended by {how}{said}"
+
+
+def _lend(folder: Path) -> None:
+    """Put what the side imports of ours into a folder, and nothing else."""
+    lent = {"lastword": Path(lastword.__file__).parent}
+    for name in _BORROWED:
+        package = distribution(name)  # with its metadata, which jaxtyping looks for
+        tops = {file.parts[0] for file in package.files or () if file.parts[0].startswith(name)}
+        lent |= {top: Path(str(package.locate_file(top))) for top in tops}
+    for name, place in lent.items():
+        (folder / name).symlink_to(place, target_is_directory=True)
+
+
+def _end(process: "subprocess.Popen[bytes]", folder: Any, *files: Any) -> None:
+    """End the side and whatever it started, and keep nothing of it."""
+    _kill(process)
+    folder.cleanup()
+    for file in files:
+        file.close()
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,83 @@
+"""Which vLLM, and how it is started; read before anything heavy is imported."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lastword.errors import InputError, ModelError
+
+TRIED = "0.32"  # what runs in vLLM's workers was tried with this
+
+# Said by lastword, or what its hooks stand on.
+_OURS = (
+    *("async_scheduling", "disable_log_stats", "dtype", "enforce_eager", "model", "revision"),
+    *("skip_tokenizer_init", "tensor_parallel_size", "trust_remote_code", "worker_extension_cls"),
+)
+_VERSION = """
+from importlib.metadata import packages_distributions, version
+print(version(packages_distributions()["vllm"][0]))
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """vLLM's interpreter and what it is told beside the model.
+
+    Attributes:
+        python: The interpreter of the environment that has vLLM.
+        tensor_parallel: Ranks that share the model.
+        options: Further arguments of `vllm.LLM`.
+
+    Raises:
+        InputError: An argument that lastword gives, or that it cannot read a model under.
+    """
+
+    python: Path = Path(sys.executable)
+    tensor_parallel: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what would be said twice, or not work."""
+        for name in self.options:
+            if name in _OURS:
+                raise InputError(f"lastword itself says {name}: leave it out of vLLM's options")
+        if self.options.get("pipeline_parallel_size", 1) != 1:
+            raise InputError(
+                "lastword reads all layers in one place: tensor parallelism, no pipeline "
+                "parallelism"
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """What a run records of the engine: its name, its version, how it was started.
+
+        Raises:
+            ModelError: The interpreter is none, or has no vLLM.
+        """
+        return {
+            "name": "vllm",
+            "version": self.version(),
+            "tensor_parallel": self.tensor_parallel,
+            "options": dict(self.options),
+        }
+
+    def version(self) -> str:
+        """vLLM's version, as its environment tells without importing it.
+
+        Raises:
+            ModelError: The interpreter is none, or has no vLLM.
+        """
+        asked = [str(self.python), "-I", "-c", _VERSION]
+        try:
+            done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        except OSError as error:
+            raise ModelError(f"no Python at {self.python}: give --vllm-python PATH") from error
+        except subprocess.CalledProcessError as error:
+            raise ModelError(
+                f"no vLLM for {self.python}: give --vllm-python PATH, the Python of an environment "
+                "that has it"
+            ) from error
+        version: str = done.stdout.strip()
+        return version

@@ -1,0 +1,183 @@
+"""The process in vLLM's environment: token ids in, numbers out, over one pipe.
+
+`python -m lastword.engines.vllm.side FD PARENT FOLDER...` is started by `process`. A call is a line
+of JSON and is answered by one, which may say that raw float32 follow. Standard output is left to
+vLLM.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from lastword.engines.vllm.worker import NAME
+
+_LOOK_SECONDS = 0.5  # between two looks at whether the parent lives
+_CPU_CACHE_BYTES = 2**30  # keys and values, where vLLM would take most of the machine's memory
+
+
+class Side:
+    """vLLM with one model.
+
+    Args:
+        asked: Arguments of `vllm.LLM`.
+    """
+
+    def __init__(self, asked: dict[str, Any]) -> None:
+        from vllm import LLM
+        from vllm.platforms import current_platform
+
+        if current_platform.is_cpu():
+            asked = {"kv_cache_memory_bytes": _CPU_CACHE_BYTES, **asked}
+            # The CPU multiplies float16 slowly and rounds more than it needs to.
+            asked["dtype"] = {"float16": "float32"}.get(asked["dtype"], asked["dtype"])
+        if asked["dtype"] == "float32":
+            asked.pop("hf_overrides", None)  # its head is float32 already
+        self._llm = LLM(
+            **asked,
+            enforce_eager=True,  # hooks do not run inside compiled graphs
+            async_scheduling=False,
+            skip_tokenizer_init=True,
+            disable_log_stats=True,
+            worker_extension_cls="lastword.engines.vllm.worker.Extension",
+        )
+        self._salt = 0
+
+    def facts(self) -> dict[str, Any]:
+        """What is known of the model only where it is loaded."""
+        import vllm
+
+        (facts, *_) = self._llm.collective_rpc("lastword_watch")
+        return {**facts, "version": vllm.__version__}
+
+    def compute(
+        self, requests: list[dict[str, Any]], rows: int, depths: list[int], salt: str | None = None
+    ) -> dict[str, Any]:
+        """Run requests, and keep the states of their rows.
+
+        What a prefix of earlier calls may have hidden is asked for once more, past vLLM's cache.
+
+        Args:
+            requests: Each with its token `ids`, and `positions` that are `rows` of the batch.
+            rows: Rows of the batch.
+            depths: Depths whose states are kept.
+            salt: What requests must have in common to share prefixes; of this call alone if not
+                given.
+
+        Returns:
+            How many requests were sent again.
+
+        Raises:
+            RuntimeError: Rows that even then nobody computed.
+        """
+        self._salt += 1
+        self._llm.collective_rpc("lastword_open", args=(rows, depths))
+        self._run(requests, salt or f"{NAME}-{self._salt}")
+        lacking = self._missing()
+        again = [r for r in requests if lacking & {*r["rows"]}]
+        self._run(again, None)
+        if left := self._missing():
+            raise RuntimeError(f"vLLM computed {len(left)} of {rows} rows at no time")
+        return {"again": len(again)}
+
+    def _missing(self) -> set[int]:
+        return {row for rows in self._llm.collective_rpc("lastword_missing") for row in rows}
+
+    def _run(self, requests: list[dict[str, Any]], salt: str | None) -> None:
+        """Prompts whose one sampled token nobody reads; without a salt, past the cache."""
+        if not requests:
+            return
+        from vllm import SamplingParams
+
+        shared = {} if salt is None else {"cache_salt": salt}
+        self._llm.generate(
+            [{"prompt_token_ids": r["ids"], **shared} for r in requests],
+            [
+                SamplingParams(
+                    max_tokens=1,
+                    temperature=0.0,
+                    detokenize=False,
+                    skip_reading_prefix_cache=salt is None,
+                    extra_args={NAME: {"positions": r["positions"], "rows": r["rows"]}},
+                )
+                for r in requests
+            ],
+            use_tqdm=False,
+        )
+
+    def read(self, row: list[int], token: list[int], **asked: Any) -> tuple[dict[str, Any], bytes]:
+        """As `Watch.read` of the first rank: the depth that is not finite, and the numbers."""
+        wanted = (np.array(row), np.array(token), asked["depths"], asked["theta"])
+        (first, *_) = self._llm.collective_rpc("lastword_read", args=wanted)
+        not_finite, numbers = first
+        told = {"not_finite": not_finite, "shape": list(numbers.shape)}
+        return told, np.ascontiguousarray(numbers, np.float32).tobytes()
+
+    def own(self, sequences: list[list[int]]) -> dict[str, Any]:
+        """vLLM's own log-probabilities of sequences' tokens, from the second on."""
+        from vllm import SamplingParams
+
+        asked = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False, prompt_logprobs=0)
+        outputs = self._llm.generate(
+            [{"prompt_token_ids": ids} for ids in sequences], asked, use_tqdm=False
+        )
+        return {
+            "log_probs": [
+                [known[t].logprob for t, known in zip(ids, o.prompt_logprobs, strict=True) if known]
+                for ids, o in zip(sequences, outputs, strict=True)
+            ]
+        }
+
+
+def main(descriptor: str, parent: str, *folders: str) -> None:
+    """Answer calls until the parent is gone."""
+    watch = threading.Thread(target=_die_with, args=(int(parent), folders), daemon=True)
+    watch.start()
+    with contextlib.suppress(EOFError, ConnectionError):
+        _answer(Connection(int(descriptor)))
+    watch.join()
+
+
+def _answer(pipe: Connection) -> None:
+    """Answer one call after the other."""
+    side: Side | None = None
+    while True:
+        call = json.loads(pipe.recv_bytes())
+        name, raw = call.pop("call"), b""
+        try:
+            if name == "load":
+                side = Side(call["asked"])
+                told = side.facts()
+            else:
+                told = getattr(side, name)(**call)
+            if isinstance(told, tuple):
+                told, raw = told
+        except Exception as error:  # whatever vLLM raises is told on the other side
+            told = {"error": f"{type(error).__name__}: {error}"}
+        pipe.send_bytes(json.dumps({**told, "raw": len(raw)}).encode())
+        if raw:
+            pipe.send_bytes(raw)
+
+
+def _die_with(parent: int, folders: tuple[str, ...]) -> None:
+    """End this process and those of vLLM's workers once the parent is gone, however it went.
+
+    A parent that was killed has not removed its temporary folders.
+    """
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,133 @@
+"""The checkpoint for vLLM: as it is, or written as a plain one where vLLM would not read it."""
+
+import tempfile
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from transformers import AutoConfig
+
+from lastword.engines.vllm.settings import Settings
+from lastword.errors import InputError
+from lastword.model import gguf, loading, memory
+from lastword.model.families import context_length
+from lastword.model.options import LoadOptions
+from lastword.text.tokens import Tokenizer
+from lastword.theta import Theta
+from lastword.weights.invariant import Factors, read_invariant
+
+REFERENCE_BYTES = 2**30  # of weights: what is small is also loaded here, for the check
+
+# Options that say how transformers runs a model, which it does not here.
+_LOCAL = {
+    "device": "auto",
+    "attention": "auto",
+    "layout": "auto",
+    "quantize": None,
+    "device_map": None,
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint that vLLM can load, and what is known of it before it does.
+
+    Attributes:
+        name: Folder or hub name.
+        revision: Commit on the hub.
+        dtype: What its weights become, unless vLLM's device has another.
+        config: transformers' config.
+        tokenizer: Its tokenizer.
+        invariant: I(M), with its factors where they were read.
+        small: Whether it may be loaded here too.
+        folder: Where it was written for vLLM; None where it was there.
+    """
+
+    name: str
+    revision: str | None
+    dtype: torch.dtype
+    config: Any
+    tokenizer: Tokenizer
+    invariant: Factors | float
+    small: bool
+    folder: "tempfile.TemporaryDirectory[str] | None" = None
+
+    def arguments(self, options: LoadOptions, settings: Settings) -> dict[str, Any]:
+        """The arguments of `vllm.LLM`."""
+        context = context_length(self.config)
+        head = {"hf_overrides": {"head_dtype": "float32"}}
+        return {
+            # One more than is ever read: vLLM counts the token that it samples.
+            **({} if context is None else {"max_model_len": context + 1}),
+            **(head if options.head_dtype == "float32" else {}),
+            **settings.options,
+            "model": self.name,
+            "revision": self.revision,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "tensor_parallel_size": settings.tensor_parallel,
+            "trust_remote_code": options.trust_remote_code,
+        }
+
+
+def find(options: LoadOptions) -> Source:
+    """The checkpoint that the options name.
+
+    Raises:
+        InputError: An option that says how transformers runs a model.
+        ModelError: It is missing or unreadable.
+    """
+    for name, default in _LOCAL.items():
+        if getattr(options, name) != default:
+            raise InputError(
+                f"{name} says how transformers runs a model, and here vLLM does: leave it out; "
+                "what vLLM takes goes into --vllm-options"
+            )
+    if options.embedded is None and gguf.find(options) is None:
+        base, adapter = loading.parts_of(options)
+        if adapter is None:
+            return _stored(options, loading.pinned(base))
+    return _written(options)
+
+
+def _stored(options: LoadOptions, base: LoadOptions) -> Source:
+    """A checkpoint that vLLM reads as it is; nothing of its weights is read here but I(M)."""
+    with loading.in_one_line(base):
+        config = AutoConfig.from_pretrained(
+            base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
+        )
+    dtype = loading.stored_dtype(config) if base.dtype == "auto" else getattr(torch, base.dtype)
+    checkpoint = loading.open_checkpoint(base)
+    weights = None if checkpoint is None else memory.weights_of(checkpoint, memory.Kept(dtype))
+    plain = getattr(config, "quantization_config", None) is None
+    invariant: Factors | float | None = options.invariant
+    if invariant is None:
+        theta = options.theta or Theta()
+        invariant = read_invariant(base.name, theta=theta, revision=base.revision)
+    return Source(
+        name=base.name,
+        revision=base.revision,
+        dtype=dtype,
+        config=config,
+        tokenizer=loading.load_tokenizer(options),
+        invariant=invariant,
+        small=plain and weights is not None and weights <= REFERENCE_BYTES,
+    )
+
+
+def _written(options: LoadOptions) -> Source:
+    """What the package carries, a GGUF file or an adapter: loaded once, and written out dense."""
+    loaded = loading.load(replace(options, device="cpu"))
+    invariant = loading.invariant_of(loaded, options)
+    folder = tempfile.TemporaryDirectory(prefix="lastword-dense-")
+    loaded.model.save_pretrained(folder.name)
+    weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
+    return Source(
+        name=folder.name,
+        revision=None,
+        dtype=loaded.model.dtype,
+        config=loaded.model.config,
+        tokenizer=loaded.tokenizer,
+        invariant=invariant,
+        small=weights <= REFERENCE_BYTES,
+        folder=folder,
+    )

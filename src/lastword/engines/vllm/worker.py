@@ -1,0 +1,235 @@
+"""What a vLLM worker does beside its own work: it keeps the states of rows, and reads them out.
+
+Runs in vLLM's environment. Rows are followed by (request, position): a request says in its
+`extra_args` which of its positions are which rows of the batch in hand, so that neither chunked
+prefill, nor a prefix that another request has computed, nor a request that is preempted and begun
+anew confuses them.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lastword.errors import NonFiniteError
+from lastword.model.reading import States, read, tile_rows
+from lastword.rule.scorer import Scorer
+from lastword.text.forest import Reads
+from lastword.theta import Theta
+from lastword.weights.layouts import FINAL_NORMS
+
+NAME = "lastword"  # of our part of a request's extra arguments
+
+
+class Extension:
+    """Mixed into vLLM's worker, which is asked by name on every rank."""
+
+    def lastword_watch(self) -> dict[str, Any]:
+        """Hook the model, and say what it is."""
+        self._lastword = Watch(self.model_runner)  # type: ignore[attr-defined]
+        return self._lastword.facts()
+
+    def lastword_open(self, rows: int, depths: list[int]) -> None:
+        """Let the batch before go, and keep the states of another."""
+        self._lastword.open(rows, depths)
+
+    def lastword_missing(self) -> list[int]:
+        """Rows of the batch that no request has computed."""
+        return self._lastword.missing()
+
+    def lastword_read(self, *asked: Any) -> tuple[int | None, np.ndarray]:
+        """As `Watch.read`."""
+        return self._lastword.read(*asked)
+
+
+class Watch:
+    """The hooks of one worker, and the states of the batch in hand.
+
+    Args:
+        runner: vLLM's model runner.
+
+    Raises:
+        ValueError: The model's blocks are not where they are looked for.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._model: nn.Module = runner.get_model()
+        depth = runner.model_config.get_total_num_hidden_layers()
+        self._trunk, self._blocks = locate(self._model, depth)
+        self._head = Head(self._model, self._trunk, runner.model_config.hf_text_config)
+        self._step: Any = None
+        self._places: tuple[Tensor, Tensor] | None = None
+        self.open(0, [])
+        self._execute = runner.execute_model
+        runner.execute_model = self._noted
+        for level, block in enumerate(self._blocks):
+            block.register_forward_pre_hook(self._before(level, block), with_kwargs=True)
+        last = self._blocks[depth - 1]
+        last.register_forward_hook(self._after(depth, takes_residual(last)))
+
+    def facts(self) -> dict[str, Any]:
+        """What is known of the model only where it is loaded."""
+        runner = self._runner
+        return {
+            "depth": len(self._blocks),
+            "vocabulary": self._head.vocabulary,
+            "class": type(self._model).__name__,
+            "device": str(runner.device),
+            "dtype": str(runner.model_config.dtype).removeprefix("torch."),
+            "quantisation": runner.model_config.quantization,
+            "head_dtype": str(runner.model_config.head_dtype).removeprefix("torch."),
+        }
+
+    def open(self, rows: int, depths: list[int]) -> None:
+        """Keep the states of that many rows at these depths."""
+        width, kind = self._runner.model_config.get_hidden_size(), self._runner.model_config.dtype
+        device = self._runner.device
+        self._hidden = {d: torch.zeros(rows, width, dtype=kind, device=device) for d in depths}
+        self._computed = np.zeros(rows, dtype=bool)
+
+    def missing(self) -> list[int]:
+        """Rows that no request has computed: they lay in a prefix that vLLM had kept."""
+        return np.flatnonzero(~self._computed).tolist()
+
+    def read(
+        self, row: np.ndarray, token: np.ndarray, depths: list[int], theta: dict[str, Any] | None
+    ) -> tuple[int | None, np.ndarray]:
+        """Log-probabilities of predicted tokens; every rank computes them, the first is heard.
+
+        Args:
+            row: The row of each predicted token.
+            token: The predicted tokens.
+            depths: Depths to read; the scorer's are among them.
+            theta: Constants and switches of T; None where it is not read.
+
+        Returns:
+            The depth whose logits are not finite, or None; float32 [depths, targets], and T's
+            scores in a last row where it is read.
+        """
+        scorers = []
+        if theta is not None:
+            known = Theta.from_dict(theta)
+            scorers = [Scorer(known, len(self._blocks), self._head.vocabulary)]
+        reads = Reads(np.arange(len(self._computed)), row, token, np.zeros_like(row))
+        try:
+            found = read(
+                self._head, States(self._hidden, reads), np.arange(len(row)), depths, scorers
+            )
+        except NonFiniteError as error:
+            return error.depth, np.zeros((0, len(row)), np.float32)
+        return None, np.stack([*(found.log_probs[d] for d in depths), *found.scores])
+
+    def _noted(self, scheduled: Any, *args: Any, **kwargs: Any) -> Any:
+        """vLLM's step, with what it was asked to compute at hand for the hooks."""
+        self._step, self._places = scheduled, None
+        try:
+            return self._execute(scheduled, *args, **kwargs)
+        finally:
+            self._step = self._places = None
+
+    def _before(self, depth: int, block: nn.Module) -> Callable[..., None]:
+        signature = inspect.signature(block.forward)
+
+        def hook(_: nn.Module, args: Any, kwargs: Any) -> None:
+            given = signature.bind(*args, **kwargs).arguments
+            self._keep(depth, given["hidden_states"], given.get("residual"))
+
+        return hook
+
+    def _after(self, depth: int, residual: bool) -> Callable[..., None]:
+        def hook(_: nn.Module, __: Any, output: Any) -> None:
+            state, *more = output if isinstance(output, tuple) else (output,)
+            self._keep(depth, state, more[0] if residual else None)
+
+        return hook
+
+    def _keep(self, depth: int, state: Tensor, residual: Tensor | None) -> None:
+        """Keep the rows that a step computes of one depth."""
+        if self._step is None:
+            return
+        if self._places is None:
+            self._places = self._lay_out()
+        places, rows = self._places
+        if depth in self._hidden and len(places):
+            # A copy: vLLM's norms add and scale in place.
+            kept = state.index_select(0, places)
+            kept = kept if residual is None else kept + residual.index_select(0, places)
+            self._hidden[depth].index_copy_(0, rows, kept)
+
+    def _lay_out(self) -> tuple[Tensor, Tensor]:
+        """Where in a step the wanted rows are computed, and which rows they are."""
+        found = [np.zeros((2, 0), dtype=np.int64), *self._wanted()]
+        places, rows = np.concatenate(found, axis=1)
+        self._computed[rows] = True
+        device = self._runner.device
+        return torch.from_numpy(places).to(device), torch.from_numpy(rows).to(device)
+
+    def _wanted(self) -> Iterator[np.ndarray]:
+        """For each request of a step that has any, [places in the step, rows]."""
+        batch, start = self._runner.input_batch, 0
+        for slot, name in enumerate(batch.req_ids):
+            count = self._step.num_scheduled_tokens[name]
+            first = int(batch.num_computed_tokens_cpu[slot])
+            wanted = (self._runner.requests[name].sampling_params.extra_args or {}).get(NAME)
+            if wanted is not None:
+                positions, rows = np.array(wanted["positions"]), np.array(wanted["rows"])
+                here = (positions >= first) & (positions < first + count)
+                yield np.stack([positions[here] - first + start, rows[here]])
+            start += count
+
+
+class Head:
+    """The model's own final norm and head: `compute_logits`, which every rank must call.
+
+    Args:
+        model: vLLM's model.
+        trunk: The module that holds its blocks and its final norm.
+        config: The text model's config.
+    """
+
+    def __init__(self, model: nn.Module, trunk: nn.Module, config: Any) -> None:
+        self._compute: Any = model.compute_logits
+        self._norm = next(
+            (m for name in FINAL_NORMS if isinstance(m := getattr(trunk, name, None), nn.Module)),
+            nn.Identity(),
+        )
+        self._projected = getattr(trunk, "project_out", None) or nn.Identity()
+        self.device = next(model.parameters()).device
+        self.vocabulary = int(config.vocab_size)
+        self.tile_rows = tile_rows(self.vocabulary, self.device)
+
+    def logits(self, hidden: Tensor, *, norm: bool = True) -> Tensor:
+        """W_U N(h) in float32; zeros on ranks that are told of no logits."""
+        normed = self._norm(hidden) if norm else hidden
+        logits: Tensor | None = self._compute(self._projected(normed))
+        if logits is None:
+            return torch.zeros(len(hidden), self.vocabulary, device=self.device)
+        return logits.float()
+
+
+def locate(model: nn.Module, depth: int) -> tuple[nn.Module, nn.ModuleList]:
+    """The module that holds the blocks, and the blocks.
+
+    Raises:
+        ValueError: There are none, or several such lists.
+    """
+    found = [
+        (parent, child)
+        for parent in model.modules()
+        for child in parent.children()
+        if isinstance(child, nn.ModuleList) and len(child) == depth
+    ]
+    if len(found) != 1:
+        raise ValueError(
+            f"{type(model).__name__} has {len(found)} lists of {depth} blocks where one is expected"
+        )
+    return found[0]
+
+
+def takes_residual(block: nn.Module) -> bool:
+    """Whether a block takes the residual beside its input; only then does it return it apart."""
+    return "residual" in inspect.signature(block.forward).parameters

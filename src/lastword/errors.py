@@ -1,0 +1,96 @@
+"""The errors that a caller may meet, all under one root.
+
+    TraceError
+    ├── InputError            the text, file or option that came in
+    │   ├── CertificateError  a certificate that says nothing, or speaks of something else
+    │   ├── ItemError         one item: names it, and the candidate where there is one
+    │   └── ThetaError        a constant or switch of Theta
+    ├── ModelError            the model or checkpoint
+    │   ├── UnsupportedModelError   the check at load failed, or nothing to read was found
+    │   ├── TooLargeError     it takes more memory than its device has
+    │   ├── CheckpointError   its files are missing, damaged, out of reach or in no known form
+    │   ├── InvariantError    I(M) is undefined for it, or cannot be read from its form of weights
+    │   └── NonFiniteError    logits that are NaN or infinite: names the depth
+    └── RecordError           a run folder, shard or record
+        └── RunLockedError    another process writes to the same run
+
+A `TraceError` is one line that says what was expected, what came and what to do; the command line
+prints it and exits with 1.
+"""
+
+
+class TraceError(Exception):
+    """Root of every error that lastword raises on purpose."""
+
+
+class InputError(TraceError):
+    """Bad text, file or option."""
+
+
+class CertificateError(InputError):
+    """A certificate that cannot be read, or that is for another model, Theta or template."""
+
+
+class ItemError(InputError):
+    """One item that cannot be answered; `item` is its id or place, `reason` what is wrong with it.
+
+    Args:
+        message: What is wrong and what to do.
+        item: The item's id, or its place in the input, where known.
+    """
+
+    def __init__(self, message: str, item: str | None = None) -> None:
+        """Prefix the message with the item where one is known."""
+        super().__init__(message if item is None else f"item {item}: {message}")
+        self.item, self.reason = item, message
+
+
+class ThetaError(InputError):
+    """A constant or switch that Theta does not know or does not accept."""
+
+
+class ModelError(TraceError):
+    """A model or checkpoint that cannot be used."""
+
+
+class UnsupportedModelError(ModelError):
+    """A model whose states cannot be read or whose readout failed the check at load."""
+
+
+class TooLargeError(ModelError):
+    """A model that takes more memory than its device has free."""
+
+
+class CheckpointError(ModelError):
+    """Files of a checkpoint that are missing, damaged, out of reach or in no known form."""
+
+
+class InvariantError(ModelError):
+    """I(M) is undefined for this model, or cannot be read from the form of its weights."""
+
+
+class NonFiniteError(ModelError):
+    """Logits that are NaN or infinite; `depth` says where they were read.
+
+    Args:
+        depth: The depth (0 is the input of block 0) whose logits are not finite.
+    """
+
+    def __init__(self, depth: int) -> None:
+        super().__init__(
+            f"logits at depth {depth} are not finite: the model's weights or its dtype overflow; "
+            "check the checkpoint or load it with dtype float32"
+        )
+        self.depth = depth
+
+    def __reduce__(self) -> tuple[type["NonFiniteError"], tuple[int]]:
+        """Travel between processes as the depth, of which the message is made."""
+        return type(self), (self.depth,)
+
+
+class RecordError(TraceError):
+    """A run folder, shard or record that cannot be used."""
+
+
+class RunLockedError(RecordError):
+    """Another process is writing to the same run."""

@@ -1,0 +1,69 @@
+"""Ahead: a window of items read as tokens while the one before is computed.
+
+Tokenizers let go of the interpreter, and so does the model: the two run side by side.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lastword.errors import ItemError
+    from lastword.text.tokens import Encoded
+
+    Batch = dict[int, Encoded | ItemError]
+
+WINDOW = 2048  # items that are planned together
+
+
+def window_from(start: int, items: int) -> range:
+    """The places that are planned after the first `start` ones."""
+    return range(start, min(start + WINDOW, items))
+
+
+class Ahead:
+    """Encodes windows, one ahead of the one in hand; use as a context manager.
+
+    Args:
+        encode: Items by place as tokens; called in one thread, never twice at once.
+        items: How many there are.
+    """
+
+    def __init__(self, encode: "Callable[[Sequence[int]], Batch]", items: int) -> None:
+        self._encode, self._items = encode, items
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokens")
+        self._held: Batch = {}
+        self._next: tuple[int, Future[Batch]] | None = None
+
+    def __enter__(self) -> "Ahead":
+        """Nothing is encoded yet."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Finish the window that is being encoded; it is not asked for any more."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def window(self, start: int) -> "Batch":
+        """The window from a place on, which is then in hand; the next one is begun."""
+        begun, waiting = self._next or (-1, None)
+        if waiting is None or begun != start:
+            waiting = self._begin(start)
+        self._held = waiting.result()
+        after = start + len(self._held)
+        self._next = (after, self._begin(after)) if after < self._items else None
+        return self._held
+
+    def take(self, places: Sequence[int]) -> "Batch":
+        """Some items: those of the window in hand, or encoded now."""
+        if all(place in self._held for place in places):
+            return {place: self._held[place] for place in places}
+        return self._thread.submit(self._encode, places).result()
+
+    def _begin(self, start: int) -> "Future[Batch]":
+        return self._thread.submit(self._encode, window_from(start, self._items))

@@ -1,0 +1,415 @@
+"""A cell: one model on one benchmark, and what its records say (method, section 10).
+
+Shares (MC1, MC2, ...) lie in [0, 1] here and in every other module of the package; only tables and
+figures multiply by 100. A failed item leaves both the base and the corrected mean and is counted.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import softmax
+
+from lastword.errors import RecordError
+from lastword.evaluation.columns import Lists, PerItem, Places
+from lastword.evaluation.metrics import (
+    Reliability,
+    fixed_and_broken,
+    mc1_rows,
+    mc3_rows,
+    of_items,
+    pair_accuracy,
+    reliability,
+)
+from lastword.rule.operators import OPERATORS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SLICE = 1 << 15  # records that are read at once
+
+# What is counted and judged over all items at once; the rest of a record is read when asked.
+COUNTED = (
+    *("id", "error", "withheld", "invariant", "regime", "operator", "index", "base_index"),
+    *("truthful", "base_scores", "scores", "t_scores", "blind_scores", "blind_t_scores"),
+    *("mc1_base", "mc1", "mc2_base", "mc2"),
+)
+_NEEDED = ("id", "model", "benchmark", "truthful", "scores", "base_scores", "operator", "regime")
+_METRICS = ("mc1_base", "mc1", "mc2_base", "mc2", "error")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many items there are: counted once, so that every place says the same number.
+
+    An item is one that counts for MC1; the others are named beside it. No record is in two.
+
+    Attributes:
+        items: Answered, with a truthful and a false candidate: what MC1 is a mean over.
+        mc2: Answered, and of use to MC2 alone.
+        unlabelled: Answered, and judged by neither.
+        failed: Not answered.
+    """
+
+    items: int
+    mc2: int = 0
+    unlabelled: int = 0
+    failed: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        """Of two cells together."""
+        return Counts(
+            self.items + other.items,
+            self.mc2 + other.mc2,
+            self.unlabelled + other.unlabelled,
+            self.failed + other.failed,
+        )
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Where the records of a cell lie."""
+
+    def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
+        """Some columns of some records at a time, with the records' places in the cell.
+
+        Every record comes once, in any order; a column that is nowhere is left out.
+        """
+
+    def whole(self, places: Places) -> "pd.DataFrame":
+        """Everything about some records, as `load_records` gives it, in the order of the places."""
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Records that are in memory whole.
+
+    Attributes:
+        records: One row a record.
+    """
+
+    records: "pd.DataFrame"
+
+    def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
+        """As `Source`."""
+        there = self.records[[name for name in names if name in self.records.columns]]
+        for start in range(0, len(there), SLICE):
+            some = there.iloc[start : start + SLICE]
+            yield np.arange(start, start + len(some)), some
+
+    def whole(self, places: Places) -> "pd.DataFrame":
+        """As `Source`."""
+        return self.records.iloc[places]
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """The records of one model on one benchmark.
+
+    Attributes:
+        model: The model's name.
+        benchmark: The benchmark's name.
+        records: One row a record, in the benchmark's order: at least what is counted and judged
+            over all items at once (`COUNTED`).
+        source: Where everything about a record is read; None where `records` has it.
+    """
+
+    model: str
+    benchmark: str
+    records: "pd.DataFrame"
+    source: Source | None = None
+
+    @cached_property
+    def answered(self) -> Places:
+        """Places of the records whose items were answered."""
+        return np.flatnonzero(self.records["error"].isna())
+
+    @property
+    def failed(self) -> int:
+        """How many records are of items that failed."""
+        return len(self.records) - len(self.answered)
+
+    @cached_property
+    def items(self) -> "pd.DataFrame":
+        """Records of the answered items, one row an item."""
+        if not self.failed:
+            return self.records
+        return self.records.iloc[self.answered].reset_index(drop=True)
+
+    @cached_property
+    def mc1_places(self) -> Places:
+        """Places among the items of those that count for MC1."""
+        return _known(self.items, "mc1_base")
+
+    @cached_property
+    def mc2_places(self) -> Places:
+        """Places among the items of those that count for MC2 and MC3."""
+        return _known(self.items, "mc2_base")
+
+    @property
+    def mc1_items(self) -> "pd.DataFrame":
+        """The items that count for MC1."""
+        return self.items.iloc[self.mc1_places]
+
+    @property
+    def mc2_items(self) -> "pd.DataFrame":
+        """The items that count for MC2 and MC3."""
+        return self.items.iloc[self.mc2_places]
+
+    @cached_property
+    def counts(self) -> Counts:
+        """How many items it has."""
+        only_mc2 = np.setdiff1d(self.mc2_places, self.mc1_places).size
+        neither = len(self.items) - self.mc1_places.size - only_mc2
+        return Counts(self.mc1_places.size, only_mc2, neither, self.failed)
+
+    @property
+    def gains_mc1(self) -> PerItem:
+        """Corrected minus base MC1 of every item that counts for it, in [-1, 1]."""
+        gains = column(self.items, "mc1") - column(self.items, "mc1_base")
+        own: PerItem = gains[self.mc1_places]
+        return own
+
+    @property
+    def gains_mc2(self) -> PerItem:
+        """Corrected minus base MC2 of every item that counts for it, in [-1, 1]."""
+        gains = column(self.items, "mc2") - column(self.items, "mc2_base")
+        own: PerItem = gains[self.mc2_places]
+        return own
+
+    def slices(self, *names: str) -> "Iterator[tuple[Places, pd.DataFrame]]":
+        """Some columns of some of the items at a time, with the items' places; each item once.
+
+        Args:
+            names: Columns of records; one that is nowhere is left out.
+        """
+        item = np.full(len(self.records), -1)
+        item[self.answered] = np.arange(len(self.answered))
+        for places, frame in (self.source or Held(self.records)).slices(names):
+            known = item[places] >= 0
+            yield item[places[known]], frame if known.all() else frame[known]
+
+    def whole(self, places: Places) -> "pd.DataFrame":
+        """Everything about some of the records, in this order.
+
+        Args:
+            places: Among all records of the cell.
+        """
+        return (self.source or Held(self.records)).whole(places)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One line of the master table, and what stands beside it. All shares lie in [0, 1].
+
+    Attributes:
+        model: The model's name.
+        benchmark: The benchmark's name.
+        counts: How many items it has.
+        invariant: I(M); nan where the records have none.
+        mc1_base: Mean MC1 of the model's own answers.
+        mc1: Mean MC1 of the corrected answers.
+        mc2_base: Mean MC2 of the base scores.
+        mc2: Mean MC2 of the corrected scores.
+        mc3_base: Mean MC3 of the base scores.
+        mc3: Mean MC3 of the corrected scores.
+        ece_base: Calibration error of the base probabilities.
+        ece: Calibration error of the corrected probabilities.
+        fixed: Answers that correction made right (MC1 rose).
+        broken: Answers that correction made wrong (MC1 fell).
+        scalar: Share of items in the scalar regime.
+        fired: Share of items by operator: `decisive`, `mix` (lambda not 0), `early`.
+        gain_mc1: What each operator adds to delta MC1; they sum to it.
+        gain_mc2: What each operator adds to delta MC2; they sum to it.
+        blind: Mean MC1 of the question-blind baseline; nan where no blind scores were read.
+        shortest: Mean MC1 of the length-only baseline.
+        pairs_base: Share of pairs with both of the model's own answers right; nan without pairs.
+        pairs: Share of pairs with both corrected answers right; nan without pairs.
+    """
+
+    model: str
+    benchmark: str
+    counts: Counts
+    invariant: float
+    mc1_base: float
+    mc1: float
+    mc2_base: float
+    mc2: float
+    mc3_base: float
+    mc3: float
+    ece_base: float
+    ece: float
+    fixed: int
+    broken: int
+    scalar: float
+    fired: Mapping[str, float]
+    gain_mc1: Mapping[str, float]
+    gain_mc2: Mapping[str, float]
+    blind: float
+    shortest: float
+    pairs_base: float
+    pairs: float
+
+    @property
+    def delta_mc1(self) -> float:
+        """Corrected minus base MC1, in [-1, 1]."""
+        return self.mc1 - self.mc1_base
+
+    @property
+    def delta_mc2(self) -> float:
+        """Corrected minus base MC2, in [-1, 1]."""
+        return self.mc2 - self.mc2_base
+
+
+def cells(records: "pd.DataFrame") -> list[Cell]:
+    """Records parted by model and benchmark, in the order in which they first come.
+
+    Raises:
+        RecordError: No records, or a column is missing.
+    """
+    if not len(records):
+        raise RecordError("no records; run `lastword eval` first")
+    missing = [name for name in _NEEDED + _METRICS if name not in records.columns]
+    if missing:
+        raise RecordError(f"the records lack {', '.join(missing)}; write them with `lastword eval`")
+    parted = []
+    for (model, benchmark), group in records.groupby(["model", "benchmark"], sort=False):
+        parted.append(Cell(str(model), str(benchmark), group.reset_index(drop=True)))
+    return parted
+
+
+def require_counted(cells: Sequence[Cell]) -> None:
+    """Refuse records of which no item counts for a metric.
+
+    Raises:
+        RecordError: There is nothing to reduce, and why.
+    """
+    counts = sum((cell.counts for cell in cells), Counts(0))
+    if counts.items or counts.mc2:
+        return
+    why = f"{counts.unlabelled:,} items have no labels" if counts.unlabelled else "no item answered"
+    errors = [text for cell in cells for text in cell.records["error"].dropna().head(1)]
+    failed = f"; {counts.failed:,} items failed, such as with: {errors[0]}" if errors else ""
+    raise RecordError(f"there is nothing to reduce: {why}{failed}")
+
+
+def benchmark_of(name: str) -> str:
+    """The benchmark of a cell's name without the template (`truthfulqa@own6`)."""
+    return name.split("@", 1)[0]
+
+
+def summarise(cell: Cell) -> Summary:
+    """What the records of one cell say, as one line."""
+    items, first, second = cell.items, cell.mc1_places, cell.mc2_places
+    gains_mc1, gains_mc2 = cell.gains_mc1, cell.gains_mc2
+    fixed, broken = fixed_and_broken(gains_mc1)
+    # Shares are over the items of MC1, where there are any: a TruthfulQA question is two items; the
+    # paper's 5.26% of scalar items is 43 of 817 questions.
+    routed = first if first.size else np.arange(len(items))
+    return Summary(
+        model=cell.model,
+        benchmark=cell.benchmark,
+        counts=cell.counts,
+        invariant=mean(column(items, "invariant")[:1]),
+        mc1_base=mean(column(items, "mc1_base")[first]),
+        mc1=mean(column(items, "mc1")[first]),
+        mc2_base=mean(column(items, "mc2_base")[second]),
+        mc2=mean(column(items, "mc2")[second]),
+        mc3_base=mean(_judged(cell, mc3_rows, "base_scores", second)),
+        mc3=mean(_judged(cell, mc3_rows, "scores", second)),
+        ece_base=calibration(cell, "base_scores").ece,
+        ece=calibration(cell, "scores").ece,
+        fixed=fixed,
+        broken=broken,
+        scalar=mean((items["regime"] == "scalar").to_numpy(float)[routed]),
+        fired=_by_operator(items, routed, mean),
+        gain_mc1=_by_operator(items, first, lambda fires: mean(fires * gains_mc1)),
+        gain_mc2=_by_operator(items, second, lambda fires: mean(fires * gains_mc2)),
+        blind=question_blind(cell),
+        shortest=shortest(cell),
+        pairs_base=_pairs(items, first, "mc1_base"),
+        pairs=_pairs(items, first, "mc1"),
+    )
+
+
+def question_blind(cell: Cell) -> float:
+    """Mean MC1 of the question-blind baseline: base scores with the question left out.
+
+    nan where an item that counts has no blind scores.
+    """
+    if "blind_scores" not in cell.items.columns:
+        return float("nan")
+    return mean(_judged(cell, mc1_rows, "blind_scores", cell.mc1_places))
+
+
+def shortest(cell: Cell) -> float:
+    """Mean MC1 of the length-only baseline: the candidate with the fewest characters.
+
+    Characters, not tokens: the baseline is then the same for every model.
+    """
+    values = np.full(len(cell.items), np.nan)
+    for items, frame in cell.slices("candidates", "truthful"):
+        lengths = Lists.characters(frame["candidates"])
+        fewest = replace(lengths, values=-lengths.values)
+        values[items] = of_items(mc1_rows, fewest, Lists.of(frame["truthful"]))
+    return mean(values[cell.mc1_places])
+
+
+def calibration(cell: Cell, scores: str) -> Reliability:
+    """Reliability curve of softmax(scores) over the items that count for MC1.
+
+    Args:
+        cell: The cell.
+        scores: `base_scores` or `scores`.
+    """
+    tops = Lists.of(cell.items[scores]).each(confidence, items=cell.mc1_places)
+    right = column(cell.items, "mc1_base" if scores == "base_scores" else "mc1")
+    return reliability(tops, right[cell.mc1_places])
+
+
+def confidence(scores: Float[np.ndarray, "items candidates"]) -> PerItem:
+    """Probability of the top candidate, in [0, 1]."""
+    tops: PerItem = softmax(scores, axis=1).max(axis=1)
+    return tops
+
+
+def _pairs(items: "pd.DataFrame", places: Places, name: str) -> float:
+    ids = items["id"].astype(str)
+    paired = places[ids.str.endswith(("/a", "/b")).to_numpy(bool)[places]]
+    return pair_accuracy(ids.iloc[paired].tolist(), column(items, name)[paired])
+
+
+def column(items: "pd.DataFrame", name: str) -> PerItem:
+    """A column as float64, null as nan."""
+    return items[name].astype(float).to_numpy(dtype=float)
+
+
+def _known(items: "pd.DataFrame", name: str) -> Places:
+    """Places of the items with a number in a column."""
+    known: np.ndarray = ~np.isnan(column(items, name))
+    return np.flatnonzero(known)
+
+
+def mean(values: PerItem | Sequence[float]) -> float:
+    """Unweighted mean; nan for nothing and where a value is nan."""
+    array = np.asarray(values, dtype=float)
+    return float(array.mean()) if array.size else float("nan")
+
+
+def _by_operator(
+    items: "pd.DataFrame", places: Places, value: Callable[[PerItem], float]
+) -> Mapping[str, float]:
+    operators = items["operator"]
+    fires = {n: (operators == n).to_numpy(float)[places] for n in OPERATORS if n != "base"}
+    return MappingProxyType({name: value(own) for name, own in fires.items()})
+
+
+def _judged(
+    cell: Cell, metric: Callable[[Any, Any], np.ndarray], scores: str, places: Places
+) -> PerItem:
+    truthful = Lists.of(cell.items["truthful"])
+    return of_items(metric, Lists.of(cell.items[scores]), truthful, places)

@@ -1,0 +1,195 @@
+"""Certification: the labelled items that records hold, and the certificate that they earn."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lastword.errors import RecordError
+from lastword.evaluation.cells import Cell, confidence
+from lastword.evaluation.columns import Lists, PerItem
+from lastword.evaluation.store import find_cells, missing_places, read_run
+from lastword.evaluation.stored import read_cells
+from lastword.files.folder import Folder
+from lastword.rule.geometry import margins
+from lastword.trust.certificate import Certificate, Counts, Subject
+from lastword.trust.certify import Finding
+from lastword.trust.drift import rounded, statistics
+from lastword.trust.labelled import Labelled
+from lastword.trust.policy import OVERRIDING, ScalarOperator, scalar_operator
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Values of a statistic that a certificate carries; more are drawn from, without replacement.
+_REFERENCE = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The labelled items of one model, and what they are a sample of.
+
+    Attributes:
+        items: What was answered, and whether it was right.
+        scalar: The model's operator in the scalar regime.
+        subject: The model.
+        benchmarks: Fingerprint of the items by benchmark.
+        templates: How their prompts were made.
+        versions: Of the packages that made the records.
+        failed: Items that were not answered and count nowhere.
+        reference: Values of each statistic, for drift.
+    """
+
+    items: Labelled
+    scalar: ScalarOperator
+    subject: Subject
+    benchmarks: Mapping[str, str]
+    templates: tuple[str, ...]
+    versions: Mapping[str, str]
+    failed: int
+    reference: Mapping[str, tuple[float, ...]]
+
+
+def read_sample(path: Folder, benchmarks: Sequence[str] = ()) -> Sample:
+    """The labelled items at or under a path.
+
+    Args:
+        path: A cell's folder, or any folder above.
+        benchmarks: Whose items are taken together; one alone needs no name.
+
+    Raises:
+        RecordError: No records, of several models, of benchmarks that were not named, not
+            finished, or made under a certificate.
+    """
+    found = {folder: read_run(folder) for folder in find_cells(path)}
+    runs = _chosen(found, path, benchmarks)
+    subject = Subject.of(next(iter(runs.values())))
+    for run in runs.values():
+        if Subject.of(run) != subject:
+            raise RecordError(
+                f"{_name(run)} has another Theta, chat template or weights than the others of "
+                f"{path}; certify each by itself"
+            )
+    parted = [cell for folder in runs for cell in read_cells(folder)]
+    first = next(iter(runs.values()))
+    invariant = float(first["invariant"])
+    scalar = scalar_operator(invariant, subject.theta.tau_I)
+    return Sample(
+        items=labelled([cell.mc1_items for cell in parted]),
+        scalar=scalar,
+        subject=subject,
+        benchmarks={run["benchmark"]: run["dataset"]["fingerprint"] for run in runs.values()},
+        templates=tuple(dict.fromkeys(template_name(run["template"]) for run in runs.values())),
+        versions=first["packages"],
+        failed=sum(cell.failed for cell in parted),
+        reference=_reference(parted, scalar),
+    )
+
+
+def labelled(frames: "Sequence[pd.DataFrame]") -> Labelled:
+    """Records of items that count for MC1 as labelled items."""
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([frame[name].to_numpy() for frame in frames])
+
+    def each(value: Callable[..., PerItem], name: str) -> np.ndarray:
+        return np.concatenate([Lists.of(frame[name]).each(value) for frame in frames])
+
+    return Labelled(
+        mc1_base=joined("mc1_base").astype(float),
+        mc1=joined("mc1").astype(float),
+        overrides=joined("index") != joined("base_index"),
+        operators=joined("operator").astype(str),
+        margins=each(lambda u: margins(u[:, :, None])[:, 0], "scores"),
+        base_confidence=each(confidence, "base_scores"),
+        confidence=each(confidence, "scores"),
+    )
+
+
+def issue(sample: Sample, finding: Finding) -> Certificate:
+    """The certificate of what was found, made now."""
+    chosen, deferral = finding.chosen, finding.deferral
+    return Certificate(
+        subject=sample.subject,
+        terms=finding.terms,
+        policy=finding.policy,
+        counts=Counts(
+            items=finding.items,
+            base_right=finding.base_right,
+            overrides=0 if chosen is None else chosen.overrides,
+            fixed=0 if chosen is None else chosen.fixed,
+            broken=0 if chosen is None else chosen.broken,
+        ),
+        threshold=None if deferral is None else deferral.threshold,
+        benchmarks=sample.benchmarks,
+        templates=sample.templates,
+        versions=sample.versions,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        reference=sample.reference,
+    )
+
+
+def template_name(template: Mapping[str, Any]) -> str:
+    """A template by its name, its version and the digest of its text."""
+    return f"{template['name']} {template['version']} ({template['sha256'][:12]})"
+
+
+def _chosen(
+    found: Mapping[Folder, Any], path: Folder, benchmarks: Sequence[str]
+) -> dict[Folder, Any]:
+    """The runs whose items count: of one model, of benchmarks that were named, whole."""
+    models = list(dict.fromkeys(run["model"] for run in found.values()))
+    if len(models) > 1:
+        raise RecordError(
+            f"{path} holds records of {' and '.join(models)}; a certificate is for one model: "
+            "name its own folder"
+        )
+    there = [run["benchmark"] for run in found.values()]
+    missing = [name for name in benchmarks if name not in there]
+    if missing:
+        raise RecordError(f"{path} has no records of {missing[0]}; it has {', '.join(there)}")
+    if not benchmarks and len(there) > 1:
+        raise RecordError(
+            f"{path} holds {', '.join(there)}; name those to take together by --benchmark"
+        )
+    wanted = benchmarks or there
+    chosen = {folder: run for folder, run in found.items() if run["benchmark"] in wanted}
+    for folder, run in chosen.items():
+        _require_whole(folder, run)
+    return chosen
+
+
+def _require_whole(folder: Folder, run: Any) -> None:
+    if run.get("certificate") is not None:
+        raise RecordError(
+            f"{_name(run)} was run under a certificate, which hides what TRACE wanted; "
+            "run `lastword eval` without one"
+        )
+    if missing := missing_places(folder):
+        raise RecordError(
+            f"{_name(run)} is not finished: {len(missing)} of {run['items']} items are "
+            "missing; start `lastword eval` again"
+        )
+
+
+def _name(run: Any) -> str:
+    return f"{run['model']} on {run['benchmark']}"
+
+
+def _reference(parted: Sequence[Cell], scalar: ScalarOperator) -> dict[str, tuple[float, ...]]:
+    """Values of what is watched, of at most so many items, as they stand in a file."""
+    counted = [cell.answered[cell.mc1_places] for cell in parted]
+    number, place = np.repeat(np.arange(len(parted)), [*map(len, counted)]), np.concatenate(counted)
+    if len(place) > _REFERENCE:
+        drawn = np.sort(np.random.default_rng(0).choice(len(place), _REFERENCE, replace=False))
+        number, place = number[drawn], place[drawn]
+    frames = [cell.whole(place[number == n]) for n, cell in enumerate(parted)]
+    rows: list[Any] = [row for frame in frames for row in frame.to_dict("records")]
+    watched: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in statistics(row).items():
+            watched.setdefault(name, []).append(rounded(value))
+    never = set(OVERRIDING) - {"decisive", scalar}
+    return {name: tuple(values) for name, values in watched.items() if name not in never}

@@ -1,0 +1,254 @@
+"""Columns: what many items hold, as flat arrays with the places where each item's begin.
+
+A list an item, and a matrix an item, without a Python object for any of them. Items of one shape
+are stacked and reduced together; what is stacked at once is bounded.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from lastword.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+PerItem = Float[np.ndarray, " items"]
+Places = Int[np.ndarray, " places"]
+
+_STACKED = 1 << 20  # numbers that are stacked at once
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """A list an item, of unequal lengths.
+
+    Attributes:
+        values: Of all items, one after the other.
+        starts: Where each item's begin [items].
+        lengths: How many it has; 0 where there is no list [items].
+    """
+
+    values: np.ndarray
+    starts: Int[np.ndarray, " items"]
+    lengths: Int[np.ndarray, " items"]
+
+    @classmethod
+    def of(cls, column: "pd.Series[Any]") -> "Lists":
+        """A column of lists or of arrays, as Arrow or as Python holds them."""
+        return cls._of_arrow(_arrow(column))
+
+    @classmethod
+    def _of_arrow(cls, lists: "pa.Array") -> "Lists":
+        import pyarrow.compute as pc
+
+        values = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
+        return cls(values, *_spans(lists))
+
+    @classmethod
+    def characters(cls, column: "pd.Series[Any]") -> "Lists":
+        """A column of lists of texts, as how many characters each text has."""
+        return cls._of_texts(column, "utf8_length")
+
+    @classmethod
+    def sizes(cls, column: "pd.Series[Any]") -> "Lists":
+        """A column of lists of texts, as how many bytes of UTF-8 each text has."""
+        return cls._of_texts(column, "binary_length")
+
+    @classmethod
+    def _of_texts(cls, column: "pd.Series[Any]", length: str) -> "Lists":
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        texts = _arrow(column, pa.string())
+        lengths = getattr(pc, length)(pc.list_flatten(texts)).to_numpy(zero_copy_only=False)
+        return cls(lengths.astype(float), *_spans(texts))
+
+    @classmethod
+    def by_name(cls, column: "pd.Series[Any]") -> "dict[str, Lists]":
+        """A column of lists by name, as Arrow's pairs or as dictionaries; names that all have."""
+        import pyarrow.compute as pc
+
+        items = _pairs(column)
+        pairs = pc.list_flatten(items)
+        names, lists = (pc.struct_field(pairs, part) for part in ("key", "value"))
+        own = {name: lists.filter(pc.equal(names, name)) for name in pc.unique(names).to_pylist()}
+        return {n: cls._of_arrow(some) for n, some in own.items() if len(some) == len(items)}
+
+    def __len__(self) -> int:
+        """How many items there are."""
+        return len(self.starts)
+
+    def stack(self, items: Places) -> np.ndarray:
+        """The lists of items that have equally many [items, candidates]."""
+        count = int(self.lengths[items[0]]) if len(items) else 0
+        stacked: np.ndarray = self.values[self.starts[items][:, None] + np.arange(count)]
+        return stacked
+
+    @property
+    def places(self) -> Places:
+        """Where the values stand, item by item."""
+        before = np.cumsum(self.lengths) - self.lengths
+        within = np.arange(self.lengths.sum()) - np.repeat(before, self.lengths)
+        where: Places = np.repeat(self.starts, self.lengths) + within
+        return where
+
+    def filled(self, pieces: "Iterable[tuple[Places, Lists]]") -> "Lists":
+        """Lists of the same items in this one's layout; none where no piece has one.
+
+        Args:
+            pieces: Which items, and their lists.
+
+        Raises:
+            InputError: A list of another length than this one's.
+        """
+        values, lengths = np.full(len(self.values), np.nan), np.zeros_like(self.lengths)
+        for items, lists in pieces:
+            if (lists.lengths != self.lengths[items])[lists.lengths > 0].any():
+                raise InputError("an item has another number of scores than of candidates")
+            own = replace(self, starts=self.starts[items], lengths=lists.lengths)
+            values[own.places] = lists.values[lists.places]
+            lengths[items] = lists.lengths
+        return replace(self, values=values, lengths=lengths)
+
+    def padded(self, width: int) -> np.ndarray:
+        """The lists side by side, filled with 0 [items, width]."""
+        filled = np.zeros((len(self), width), dtype=self.values.dtype)
+        filled[np.arange(width) < self.lengths[:, None]] = self.values
+        return filled
+
+    def alike(self, items: Places | None = None) -> Iterator[Places]:
+        """Places of items that have equally many, those without a list left out.
+
+        Args:
+            items: Among which items; None for all.
+        """
+        yield from _alike(self.lengths, self.lengths, items)
+
+    def each(
+        self, value: Callable[..., PerItem], *others: "Lists", items: Places | None = None
+    ) -> PerItem:
+        """A value an item, computed of stacks; nan where this or another has no list.
+
+        Args:
+            value: Of this and of the others, each stacked [items, candidates].
+            others: Lists of the same items.
+            items: Of which; None for all.
+        """
+        wanted = np.arange(len(self)) if items is None else items
+        known = wanted[np.all([other.lengths[wanted] > 0 for other in (self, *others)], axis=0)]
+        values = np.full(len(self), np.nan)
+        for places in self.alike(known):
+            values[places] = value(*(lists.stack(places) for lists in (self, *others)))
+        return values[wanted]
+
+
+@dataclass(frozen=True, eq=False)
+class Matrices:
+    """A matrix an item, such as its trajectory [candidates, depths], of unequal shapes.
+
+    Attributes:
+        values: Of all items, row by row.
+        starts: Where each item's begin [items].
+        rows: Candidates of each; 0 where there is no matrix [items].
+        sizes: Numbers of each [items].
+    """
+
+    values: Float[np.ndarray, " numbers"]
+    starts: Int[np.ndarray, " items"]
+    rows: Int[np.ndarray, " items"]
+    sizes: Int[np.ndarray, " items"]
+
+    @classmethod
+    def of(cls, column: "pd.Series[Any]") -> "Matrices":
+        """A column of lists of equal lists, as Arrow holds them, or of arrays."""
+        if not hasattr(column.dtype, "pyarrow_dtype"):
+            return cls._of_arrays([_matrix(value) for value in column])
+        import pyarrow.compute as pc
+
+        lists = _arrow(column)
+        inner = pc.list_flatten(lists)
+        first, rows = _spans(lists)
+        ends = np.append(0, np.cumsum(_spans(inner)[1]))
+        values = pc.list_flatten(inner).to_numpy(zero_copy_only=False)
+        return cls(values, ends[first], rows, ends[first + rows] - ends[first])
+
+    @classmethod
+    def _of_arrays(cls, arrays: Sequence[np.ndarray]) -> "Matrices":
+        sizes = np.array([array.size for array in arrays], dtype=int)
+        rows = np.array([len(array) for array in arrays], dtype=int)
+        values = np.concatenate([np.empty(0), *(array.ravel() for array in arrays)])
+        return cls(values, np.cumsum(sizes) - sizes, rows, sizes)
+
+    def __len__(self) -> int:
+        """How many items there are."""
+        return len(self.starts)
+
+    def stack(self, items: Places) -> Float[np.ndarray, "items candidates depths"]:
+        """The matrices of items that have one shape."""
+        rows, size = int(self.rows[items[0]]), int(self.sizes[items[0]])
+        flat = self.values[self.starts[items][:, None] + np.arange(size)]
+        stacked: np.ndarray = flat.reshape(len(items), rows, -1)
+        return stacked
+
+    def alike(self, items: Places | None = None) -> Iterator[Places]:
+        """Places of items of one shape, those without a matrix left out.
+
+        Args:
+            items: Among which items; None for all.
+        """
+        yield from _alike(
+            self.rows * (self.sizes.max(initial=0) + 1) + self.sizes, self.sizes, items
+        )
+
+
+def _alike(keys: np.ndarray, sizes: np.ndarray, items: Places | None) -> Iterator[Places]:
+    """Places of equal keys, as many at once as are stacked; those of size 0 left out."""
+    wanted = np.arange(len(keys)) if items is None else items
+    wanted = wanted[sizes[wanted] > 0]
+    order = wanted[np.argsort(keys[wanted], kind="stable")]
+    ends = np.flatnonzero(np.diff(keys[order])) + 1
+    for run in np.split(order, ends) if len(order) else []:
+        step = max(1, _STACKED // int(sizes[run[0]]))
+        yield from (run[at : at + step] for at in range(0, len(run), step))
+
+
+def _arrow(column: "pd.Series[Any]", of: "pa.DataType | None" = None) -> "pa.Array":
+    """The column's lists; where there is none, empty ones of a type, of numbers if none is said."""
+    import pyarrow as pa
+
+    array = pa.array(column, from_pandas=True)
+    if pa.types.is_null(array.type):
+        array = array.cast(pa.list_(of or pa.float64()))
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _pairs(column: "pd.Series[Any]") -> "pa.Array":
+    """Lists by name as Arrow holds them: pairs of a name and a list."""
+    if hasattr(column.dtype, "pyarrow_dtype"):
+        return _arrow(column)
+    import pyarrow as pa
+
+    pair = pa.struct([("key", pa.string()), ("value", pa.list_(pa.float64()))])
+    rows = [[{"key": name, "value": value} for name, value in own.items()] for own in column]
+    return pa.array(rows, pa.list_(pair))
+
+
+def _spans(lists: "pa.Array") -> tuple[Int[np.ndarray, " items"], Int[np.ndarray, " items"]]:
+    """Where each list begins among the flattened, and how long it is."""
+    import pyarrow.compute as pc
+
+    counts = pc.fill_null(pc.list_value_length(lists), 0)
+    lengths = counts.to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.cumsum(lengths) - lengths, lengths
+
+
+def _matrix(value: Any) -> np.ndarray:
+    """A record's matrix; an empty one for None, and for the nan that a data frame has for it."""
+    if value is None or isinstance(value, float):
+        return np.empty((0, 0))
+    return np.stack([np.asarray(row, dtype=float) for row in value])

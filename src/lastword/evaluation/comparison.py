@@ -1,0 +1,369 @@
+"""Which correction on this model: every method's answers on the same items, judged one way.
+
+Judged from records whose run was asked for methods (`lastword compare`). A method is held against
+the base of its own aggregation, so that a correction never gains by summing where the base took
+means; and against TRACE on the same items. Costs are measured apart, each method alone.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lastword.errors import ItemError, RecordError
+from lastword.evaluation.cells import Cell, mean
+from lastword.evaluation.columns import Lists, Matrices, PerItem, Places
+from lastword.evaluation.metrics import (
+    fixed_and_broken,
+    mc1_by_depth,
+    mc1_rows,
+    mc2_rows,
+    mc3_rows,
+    of_items,
+)
+from lastword.evaluation.statistics import mcnemar
+from lastword.evaluation.store import find_cells, read_run, write_durably
+from lastword.files.folder import Folder
+from lastword.trust.testing import holm
+
+if TYPE_CHECKING:
+    from lastword.methods.contract import Aggregation, Method
+    from lastword.text.items import Item
+    from lastword.text.tokens import Encoded
+    from lastword.tracer import Tracer
+
+COST_FILE = "costs.json"
+SAMPLE = 16  # items on which each method is timed alone
+ROUNDS = 2  # the faster one counts: the machine has other work
+TRACE = "trace"
+
+Name = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one method takes alone, on a sample of the items.
+
+    Attributes:
+        seconds: An item, warm: forward pass, readout and scores.
+        head_reads: Positions times depths that go through the output head, an item.
+        items: Size of the sample.
+    """
+
+    seconds: float
+    head_reads: float
+    items: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One method on one cell. All shares lie in [0, 1]; nan where there is nothing to judge.
+
+    Attributes:
+        method: Its full name.
+        base: The base that it is held against: `base-mean`, `base-sum` or `base-bytes`.
+        items: How many items count for MC1 and have its scores.
+        mc1: Mean MC1.
+        delta_mc1: Mean MC1 minus the base's, on the same items.
+        mc2: Mean MC2 of its scores as published, by log-sum-exp.
+        mc2_normalised: Mean MC2 of the same scores as means over tokens.
+        mc3: Mean MC3.
+        fixed: Items that the base has wrong and the method right.
+        broken: Items that the base has right and the method wrong: regressions.
+        p_base: McNemar's exact test against the base, two-sided.
+        p_base_holm: The same after Holm's correction over the methods of the cell.
+        ahead: Items that TRACE has wrong and the method right.
+        behind: Items that TRACE has right and the method wrong.
+        p_trace: McNemar's exact test against TRACE, two-sided.
+        p_trace_holm: The same after Holm's correction over the methods of the cell.
+        cost: What it takes alone; None where that was not measured.
+    """
+
+    method: str
+    base: str
+    items: int
+    mc1: float
+    delta_mc1: float
+    mc2: float
+    mc2_normalised: float
+    mc3: float
+    fixed: int
+    broken: int
+    p_base: float
+    p_base_holm: float
+    ahead: int
+    behind: int
+    p_trace: float
+    p_trace_holm: float
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every method on one model and one benchmark.
+
+    Attributes:
+        model: The model's name.
+        benchmark: The benchmark's name.
+        standings: One a method, in the order in which they were asked for.
+        oracle: Share of items in which any depth ranks a truth first: what a choice of depth could
+            win at most.
+    """
+
+    model: str
+    benchmark: str
+    standings: tuple[Standing, ...]
+    oracle: float
+
+
+def compare(
+    cell: Cell, methods: "Mapping[str, Aggregation]", costs: Mapping[str, Cost] | None = None
+) -> Comparison:
+    """Judge every method of a cell.
+
+    Args:
+        cell: Records of a run that was asked for methods.
+        methods: Their aggregations by name.
+        costs: What each takes alone, where that was measured.
+
+    Raises:
+        RecordError: The records hold no scores of a method.
+    """
+    read = _Scores.of(cell, methods)
+    standings = [_standing(read, cell, name, how) for name, how in methods.items()]
+    against_base = holm(np.array([s.p_base for s in standings]))
+    against_trace = holm(np.array([s.p_trace for s in standings]))
+    adjusted = tuple(
+        replace(s, p_base_holm=float(b), p_trace_holm=float(t), cost=(costs or {}).get(s.method))
+        for s, b, t in zip(standings, against_base, against_trace, strict=True)
+    )
+    return Comparison(cell.model, cell.benchmark, adjusted, oracle(cell))
+
+
+def oracle(cell: Cell) -> float:
+    """Mean over items of the best MC1 of any depth; nan where depths were not read."""
+    best = np.full(len(cell.items), np.nan)
+    truthful = Lists.of(cell.items["truthful"])
+    for items, frame in cell.slices("trajectory"):
+        S = Matrices.of(frame["trajectory"])
+        for some in S.alike(np.flatnonzero(np.isin(items, cell.mc1_places))):
+            truths = truthful.stack(items[some]).astype(bool)
+            best[items[some]] = mc1_by_depth(S.stack(some), truths).max(axis=1)
+    return mean(best[cell.mc1_places])
+
+
+def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
+    """Comparisons of those cells whose runs were asked for methods; none where none was.
+
+    Args:
+        runs: Folder of records, at any level.
+        parted: Its cells.
+
+    Raises:
+        RecordError: No records, or a file that cannot be read.
+    """
+    asked: dict[Name, tuple[Mapping[str, Aggregation], Mapping[str, Cost]]] = {}
+    for folder in find_cells(runs):
+        info = read_run(folder)
+        if info.get("methods"):
+            asked[info["model"], info["benchmark"]] = (info["methods"], read_costs(folder))
+    named = [(cell, asked.get((cell.model, cell.benchmark))) for cell in parted]
+    return [compare(cell, *found) for cell, found in named if found is not None]
+
+
+def measure(
+    tracer: "Tracer", items: "Sequence[Item]", methods: "Mapping[str, Method]"
+) -> dict[str, Cost]:
+    """What each method takes alone on a few items, TRACE reading only what its decisions need.
+
+    Args:
+        tracer: The model.
+        items: `SAMPLE` of them are taken, evenly; those that the model cannot hold are left out.
+        methods: By name.
+
+    Returns:
+        Nothing where the model can hold none of them.
+    """
+    some = items[:: max(1, len(items) // SAMPLE)][:SAMPLE]
+    sample = [e for e in tracer.encode(some) if not isinstance(e, ItemError)]
+    if not sample:
+        return {}
+    groups = [[sample[i] for i in group] for group in tracer.plan(sample)]
+    tracer.decide(groups[0])  # warm
+    costs = {}
+    for name, method in methods.items():
+        seconds = []
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            reads = sum(_run_alone(tracer, group, name, method) for group in groups)
+            seconds.append(time.perf_counter() - start)
+        costs[name] = Cost(min(seconds) / len(sample), reads / len(sample), len(sample))
+    return costs
+
+
+def write_costs(cell: Folder, costs: Mapping[str, Cost]) -> None:
+    """Keep the costs beside the records that they belong to.
+
+    Raises:
+        RecordError: The disk refuses.
+    """
+    text = json.dumps({name: asdict(cost) for name, cost in costs.items()}, indent=1)
+    write_durably(cell / COST_FILE, text.encode())
+
+
+def read_costs(cell: Folder) -> dict[str, Cost]:
+    """What `write_costs` left; nothing where nothing was measured.
+
+    Raises:
+        RecordError: The file is something else.
+    """
+    path = cell / COST_FILE
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {name: Cost(**values) for name, values in content.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise RecordError(f"cannot read {path}: {error}; delete it and compare again") from error
+
+
+@dataclass(frozen=True, eq=False)
+class _Scores:
+    """What the records say of every item, in one layout, for every method.
+
+    Attributes:
+        base: The model's own, as means over tokens.
+        trace: TRACE's.
+        truthful: Which candidates are true.
+        tokens: How many each candidate has.
+        sizes: How many bytes of text each candidate has.
+        by: Of the methods, by name; none where a method does not apply.
+    """
+
+    base: Lists
+    trace: Lists
+    truthful: Lists
+    tokens: Lists
+    sizes: Lists
+    by: Mapping[str, Lists]
+
+    @classmethod
+    def of(cls, cell: Cell, names: Iterable[str]) -> "_Scores":
+        read = []
+        for items, frame in cell.slices("methods", "candidates", "candidate_tokens"):
+            if "methods" not in frame or frame["methods"].isna().any():
+                raise _uncompared(cell)
+            if len(items):
+                counts = Lists.of(frame["candidate_tokens"]), Lists.sizes(frame["candidates"])
+                read.append((items, *counts, Lists.by_name(frame["methods"])))
+        for name in names:
+            if not all(name in by for *_, by in read):
+                raise RecordError(f"a record holds no scores of {name}; compare again")
+        base, trace, truthful = (
+            Lists.of(cell.items[name]) for name in ("base_scores", "scores", "truthful")
+        )
+        return cls(
+            base,
+            trace,
+            truthful,
+            tokens=base.filled((items, tokens) for items, tokens, _, _ in read),
+            sizes=base.filled((items, sizes) for items, _, sizes, _ in read),
+            by={n: base.filled((items, by[n]) for items, *_, by in read) for n in names},
+        )
+
+    def aggregated(self, how: "Aggregation") -> Lists:
+        """The base's scores, aggregated as a method's are."""
+        return replace(self.base, values=self._aggregate(self.base.values, how))
+
+    def normalised(self, method: str, how: "Aggregation") -> Lists:
+        """Scores as means over tokens, whatever they are."""
+        u = self.by[method]
+        return replace(u, values=u.values / self._aggregate(np.ones(len(u.values)), how))
+
+    def _aggregate(self, means: np.ndarray, how: "Aggregation") -> np.ndarray:
+        from lastword.methods.contract import aggregate  # torch comes with the methods
+
+        return aggregate(means, how, self.tokens.values, self.sizes.values)
+
+
+def _standing(read: _Scores, cell: Cell, name: str, how: "Aggregation") -> Standing:
+    """A method on the items that count for MC1, and on those that count for MC2 and MC3."""
+
+    def each(metric: Callable[[Any, Any], np.ndarray], scores: Lists, places: Places) -> PerItem:
+        return of_items(metric, scores, read.truthful, places)
+
+    u, first, second = read.by[name], cell.mc1_places, cell.mc2_places
+    own, base, trace = (
+        each(mc1_rows, scores, first) for scores in (u, read.aggregated(how), read.trace)
+    )
+    is_base = name == f"base-{how}"
+    fixed, broken, p_base = _paired(own, base)
+    ahead, behind, p_trace = _paired(own, trace)
+    return Standing(
+        method=name,
+        base=f"base-{how}",
+        items=int((~np.isnan(own)).sum()),
+        mc1=_mean_known(own),
+        delta_mc1=_mean_known(own - base),
+        mc2=_mean_known(each(mc2_rows, u, second)),
+        mc2_normalised=_mean_known(each(mc2_rows, read.normalised(name, how), second)),
+        mc3=_mean_known(each(mc3_rows, u, second)),
+        fixed=fixed,
+        broken=broken,
+        p_base=np.nan if is_base else p_base,
+        p_base_holm=np.nan,
+        ahead=ahead,
+        behind=behind,
+        p_trace=np.nan if name == TRACE else p_trace,
+        p_trace_holm=np.nan,
+    )
+
+
+def _paired(own: PerItem, other: PerItem) -> tuple[int, int, float]:
+    """Items won, items lost, and McNemar's p; nan where nothing is shared."""
+    gains = (own - other)[~np.isnan(own - other)]
+    won, lost = fixed_and_broken(gains)
+    return won, lost, mcnemar(won, lost) if gains.size else np.nan
+
+
+def _mean_known(values: PerItem) -> float:
+    return mean(values[~np.isnan(values)])
+
+
+def _run_alone(tracer: "Tracer", group: "Sequence[Encoded]", name: str, method: "Method") -> int:
+    """Let one method score a group; the positions times depths that its items needed."""
+    if name != TRACE:
+        tracer.compare(group, {name: method})
+        return sum(_reads(e, method) for e in group)
+    decided = tracer.decide(group, blind="none")
+    read = [~np.isnan(d.trajectory).any(axis=0) for d in decided]
+    return sum(_rows(e) * int(depths.sum()) for e, depths in zip(group, read, strict=True))
+
+
+def _rows(encoded: "Encoded", *, blind: bool = False) -> int:
+    """Positions of an item that predict a candidate's token, shared ones once."""
+    from lastword.text.forest import Branch, build
+
+    pairs = (
+        zip(encoded.blind_sequences, encoded.blind_boundaries, strict=True)
+        if blind
+        else zip(encoded.sequences, encoded.boundaries, strict=True)
+    )
+    branches = [Branch(*pair) for pair in pairs]
+    return len(build(branches).reads.rows) if branches else 0
+
+
+def _reads(encoded: "Encoded", method: "Method") -> int:
+    needs = method.needs
+    depths = len(needs.normed) + len(needs.raw)
+    return _rows(encoded) * depths + (_rows(encoded, blind=True) if needs.blind else 0)
+
+
+def _uncompared(cell: Cell) -> RecordError:
+    return RecordError(
+        f"{cell.model} on {cell.benchmark} holds no scores of other methods; write them with "
+        "`lastword compare`"
+    )

@@ -1,0 +1,258 @@
+"""Metrics of one item and of many: MC1, MC2-style, MC3, calibration error (method, section 10).
+
+Everything here is numpy in float64 and knows scores and truth labels only. Scores are what decides
+(u, b or any other reading): mean log-probability a token in nats. A metric of an item with no
+truthful or no false candidate is undefined: nan.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from lastword.errors import InputError
+from lastword.evaluation.columns import Lists, PerItem, Places
+
+CALIBRATION_BINS = 15
+
+Numbers = Sequence[float | int | bool] | np.ndarray
+Rows = Float[np.ndarray, "items candidates"]
+Truths = Bool[np.ndarray, "items candidates"]
+
+
+def mc1(scores: Numbers, truthful: Numbers) -> float:
+    """MC1: 1 where the top-scoring candidate is truthful, 0 where it is not (method, section 10).
+
+    A tie for first counts as the share of the tied candidates that are truthful, so the order of
+    the candidates never decides.
+
+    Args:
+        scores: One score a candidate [candidates].
+        truthful: Which candidates are truthful [candidates].
+
+    Returns:
+        A share in [0, 1]; nan without a truthful or without a false candidate.
+
+    Raises:
+        InputError: Lengths differ, a score is nan or +inf, or all are -inf.
+    """
+    return _of_item(mc1_rows, scores, truthful)
+
+
+def mc2(scores: Numbers, truthful: Numbers) -> float:
+    """MC2-style: softmax mass on the truthful set, safe from underflow (method, section 10).
+
+    The scores are means over tokens, so this is not comparable with an MC2 of summed
+    log-probabilities.
+
+    Arguments, result and errors: as `mc1`.
+    """
+    return _of_item(mc2_rows, scores, truthful)
+
+
+def mc3(scores: Numbers, truthful: Numbers) -> float:
+    """MC3: share of the truthful candidates that score above every false one (method, section 10).
+
+    Arguments, result and errors: as `mc1`.
+    """
+    return _of_item(mc3_rows, scores, truthful)
+
+
+def of_items(
+    metric: Callable[[Rows, Truths], np.ndarray],
+    scores: Lists,
+    truthful: Lists,
+    items: Places | None = None,
+) -> PerItem:
+    """A metric of many items: `mc1_rows`, `mc2_rows` or `mc3_rows`; nan where it is undefined.
+
+    Args:
+        metric: What is computed of items with equally many candidates.
+        scores: A score a candidate; an item without any has no metric.
+        truthful: Which candidates are truthful.
+        items: Of which items; None for all.
+
+    Raises:
+        InputError: As `mc1`.
+    """
+    given = (scores.lengths > 0) & (truthful.lengths > 0)
+    if (scores.lengths != truthful.lengths)[given].any():
+        raise InputError("an item has another number of scores than of truth labels")
+
+    def value(u: Rows, truth: np.ndarray) -> PerItem:
+        rows, truthful = np.asarray(u, dtype=float), truth.astype(bool)
+        _require_scores(rows)
+        counts = truthful.any(axis=1) & ~truthful.all(axis=1)
+        shares = np.full(len(rows), np.nan)
+        shares[counts] = metric(rows[counts], truthful[counts])
+        return shares
+
+    return scores.each(value, truthful, items=items)
+
+
+def _of_item(rows: Callable[[Rows, Truths], np.ndarray], scores: Numbers, truth: Numbers) -> float:
+    u, truthful = _item(scores, truth)
+    return float(rows(u, truthful)[0]) if _counts(truthful) else float("nan")
+
+
+def mc1_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
+    """MC1 of many items at once, where each has a truthful and a false candidate.
+
+    Items with fewer candidates than the widest are filled with score -inf and truth False.
+    """
+    tied = scores == scores.max(axis=1, keepdims=True)
+    share: np.ndarray = (tied & truthful).sum(axis=1) / tied.sum(axis=1)
+    return share
+
+
+def mc2_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
+    """MC2-style of many items at once; filled like `mc1_rows`."""
+    shifted = scores - scores.max(axis=1, keepdims=True)  # as in log-sum-exp: no 0/0
+    mass = np.exp(shifted).sum(axis=1)
+    true_mass = np.where(truthful, np.exp(shifted), 0.0).sum(axis=1)
+    share: np.ndarray = true_mass / mass
+    return share
+
+
+def mc3_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
+    """MC3 of many items at once; filled like `mc1_rows`."""
+    bar = np.where(truthful, -np.inf, scores).max(axis=1, keepdims=True)
+    share: np.ndarray = (truthful & (scores > bar)).sum(axis=1) / truthful.sum(axis=1)
+    return share
+
+
+def mc1_by_depth(
+    S: Float[np.ndarray, "items candidates depths"], truthful: Truths
+) -> Float[np.ndarray, "items depths"]:
+    """MC1 of the scores at every depth, of items with equally many candidates."""
+    count, candidates, depths = S.shape
+    rows, truths = S.swapaxes(1, 2).reshape(-1, candidates), np.repeat(truthful, depths, axis=0)
+    shares: np.ndarray = mc1_rows(rows, truths).reshape(count, depths)
+    return shares
+
+
+def pair_accuracy(ids: Sequence[str], corrects: Numbers) -> float:
+    """Share of pairs with both items right; a tie for first is not right.
+
+    Two items are a pair where their ids are one but for a last part `a` or `b`: `pair/017/a`.
+
+    Args:
+        ids: One an item [items].
+        corrects: Their MC1, in [0, 1] [items].
+
+    Returns:
+        A share in [0, 1]; nan without a pair.
+    """
+    right = dict(zip(ids, np.asarray(corrects, dtype=float) == 1, strict=True))
+    stems = [name.removesuffix("/a") for name in right if name.endswith("/a")]
+    both = [right[f"{s}/a"] and right[f"{s}/b"] for s in stems if f"{s}/b" in right]
+    return float(np.mean(both)) if both else float("nan")
+
+
+def fixed_and_broken(gains: Numbers) -> tuple[int, int]:
+    """How many answers were made right, and how many wrong: their MC1 rose, or fell.
+
+    MC1 is a quotient of counts: equal shares are equal floats, so that any difference is one.
+
+    Args:
+        gains: MC1 after minus before of each item; nan counts for neither [items].
+    """
+    changes = np.asarray(gains, dtype=float)
+    return int((changes > 0).sum()), int((changes < 0).sum())
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Reliability curve: confidence against accuracy in equal bins of [0, 1].
+
+    Attributes:
+        edges: Bin edges, ascending, from 0 to 1 [bins + 1].
+        counts: Items in each bin [bins].
+        confidence: Mean confidence in each bin, nan where it is empty [bins].
+        accuracy: Mean correctness in each bin, nan where it is empty [bins].
+    """
+
+    edges: Float[np.ndarray, " edges"]
+    counts: Int[np.ndarray, " bins"]
+    confidence: Float[np.ndarray, " bins"]
+    accuracy: Float[np.ndarray, " bins"]
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error: sum of |accuracy - confidence| weighted by items."""
+        filled = self.counts > 0
+        if not filled.any():
+            return float("nan")
+        gaps = np.abs(self.accuracy[filled] - self.confidence[filled])
+        return float((gaps * self.counts[filled]).sum() / self.counts.sum())
+
+
+def reliability(
+    confidences: Numbers, corrects: Numbers, bins: int = CALIBRATION_BINS
+) -> Reliability:
+    """Reliability curve over equal bins (a, b]; 0 belongs to the first bin.
+
+    Items whose confidence or correctness is nan do not count.
+
+    Args:
+        confidences: Probability of the top candidate, in [0, 1] [items].
+        corrects: Its correctness, in [0, 1]; an item's MC1 [items].
+        bins: How many bins of equal width.
+
+    Raises:
+        InputError: Lengths differ, or a confidence outside [0, 1].
+    """
+    p, right = np.asarray(confidences, dtype=float), np.asarray(corrects, dtype=float)
+    if p.shape != right.shape or p.ndim != 1:
+        raise InputError(
+            f"{p.size} confidences for {right.size} corrects; give one of each an item"
+        )
+    known = ~(np.isnan(p) | np.isnan(right))
+    p, right = p[known], right[known]
+    if ((p < 0) | (p > 1 + 1e-9)).any():
+        raise InputError("a confidence lies outside [0, 1]; give probabilities")
+    edges = np.linspace(0, 1, bins + 1)
+    place = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, bins - 1)
+    counts = np.bincount(place, minlength=bins)
+    filled = np.where(counts > 0, counts, np.nan)
+    return Reliability(
+        edges=edges,
+        counts=counts,
+        confidence=np.bincount(place, weights=p, minlength=bins) / filled,
+        accuracy=np.bincount(place, weights=right, minlength=bins) / filled,
+    )
+
+
+def ece(confidences: Numbers, corrects: Numbers, bins: int = CALIBRATION_BINS) -> float:
+    """Expected calibration error over bins of the top candidate's probability (method, section 10).
+
+    Args:
+        confidences: Probability of the top candidate, in [0, 1] [items].
+        corrects: Its correctness, in [0, 1]; an item's MC1 [items].
+        bins: How many bins of equal width.
+
+    Returns:
+        A share in [0, 1]; nan without items.
+
+    Raises:
+        InputError: Lengths differ, or a confidence outside [0, 1].
+    """
+    return reliability(confidences, corrects, bins).ece
+
+
+def _item(scores: Numbers, truthful: Numbers) -> tuple[Rows, Truths]:
+    u, truth = np.asarray(scores, dtype=float), np.asarray(truthful, dtype=bool)
+    if u.shape != truth.shape or u.ndim != 1:
+        raise InputError(f"{u.size} scores for {truth.size} truth labels; give one a candidate")
+    _require_scores(u[None])
+    return u[None], truth[None]
+
+
+def _require_scores(u: Rows) -> None:
+    if (np.isnan(u) | (u == np.inf)).any() or (u.size and (u == -np.inf).all(axis=1).any()):
+        raise InputError("a score is nan or +inf, or all are -inf; give log-probabilities")
+
+
+def _counts(truth: np.ndarray) -> bool:
+    return bool(truth.any() and not truth.all())

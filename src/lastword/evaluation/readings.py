@@ -1,0 +1,235 @@
+"""Readings: what the rule compares or answers with, of every item of a cell (method, section 11).
+
+An item's geometry is derived once, of many items together: its gates do not depend on their
+thresholds. Trajectories pass through memory a slice at a time.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.special import log_softmax
+
+from lastword.errors import RecordError
+from lastword.evaluation.cells import SLICE, Cell, column
+from lastword.evaluation.columns import Lists, Matrices, PerItem, Places
+from lastword.evaluation.metrics import mc1_rows, mc2_rows
+from lastword.rule import geometry
+from lastword.rule.operators import OPERATORS
+from lastword.theta import Theta
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Padded = Float[np.ndarray, "items candidates"]
+
+NAMES = tuple(OPERATORS)
+BASE, DECISIVE, MIX, EARLY = (NAMES.index(n) for n in ("base", "decisive", "mix", "early"))
+OVERRIDING = (DECISIVE, MIX, EARLY)
+
+_NUMBERS = ("d_eff", "log_ratio", "entropy", "sharper", "shift", "confidence")
+_VECTORS = ("base", "decisive", "early", "t")
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """Everything that the rule compares or answers with, for all items of a cell.
+
+    Candidates beyond an item's own are filled with 0 and masked by `present`.
+
+    Attributes:
+        invariant: I(M) as recorded [items].
+        d_eff: Eq. 5 [items].
+        changes: Whether the decisive layer prefers another candidate [items].
+        log_ratio: g_logr, Eq. 8 [items].
+        entropy: g_H, Eq. 8; nan for one candidate [items].
+        sharper: margin(t) - margin(b) [items].
+        shift: t - b at the base's choice [items].
+        confidence: max b [items].
+        base: b [items, candidates].
+        decisive: q, log pi at the decisive layer [items, candidates].
+        early: S at depth 0 [items, candidates].
+        t: The trajectory scorer's scores [items, candidates].
+        moved: For each operator that overrides, S less its blind reading at the depth that decides:
+            l*, L for mix, 0 for early; nan where nothing was read blind [items, candidates].
+        present: Which entries are candidates [items, candidates].
+        truthful: Which entries are truthful candidates [items, candidates].
+        counts_mc1: Which items count for MC1 [items].
+        counts_mc2: Which items count for MC2 [items].
+    """
+
+    invariant: PerItem
+    d_eff: PerItem
+    changes: Bool[np.ndarray, " items"]
+    log_ratio: PerItem
+    entropy: PerItem
+    sharper: PerItem
+    shift: PerItem
+    confidence: PerItem
+    base: Padded
+    decisive: Padded
+    early: Padded
+    t: Padded
+    moved: dict[int, Padded]
+    present: Bool[np.ndarray, "items candidates"]
+    truthful: Bool[np.ndarray, "items candidates"]
+    counts_mc1: Bool[np.ndarray, " items"]
+    counts_mc2: Bool[np.ndarray, " items"]
+    _gains: dict[tuple[int, float], tuple[PerItem, PerItem]] = field(
+        init=False, default_factory=dict, repr=False
+    )
+
+    @property
+    def read_blind(self) -> bool:
+        """Whether some item was read with the question left out."""
+        return not np.isnan(self.moved[MIX]).any(axis=1).all()
+
+    def scores(self, operator: int, eta: float, items: Places | slice = slice(None)) -> Padded:
+        """u of items by one operator, given by its place; not masked."""
+        if operator != MIX:
+            vector: Padded = getattr(self, NAMES[operator])[items]
+            return vector
+        mixing = np.where(self.shift[items] > 0, eta, -eta)[:, None]  # lambda, Eq. 17
+        mixed: Padded = (1 - mixing) * self.base[items] + mixing * self.t[items]
+        return mixed
+
+    def gains(self, operator: int, eta: float) -> tuple[PerItem, PerItem]:
+        """What an operator adds to the MC1 and to the MC2 of each item that it answers.
+
+        Computed once for each operator and eta; nan where an item counts for neither.
+        """
+        key = (operator, eta if operator == MIX else 0.0)
+        if key not in self._gains:
+            base, own = self._shares(BASE, 0.0), self._shares(*key)
+            self._gains[key] = (own[0] - base[0], own[1] - base[1])
+        return self._gains[key]
+
+    def _shares(self, operator: int, eta: float) -> tuple[PerItem, PerItem]:
+        """MC1 and MC2 of each item that counts, answered by one operator."""
+        first, second = (np.full(len(self.d_eff), np.nan) for _ in range(2))
+        counting = np.flatnonzero(self.counts_mc1 | self.counts_mc2)
+        for at in range(0, len(counting), SLICE):
+            items = counting[at : at + SLICE]
+            u = np.where(self.present[items], self.scores(operator, eta, items), -np.inf)
+            first[items] = mc1_rows(u, self.truthful[items])
+            second[items] = mc2_rows(u, self.truthful[items])
+        return first, second
+
+
+def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
+    """Derive the geometry of every answered item of a cell.
+
+    Args:
+        cell: The cell.
+        theta: Constants of the geometry.
+        blind: Whether what was read without the question takes the place of what was read with it;
+            an item without it is left with nan.
+
+    Raises:
+        RecordError: A trajectory, t or I(M) is missing: the run did not read everything.
+    """
+    names = ("blind_trajectory",) if blind else ("trajectory", "blind_trajectory")
+    second = "blind_t_scores" if blind else "t_scores"
+    if second not in cell.items:
+        raise _unread(cell, "trajectory or t_scores")
+    t = Lists.of(cell.items[second])
+    readings = _blank(cell, t)
+    for items, frame in cell.slices(*names):
+        if names[0] not in frame:
+            raise _unread(cell, "trajectory or t_scores")
+        for some, S, without in _stacks(frame, names):
+            if np.isnan(S).any():
+                raise _unread(cell, "depths of a trajectory")
+            if (t.lengths[items[some]] != S.shape[1]).any():
+                raise _unread(cell, "trajectory or t_scores")
+            _fill(readings, items[some], S, without, t.stack(items[some]), theta)
+    if not blind and np.isnan(readings.d_eff).any():
+        raise _unread(cell, "trajectory or t_scores")
+    return readings
+
+
+def _stacks(
+    frame: "pd.DataFrame", names: tuple[str, ...]
+) -> Iterator[tuple[Places, np.ndarray, np.ndarray]]:
+    """Items of one shape, their trajectories, and those without the question; nan for unread."""
+    whole = Matrices.of(frame[names[0]])
+    without = Matrices.of(frame[names[1]]) if len(names) > 1 and names[1] in frame else None
+    for items in whole.alike():
+        S = whole.stack(items)
+        blind = np.full_like(S, np.nan)
+        if without is not None:
+            same = (without.rows[items] > 0).nonzero()[0]
+            if same.size:
+                blind[same] = without.stack(items[same])
+        yield items, S, blind
+
+
+def _blank(cell: Cell, t: Lists) -> Readings:
+    """Readings of a cell of which nothing has been derived: nan, and 0 beyond the candidates."""
+    items, truthful = cell.items, Lists.of(cell.items["truthful"])
+    widest = max(t.lengths.max(initial=1), truthful.lengths.max(initial=1))
+    shape = len(items), int(widest)
+    invariant = column(items, "invariant")
+    if np.isnan(invariant).any():
+        raise _unread(cell, "the invariant")
+    return Readings(
+        invariant=invariant,
+        changes=np.zeros(len(items), dtype=bool),
+        moved=dict.fromkeys(OVERRIDING, np.broadcast_to(np.nan, shape)),  # takes no memory
+        present=np.arange(shape[1]) < t.lengths[:, None],
+        truthful=truthful.padded(shape[1]).astype(bool),
+        counts_mc1=items["mc1_base"].notna().to_numpy(dtype=bool) & (t.lengths > 0),
+        counts_mc2=items["mc2_base"].notna().to_numpy(dtype=bool) & (t.lengths > 0),
+        **{name: np.full(len(items), np.nan) for name in _NUMBERS},
+        **{name: np.zeros(shape) for name in _VECTORS},
+    )
+
+
+def _fill(
+    r: Readings, items: Places, S: np.ndarray, without: np.ndarray, t: np.ndarray, theta: Theta
+) -> None:
+    """Derive items of one shape, by the formulas of `lastword.rule.geometry`.
+
+    Args:
+        r: Where they are kept.
+        items: Their places.
+        S: Their trajectories [items, candidates, depths].
+        without: The same without the question; nan for unread.
+        t: Scores of T [items, candidates].
+        theta: Constants of the geometry.
+    """
+    count, depth = S.shape[1], S.shape[2] - 1
+    row = np.arange(len(S))
+    b, window = S[:, :, depth], S[:, :, theta.window(depth)]
+    layer, top = geometry.decisive_layers(S, theta.eps_H), b.argmax(axis=1)
+    q = log_softmax(S[row, :, layer], axis=1)
+    r.d_eff[items] = geometry.effective_dimensions(window)
+    r.changes[items] = q.argmax(axis=1) != top
+    r.shift[items] = t[row, top] - b[row, top]
+    if count > 1:
+        r.log_ratio[items] = geometry.log_margin_ratios(window, b, theta.delta_r)
+        r.entropy[items] = geometry.normalised_entropies(b)
+        r.sharper[items] = np.subtract(*(geometry.margins(u[:, :, None])[:, 0] for u in (t, b)))
+        r.confidence[items] = b[row, top]
+    for kept, values in zip((r.base, r.decisive, r.early, r.t), (b, q, S[:, :, 0], t), strict=True):
+        kept[items, :count] = values
+    if not np.isnan(without).all():
+        moved = S - without
+        at = {DECISIVE: moved[row, :, layer], MIX: moved[:, :, depth], EARLY: moved[:, :, 0]}
+        _keep_moved(r, items, at)
+
+
+def _keep_moved(r: Readings, items: Places, moved: Mapping[int, Padded]) -> None:
+    for place, values in moved.items():
+        if not r.moved[place].flags.writeable:  # nothing was kept before
+            r.moved[place] = np.where(r.present, np.nan, 0.0)
+        r.moved[place][items, : values.shape[1]] = values
+
+
+def _unread(cell: Cell, what: str) -> RecordError:
+    return RecordError(
+        f"{cell.model} on {cell.benchmark} lacks {what}; ablations need records of "
+        "`lastword eval`, which reads every depth"
+    )

@@ -1,0 +1,416 @@
+"""Runner: a model over a benchmark, group by group, into the store.
+
+`prepare` says what is to be done. The items are read as tokens and planned a window at a time
+(`encode`, `plan`), so that no more than two windows are in memory. `part` does one group, or a
+piece of one that takes long, and touches no disk; `collect` keeps the parts that are missing as
+they come. `execute` is all of it in one process; an engine that spreads the work calls the others
+in its workers and `collect` where the records are kept.
+"""
+
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lastword.benchmarks import Dataset, Template
+from lastword.errors import ItemError, NonFiniteError, RecordError
+from lastword.evaluation import store
+from lastword.evaluation.ahead import Ahead
+from lastword.evaluation.certification import template_name
+from lastword.evaluation.pace import Pace
+from lastword.evaluation.record import Place, Row, failure, record
+from lastword.evaluation.store import Run, RunInfo, Shard
+from lastword.files.folder import Folder
+from lastword.files.strict_json import strict
+from lastword.model.asked import asked
+from lastword.model.options import LoadOptions
+from lastword.rule.decision import Decision
+from lastword.text.forest import common_prefixes
+from lastword.text.items import Blind, Item
+from lastword.weights.identity import folder_digest, model_name
+
+if TYPE_CHECKING:
+    from lastword.methods.contract import Method
+    from lastword.text.tokens import Encoded
+    from lastword.tracer import Tracer
+
+    Batch = dict[int, Encoded | ItemError]
+
+# Versions on which numbers depend: records of different ones do not stand in one cell.
+_PACKAGES = ("lastword", "torch", "transformers", "tokenizers")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell: a model on a benchmark under a template.
+
+    Attributes:
+        benchmark: The benchmark's name, with `@template` where that is not its default.
+        items: The items, in the benchmark's order.
+        kinds: The metric that each is for; None for all.
+        info: What `run.json` says before anything is planned.
+        methods: TRACE's peers that score the items too, by name.
+        blind: What is read of the items with the question left out.
+    """
+
+    benchmark: str
+    items: tuple[Item, ...]
+    kinds: tuple[str | None, ...]
+    info: RunInfo
+    methods: "Mapping[str, Method]" = field(default_factory=dict)
+    blind: Blind = "base"
+
+    def cell(self, out: Folder) -> Folder:
+        """Folder of the cell under a root."""
+        return store.cell_folder(out, self.info["model"], self.benchmark)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Records of one group, all or some, as the bytes of their file.
+
+    Attributes:
+        group: Number of the group in the plan.
+        content: The Parquet file.
+        items: How many records it holds.
+        failed: How many of them are of items that failed.
+    """
+
+    group: int
+    content: bytes
+    items: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What one start of a job left.
+
+    Attributes:
+        cell: Folder of the cell.
+        items: How many items this start was for (a shard's, where it was one).
+        resumed: How many of them an earlier start had done.
+        failed: How many of them failed, now or earlier.
+        set_aside: Torn parts that were renamed and done again.
+    """
+
+    cell: Folder
+    items: int
+    resumed: int
+    failed: int
+    set_aside: tuple[Folder, ...]
+
+
+def prepare(
+    tracer: "Tracer",
+    dataset: Dataset,
+    template: Template,
+    *,
+    blind: Blind = "base",
+    methods: "Mapping[str, Method] | None" = None,
+) -> Job:
+    """What a cell needs computed: its items, and the record of its settings.
+
+    Args:
+        tracer: The model.
+        dataset: The benchmark's examples.
+        template: Makes the prompts.
+        blind: What is read with the question left out: `base` the question-blind baseline, `all`
+            every depth and T too, `none` nothing.
+        methods: TRACE's peers that score the items too, by name (`lastword.methods.resolve`).
+
+    Raises:
+        InputError: The template does not render, or the chat template refuses every prompt.
+        CertificateError: The tracer's certificate is for another template.
+    """
+    if tracer.certificate is not None:
+        tracer.certificate.check_template(template_name(template.to_dict()))
+    items = dataset.items(template, blind=blind != "none")
+    described = tracer.describe() | _conversation(tracer, items)
+    info = {
+        **described,
+        "model": model_name(described["model"]),
+        "weights": folder_digest(Path(described["model"]).expanduser()),
+        **_settings(dataset, template, blind, methods or {}),
+        "machine": _machine(),
+        "plan": [],
+    }
+    kinds = tuple(example.kind for example in dataset.examples)
+    benchmark = label(dataset, template)
+    return Job(benchmark, tuple(items), kinds, strict(info), methods or {}, blind)
+
+
+def finished(
+    options: LoadOptions,
+    dataset: Dataset,
+    template: Template,
+    out: Folder,
+    *,
+    blind: Blind = "base",
+    shard: Shard | None = None,
+    max_failures: int | None = None,
+    engine: dict[str, Any] | None = None,
+) -> RunResult | None:
+    """What a start would find that has nothing to do; None where only the model can tell.
+
+    Args:
+        options: The model.
+        dataset: The benchmark's examples.
+        template: Makes the prompts.
+        out: Root of the cells.
+        blind: As in `prepare`.
+        shard: Which part of the plan is done here; None for all.
+        max_failures: Most items that may have failed; None for no limit.
+        engine: What the tracer's `describe` would say of another engine than transformers.
+
+    Raises:
+        RecordError: The cell is of another schema, or too many of its items failed.
+    """
+    cell = store.cell_folder(out, model_name(options.name), label(dataset, template))
+    folder = cell if shard is None else cell / shard.folder
+    if not ((cell / store.RUN_FILE).is_file() and folder.is_dir()):
+        return None
+    known, wanted = store.read_run(cell), _settings(dataset, template, blind, {})
+    wanted["engine"] = engine
+    same = not store.differences({name: known.get(name) for name in wanted}, wanted)
+    if not same or known.get("asked") is None or known["asked"] != asked(options):
+        return None
+    run = Run(cell, known, shard)
+    if run.look() or not run.whole:
+        return None
+    _stop_above(max_failures, run.failed, folder)
+    return RunResult(cell, run.records, run.records, run.failed, ())
+
+
+def _conversation(tracer: "Tracer", items: Sequence[Item]) -> dict[str, Any]:
+    """The chat template as `describe` has it, where items bring conversations that it writes."""
+    from lastword.text.tokens import Chat, describe_chat
+
+    if all(item.messages is None for item in items):
+        return {}
+    return {"chat": describe_chat(tracer.tokenizer, tracer.chat or Chat())}
+
+
+def encode(tracer: "Tracer", job: Job, places: Sequence[int]) -> "Batch":
+    """Items by place as tokens, or as why they have none.
+
+    Raises:
+        InputError: The chat template refuses a prompt.
+    """
+    return dict(zip(places, tracer.encode([job.items[p] for p in places]), strict=True))
+
+
+def plan(tracer: "Tracer", batch: "Batch") -> list[list[int]]:
+    """A window's groups of places; items without tokens are a group of their own, the first."""
+    failed = [p for p, e in batch.items() if isinstance(e, ItemError)]
+    known = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
+    places = list(known)
+    groups = tracer.plan(list(known.values())) if known else []
+    return [*([failed] if failed else []), *([places[i] for i in group] for group in groups)]
+
+
+def compute(tracer: "Tracer", job: Job, group: int, batch: "Batch") -> list[Row]:
+    """The records of items that are one batch, in their order.
+
+    A batch that meets logits that are not finite is done again item by item, so that only the items
+    that have them fail.
+
+    Args:
+        tracer: The model.
+        job: What is run.
+        group: Number of their group in the plan.
+        batch: The items: all of the group, or some.
+    """
+    where = {p: Place(job.benchmark, job.kinds[p], p, group) for p in batch}
+    known = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
+    start = time.perf_counter()
+    decided = _decide(tracer, known, job)
+    seconds = time.perf_counter() - start
+    tokens = {p: _tokens(e) for p, e in known.items()}
+    share = seconds / max(sum(tokens.values()), 1)
+    rows = []
+    for place, encoded in batch.items():
+        answer = decided.get(place, encoded)
+        if isinstance(answer, Decision):
+            rows.append(record(where[place], known[place], answer, share * tokens[place]))
+        else:
+            rows.append(failure(where[place], job.items[place], str(answer)))
+    return rows
+
+
+def part(tracer: "Tracer", job: Job, group: int, batch: "Batch", pace: Pace) -> Part:
+    """Records of the first of a group's items, as many as the pace allows, ready to be kept.
+
+    Where nothing is known of the pace, a few items tell it. If then the whole group is soon done,
+    it is computed as one batch, they too: what is fast is packed the same wherever it runs.
+
+    Args:
+        tracer: The model.
+        job: What is run.
+        group: Number of the group in the plan.
+        batch: What the group lacks.
+        pace: What is known of the model's; it learns.
+    """
+    tokens = _fresh_tokens(list(batch.values()))
+
+    def computed(count: int) -> list[Row]:
+        with pace.learning(sum(tokens[:count])):
+            return compute(tracer, job, group, dict(islice(batch.items(), count)))
+
+    known, count = pace.known, pace.items(tokens)
+    rows = computed(count)
+    if not known and count < len(batch) == pace.items(tokens):
+        rows = computed(len(batch))
+    failed = sum(row["error"] is not None for row in rows)
+    return Part(group, store.serialise(rows), len(rows), failed)
+
+
+def execute(
+    tracer: "Tracer",
+    job: Job,
+    out: Folder,
+    *,
+    shard: Shard | None = None,
+    max_failures: int | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> RunResult:
+    """Do what the cell lacks and keep it, part by part; started again, it goes on.
+
+    Args:
+        tracer: The model.
+        job: What is run.
+        out: Root of the cells.
+        shard: Which part of the plan is done here; None for all.
+        max_failures: Stop where more items than this have failed; None for no limit.
+        advance: Told how many items are done, at the start and after every part.
+
+    Raises:
+        RecordError: The cell holds another run, the disk refuses, or too many items failed.
+        RunLockedError: Another process does the same.
+    """
+
+    def parts(run: Run) -> Iterator[Part]:
+        pace = Pace()
+        with Ahead(partial(encode, tracer, job), len(job.items)) as ahead:
+            while not run.whole:
+                if not run.lacking:
+                    run.extend(plan(tracer, ahead.window(run.planned)))
+                    continue
+                group, places = next(iter(run.lacking.items()))  # what is kept leaves it
+                yield part(tracer, job, group, ahead.take(places), pace)
+
+    return collect(job.info, out, parts, shard=shard, max_failures=max_failures, advance=advance)
+
+
+def collect(
+    info: RunInfo,
+    out: Folder,
+    parts: Callable[[Run], Iterable[Part]],
+    *,
+    shard: Shard | None = None,
+    max_failures: int | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> RunResult:
+    """Keep the parts that a cell lacks, as they come and in any order.
+
+    Args:
+        info: What is run.
+        out: Root of the cells.
+        parts: Makes what a run lacks, part by part, each when it is asked for: then the one before
+            is kept.
+        shard: Which part of the plan is done here; None for all.
+        max_failures: Stop where more items than this have failed; None for no limit.
+        advance: Told how many items are done, at the start and after every part.
+
+    Raises:
+        RecordError: The cell holds another run, the disk refuses, or too many items failed.
+        RunLockedError: Another process does the same.
+    """
+    cell = store.cell_folder(out, info["model"], info["benchmark"])
+    with Run(cell, info, shard) as run, store.listed(out):
+        resumed, failed = run.records, run.failed
+        if advance is not None:
+            advance(resumed)
+        _stop_above(max_failures, failed, run.folder)
+        for made in parts(run):
+            run.keep(made.group, made.content)
+            failed += made.failed
+            if advance is not None:
+                advance(made.items)
+            _stop_above(max_failures, failed, run.folder)
+        return RunResult(run.cell, run.records, resumed, run.failed, tuple(run.set_aside))
+
+
+def label(dataset: Dataset, template: Template) -> str:
+    """The benchmark as records and folders name it: `truthfulqa`, `truthfulqa@own6`."""
+    benchmark = dataset.benchmark
+    if template.name.startswith("user/"):
+        return f"{benchmark.name}@user-{template.variant}"
+    if template.variant == benchmark.default_variant:
+        return benchmark.name
+    return f"{benchmark.name}@{template.variant}"
+
+
+def _settings(
+    dataset: Dataset, template: Template, blind: Blind, methods: "Mapping[str, Method]"
+) -> RunInfo:
+    """What `run.json` says that no model needs to be asked for."""
+    return {
+        "schema": store.SCHEMA,
+        "benchmark": label(dataset, template),
+        "dataset": {"name": dataset.benchmark.name, **dataset.to_dict()},
+        "template": template.to_dict(),
+        "blind": blind,
+        "methods": {name: method.aggregation for name, method in methods.items()},
+        "items": len(dataset.examples),
+        "packages": {name: version(name) for name in _PACKAGES},
+    }
+
+
+def _decide(
+    tracer: "Tracer", encoded: "dict[int, Encoded]", job: Job
+) -> dict[int, Decision | NonFiniteError]:
+    """Decisions by place, or why there is none."""
+    if not encoded:
+        return {}
+    try:
+        decisions = tracer.decide(list(encoded.values()), "all", job.methods, blind=job.blind)
+        return dict(zip(encoded, decisions, strict=True))
+    except NonFiniteError as error:
+        if len(encoded) == 1:
+            return dict.fromkeys(encoded, error)
+    answers: dict[int, Decision | NonFiniteError] = {}
+    for place, one in encoded.items():
+        answers |= _decide(tracer, {place: one}, job)
+    return answers
+
+
+def _tokens(encoded: "Encoded") -> int:
+    return encoded.prompt_tokens + sum(encoded.candidate_tokens)
+
+
+def _fresh_tokens(batch: "Sequence[Encoded | ItemError]") -> list[int]:
+    """How many tokens each item adds to a batch in which those before it are; 0 without tokens."""
+    known = [e for e in batch if not isinstance(e, ItemError)]
+    shared = common_prefixes([np.asarray(e.sequences[0]) for e in known])
+    fresh = (_tokens(e) - min(s, e.prompt_tokens) for e, s in zip(known, shared, strict=True))
+    return [0 if isinstance(e, ItemError) else int(next(fresh)) for e in batch]
+
+
+def _stop_above(most: int | None, failed: int, folder: Folder) -> None:
+    if most is not None and failed > most:
+        raise RecordError(
+            f"stopped: {failed} items failed, more than the {most} of --max-failures; "
+            f"{folder} keeps what was done, their `error` says why"
+        )
+
+
+def _machine() -> dict[str, str]:
+    return {"system": platform.platform(), "python": platform.python_version()}

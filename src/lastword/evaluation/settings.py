@@ -1,0 +1,100 @@
+"""Settings: under which Theta the records of a folder were made, and of how much of a benchmark."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lastword.errors import RecordError
+from lastword.evaluation.store import RunInfo, missing_places, read_runs
+from lastword.files.folder import Folder, locate
+from lastword.theta import Theta
+
+Name = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of its benchmark a cell is.
+
+    Attributes:
+        questions: How many the benchmark has.
+        asked: How many of them the run was for.
+        records: How many records it leaves once it is finished.
+    """
+
+    questions: int
+    asked: int
+    records: int
+
+
+def thetas(runs: Iterable[RunInfo]) -> dict[Name, Theta]:
+    """The Theta of every run, by (model, benchmark).
+
+    Args:
+        runs: As `store.read_runs` reads them, here and below.
+
+    Raises:
+        ThetaError: A `run.json` with a Theta that this version does not know.
+    """
+    return {_name(run): Theta.from_dict(run["theta"]) for run in runs}
+
+
+def extents(runs: Iterable[RunInfo]) -> dict[Name, Extent]:
+    """How much of its benchmark each run is, where it says so."""
+    return {
+        _name(run): Extent(
+            questions,
+            min(questions, run["dataset"]["limit"] or questions),
+            run["items"],
+        )
+        for run in runs
+        if (questions := run["dataset"].get("questions")) is not None
+    }
+
+
+def engines(runs: Iterable[RunInfo]) -> dict[Name, str]:
+    """What computed each run: `vllm 0.32.0, bfloat16, fp8`; what a run does not say is left out."""
+    return {_name(run): _engine(run) for run in runs}
+
+
+def _engine(run: RunInfo) -> str:
+    """Engine, version, dtype and quantisation, of what a run says of them."""
+    version = run.get("packages", {}).get("transformers")
+    engine = run.get("engine") or {"name": "transformers", "version": version}
+    named = " ".join(filter(None, (engine["name"], engine["version"])))
+    return ", ".join(filter(None, (named, run.get("dtype"), run.get("quantisation"))))
+
+
+def _name(run: RunInfo) -> Name:
+    return run["model"], run["benchmark"]
+
+
+def one_theta(runs: Iterable[RunInfo]) -> Theta:
+    """The Theta that all runs share.
+
+    Raises:
+        RecordError: They were made under different ones.
+    """
+    (first, theta), *rest = thetas(runs).items()
+    for name, other in rest:
+        if other != theta:
+            raise RecordError(
+                f"{' on '.join(first)} and {' on '.join(name)} were run under different Thetas; "
+                "ablate them apart"
+            )
+    return theta
+
+
+def unfinished(path: str | Folder) -> list[str]:
+    """One sentence for every cell at or under a path that lacks records.
+
+    Raises:
+        RecordError: No records, or a `run.json` that cannot be read.
+    """
+    said = []
+    for cell, run in read_runs(locate(path)).items():
+        if missing := missing_places(cell):
+            said.append(
+                f"{run['model']} on {run['benchmark']} is not finished: {len(missing)} of "
+                f"{run['items']} items are missing; start `lastword eval` again"
+            )
+    return said

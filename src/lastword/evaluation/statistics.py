@@ -1,0 +1,272 @@
+"""Whether a difference is more than chance: intervals, exact tests, words (method, section 10).
+
+Cells that share items or models are not independent: intervals and tests over cells say how stable
+a mean is over this grid, not how it would move on another.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import bdtr
+
+from lastword.evaluation.cells import mean
+from lastword.evaluation.metrics import fixed_and_broken
+from lastword.trust.testing import holm
+
+Values = Float[np.ndarray, " values"]
+Means = Float[np.ndarray, " resamples"]
+Finding = Literal["helps", "hurts", "unclear", "unlabelled"]
+
+LEVEL = 0.95
+ITEM_RESAMPLES = 10_000
+CELL_RESAMPLES = 200_000
+LEAST_CELLS = 5  # the interval of fewer is hardly more than the smallest and the largest of them
+# A delta below zero by less than this is the rounding of a mean, not a regression.
+ROUNDING = 1e-12
+_CHUNK = 4_000_000  # draws held in memory at once
+MOST_DRAWN = 20_000  # values that are drawn one by one; of more, like ones are drawn together
+_BINS = 1000
+
+
+@runtime_checkable
+class Judged(Protocol):
+    """One model on one benchmark, judged by its gains: a cell of records is one."""
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+
+    @property
+    def benchmark(self) -> str:
+        """The benchmark's name."""
+
+    @property
+    def failed(self) -> int:
+        """How many items failed."""
+
+    @property
+    def gains_mc1(self) -> Values:
+        """Corrected minus base MC1 of every item that counts for it, in [-1, 1]."""
+
+    @property
+    def gains_mc2(self) -> Values:
+        """Corrected minus base MC2 of every item that counts for it, in [-1, 1]."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval; nan at both ends where there is nothing to resample."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class GridStatistics:
+    """What the deltas of all cells say together.
+
+    Attributes:
+        cells: How many cells have a delta.
+        mean: Their unweighted mean.
+        interval: Bootstrap interval of the mean over cells; nan for fewer than `LEAST_CELLS`.
+        sign_p: Exact one-sided sign test against `as likely down as up`.
+        negative: How many cells regress.
+    """
+
+    cells: int
+    mean: float
+    interval: Interval
+    sign_p: float
+    negative: int
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether correction helps in one cell, and how sure that is.
+
+    Attributes:
+        model: The model's name.
+        benchmark: The benchmark's name.
+        items: How many items count for MC1.
+        failed: How many items failed.
+        delta_mc1: Mean corrected minus base MC1, in [-1, 1].
+        interval_mc1: Its paired bootstrap interval over items.
+        delta_mc2: Mean corrected minus base MC2, in [-1, 1].
+        interval_mc2: Its paired bootstrap interval over items.
+        fixed: Answers that correction made right.
+        broken: Answers that correction made wrong.
+        p: McNemar's exact test, two-sided.
+        p_holm: p after Holm's correction over the cells judged together.
+        finding: `helps` or `hurts` where the interval excludes 0 and p < 0.05, else `unclear`;
+            `unlabelled` without items that count.
+    """
+
+    model: str
+    benchmark: str
+    items: int
+    failed: int
+    delta_mc1: float
+    interval_mc1: Interval
+    delta_mc2: float
+    interval_mc2: Interval
+    fixed: int
+    broken: int
+    p: float
+    p_holm: float
+    finding: Finding
+
+    @property
+    def _count(self) -> str:
+        return "this one item" if self.items == 1 else f"these {self.items} items"
+
+    @property
+    def sentence(self) -> str:
+        """The judgement in words."""
+        if self.finding == "unlabelled":
+            return "No answered item has both a truthful and a false candidate: nothing to judge."
+        said = {
+            "helps": "correction helps",
+            "hurts": "correction hurts",
+            "unclear": "correction is not shown to help or to hurt",
+        }[self.finding]
+        low, high = 100 * self.interval_mc1.low, 100 * self.interval_mc1.high
+        answers = "answer" if self.fixed == 1 else "answers"
+        text = (
+            f"On {self._count} {said}: MC1 {100 * self.delta_mc1:+.2f} points "
+            f"(95% interval {low:+.2f} to {high:+.2f}), {self.fixed} {answers} fixed and "
+            f"{self.broken} broken (McNemar p = {self.p:.3g}"
+        )
+        return text + (")." if self.p_holm == self.p else f", {self.p_holm:.3g} by Holm).")
+
+
+def bootstrap_mean(
+    values: Values, *, resamples: int = ITEM_RESAMPLES, seed: int = 0, level: float = LEVEL
+) -> Interval:
+    """Percentile interval of the mean by the nonparametric bootstrap.
+
+    Of more than `MOST_DRAWN` values those within a thousandth of their range of each other are
+    drawn together: how often each is in a sample has the same distribution, and costs no draw each.
+
+    Args:
+        values: One value an item or a cell; paired differences make it a paired bootstrap.
+        resamples: How many samples of the same size are drawn with replacement.
+        seed: Of the draws: the same seed gives the same interval.
+        level: Confidence, in (0, 1).
+    """
+    if not values.size:
+        return Interval(float("nan"), float("nan"))
+    draw = _means if values.size <= MOST_DRAWN else _binned_means
+    means = draw(values, resamples, np.random.default_rng(seed))
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high))
+
+
+def _means(values: Values, resamples: int, rng: np.random.Generator) -> Means:
+    """Means of samples, each value drawn by itself."""
+    rows = max(1, _CHUNK // values.size)
+    return np.concatenate(
+        [
+            values[rng.integers(0, values.size, (min(rows, resamples - at), values.size))].mean(1)
+            for at in range(0, resamples, rows)
+        ]
+    )
+
+
+def _binned_means(values: Values, resamples: int, rng: np.random.Generator) -> Means:
+    """Means of samples, values of a bin drawn together by their number, each as the bin's mean.
+
+    What is lost is the spread within a bin, a thousandth of the range.
+    """
+    span = np.ptp(values) or 1.0
+    bins = np.minimum((values - values.min()) / span * _BINS, _BINS - 1).astype(int)
+    counts = np.bincount(bins, minlength=_BINS)
+    sums = np.bincount(bins, weights=values, minlength=_BINS)
+    filled = counts > 0
+    counts, centres = counts[filled], sums[filled] / counts[filled]
+    rows = max(1, _CHUNK // len(counts))
+    drawn = [
+        rng.multinomial(values.size, counts / values.size, min(rows, resamples - at)) @ centres
+        for at in range(0, resamples, rows)
+    ]
+    return np.concatenate(drawn) / values.size
+
+
+def mcnemar(fixed: int, broken: int) -> float:
+    """McNemar's exact test, two-sided: fixed against broken answers, p = 1/2 each.
+
+    With credits shared at ties, an answer is fixed where its MC1 rose and broken where it fell.
+    """
+    return min(1.0, 2 * _tail(min(fixed, broken), fixed + broken))
+
+
+def sign_test(deltas: Values) -> float:
+    """Exact one-sided sign test: chance of so many positive deltas if signs were coin flips.
+
+    Deltas of exactly 0 carry no sign and leave the test; nan where none is left.
+    """
+    signs = deltas[np.abs(deltas) > ROUNDING] > 0
+    if not signs.size:
+        return float("nan")
+    return _tail(int((~signs).sum()), signs.size)
+
+
+def _tail(most: int, coins: int) -> float:
+    """Chance of at most so many heads; by symmetry, of at most so many tails."""
+    return float(bdtr(most, coins, 0.5))  # scipy.stats has it too, and takes a second to import
+
+
+def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES, seed: int = 0) -> GridStatistics:
+    """Mean, interval, sign test and regressions over the deltas of cells; nan cells leave."""
+    known = deltas[~np.isnan(deltas)]
+    enough = known if known.size >= LEAST_CELLS else known[:0]
+    return GridStatistics(
+        cells=known.size,
+        mean=mean(known),
+        interval=bootstrap_mean(enough, resamples=resamples, seed=seed),
+        sign_p=sign_test(known),
+        negative=int((known < -ROUNDING).sum()),
+    )
+
+
+def judge(cells: Sequence[Judged], *, seed: int = 0) -> list[Judgement]:
+    """A judgement of every cell, with Holm's correction over those that have items to judge."""
+    gains = [cell.gains_mc1 for cell in cells]
+    counts = [fixed_and_broken(g) for g in gains]
+    p = np.array(
+        [mcnemar(*n) if g.size else float("nan") for g, n in zip(gains, counts, strict=True)]
+    )
+    rows = zip(cells, gains, counts, p.tolist(), holm(p).tolist(), strict=True)
+    return [_judge(cell, g, *n, p=raw, p_holm=fair, seed=seed) for cell, g, n, raw, fair in rows]
+
+
+def _judge(
+    cell: Judged, gains: Values, fixed: int, broken: int, *, p: float, p_holm: float, seed: int
+) -> Judgement:
+    interval = bootstrap_mean(gains, seed=seed)
+    return Judgement(
+        model=cell.model,
+        benchmark=cell.benchmark,
+        items=gains.size,
+        failed=cell.failed,
+        delta_mc1=mean(gains),
+        interval_mc1=interval,
+        delta_mc2=mean(cell.gains_mc2),
+        interval_mc2=bootstrap_mean(cell.gains_mc2, seed=seed),
+        fixed=fixed,
+        broken=broken,
+        p=p,
+        p_holm=p_holm,
+        finding=_finding(interval, p),
+    )
+
+
+def _finding(interval: Interval, p: float) -> Finding:
+    """Both must agree: a percentile interval alone is too sure of a handful of items."""
+    if np.isnan(p):
+        return "unlabelled"
+    if p < 1 - LEVEL and interval.low > 0:
+        return "helps"
+    return "hurts" if p < 1 - LEVEL and interval.high < 0 else "unclear"

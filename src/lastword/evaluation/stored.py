@@ -1,0 +1,94 @@
+"""Stored: cells as they lie on disk, some columns in memory and the rest read when asked.
+
+A record is some kilobytes, of which texts and trajectories are most. What is counted and judged
+over all items at once (`COUNTED`) is kept as Arrow columns; trajectories pass through memory a
+slice at a time, and whole records are read of the few that are shown.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Int
+
+from lastword.evaluation.cells import COUNTED, SLICE, Cell
+from lastword.evaluation.columns import Places
+from lastword.evaluation.frame import to_columns, to_frame
+from lastword.evaluation.record import COLUMNS
+from lastword.evaluation.store import RunInfo, part_files, read_part, read_runs
+from lastword.files.folder import Folder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """The parts of a cell; a `Source` of its records.
+
+    Attributes:
+        info: What its `run.json` says.
+        parts: Files, in any order.
+        ends: How many records the parts have up to the end of each [parts].
+        places: Where each record of the parts stands in the cell; -1 where another part has it too
+            and comes first [records of all parts].
+    """
+
+    info: RunInfo
+    parts: tuple[Folder, ...]
+    ends: Int[np.ndarray, " parts"]
+    places: Int[np.ndarray, " stored"]
+
+    def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
+        """As `Source`; a column that a record can have and none has is there, and null."""
+        wanted = [name for name in names if name in COLUMNS.names]
+        tables: list[pa.Table] = []
+        first = 0
+        for place, path in enumerate(self.parts):
+            tables.append(read_part(path, wanted))
+            if sum(t.num_rows for t in tables) >= SLICE or place == len(self.parts) - 1:
+                own = self.places[first : self.ends[place]]
+                table = pa.concat_tables(tables)
+                yield own[own >= 0], to_columns(table if own.min() >= 0 else table.filter(own >= 0))
+                tables, first = [], self.ends[place]
+
+    def whole(self, places: Places) -> "pd.DataFrame":
+        """As `Source`."""
+        stored = np.flatnonzero(self.places >= 0)
+        at = np.empty(len(stored), dtype=int)
+        at[self.places[stored]] = stored
+        wanted, inverse = np.unique(at[places], return_inverse=True)
+        part = np.searchsorted(self.ends, wanted, side="right")
+        tables = [COLUMNS.empty_table()]
+        for number in np.unique(part):
+            start = self.ends[number - 1] if number else 0
+            tables.append(read_part(self.parts[number]).take(wanted[part == number] - start))
+        return to_frame(pa.concat_tables(tables).take(inverse), self.info)
+
+
+def read_cells(path: Folder) -> list[Cell]:
+    """Every cell at or under a path; of its records what is counted, the rest left on disk.
+
+    Args:
+        path: A cell's folder, or any folder above.
+
+    Raises:
+        RecordError: No records, a torn part, or two different runs of one cell.
+    """
+    return [_read(folder, info) for folder, info in read_runs(path).items()]
+
+
+def _read(folder: Folder, info: RunInfo) -> Cell:
+    parts = tuple(part_files(folder))
+    tables = [read_part(path, ("place", *COUNTED)) for path in parts]
+    ends = np.cumsum([table.num_rows for table in tables], dtype=int)
+    table = pa.concat_tables([COLUMNS.empty_table().select(["place", *COUNTED]), *tables])
+    _, first = np.unique(table["place"].to_numpy(), return_index=True)
+    places = np.full(table.num_rows, -1)
+    places[first] = np.arange(len(first))
+    columns = [table[name].combine_chunks().take(pa.array(first)) for name in COUNTED]
+    records = to_columns(pa.table(columns, names=list(COUNTED)))
+    source = Stored(info, parts, ends, places)
+    return Cell(info["model"], info["benchmark"], records, source)

@@ -1,0 +1,78 @@
+"""Folders on this machine and on object storage, by one name.
+
+`s3://bucket/runs` is a folder that fsspec reaches, used as a `pathlib.Path` is. Endpoint, region
+and credentials are found where every client of that storage looks for them. Whoever writes there
+writes whole objects, which are there at once or not at all, so that nothing has to be renamed.
+"""
+
+import sys
+from pathlib import Path
+
+from upath import UPath
+
+from lastword.errors import RecordError
+from lastword.files.writing import open_whole
+
+Folder = Path | UPath
+
+
+def locate(name: str | Folder) -> Folder:
+    """A folder by its path or URL; storage is asked for it here, so that bad news comes first.
+
+    Raises:
+        RecordError: The storage's package is missing, or there is no such bucket, no way to it, or
+            no leave.
+    """
+    if not isinstance(name, str):
+        return name
+    if "://" not in name:
+        return Path(name)
+    try:
+        place = UPath(name, use_listings_cache=False)  # others write there meanwhile
+        _reach(place)
+    except ImportError as error:
+        extra = "pip install 'lastword[s3]'" if name.startswith("s3://") else error
+        raise RecordError(f"{name} needs a package that is not installed: {extra}") from error
+    except failures(ValueError) as error:
+        raise RecordError(f"cannot reach {name}: {reason(error)}") from error
+    return place
+
+
+def _reach(place: UPath) -> None:
+    try:
+        place.fs.ls(place.path)
+    except FileNotFoundError:  # nothing is there yet, or no bucket
+        bucket = place.path.partition("/")[0]
+        try:
+            place.fs.info(bucket)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no bucket {bucket}") from None
+
+
+def write_whole(path: Folder, content: bytes) -> None:
+    """A file that is there whole or not at all, also after a crash.
+
+    Raises:
+        OSError: The disk is full or refuses; or one of the other `failures`.
+    """
+    if isinstance(path, Path):
+        with open_whole(path) as file:
+            file.write(content)
+    else:
+        path.fs.pipe_file(path.path, content)
+
+
+def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """What reading and writing may raise: the system's errors, those of S3's client, and others."""
+    client = sys.modules.get("botocore.exceptions")
+    return (OSError, *others, *([] if client is None else [client.BotoCoreError]))
+
+
+def inside(root: Folder, path: Folder) -> str:
+    """Where a path is, from a folder above it."""
+    return "/".join(path.parts[len(root.parts) :])
+
+
+def reason(error: Exception) -> str:
+    """What a failure says, in one line."""
+    return " ".join(str(getattr(error, "strerror", None) or error).split())

@@ -1,0 +1,117 @@
+"""One writer at a time: a file that the system locks, or an object that its holder renews.
+
+Where a process ends, the system lets its files go; on object storage nobody does. There the holder
+renews its object every few seconds, and one that stays the same for `LIFE` is free to be taken. The
+object is made on the condition that there is none, which the storage decides. A holder that was
+out of reach for longer and comes back then writes beside the next one: a part is written whole by
+either, so this costs work and no records.
+"""
+
+import logging
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from types import TracebackType
+from uuid import uuid4
+
+from filelock import FileLock, Timeout
+from upath import UPath
+
+from lastword.files.folder import Folder, failures, write_whole
+
+BEAT = 8.0  # seconds from one renewal to the next
+LIFE = 40.0  # seconds without one after which a lock is nobody's
+LOOK = 1.0  # seconds from one look at another's lock to the next
+
+_log = logging.getLogger(__name__)
+
+
+class Lease:
+    """A lock on object storage; as `filelock.FileLock`, of which this has what is used."""
+
+    def __init__(self, path: UPath) -> None:
+        self.path = path
+        self._name, self._beats = uuid4().hex, 0
+        self._ended, self._renewal = Event(), Thread(target=self._renew, name="lease", daemon=True)
+
+    def __str__(self) -> str:
+        """Where it is."""
+        return str(self.path)
+
+    def acquire(self, timeout: int = -1) -> None:
+        """Take it, from one that has ended too; wait for one that has not, unless `timeout` is 0.
+
+        Raises:
+            Timeout: It is another's, who renews it.
+        """
+        seen, since = b"", time.monotonic()
+        while not self._made():
+            held = self._held()
+            if held != seen:
+                if seen and timeout == 0:
+                    raise Timeout(str(self.path))
+                if timeout == 0:
+                    _log.warning("%s is there: seeing for %g s whether it is renewed", self, LIFE)
+                seen, since = held, time.monotonic()
+            elif time.monotonic() - since > LIFE:
+                self.path.unlink(missing_ok=True)
+                continue
+            time.sleep(LOOK)
+        self._renewal.start()
+
+    def release(self) -> None:
+        """Let the next one in."""
+        self._ended.set()
+        self._renewal.join()
+        if self._is_ours():
+            self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> "Lease":
+        """Wait for it, and take it."""
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let the next one in."""
+        self.release()
+
+    def _made(self) -> bool:
+        try:
+            self.path.fs.pipe_file(self.path.path, self._content, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    def _held(self) -> bytes:
+        try:  # in one request: a file that is opened and then read may be renewed in between
+            return bytes(self.path.fs.cat_file(self.path.path))
+        except FileNotFoundError:
+            return b""
+
+    def _is_ours(self) -> bool:
+        return self._held().startswith(self._name.encode())
+
+    @property
+    def _content(self) -> bytes:
+        return f"{self._name} {self._beats}".encode()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(BEAT):
+            self._beats += 1
+            with suppress(*failures()):  # out of reach: the next beat may come in time
+                if self._is_ours():
+                    write_whole(self.path, self._content)
+
+
+Lock = FileLock | Lease
+
+
+def lock(path: Folder) -> Lock:
+    """The lock of this name, not yet taken."""
+    return FileLock(path) if isinstance(path, Path) else Lease(path)

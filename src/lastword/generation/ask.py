@@ -1,0 +1,339 @@
+"""A question without candidates: sample answers, then correct among them. Our extension.
+
+The paper scores candidates that it is given. Here the model makes them: its greedy answer and K
+samples, each up to the end of its first line, duplicates dropped. The rule then chooses among them
+as among any candidates, so the answer can be no better than the best of what was sampled.
+
+Sampling adds Gumbel noise to the scores of each step and takes the highest, which draws exactly
+from softmax(scores / temperature) without touching any global random state.
+"""
+
+import string
+import unicodedata
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria
+
+from lastword.errors import InputError, ItemError
+from lastword.generation.sampling import Sampling
+from lastword.rule.decision import Decision
+from lastword.text.items import Item
+from lastword.text.tokens import Encoded, encode_prompt
+from lastword.tracer import Read, Tracer
+
+STEP = 4  # tokens that are drawn before the model is free for others
+TEMPLATE = "Question: {question} Answer:"  # for a model without a chat template
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The corrected choice among answers that the model gave itself.
+
+    Attributes:
+        question: As asked.
+        prompt: The question in its template, as it was scored.
+        decision: The choice among the distinct answers, the greedy one first.
+        counts: How many of the samples gave each of them.
+        greedy: Whether the model's greedy answer is the first candidate; false where it was blank.
+        sampling: How they were drawn.
+        dropped: Distinct answers that were left out: read with the question they do not fit the
+            context, or are no tokens of their own.
+    """
+
+    question: str
+    prompt: str
+    decision: Decision
+    counts: tuple[int, ...]
+    greedy: bool
+    sampling: Sampling
+    dropped: int = 0
+
+    @property
+    def answer(self) -> str:
+        """The corrected answer."""
+        return self.decision.answer
+
+    @property
+    def alternatives(self) -> tuple[str, ...]:
+        """The other answers, the best first."""
+        order = np.argsort(-self.decision.scores, kind="stable")
+        return tuple(self.decision.candidates[i] for i in order if i != self.decision.index)
+
+    def to_dict(self, *, full: bool = False) -> dict[str, Any]:
+        """The JSON of the decision, with the question, the candidates and how they were drawn."""
+        return {
+            **self.decision.to_dict(full=full),
+            "question": self.question,
+            "prompt": self.prompt,
+            "candidates": list(self.decision.candidates),
+            "counts": list(self.counts),
+            "greedy": self.greedy,
+            "k": self.sampling.k,
+            "temperature": self.sampling.temperature,
+            "seed": self.sampling.seed,
+            "dropped": self.dropped,
+        }
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return self.decision._repr_html_()
+
+
+def ask(
+    tracer: Tracer,
+    question: str,
+    sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+    *,
+    template: str | None = None,
+    processors: Sequence[LogitsProcessor] = (),
+    read: Read = "decide",
+) -> Asked:
+    """Sample answers to a question and correct among them.
+
+    Args:
+        tracer: The model.
+        question: The question.
+        sampling: How answers are drawn.
+        template: Text around `{question}`; `TEMPLATE` unless told otherwise, and the question
+            alone where prompts go into the tokenizer's chat template.
+        processors: Rewrite the scores of each sampled token before the noise (`decoding`); the
+            greedy answer stays the model's own.
+        read: As in `Tracer.correct`.
+
+    Raises:
+        InputError: A blank question, one too long for the context, a template without
+            `{question}`, or nothing but answers that are blank or do not fit.
+    """
+    steps = ask_in_steps(tracer, question, sampling, template, processors, read)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as ended:
+        asked: Asked = ended.value
+        return asked
+
+
+def ask_in_steps(
+    tracer: Tracer,
+    question: str,
+    sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+    template: str | None = None,
+    processors: Sequence[LogitsProcessor] = (),
+    read: Read = "decide",
+) -> Generator[int, None, Asked]:
+    """`ask` in steps of a few tokens, between which the model is free; the first takes no model.
+
+    Yields:
+        How many tokens all samples hold at most, prompts and answers.
+
+    Raises:
+        InputError: As `ask`.
+    """
+    prompt = _prompt(tracer, question, template)
+    Item(prompt, ("?",))  # what is no text is refused before anything is drawn
+    ids = encode_prompt(prompt, tracer.tokenizer, tracer.chat)
+    _require_room(tracer, len(ids), sampling.max_new_tokens)
+    hot = sampling.temperature > 0
+    rows = sampling.k if hot else 1
+    yield rows * (len(ids) + sampling.max_new_tokens)
+    (greedy,) = yield from _generate(tracer, ids, [], sampling.max_new_tokens)
+    noise = [GumbelNoise(sampling.k, sampling.temperature, sampling.seed)] if hot else []
+    drawn = yield from _generate(tracer, ids, [*processors, *noise], sampling.max_new_tokens, rows)
+    texts = _distinct([greedy], drawn)
+    if not texts:
+        raise InputError(
+            "the model gave only blank answers; raise max_new_tokens or k, or try a template"
+        )
+    kept = _that_fit(tracer, prompt, texts)
+    decision = tracer.correct(prompt, list(kept), read=read)
+    dropped = len(texts) - len(kept)
+    return Asked(
+        question, prompt, decision, tuple(kept.values()), greedy in kept, sampling, dropped
+    )
+
+
+class GumbelNoise(LogitsProcessor):
+    """Makes greedy decoding sample from softmax(scores / temperature), each row by its own seed.
+
+    Args:
+        rows: Sequences in a batch.
+        temperature: Above 0.
+        seed: With a row's place, the seed of its noise.
+    """
+
+    def __init__(self, rows: int, temperature: float, seed: int) -> None:
+        self.temperature = temperature
+        # One a row: how many others there are changes nothing.
+        self.generators = [np.random.default_rng([seed, row]) for row in range(rows)]
+
+    def __call__(
+        self, input_ids: Int[Tensor, "batch length"], scores: Float[Tensor, "batch vocab"]
+    ) -> Float[Tensor, "batch vocab"]:
+        """scores / temperature + Gumbel noise, whose argmax is a sample."""
+        noise = np.stack([rng.gumbel(size=scores.shape[1]) for rng in self.generators])
+        return scores.float() / self.temperature + torch.from_numpy(noise).to(scores.device).float()
+
+
+class LineEnded(StoppingCriteria):
+    """Ends a sequence with the first line that has text, or with a token that ends a text.
+
+    Args:
+        tokenizer: Decodes the new tokens.
+        start: Tokens of the prompt.
+        ends: Ids of tokens that end a text.
+    """
+
+    def __init__(self, tokenizer: Any, start: int, ends: Sequence[int]) -> None:
+        self.tokenizer, self.start, self.ends = tokenizer, start, frozenset(ends)
+
+    def __call__(
+        self, input_ids: Int[Tensor, "batch length"], scores: Any, **kwargs: Any
+    ) -> Bool[Tensor, " batch"]:
+        """Which sequences are done."""
+        rows = input_ids[:, self.start :].tolist()
+        texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
+        ended = [
+            len(text.lstrip().splitlines()) > 1 or _closed(text) or not self.ends.isdisjoint(row)
+            for text, row in zip(texts, rows, strict=True)
+        ]
+        return torch.tensor(ended, device=input_ids.device)
+
+    def lines(self, input_ids: Int[Tensor, "batch length"]) -> list[str]:
+        """The first line of each sequence, before whatever follows its end."""
+        rows = [
+            list(takewhile(lambda token: token not in self.ends, row))
+            for row in input_ids[:, self.start :].tolist()
+        ]
+        texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
+        return [_first_line(text) for text in texts]
+
+
+def normalise(text: str) -> str:
+    """What two answers share that differ in case, spacing, width or edge punctuation alone."""
+    words = unicodedata.normalize("NFKC", text).casefold().split()
+    return " ".join(words).strip(string.punctuation + " ") or " ".join(words)
+
+
+def _require_room(tracer: Tracer, tokens: int, more: int) -> None:
+    """Refuse a question that leaves no room for its answer."""
+    context = tracer.backbone.context
+    if context is not None and tokens + more > context:
+        raise InputError(
+            f"the question has {tokens} tokens and an answer up to {more}: "
+            f"more than the model's context of {context}; shorten it or lower max_new_tokens"
+        )
+
+
+def _prompt(tracer: Tracer, question: str, template: str | None) -> str:
+    if not question.strip():
+        raise InputError("the question is blank; ask something")
+    if template is None:
+        template = TEMPLATE if tracer.chat is None else "{question}"
+    if "{question}" not in template:
+        raise InputError("a template has {question} where the question stands")
+    return template.replace("{question}", question.strip())
+
+
+def _generate(
+    tracer: Tracer,
+    ids: Sequence[int],
+    processors: Sequence[LogitsProcessor],
+    max_new_tokens: int,
+    rows: int = 1,
+) -> Generator[int, None, list[str]]:
+    """First lines of `rows` continuations of the prompt, each step's best token; in steps."""
+    model, ends = cast(Any, tracer.backbone.model), _ends(tracer)
+    stop = LineEnded(tracer.tokenizer, len(ids), ends)
+    tokens = torch.tensor([list(ids)] * rows, device=tracer.backbone.device)
+    cache: dict[str, Any] = {}
+    ended = False
+    while not ended and (left := len(ids) + max_new_tokens - tokens.shape[1]) > 0:
+        with tracer.backbone.lock, torch.inference_mode():
+            output = model.generate(
+                tokens,
+                attention_mask=torch.ones_like(tokens),
+                **cache,
+                generation_config=_settings(tracer, ends, min(left, STEP)),
+                logits_processor=LogitsProcessorList(processors),
+                stopping_criteria=[stop],
+            )
+        tokens = output.sequences
+        if (keys := output.get("past_key_values")) is not None:
+            cache = {"past_key_values": keys}
+        ended = bool(stop(tokens, None).all())
+        yield rows * (len(ids) + max_new_tokens)
+    return stop.lines(tokens)
+
+
+def _settings(tracer: Tracer, ends: list[int], tokens: int) -> GenerationConfig:
+    # Explicit where checkpoints bring habits of their own: penalties and cut-offs are not ours.
+    return GenerationConfig(
+        do_sample=False,
+        num_beams=1,
+        repetition_penalty=1.0,
+        max_new_tokens=tokens,
+        eos_token_id=ends or None,
+        pad_token_id=_pad(tracer.tokenizer),
+        return_dict_in_generate=True,
+    )
+
+
+def _ends(tracer: Tracer) -> list[int]:
+    """Every token that ends a text for the checkpoint or its tokenizer."""
+    own = getattr(tracer.backbone.model.generation_config, "eos_token_id", None)
+    listed = own if isinstance(own, list) else [own]
+    ends = {e for e in [*listed, tracer.tokenizer.eos_token_id] if e is not None}
+    return sorted(ends)
+
+
+def _pad(tokenizer: Any) -> int:
+    """What follows an ended sequence; it is cut with the line or skipped as special."""
+    found = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    return next(int(token) for token in found if token is not None)
+
+
+def _closed(text: str) -> bool:
+    """Whether a line with text has just been ended."""
+    return bool(text.strip()) and text.rstrip(" \t") != text.rstrip()
+
+
+def _first_line(text: str) -> str:
+    # A NUL is no text for an item, and no tokenizer means anything by it.
+    lines = text.replace("\0", "").strip().splitlines()
+    return lines[0].rstrip() if lines else ""
+
+
+def _distinct(greedy: Sequence[str], drawn: Sequence[str]) -> dict[str, int]:
+    """Texts by first appearance, blank ones dropped, and how many of `drawn` said each."""
+    texts: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for place, text in enumerate([*greedy, *drawn]):
+        if text:
+            key = normalise(text)
+            texts.setdefault(key, text)
+            counts[key] = counts.get(key, 0) + (place >= len(greedy))
+    return {text: counts[key] for key, text in texts.items()}
+
+
+def _that_fit(tracer: Tracer, prompt: str, texts: Mapping[str, int]) -> dict[str, int]:
+    """Of texts with their counts, those that the model can read as answers, each by its own tokens.
+
+    A text that was drawn token by token may be more tokens when it is read.
+
+    Raises:
+        ItemError: None of them can be read.
+    """
+    encoded = tracer.encode([Item(prompt, (text,)) for text in texts])
+    read = [e for e in encoded if isinstance(e, Encoded)]
+    if not read:
+        raise next(e for e in encoded if isinstance(e, ItemError))
+    # The first of those that are the same tokens.
+    kept = {e.sequences: e.item.candidates[0] for e in reversed(read)}.values()
+    return {text: count for text, count in texts.items() if text in kept}

@@ -1,0 +1,35 @@
+"""How answers are drawn, apart from what draws them: nothing heavy is imported here."""
+
+import math
+from dataclasses import dataclass
+
+from lastword.errors import InputError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are drawn.
+
+    Attributes:
+        k: Samples, beside the greedy answer.
+        temperature: Divides the scores; 0 takes the best token, as greedy decoding does.
+        seed: The same seed draws the same answers; a larger k adds to those of a smaller.
+        max_new_tokens: Most tokens of an answer.
+
+    Raises:
+        InputError: A number out of its range.
+    """
+
+    k: int = 8
+    temperature: float = 0.7
+    seed: int = 0
+    max_new_tokens: int = 32
+
+    def __post_init__(self) -> None:
+        """Refuse what draws nothing."""
+        if self.k < 1 or self.max_new_tokens < 1:
+            raise InputError("k and max_new_tokens are at least 1")
+        if not 0 <= self.temperature < math.inf:
+            raise InputError(f"temperature is 0 or more, not {self.temperature}")
+        if self.seed < 0:
+            raise InputError(f"a seed is 0 or more, not {self.seed}")

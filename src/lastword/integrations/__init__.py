@@ -1,0 +1,1 @@
+"""lastword where people already are: lm-evaluation-harness and transformers' pipelines."""

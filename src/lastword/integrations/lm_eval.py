@@ -1,0 +1,351 @@
+"""lm-evaluation-harness: a model whose choices are corrected document by document.
+
+Importing this module registers it under the name `lastword`:
+
+    import lastword.integrations.lm_eval
+    lm_eval.simple_evaluate("lastword", "pretrained=Qwen/Qwen3-0.6B", tasks=["arc_easy"])
+
+The harness asks for one log-likelihood a choice. Here the choices of a document are a candidate
+set, and what comes back are the method's scores of them; texts become tokens exactly as the
+harness's own `hf` model has it, so that `method=base-sum` gives its numbers. What is no set of
+choices under one context is scored as the base, by sums, as `hf` would.
+"""
+
+import copy
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM, CacheHook
+from lm_eval.api.registry import register_model
+from lm_eval.models.huggingface import HFLM
+from torch import Tensor
+from tqdm import tqdm
+
+from lastword.errors import InputError, ItemError
+from lastword.methods import entry, resolve
+from lastword.methods.contract import Aggregation, Evidence, Method, Needs
+from lastword.model.options import LoadOptions, refuse_unknown
+from lastword.rule.geometry import Scores
+from lastword.rule.tile import Tile
+from lastword.text.items import Item
+from lastword.text.tokens import Encoded
+from lastword.theta import Theta
+from lastword.tracer import Tracer
+
+NAME = "lastword"
+BASE = "base-sum"  # the harness's own number
+
+_log = logging.getLogger(__name__)
+
+Answer = tuple[float, bool]
+Ids = tuple[int, ...]
+
+
+@register_model(NAME)
+class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
+    """A language model for lm-evaluation-harness whose choices are corrected.
+
+    Args:
+        pretrained: A tracer, a hub name, a folder, a GGUF file, or a name of lastword's own.
+        method: `trace`, or another of `lastword compare --list`.
+        theta: TOML file that overrides constants of the method.
+        batch_size: Of generation and rolling log-likelihoods, which the harness's `hf` model does;
+            choices are packed by `batch_tokens`.
+        max_batch_size: Of those, where `batch_size` is `auto`.
+        max_length: Most tokens that the model reads; by its config if not given.
+        add_bos_token: Whether texts begin with BOS; by the tokenizer if not given.
+        prefix_token_id: What an empty context stands for; BOS, else EOS, if not given.
+        options: As `Tracer.from_pretrained`: `dtype`, `device`, `revision`, `invariant`, ...
+
+    Raises:
+        TraceError: The model, the method or an option cannot be used.
+    """
+
+    def __init__(
+        self,
+        pretrained: str | Tracer | None = None,
+        method: str = "trace",
+        *,
+        theta: str | None = None,
+        batch_size: int | str = 1,
+        max_batch_size: int = 64,
+        max_length: int | None = None,
+        add_bos_token: bool | None = None,
+        prefix_token_id: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if pretrained is None:
+            raise InputError("no model is named: give --model_args pretrained=NAME")
+        entry(method)  # an unknown one fails before the model is loaded
+        if method != "trace" and options.get("certificate") is not None:
+            raise InputError("a certificate is obeyed by method=trace alone: leave one out")
+        self.tracer = _tracer(pretrained, theta, options)
+        self.method = method
+        self.scorers = {} if method == "trace" else resolve([method], self.tracer.facts)
+        if any(m.needs.blind for m in self.scorers.values()):
+            raise InputError(
+                f"method {method} needs a prompt without its question: tasks have none"
+            )
+        self.harness = HFLM(
+            pretrained=self.tracer.backbone.model,
+            tokenizer=copy.deepcopy(self.tracer.tokenizer),  # it may be given a pad token
+            batch_size=batch_size,
+            max_batch_size=max_batch_size,
+            max_length=max_length,
+            add_bos_token=add_bos_token,
+            prefix_token_id=prefix_token_id,
+            softmax_dtype="float32",
+        )
+        self.uncorrected: Counter[tuple[str, str]] = Counter()
+        self.truncated = 0
+
+    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[Answer]:
+        """The method's score of every choice, and whether greedy decoding would give it.
+
+        Args:
+            requests: Pairs of context and continuation, with their tasks and documents.
+            disable_tqdm: Show no progress.
+
+        Raises:
+            ItemError: A continuation without tokens, or longer than the context.
+        """
+        tokens = [self._tokens(r) for r in requests]
+        sets, alone = self._documents(requests, tokens)
+        answers: dict[int, Answer] = {}
+        with tqdm(total=len(requests), desc="Correcting choices", disable=disable_tqdm) as bar:
+            for work, methods in ((sets, self.scorers), (alone, self._base())):
+                for place, answer in self._answers(work, methods):
+                    answers[place] = answer
+                    bar.update()
+        return [answers[place] for place in range(len(requests))]
+
+    def _base(self) -> dict[str, Method]:
+        return resolve([BASE], self.tracer.facts)
+
+    def _tokens(self, request: Instance) -> tuple[Ids, Ids]:
+        """Context and continuation as the harness's `hf` splits them: by count of tokens."""
+        context, continuation, *more = request.args
+        if more:
+            raise InputError(f"{request.task_name} has more than text; lastword reads text alone")
+        if context:
+            head, own = self.harness._encode_pair(context, continuation)
+        else:
+            own = self.harness.tok_encode(continuation, add_special_tokens=False)
+            head = [self.harness.prefix_token_id]
+            if own[:1] == head:
+                own = own[1:]
+        if not head or not own:
+            name = f"{request.task_name}/{request.doc_id}"
+            raise ItemError(f"context or continuation has no token: {continuation!r}", name)
+        return tuple(head), tuple(own)
+
+    def _documents(
+        self, requests: Sequence[Instance], tokens: Sequence[tuple[Ids, Ids]]
+    ) -> tuple[list["_Choices"], list["_Choices"]]:
+        """Candidate sets, and what is scored alone; a request that repeats is scored once."""
+        documents: dict[tuple[Any, ...], dict[tuple[Ids, Ids], list[int]]] = {}
+        for place, (request, pair) in enumerate(zip(requests, tokens, strict=True)):
+            named = request.doc_id is not None
+            key = (request.task_name, request.doc_id) if named else (None, None, place)
+            documents.setdefault(key, {}).setdefault(pair, []).append(place)
+        sets, alone, seen = [], [], Counter[str]()
+        for (task, *_), places in documents.items():
+            contexts = {requests[p[0]].args[0] for p in places.values()}
+            together = len(places) > 1 and len(contexts) == 1
+            seen[str(task)] += 1
+            if together:
+                sets.append(self._choices(requests, places))
+                continue
+            reason = "one request" if len(places) == 1 else "choices under different contexts"
+            self.uncorrected[str(task), reason] += 1
+            alone += [self._choices(requests, {pair: at}) for pair, at in places.items()]
+        self._say(seen)
+        return sets, alone
+
+    def _choices(
+        self, requests: Sequence[Instance], places: Mapping[tuple[Ids, Ids], list[int]]
+    ) -> "_Choices":
+        first = requests[next(iter(places.values()))[0]]
+        name = f"{first.task_name}/{first.doc_id}"
+        texts = [requests[p[0]].args[1] for p in places.values()]
+        # The delimiter is no part of a candidate's text; a text of blanks alone is shown as code.
+        candidates = tuple(text.lstrip() or repr(text) for text in texts)
+        sequences, boundaries, dropped = self._fit(list(places), name)
+        self.truncated += dropped > 0
+        item = Item(first.args[0], candidates, id=name, separator="")
+        encoded = Encoded(item, sequences, boundaries, truncated=dropped)
+        return _Choices(encoded, tuple(map(tuple, places.values())))
+
+    def _fit(
+        self, pairs: Sequence[tuple[Ids, Ids]], name: str
+    ) -> tuple[tuple[Ids, ...], tuple[int, ...], int]:
+        """Whole sequences and where the candidates begin, cut at the left to fit the context.
+
+        `base-sum` drops what each choice alone exceeds, as the harness does; every other method
+        keeps BOS and drops the same tokens for all choices of a document (method, section 2).
+        """
+        limit = self.harness.max_length + 1  # the last token is never fed
+        excess = [max(0, len(head) + len(own) - limit) for head, own in pairs]
+        kept = 0
+        if len(pairs) > 1 and self.method != BASE:
+            excess = [max(excess)] * len(pairs)
+            kept = int(all(head[0] == self.harness.prefix_token_id for head, _ in pairs))
+        if any(n > len(head) - max(kept, 1) for n, (head, _) in zip(excess, pairs, strict=True)):
+            raise ItemError(f"a choice fills the context of {limit - 1} tokens alone", name)
+        heads = [head[:kept] + head[kept + n :] for n, (head, _) in zip(excess, pairs, strict=True)]
+        sequences = tuple(head + own for head, (_, own) in zip(heads, pairs, strict=True))
+        return sequences, tuple(map(len, heads)), max(excess)
+
+    def _answers(
+        self, work: Sequence["_Choices"], methods: Mapping[str, Method]
+    ) -> Iterator[tuple[int, Answer]]:
+        """Place and answer of every request, batch by batch."""
+        asked = {**methods, "greedy": Greedy(self.tracer.backbone.depth)}
+        for group in self.tracer.plan([c.encoded for c in work]):
+            encoded = [work[i].encoded for i in group]
+            if methods:
+                found = self.tracer.compare(encoded, asked)
+            else:
+                decisions = self.tracer.decide(encoded, methods=asked)
+                found = [{"trace": d.scores, **d.methods} for d in decisions]
+            for i, scores in zip(group, found, strict=True):
+                greedy = scores.pop("greedy")
+                (own,) = scores.values()
+                assert own is not None and greedy is not None
+                for places, score, miss in zip(work[i].places, own, greedy, strict=True):
+                    yield from ((p, (float(score), bool(miss == 0))) for p in places)
+
+    def _say(self, seen: Mapping[str, int]) -> None:
+        """What was not corrected, and what was cut, so that no table hides it."""
+        if self.method != BASE:
+            for (task, reason), count in self.uncorrected.items():
+                if task in seen:
+                    _log.warning(
+                        "%s: %d of %d documents are no candidate set (%s): scored as the base",
+                        *(task, count, seen[task], reason),
+                    )
+        if self.truncated:
+            _log.warning("%d documents or requests lost prompt tokens to fit", self.truncated)
+
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
+        """The log-likelihood of whole texts, by the harness's `hf` on the same weights."""
+        with self.tracer.backbone.lock:
+            rolling: list[float] = self.harness.loglikelihood_rolling(requests, disable_tqdm)
+        return rolling
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Generations, by the harness's `hf` on the same weights."""
+        with self.tracer.backbone.lock:
+            texts: list[str] = self.harness.generate_until(requests, disable_tqdm)
+        return texts
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """A conversation in the tokenizer's template."""
+        return str(self.harness.apply_chat_template(chat_history, add_generation_prompt))
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The template that the harness records."""
+        template: str | None = self.harness.chat_template(chat_template)
+        return template
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Part of the harness's key for cached requests."""
+        return str(self.harness.tokenizer_name)
+
+    def set_cache_hook(self, cache_hook: CacheHook) -> None:
+        """Let the harness cache answers, where an answer depends on its own choice alone.
+
+        Raises:
+            InputError: The harness's key is one choice, and the method looks at all of them.
+        """
+        if self.method != BASE:
+            raise InputError(
+                f"use_cache keeps answers by choice and {self.method} scores choices together: "
+                f"leave it out, or use method={BASE}"
+            )
+        super().set_cache_hook(cache_hook)
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What the harness writes beside its results."""
+        uncorrected = {f"{task}: {reason}": n for (task, reason), n in self.uncorrected.items()}
+        return {
+            "lastword": {
+                "method": self.method,
+                "uncorrected": uncorrected,
+                "truncated": self.truncated,
+                **self.tracer.describe(),
+            }
+        }
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """Choices to score together, and the requests that each of them answers."""
+
+    encoded: Encoded
+    places: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """0 where each token of a candidate is the model's first choice, below it otherwise.
+
+    Attributes:
+        depth: L.
+    """
+
+    depth: int
+    aggregation: Aggregation = "mean"
+
+    @property
+    def needs(self) -> Needs:
+        """The whole vocabulary at depth L."""
+        return Needs(scorer=FirstChoice(self.depth))
+
+    def scores(self, evidence: Evidence) -> Scores | None:
+        """Minus the share of tokens that greedy decoding would not give."""
+        return evidence.own
+
+
+@dataclass(frozen=True)
+class FirstChoice:
+    """0 for a token with the highest logit at depth L, -1 for any other.
+
+    Attributes:
+        depth: L.
+    """
+
+    depth: int
+    raw_depths: tuple[int, ...] = ()
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """L alone."""
+        return (self.depth,)
+
+    def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
+        """Not log-probabilities: their mean over a candidate is 0 or below."""
+        first = tile.logits[self.depth].argmax(dim=-1)
+        return (first[tile.row] == tile.token).float() - 1.0
+
+
+def _tracer(pretrained: str | Tracer, theta: str | None, options: dict[str, Any]) -> Tracer:
+    if isinstance(pretrained, str):
+        refuse_unknown(CorrectedLM.__name__, options)
+        constants = None if theta is None else Theta.from_toml(theta)
+        return Tracer.open(LoadOptions(pretrained, theta=constants, **options))
+    unused = {name for name, value in options.items() if value is not None}
+    if unused or theta is not None:
+        raise InputError(f"a tracer has its options already: leave out {sorted(unused) or 'theta'}")
+    return pretrained

@@ -1,0 +1,127 @@
+"""What a method needs read of an item, and what it is given: the contract of `lastword.methods`.
+
+A method is made from facts of the model alone, says once what it needs, and then scores items. It
+never runs a model: one pass reads what all methods of a comparison need together.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int
+
+from lastword.rule.geometry import Scores, Trajectory
+from lastword.rule.tile import TokenScorer
+from lastword.theta import Theta
+
+Aggregation = Literal["sum", "mean", "bytes"]
+AGGREGATIONS: tuple[Aggregation, ...] = ("sum", "mean", "bytes")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a method is made from.
+
+    Attributes:
+        depth: L, the number of blocks.
+        vocabulary: V, the rows of the output head.
+        invariant: I(M).
+        theta: TRACE's constants and switches.
+    """
+
+    depth: int
+    vocabulary: int
+    invariant: float
+    theta: Theta = field(default_factory=Theta)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What must be read before a method can score.
+
+    Attributes:
+        depths: Depths of the trajectory S.
+        t: Whether T's second reading is needed.
+        blind: Whether the base scores without the question are needed.
+        scorer: A token scorer of the method's own, which rides on the tiles of the readout.
+    """
+
+    depths: frozenset[int] = frozenset()
+    t: bool = False
+    blind: bool = False
+    scorer: TokenScorer | None = None
+
+    @property
+    def normed(self) -> frozenset[int]:
+        """Depths to read through the final norm; T's own not among them."""
+        return self.depths | frozenset(() if self.scorer is None else self.scorer.depths)
+
+    @property
+    def raw(self) -> frozenset[int]:
+        """Depths to read without it."""
+        return frozenset(() if self.scorer is None else self.scorer.raw_depths)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was read of one item.
+
+    Attributes:
+        candidates: Their texts.
+        tokens: How many tokens each has [candidates].
+        trajectory: S, nan where unread, and T's scores.
+        own: Mean over tokens of the method's own token scorer [candidates]; None without one.
+        blind: Base scores without the question [candidates]; None without a blind prompt.
+    """
+
+    candidates: tuple[str, ...]
+    tokens: Int[np.ndarray, " candidates"]
+    trajectory: Trajectory
+    own: Scores | None = None
+    blind: Scores | None = None
+
+    def aggregate(self, means: Scores, aggregation: Aggregation) -> Scores:
+        """Means over tokens as sums, as they are, or as sums over the candidate's UTF-8 bytes.
+
+        Bytes are those of the candidate's text alone, without the separator, as
+        lm-evaluation-harness counts them for `acc_bytes`.
+        """
+        sizes = np.array([len(text.encode()) for text in self.candidates])
+        return aggregate(means, aggregation, self.tokens, sizes)
+
+
+def aggregate(
+    means: Scores, aggregation: Aggregation, tokens: np.ndarray, sizes: np.ndarray
+) -> Scores:
+    """Means over tokens as `Evidence.aggregate` has them, of as many candidates as are given.
+
+    Args:
+        means: Of each candidate, over its tokens.
+        aggregation: What they become.
+        tokens: How many tokens each candidate has.
+        sizes: How many bytes each candidate has.
+    """
+    if aggregation == "mean":
+        return means
+    sums: Scores = means * tokens
+    return sums / sizes if aggregation == "bytes" else sums
+
+
+@runtime_checkable
+class Method(Protocol):
+    """What a module of this folder, or a user's own, provides."""
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """How its scores of tokens become a score of a candidate."""
+
+    @property
+    def needs(self) -> Needs:
+        """What must be read."""
+
+    def scores(self, evidence: Evidence) -> Scores | None:
+        """One score a candidate, the higher the better; None where it does not apply to the item.
+
+        The answer is the candidate with the highest score. It must not depend on the order of the
+        candidates.
+        """

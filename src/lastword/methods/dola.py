@@ -1,0 +1,207 @@
+"""DoLa: the last layer's log-probabilities against those of the earlier layer most unlike it.
+
+Applies where facts settle late: what an early layer already says of a token is taken off. Fails on
+tokens that early layers know as well as the last one (function words, repeated names), and its
+scores are no log-probabilities: a sum of differences is not comparable with a sum of log p.
+
+Source: Chuang et al., 'DoLa: decoding by contrasting layers improves factuality in large language
+models' (ICLR 2024), and its release (voidism/DoLa at 805230e, dola.py:161-217). Per token, with
+`M = (p_L + p_l) / 2`,
+
+    D_l = 1/(2V) sum_v M (2 log M - log p_L - log p_l)
+    l*  = argmax of D_l over the candidate premature layers, the first on ties
+    s   = log p_L - log p_l*
+
+D is the KL from M averaged over V that the release computes, not the Jensen-Shannon divergence of
+the paper, and it selects other layers. The release reads early layers without the final norm:
+
+    dola               as released for TruthfulQA: the sum of s, no filter (tfqa_mc_eval.py:302)
+    dola-normed        departs: early layers through the final norm
+    dola-eq4           the paper's equation: s is -1000 where p_L < 0.1 max p_L, and then softmax
+    dola-eq4-released  lm_score by default (dola.py:210-215): softmax over all of V, and then
+                       exactly -1000 where p_L < 0.1 max p_L
+    dola-static        l* fixed: floor(L/2), the first of the candidates, unless told otherwise
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from lastword.rule.tile import Logits, Tile
+
+PLAUSIBLE = 0.1  # alpha: share of the top probability below which a token is implausible
+MASKED = -1000.0  # s of an implausible token
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """s of the predicted tokens, without a filter.
+
+    Attributes:
+        last: L.
+        premature: Candidate premature layers; a single one is `dola-static`.
+        normed: Whether these are read through the final norm.
+    """
+
+    last: int
+    premature: tuple[int, ...]
+    normed: bool = False
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """L, and the premature layers where they are normed."""
+        return (*self.premature, self.last) if self.normed else (self.last,)
+
+    @property
+    def raw_depths(self) -> tuple[int, ...]:
+        """The premature layers where they are not."""
+        return () if self.normed else self.premature
+
+    def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
+        """s[token] at each predicted token: a difference of log-probabilities, in nats."""
+        early = torch.stack([self._early_at(tile, depth) for depth in self.premature])
+        chosen = self.chosen(tile)[tile.row]
+        late = tile.logits[self.last][tile.row, tile.token] - tile.log_z[self.last][tile.row, 0]
+        return late - early.gather(0, chosen[None])[0]
+
+    def chosen(self, tile: Tile) -> Int[Tensor, " rows"]:
+        """Place of l* among the premature layers, for each row."""
+        if len(self.premature) == 1:
+            return torch.zeros(
+                len(tile.log_z[self.last]), dtype=torch.int64, device=tile.row.device
+            )
+        return tile.once(self, lambda: self._divergent(tile))
+
+    def vocabulary_scores(self, tile: Tile) -> Logits:
+        """S of every token."""
+        chosen = self.chosen(tile)
+        early = torch.empty_like(tile.logits[self.last])
+        for place, depth in enumerate(self.premature):
+            rows = (chosen == place).nonzero()[:, 0]
+            if len(rows):
+                early[rows] = self._logits(tile, depth)[rows] - self._log_z(tile, depth)[rows]
+        return tile.logits[self.last] - tile.log_z[self.last] - early
+
+    def _divergent(self, tile: Tile) -> Int[Tensor, " rows"]:
+        found = []
+        for rows in tile.strips():
+            late = tile.logits[self.last][rows] - tile.log_z[self.last][rows]
+            divergences = [
+                divergence(late, self._logits(tile, n)[rows] - self._log_z(tile, n)[rows])
+                for n in self.premature
+            ]
+            found.append(torch.stack(divergences).argmax(dim=0))  # the first on ties
+        return torch.cat(found)
+
+    def _early_at(self, tile: Tile, depth: int) -> Float[Tensor, " targets"]:
+        logits = self._logits(tile, depth)[tile.row, tile.token]
+        return logits - self._log_z(tile, depth)[tile.row, 0]
+
+    def _logits(self, tile: Tile, depth: int) -> Logits:
+        return tile.logits[depth] if self.normed else tile.raw[depth]
+
+    def _log_z(self, tile: Tile, depth: int) -> Float[Tensor, "rows 1"]:
+        return tile.log_z[depth] if self.normed else tile.raw_log_z(depth)
+
+
+@dataclass(frozen=True)
+class Plausible:
+    """log_softmax of s with implausible tokens masked: the paper's equation 4.
+
+    Attributes:
+        contrast: Gives s.
+        released: Whether the softmax comes before the mask.
+    """
+
+    contrast: Contrast
+    released: bool = False
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """As the contrast's."""
+        return self.contrast.depths
+
+    @property
+    def raw_depths(self) -> tuple[int, ...]:
+        """As the contrast's."""
+        return self.contrast.raw_depths
+
+    def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
+        """log_softmax(s)[token] at each predicted token, in nats."""
+        return self.vocabulary_scores(tile)[tile.row, tile.token]
+
+    def vocabulary_scores(self, tile: Tile) -> Logits:
+        """log_softmax(s) of every token; -1000, or less before `released`, where implausible."""
+        if self.released:
+            s = self.contrast.vocabulary_scores(tile)
+            return F.log_softmax(s, dim=-1).masked_fill_(self.implausible(tile), MASKED)
+        return F.log_softmax(self.filtered(tile), dim=-1)
+
+    def filtered(self, tile: Tile) -> Logits:
+        """S of every token, -1000 where implausible."""
+        return self.contrast.vocabulary_scores(tile).masked_fill_(self.implausible(tile), MASKED)
+
+    def implausible(self, tile: Tile) -> Bool[Tensor, "rows vocab"]:
+        """Where p_L is below a tenth of its largest."""
+        z_L = tile.logits[self.contrast.last]
+        return z_L < z_L.amax(dim=-1, keepdim=True) + math.log(PLAUSIBLE)
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """S with implausible tokens masked, as DoLa decodes: penalties of other processors meet s.
+
+    Attributes:
+        plausible: Gives and masks s.
+    """
+
+    plausible: Plausible
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """As the contrast's."""
+        return self.plausible.depths
+
+    @property
+    def raw_depths(self) -> tuple[int, ...]:
+        """As the contrast's."""
+        return self.plausible.raw_depths
+
+    def vocabulary_scores(self, tile: Tile) -> Logits:
+        """S of every token, -1000 where implausible."""
+        return self.plausible.filtered(tile)
+
+
+def divergence(
+    late: Float[Tensor, "rows vocab"], early: Float[Tensor, "rows vocab"]
+) -> Float[Tensor, " rows"]:
+    """D_l = 1/(2V) sum_v M (2 log M - log p_L - log p_l), M = (p_L + p_l) / 2.
+
+    Args:
+        late: log p_L.
+        early: log p_l.
+    """
+    mean = early.exp().add_(late.exp()).mul_(0.5)  # M
+    # Where both underflow M is 0 and so is its term.
+    term = mean.clamp(min=torch.finfo(mean.dtype).tiny).log_().mul_(2).sub_(late).sub_(early)
+    return torch.einsum("rv,rv->r", mean, term) / (2 * late.shape[-1])
+
+
+def premature_depths(depth: int, bucket: str = "high", *, tied: bool = False) -> tuple[int, ...]:
+    """Candidate premature layers: every second depth of a bucket; L itself is excluded.
+
+    Args:
+        depth: L.
+        bucket: `high`: from floor(L/2), or from L - 20 where L > 40; `low`: up to there, or to 20.
+        tied: Whether the embeddings are the head's; `low` then begins at depth 2, as reading
+            embeddings with their own matrix gives back the token.
+    """
+    deep, half = depth > 40, depth // 2
+    if bucket == "high":
+        return tuple(range(depth - 20 if deep else half, depth, 2))
+    first = 2 if tied else 0
+    return tuple(range(first, 20 if deep else half, 2)) or (first,)

@@ -1,0 +1,168 @@
+"""SLED: the last layer's logits, moved towards what the earlier layers' directions agree on.
+
+Applies where early layers hold the fact that the last one lost. Fails where the top k of the last
+layer does not hold the answer's tokens: those get -100. k and alpha were tuned per model by its
+authors; here one declared setting serves all.
+
+Source: Zhang et al., 'SLED: self logits evolution decoding for improving factuality in large
+language models' (NeurIPS 2024), and its release (JayZhang42/SLED at 00067af), which reads early
+layers without the final norm, every depth below L (run_tfqa.py:68-74). Per token, with I the top k
+of p_L and `d_n = z_n - z_L` for every premature layer n,
+
+    c_ni = (<p_n, d_n> - d_n[i]) / max(sqrt(|p_n|^2 - 2 p_n[i] + 1) |d_n|, 1e-8)
+    m_ni = max(c_ni, 0)^2,  q_i = sum_n m_ni / sum_ni m_ni   (0 outside I)
+    h   <- h - alpha (1 - t/T) (softmax(h) - q),  from z_L, for t = 0..T-1;  -100 outside I
+
+(sled_decoding.py:172-225: agreement to line 208, steps to 219). Where no layer agrees with any
+token q is 0, and the steps go on.
+
+    sled         sums log_softmax(h): the release with --post_softmax (line 228)
+    sled-raw     sums h itself: the release as its scripts/TruthfulQA.sh runs it (line 230)
+    sled-sparse  departs: sled with n over DoLa's candidate layers alone, a quarter as many
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lastword.rule.scorer import top_k
+from lastword.rule.tile import Logits, Tile
+
+OUTSIDE = -100.0  # h of a token outside I
+TINY = 1e-8  # below this product of norms a direction is none
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """The evolved logits of one row's top k.
+
+    Attributes:
+        tokens: I, ascending [rows, k].
+        h: Their evolved logits [rows, k].
+        vocabulary: V.
+    """
+
+    tokens: Int[Tensor, "rows k"]
+    h: Float[Tensor, "rows k"]
+    vocabulary: int
+
+    def at(
+        self, row: Int[Tensor, " targets"], token: Int[Tensor, " targets"]
+    ) -> Float[Tensor, " targets"]:
+        """H of tokens anywhere in V."""
+        is_it = self.tokens[row] == token[:, None]
+        return torch.where(is_it.any(dim=-1), (self.h[row] * is_it).sum(dim=-1), OUTSIDE)
+
+    def log_z(self) -> Float[Tensor, " rows"]:
+        """Log-sum-exp of h over V; every token outside I counts with -100."""
+        outside = self.vocabulary - self.h.shape[1]
+        rest = torch.full_like(self.h[:, :1], OUTSIDE)
+        inside = self.h.logsumexp(dim=-1, keepdim=True)
+        if outside == 0:
+            return inside[:, 0]
+        rest += torch.log(torch.tensor(float(outside)))
+        return torch.logaddexp(inside, rest)[:, 0]
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """The token scorer of `sled` and its like.
+
+    Attributes:
+        last: L.
+        premature: The layers n.
+        raw: Whether scores are h itself instead of its log_softmax.
+        k: Size of I.
+        alpha: Rate of the first step.
+        steps: T.
+    """
+
+    last: int
+    premature: tuple[int, ...]
+    raw: bool = False
+    k: int = 75
+    alpha: float = 2.5
+    steps: int = 10
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """L."""
+        return (self.last,)
+
+    @property
+    def raw_depths(self) -> tuple[int, ...]:
+        """The premature layers."""
+        return self.premature
+
+    def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
+        """log_softmax(h)[token], or h[token], at each predicted token."""
+        evolved = self.evolved(tile)
+        scores = evolved.at(tile.row, tile.token)
+        return scores if self.raw else scores - evolved.log_z()[tile.row]
+
+    def vocabulary_scores(self, tile: Tile) -> Logits:
+        """H of every token."""
+        evolved = self.evolved(tile)
+        everywhere = torch.full_like(tile.logits[self.last], OUTSIDE)
+        return everywhere.scatter_(1, evolved.tokens, evolved.h)
+
+    def evolved(self, tile: Tile) -> Evolved:
+        """Top k, directions and evolution of a tile's rows; worked out once for both scores."""
+        key = ("sled", self.premature, self.k, self.alpha, self.steps)
+        return tile.once(key, lambda: self._evolve(tile))
+
+    def _evolve(self, tile: Tile) -> Evolved:
+        parts = [self._evolve_strip(tile, rows) for rows in tile.strips()]
+        tokens, h = (torch.cat(x) for x in zip(*parts, strict=True))
+        return Evolved(tokens, h, tile.logits[self.last].shape[1])
+
+    def _evolve_strip(
+        self, tile: Tile, rows: slice
+    ) -> tuple[Int[Tensor, "strip k"], Float[Tensor, "strip k"]]:
+        """I and h of some rows."""
+        z_L = tile.logits[self.last][rows]
+        k = min(self.k, z_L.shape[1])
+        tokens = top_k(z_L, k).nonzero()[:, 1].reshape(-1, k)
+        agreed = torch.zeros_like(z_L[:, :k])
+        for n in self.premature:
+            agreed += _agreement(tile.raw[n][rows], tile.raw_log_z(n)[rows], z_L, tokens)
+        total = agreed.sum(dim=-1, keepdim=True)
+        q = agreed / torch.where(total == 0, 1.0, total)
+        h = z_L.clone()
+        for t in range(self.steps):
+            step = self.alpha * (1 - t / self.steps)
+            h.sub_(h.softmax(dim=-1), alpha=step)
+            h.scatter_add_(1, tokens, step * q)
+        return tokens, h.gather(1, tokens)
+
+
+def _agreement(
+    z_n: Logits,
+    log_z: Float[Tensor, "rows 1"],
+    z_L: Logits,
+    tokens: Int[Tensor, "rows k"],
+) -> Float[Tensor, "rows k"]:
+    """m_ni: the squared cosine between d_n and the gradient towards each token, where positive.
+
+    `<p, d> - d_i = sum_v p_v (d_v - d_i)` and `|p|^2 - 2 p_i + 1 = (1 - p_i)^2 + sum_v!=i p_v^2`
+    both cancel where p_i comes close to 1; at most one token can, so the top one is summed apart.
+    """
+    d = z_n - z_L
+    p = torch.exp(z_n - log_z)
+    top = z_n.argmax(dim=-1, keepdim=True)
+    p_top, d_top = p.gather(1, top), d.gather(1, top)
+    p_i, d_i = p.gather(1, tokens), d.gather(1, tokens)
+    size = torch.linalg.vector_norm(d, dim=-1, keepdim=True)
+    p.scatter_(1, top, 0.0)
+    rest = p.sum(dim=-1, keepdim=True)  # 1 - p_top
+    along = torch.einsum("rv,rv->r", p, d)[:, None]
+    square = torch.einsum("rv,rv->r", p, p)[:, None]
+    is_top = tokens == top
+    numerator = torch.where(is_top, along - rest * d_i, along + p_top * d_top - d_i)
+    # For another token than the top one: (1 - p_i)^2 + p_top^2 + the rest's squares without p_i^2.
+    other = (1 - p_i) ** 2 + p_top**2 + (square - p_i**2).clamp(min=0)
+    norm = torch.where(is_top, rest**2 + square, other).sqrt()
+    cosine: Tensor = numerator / (norm * size).clamp(min=TINY)
+    return cosine.clamp(min=0).square()

@@ -1,0 +1,34 @@
+"""TRACE itself, by its router: one operator an item, chosen by geometry and I(M) (Algorithm 1).
+
+Applies everywhere and corrects only where its gates hold. Its scores are those of the operator:
+mean log-probabilities a token, or candidate-restricted ones where the decisive layer answers.
+"""
+
+from dataclasses import dataclass
+
+from lastword.methods.contract import Aggregation, Evidence, Facts, Needs
+from lastword.rule.geometry import Scores
+from lastword.rule.router import Verdict, next_step
+
+
+@dataclass(frozen=True)
+class Trace:
+    """u of the router's operator, from everything read.
+
+    Attributes:
+        facts: Of the model.
+    """
+
+    facts: Facts
+    aggregation: Aggregation = "mean"
+
+    @property
+    def needs(self) -> Needs:
+        """Every depth and T; a decision alone reads less (`Tracer.correct`)."""
+        return Needs(frozenset(range(self.facts.depth + 1)), t=True)
+
+    def scores(self, evidence: Evidence) -> Scores:
+        """u, Eqs. 9, 18 and 19."""
+        verdict = next_step(evidence.trajectory, self.facts.invariant, self.facts.theta)
+        assert isinstance(verdict, Verdict)
+        return verdict.correction.scores

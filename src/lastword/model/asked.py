@@ -1,0 +1,85 @@
+"""Asked: what names a model and how it is read, as one digest, told before anything is loaded."""
+
+import hashlib
+import os
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from lastword.errors import ModelError
+from lastword.files.strict_json import to_json
+from lastword.model import named
+from lastword.model.options import LoadOptions
+from lastword.theta import Theta
+from lastword.weights.identity import files_digest, folder_digest
+
+# Where the model is and how it gets there, on which no record depends; its name is the cell's.
+_FREE = ("model", "device", "device_map", "layout", "batch_tokens", "prefix_cache", "allow_bin")
+
+
+def asked(options: LoadOptions) -> str | None:
+    """Digest of a model's files and of the options that records depend on.
+
+    Two starts of one digest would load the same. Of a hub's model the commit that was downloaded
+    last counts; whether its branch has moved since is not asked.
+
+    Returns:
+        None where nothing tells but loading: a model that is not here yet, an adapter.
+    """
+    files = _files(options)
+    if files is None:
+        return None
+    given = {f.name: getattr(options, f.name) for f in fields(LoadOptions) if f.name not in _FREE}
+    given["theta"] = (options.theta or Theta()).to_dict()
+    given["chat"] = None if options.chat is None else asdict(options.chat)
+    if options.certificate is not None:
+        assert not isinstance(options.certificate, str | Path), "the options have read the file"
+        given["certificate"] = options.certificate.describe()
+    given |= {"files": files, "ranks": os.environ.get("WORLD_SIZE", "1")}
+    return hashlib.sha256(to_json(given).encode()).hexdigest()
+
+
+def require_there(options: LoadOptions) -> None:
+    """Refuse a model that is named by its path and is not there, before anything else is read.
+
+    Raises:
+        InputError: A name of lastword's own is not known.
+        ModelError: No such folder or file, or a model that lastword can fetch was not fetched.
+    """
+    path = Path(options.name).expanduser()
+    if options.name.startswith(named.OWN) and options.embedded is None:
+        named.locate(options.name)
+    by_path = options.name.startswith((".", "/", "~")) or path.suffix == ".gguf"
+    if by_path and not path.exists():
+        raise ModelError(f"no model at {path}: expected a GGUF file or a folder with config.json")
+
+
+def _files(options: LoadOptions) -> str | None:
+    """What tells the model's files apart from others of the same name."""
+    if options.embedded is not None:
+        return "carried"  # by the package, whose version is compared too
+    path = Path(options.name).expanduser()
+    if options.name.startswith(named.OWN):
+        model = named.published(options.name)
+        found = None if model is None else named.find(model)
+        return None if found is None else files_digest([found])
+    if path.is_dir():
+        if options.gguf is not None:
+            return files_digest([path / options.gguf])
+        return folder_digest(path) if (path / "config.json").is_file() else None
+    return files_digest([path]) if path.is_file() else _commit(options)
+
+
+def _commit(options: LoadOptions) -> str | None:
+    """The commit of the hub's files that are here."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    wanted = options.gguf or "config.json"
+    try:
+        found = try_to_load_from_cache(options.name, wanted, revision=options.revision)
+    except HFValidationError:
+        return None
+    if not isinstance(found, str):
+        return None
+    parts = Path(found).parts
+    return parts[parts.index("snapshots") + 1]

@@ -1,0 +1,449 @@
+"""The check at load: which road a model takes, and whether its readout is the model's own.
+
+A few short random texts run as the model itself would run them, then packed. Where the packed
+scores differ by more than the plain ones differ among themselves, the model takes the plain road;
+where the readout at depth L is not the model's own logits, it is refused (method, section 2).
+On a CUDA device flex attention is tried on packed forests, and a kernel that makes no logits for
+depths of which no scorer needs them; on the CPU weights laid out for oneDNN, before all the rest.
+Each is taken where it is as right and faster.
+"""
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from lastword.errors import InputError, TraceError, UnsupportedModelError
+from lastword.model import ranks
+from lastword.model.backbone import Backbone, Road, shrunk_windows
+from lastword.model.families import OWN_WINDOWS, locate
+from lastword.model.layout import LaidOut, lay_out, plain_layers
+from lastword.model.options import Layout
+from lastword.model.prefixes import Prefixes
+from lastword.model.reading import States
+from lastword.model.readout import Readout
+from lastword.text.forest import Branch
+
+ROADS: tuple[Road, ...] = ("packed", "masked")
+NOISE = 1.0  # nats; most that a batch may move a score in any dtype
+SHRUNK = 4  # well below the length of the check's texts
+KERNEL_DEVICES = ("cuda",)  # where flex attention and the fused readout are compiled
+TIMED = 512  # tokens that the length of the texts of a timed batch comes from
+FASTER = 0.9  # of the time of the usual way: what a kernel in its place must stay below
+SAME_SUM = 1e-3  # nats; one float32 sum of the same terms against another
+# Weights of a block from which on its layout is timed, rows of its products, and what they must
+# stay below: well below, so that one machine takes the same layout each time.
+TIMED_WEIGHTS = 2**20
+TIMED_ROWS = 256
+LAYOUT_FASTER = 0.75
+
+LogProbs = Float[np.ndarray, " targets"]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of a kernel in the place of the usual way, and so why it was taken or not.
+
+    Attributes:
+        taken: Whether it was as right as the usual way, and faster.
+        difference: Largest difference of a score from what it should be, in nats.
+        seconds: Of a batch by the kernel, compiled before.
+        own_seconds: Of the same batch the usual way.
+        raised: What it raised; else nothing.
+    """
+
+    taken: bool = False
+    difference: float = math.nan
+    seconds: float = math.nan
+    own_seconds: float = math.nan
+    raised: str = ""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the check saw; all differences are in nats of log-probability.
+
+    Attributes:
+        road: The road that the model takes.
+        attention: The implementation that attends over packed forests.
+        noise: Largest difference between the plain road batched and one text at a time.
+        packed: Largest difference between the packed road and the plain one; nan where it raised.
+        readout: Largest difference between the readout at depth L and the model's own logits.
+        windowed: Whether the packed road was also checked past a shrunk sliding window.
+        kept: Largest difference between the packed road on kept prefixes and the plain one; nan
+            where it was not tried.
+        keeps: Whether prefixes may be kept.
+        flex: What came of flex attention on packed forests, where it was tried.
+        fused: What came of reading depths without their logits, where it was tried.
+        layout: What came of weights laid out for oneDNN, where they were tried: seconds of a
+            block's products, the difference as a share of the largest number.
+    """
+
+    road: Road
+    attention: str
+    noise: float
+    packed: float
+    readout: float
+    windowed: bool
+    kept: float = math.nan
+    keeps: bool = False
+    flex: Tried | None = None
+    fused: Tried | None = None
+    layout: Tried | None = None
+
+
+def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
+    """Try the model's roads, and on a CUDA device kernels, and say which it takes.
+
+    Args:
+        backbone: The model, on any road.
+        readout: Its head.
+        attention: `auto` may take flex attention; the model's own otherwise (`Tracer`).
+
+    Raises:
+        InputError: The attention named is not the model's own.
+        UnsupportedModelError: The model cannot be run so, its answers move with what else is in the
+            batch or with what comes after, or the readout at depth L is not the model's own logits.
+    """
+    _require_own(backbone, attention)
+    branches = random_texts(readout.vocabulary)
+    plain, allowed = _check_plain(backbone.on("plain"), readout, branches)
+    taken: Road = "plain"
+    packed, windowed = np.nan, False
+    for road in () if backbone.config.model_type in OWN_WINDOWS else ROADS:
+        try:
+            packed, windowed = _packed_difference(backbone.on(road), readout, plain.alone)
+        except Exception:  # noqa: BLE001 - whatever packing raises, the model is not packable so
+            continue
+        if packed <= allowed:
+            taken = road
+            break
+    flex = None
+    compiles = backbone.device.type in KERNEL_DEVICES
+    if attention == "auto" and taken == "packed" and compiles:
+        flex = try_flex(backbone, readout, plain.alone, allowed)
+    used = "flex_attention" if flex and flex.taken else backbone.attention
+    kept = math.nan
+    if taken == "packed":
+        with contextlib.suppress(Exception):  # the model's prefixes are not kept, whatever it is
+            kept = _kept_difference(backbone.on(taken, used), readout, plain.alone)
+    fused = try_fused(backbone.on(taken, used), readout) if compiles else None
+    found = plain.noise, packed, plain.readout, windowed, kept
+    return Checked(taken, used, *found, keeps=kept <= allowed, flex=flex, fused=fused)
+
+
+def _require_own(backbone: Backbone, attention: str) -> None:
+    """Refuse an attention that a model in memory would have to be given."""
+    if attention not in ("auto", "model", backbone.attention):
+        raise InputError(
+            f"the model attends by {backbone.attention}, not by {attention}: give it that by "
+            f"model.set_attn_implementation({attention!r}) first"
+        )
+
+
+def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, allowed: float) -> Tried:
+    """Hold flex attention on packed forests to the model's own: is it right, and faster.
+
+    Args:
+        backbone: The model, on any road.
+        readout: Its head.
+        alone: Scores of the check's texts on the plain road.
+        allowed: How far packed scores may be from them.
+    """
+    flex = backbone.on("packed", "flex_attention")
+    try:
+        batch = _batch(readout.vocabulary, backbone.context)
+        own_seconds, expected = _timed(backbone.on("packed"), readout, batch)
+        difference, _ = _packed_difference(flex, readout, alone)
+        seconds, found = _timed(flex, readout, batch)
+    except Exception as error:  # noqa: BLE001 - whatever compiling or running it raises
+        return Tried(raised=_told(error))
+    difference = max(difference, _difference(found, expected))
+    taken = difference <= allowed and seconds < FASTER * own_seconds
+    return Tried(taken, difference, seconds, own_seconds)
+
+
+def try_fused(backbone: Backbone, readout: Readout) -> Tried:
+    """Hold a readout that makes no logits to the usual one: is it right, and faster.
+
+    Args:
+        backbone: The model, on the road that it takes.
+        readout: Its head.
+    """
+    depths = range(backbone.depth + 1)
+    try:
+        fused = readout.fused()
+        states = backbone.states(_batch(readout.vocabulary, backbone.context), depths)
+        own_seconds, expected = _timed_read(readout, states)
+        seconds, found = _timed_read(fused, states)
+    except Exception as error:  # noqa: BLE001 - whatever compiling or running it raises
+        return Tried(raised=_told(error))
+    difference = _difference(found, expected)
+    taken = difference <= SAME_SUM and seconds < FASTER * own_seconds
+    return Tried(taken, difference, seconds, own_seconds)
+
+
+def settle_layout(model: PreTrainedModel, layout: Layout) -> Tried | None:
+    """Lay a model's blocks out for oneDNN, in the place of what they were, where that is faster.
+
+    Args:
+        model: One that nobody else holds.
+        layout: `auto` where a block's products take less than 0.75 of the time; `onednn` however
+            long they take; `stored` not at all.
+
+    Returns:
+        What came of it (`Checked.layout`); None where it was not tried.
+
+    Raises:
+        InputError: `onednn`, and there is no layer that can be laid out.
+        UnsupportedModelError: `onednn`, and its products are others, or none.
+    """
+    asked = layout == "onednn"
+    # Ranks have to choose alike, and a small block's time says nothing.
+    if layout == "stored" or (ranks.count() > 1 and not asked):
+        return None
+    blocks = locate(model).blocks
+    layers = _layers_of_a_block(blocks)
+    if asked and not layers:
+        raise InputError(
+            "layout onednn is for linear layers in float32 on the CPU, and this model has none "
+            "there: leave it out"
+        )
+    if not asked and sum(layer.weight.numel() for layer in layers) < TIMED_WEIGHTS:
+        return None
+    tried = try_layout(layers)
+    del layers  # each is freed when it is laid out
+    right = tried.difference <= rounding(torch.float32, np.ones(1))
+    if asked and not right:
+        why = tried.raised or f"{tried.difference:.2g} of the largest number away from torch's"
+        raise UnsupportedModelError(
+            f"oneDNN's products cannot be had on this machine ({why}): leave layout onednn out"
+        )
+    faster = tried.seconds < LAYOUT_FASTER * tried.own_seconds
+    tried = replace(tried, taken=right and (asked or faster))
+    if tried.taken:
+        lay_out(blocks)
+    return tried
+
+
+def _layers_of_a_block(blocks: nn.ModuleList) -> list[nn.Linear]:
+    """What can be laid out of the block in the middle, or of the first that has such layers."""
+    for block in (blocks[len(blocks) // 2], *blocks):
+        if layers := [layer for _, _, layer in plain_layers(block)]:
+            return layers
+    return []
+
+
+def try_layout(layers: Iterable[nn.Linear]) -> Tried:
+    """Time layers as they are and laid out for oneDNN, and hold their products to each other.
+
+    On one thread, by its own clock: what other processes leave of the cores is not to decide.
+
+    Args:
+        layers: Of a block; one of each shape is timed.
+    """
+    shapes = {tuple(layer.weight.shape): layer for layer in layers}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.inference_mode():
+            own, seconds, apart = np.array([_try_layer(layer) for layer in shapes.values()]).T
+    except Exception as error:  # noqa: BLE001 - whatever oneDNN raises
+        return Tried(raised=_told(error))
+    finally:
+        torch.set_num_threads(threads)
+    return Tried(False, float(apart.max()), float(seconds.sum()), float(own.sum()))
+
+
+def _try_layer(layer: nn.Linear) -> tuple[float, float, float]:
+    """Seconds as it is and laid out; how far the products are apart, as a share of the largest."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randn(TIMED_ROWS, layer.in_features, generator=draw)
+    laid = LaidOut(layer)
+    expected, found = layer(rows), laid(rows)
+    apart = (found - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
+    own, seconds = _shortest(partial(layer, rows), partial(laid, rows), clock=time.thread_time)
+    return own, seconds, float(apart)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """What the plain road gave for the check's texts, and how far it was from what it should be."""
+
+    alone: LogProbs
+    noise: float  # batched against one text at a time
+    readout: float  # the readout at depth L against the model's own logits
+    ahead: float  # a token's score with the tokens after it against without them
+
+
+def _check_plain(
+    backbone: Backbone, readout: Readout, branches: list[Branch]
+) -> tuple[_Plain, float]:
+    """Run the plain road, refuse what is wrong with it; also the difference that noise allows."""
+    name = type(backbone.model).__name__
+    try:
+        plain, own = _plain(backbone, readout, branches)
+    except (TraceError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a model raises when it is read so
+        raise UnsupportedModelError(f"lastword cannot read {name}: {_told(error)}") from error
+    noise_floor = rounding(rounding_dtype(backbone), own)
+    allowed = 4 * plain.noise + noise_floor
+    # Noise measures all the rest, so it has a limit of its own: a model that sees its neighbours'
+    # padding would else pass every comparison.
+    for what, found, limit in (
+        ("with what else is in its batch", plain.noise, min(32 * noise_floor, NOISE)),
+        ("where lastword reads its last depth", plain.readout, allowed),
+        ("with the tokens after it: lastword reads causal models", plain.ahead, allowed),
+    ):
+        if not found <= limit:
+            raise UnsupportedModelError(
+                f"lastword cannot read {name}: its score of a token moves by {found:.2g} nats "
+                f"(allowed {limit:.2g}) {what}"
+            )
+    return plain, allowed
+
+
+def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[_Plain, LogProbs]:
+    alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
+    noise = _difference(_scores(backbone, readout, branches), alone)
+    own = np.concatenate([own_scores(backbone, b) for b in branches])
+    firsts = np.cumsum([0, *(len(b.tokens) - b.boundary for b in branches[:-1])])
+    ahead = _difference(_first_scores(backbone, branches), own[firsts])
+    return _Plain(alone, noise, _difference(alone, own), ahead), own
+
+
+def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> tuple[float, bool]:
+    """How far a packed road's scores are from the plain road's, past a shrunk window too."""
+    branches = random_texts(readout.vocabulary)
+    difference = _difference(_scores(backbone, readout, branches), alone)
+    with shrunk_windows(backbone, SHRUNK) as windowed:
+        if windowed:
+            plain = _scores(backbone.on("plain"), readout, branches)
+            past = _difference(_scores(backbone, readout, branches), plain)
+            difference = max(difference, past)
+    return difference, windowed
+
+
+def _kept_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> float:
+    """How far scores on kept prefixes are from the plain road's: the second run has them."""
+    keeping = backbone.on("packed", backbone.packed_attention, Prefixes(2**30, block=2))
+    branches = random_texts(readout.vocabulary)
+    runs = [_scores(keeping, readout, branches) for _ in range(2)]
+    assert keeping.prefixes, "nothing was kept: the second run has shown nothing"
+    return max(_difference(run, alone) for run in runs)
+
+
+def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> LogProbs:
+    states = backbone.states(branches, [backbone.depth])
+    every = np.arange(len(states.reads.token))
+    return readout.read(states, every, [backbone.depth]).log_probs[backbone.depth]
+
+
+@torch.inference_mode()
+def own_scores(backbone: Backbone, branch: Branch) -> LogProbs:
+    """The model's own log-probabilities of a branch's predicted tokens, in one plain call."""
+    ids = torch.tensor([branch.fed], device=backbone.device)
+    logits = backbone.model(input_ids=ids, use_cache=False).logits[0, branch.boundary - 1 :]
+    tokens = torch.tensor(branch.tokens[branch.boundary :], device=logits.device)
+    log_probs = F.log_softmax(logits.float(), dim=-1).gather(1, tokens[:, None])
+    scores: LogProbs = log_probs[:, 0].cpu().numpy()
+    return scores
+
+
+def _first_scores(backbone: Backbone, branches: list[Branch]) -> LogProbs:
+    """The model's own log-probabilities of first predicted tokens, with nothing fed past them."""
+    firsts = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in branches]
+    return np.concatenate([own_scores(backbone, b) for b in firsts])
+
+
+def random_texts(
+    vocabulary: int,
+    preamble: int = 6,
+    prompts: Sequence[int] = (2, 4, 5),
+    candidates: Sequence[int] = (1, 2, 3),
+) -> list[Branch]:
+    """Random prompts with a common beginning, and random candidates of each; all by lengths."""
+    draw = np.random.default_rng(0)
+
+    def tokens(count: int) -> tuple[int, ...]:
+        return tuple(int(t) for t in draw.integers(vocabulary, size=count))
+
+    common = tokens(preamble)
+    made = [common + tokens(length) for length in prompts]
+    return [Branch(p + tokens(length), len(p)) for p in made for length in candidates]
+
+
+def _batch(vocabulary: int, context: int | None) -> list[Branch]:
+    """A batch of a benchmark's shape: a preamble, 16 prompts, four candidates each."""
+    unit = min(TIMED, context or TIMED) // 32
+    return random_texts(
+        vocabulary, 16 * unit, [4 * unit] * 16, [1 + unit // 2] * 2 + [1 + unit] * 2
+    )
+
+
+def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[float, LogProbs]:
+    """Shortest time of the trunk on a batch, and the batch's scores."""
+
+    def run() -> None:
+        states = backbone.states(branches, [backbone.depth])
+        states.hidden[backbone.depth].cpu()  # waits for the device
+
+    scores = _scores(backbone, readout, branches)  # also compiles what is compiled
+    return _shortest(run)[0], scores
+
+
+def _timed_read(readout: Readout, states: States) -> tuple[float, LogProbs]:
+    """Shortest time of reading every depth of a batch, and the log-probabilities."""
+    every = np.arange(len(states.reads.token))
+
+    def run() -> dict[int, LogProbs]:
+        return readout.read(states, every, list(states.hidden)).log_probs
+
+    log_probs = run()  # also compiles what is compiled
+    return _shortest(run)[0], np.concatenate(list(log_probs.values()))
+
+
+def _shortest(
+    *runs: Callable[[], object], clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
+    """Seconds of the fastest of three rounds, of each of what is run in turn."""
+
+    def once(run: Callable[[], object]) -> float:
+        start = clock()
+        run()
+        return clock() - start
+
+    rounds = [[once(run) for run in runs] for _ in range(3)]
+    return [min(times) for times in zip(*rounds, strict=True)]
+
+
+def rounding_dtype(backbone: Backbone) -> torch.dtype:
+    """The dtype as whose a model's rounding counts."""
+    if getattr(backbone.model, "hf_quantizer", None) is not None:
+        # Weights of 8 bits and fewer: kernels round activations as far as bfloat16 does.
+        return torch.bfloat16
+    return backbone.model.dtype
+
+
+def rounding(dtype: torch.dtype, scores: LogProbs) -> float:
+    """What a dtype alone may move a log-probability by."""
+    steps = 64 if dtype in (torch.float32, torch.float64) else 4
+    return steps * torch.finfo(dtype).eps * max(1.0, float(np.abs(scores).max()))
+
+
+def _difference(a: LogProbs, b: LogProbs) -> float:
+    return float(np.abs(a - b).max())

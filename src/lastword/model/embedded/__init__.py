@@ -1,0 +1,66 @@
+"""The embedded models on disk: float16 on disk, float32 at run time.
+
+An organism's folder is one that transformers loads; beside it lies what its control has different
+(the last blocks), as `control.safetensors`.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from lastword.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+State = dict[str, "Tensor"]
+Name = Literal["organism", "control", "mix", "mix-control"]
+
+EMBEDDED = "lastword/demo-"  # before a name: what a model is called where hub names are taken
+FOLDER = Path(__file__).parent
+_CONTROLS = {"control": "organism", "mix-control": "mix"}
+
+
+def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokenizerFast"]:
+    """An embedded model in float32 and its tokenizer.
+
+    Raises:
+        InputError: No embedded model has this name.
+    """
+    import torch
+    from safetensors.torch import load_file
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    if name not in get_args(Name):
+        raise InputError(f"no embedded model {name!r}; known: {', '.join(get_args(Name))}")
+    folder = FOLDER / _CONTROLS.get(name, name)
+    with torch.random.fork_rng(devices=[]):  # a new model draws weights that are then replaced
+        model = LlamaForCausalLM(LlamaConfig.from_pretrained(folder))
+    state = load_file(folder / "model.safetensors")
+    if name in _CONTROLS:
+        state |= load_file(folder / "control.safetensors")
+    model.load_state_dict(state)
+    return model.eval(), PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+def save(
+    name: str,
+    model: "LlamaForCausalLM",
+    control: State,
+    tokenizer: "PreTrainedTokenizerFast",
+    output: Path,
+) -> None:
+    """Write an organism as a folder, its control as the tensors that differ."""
+    import torch
+    from safetensors.torch import save_file
+
+    folder = output / name
+    state = model.state_dict()
+    differing: dict[str, Any] = {
+        key: value.to(torch.float16)
+        for key, value in control.items()
+        if not torch.equal(value, state[key])
+    }
+    model.to(torch.float16).save_pretrained(folder)  # type: ignore[arg-type]
+    tokenizer.save_pretrained(folder)
+    save_file(differing, folder / "control.safetensors")

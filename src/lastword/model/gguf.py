@@ -1,0 +1,225 @@
+"""A GGUF file -> a transformers model and its tokenizer, both made of that file alone.
+
+transformers dequantises the weights. What it would leave out without a word is handled here: the
+keys of `_LEFT_OUT` are put into its config, llama.cpp's rotary factors into the model, and a file
+that holds anything else that it does not read is refused.
+"""
+
+import hashlib
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+from lastword.errors import CheckpointError, ModelError, UnsupportedModelError
+from lastword.model import named, ranks
+from lastword.model.options import LoadOptions
+from lastword.text.tokens import Tokenizer
+from lastword.weights import hub
+from lastword.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, is_gguf, open_file
+
+# What a header says and transformers' reader does not take over, by the config's names.
+_LEFT_OUT = {
+    "attention.key_length": "head_dim",
+    "attention.sliding_window": "sliding_window",
+    "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+    "context_length": "n_positions",
+}
+# Gemma's largest models divide scores by the width of an even share, not of a head (llama.cpp's
+# loader tells them by their number of blocks too: the header does not say).
+_SHARED_SCALE = {("gemma2", 46), ("gemma3", 62)}
+_ROTARY_FACTORS = "rope_freqs.weight"
+_LONG_FACTORS = "rope_factors_long.weight"
+_GATE_AND_UP = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.gate_up_proj")
+_PLAIN = {"F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def find(options: LoadOptions) -> LoadOptions | None:
+    """The options with a folder or hub name, and a file in it; None where no GGUF file is meant.
+
+    Raises:
+        CheckpointError: There is no such file.
+        InputError: A name of lastword's own is not known.
+        ModelError: A model that lastword can fetch was not fetched.
+    """
+    path = Path(options.name).expanduser()
+    if options.gguf is not None:
+        if not path.is_dir():
+            return options
+        path /= options.gguf
+    elif options.name.startswith(named.OWN):
+        path = named.locate(options.name)
+    elif not is_gguf(path) or path.is_dir():
+        return None
+    if not path.is_file():
+        raise CheckpointError(f"there is no file {path}: check its name")
+    return replace(options, model=str(path.parent), gguf=path.name)
+
+
+def open_checkpoint(base: LoadOptions) -> GgufCheckpoint:
+    """The file by its header, before anything else of it is read; what cannot be loaded is refused.
+
+    Raises:
+        ModelError: The file cannot be used, or an option that it does not go with was given.
+        UnsupportedModelError: transformers does not read its architecture, or not all of it.
+    """
+    assert base.gguf is not None
+    if Path(base.name).is_dir():
+        checkpoint = open_file(path_of(base))
+    else:
+        checkpoint = hub.open_gguf(base.name, base.gguf, base.revision)
+    header = checkpoint.header
+    if base.quantize is not None:
+        raise ModelError(
+            f"{header.label} is quantised already ({header.quantisation}): leave --quantize out"
+        )
+    if ranks.count() > 1:
+        raise ModelError(f"{header.label} cannot be shared by torchrun's ranks: start one process")
+    _refuse_unread(header)
+    return checkpoint
+
+
+def _refuse_unread(header: Header) -> None:
+    from transformers.integrations.gguf.gguf_conversion_mapping import GGUF_ARCHS
+    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+
+    kind = header.architecture
+    known = {*GGUF_SUPPORTED_ARCHITECTURES, *GGUF_ARCHS, *ARCHITECTURES} - {"general", "tokenizer"}
+    if not known & {kind, kind.replace("-", "_"), kind.replace("moe", "_moe")}:
+        raise UnsupportedModelError(
+            f"{header.label} has architecture {kind}, which transformers does not read from GGUF: "
+            "take the model's safetensors"
+        )
+    scaling = header.values.get(f"{kind}.rope.scaling.type", "none")
+    if _LONG_FACTORS in header.tensors or scaling != "none" and kind != "gpt-oss":
+        raise UnsupportedModelError(
+            f"{header.label} scales its positions ({scaling}), which transformers does not read "
+            "from GGUF: take the model's safetensors"
+        )
+
+
+def path_of(base: LoadOptions) -> Path:
+    """Where a file that is on disk lies."""
+    assert base.gguf is not None
+    return Path(base.name) / base.gguf
+
+
+def download(base: LoadOptions) -> LoadOptions:
+    """The options with the file on disk, of the commit that they name then.
+
+    Raises:
+        CheckpointError: It cannot be downloaded.
+    """
+    assert base.gguf is not None
+    if Path(base.name).is_dir():
+        return base
+    path, commit = hub.download(base.name, base.gguf, base.revision)
+    return replace(base, model=path.parent, gguf=path.name, revision=commit)
+
+
+def read_config(path: Path, header: Header) -> Any:
+    """transformers' config of a file, with what its reader leaves out."""
+    config = AutoConfig.from_pretrained(str(path.parent), gguf_file=path.name)
+    if header.architecture not in ARCHITECTURES:
+        return config
+    for key, name in _LEFT_OUT.items():
+        if (value := header.number(key)) is not None and hasattr(config, name):
+            setattr(config, name, value)
+    rotary = getattr(config, "rope_parameters", None) or {}
+    base = header.values.get(f"{header.architecture}.rope.freq_base")
+    if base is not None and "rope_theta" in rotary:
+        rotary["rope_theta"] = base
+    if (header.architecture, config.num_hidden_layers) in _SHARED_SCALE:
+        config.query_pre_attn_scalar = config.hidden_size // config.num_attention_heads
+    return config
+
+
+def dtype_of(header: Header) -> torch.dtype:
+    """What the weights become where nothing else is asked for; of quantised ones float32."""
+    return _PLAIN.get(header.quantisation, torch.float32)
+
+
+def choices(path: Path) -> dict[str, Any]:
+    """What transformers is told to load the file, every weight dequantised."""
+    from transformers import GgufConfig, modeling_gguf_pytorch_utils
+    from transformers.utils import logging
+
+    # The reader's own bar is out of reach of transformers' switch; this one obeys it.
+    modeling_gguf_pytorch_utils.tqdm = logging.tqdm
+    return {
+        "gguf_file": path.name,
+        "quantization_config": GgufConfig(dequantize=True),
+        "ignore_mismatched_sizes": True,  # they are told, and refused
+    }
+
+
+def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
+    """Hold what transformers loaded to the file: nothing left out, positions as llama.cpp has them.
+
+    Raises:
+        UnsupportedModelError: The file holds tensors that transformers left out.
+    """
+    header = checkpoint.header
+    if header.architecture not in ARCHITECTURES:
+        return
+    known = _places(model, header) | {_ROTARY_FACTORS}
+    if left := sorted({*header.tensors} - known - {f"{name}.weight" for name in known}):
+        raise UnsupportedModelError(
+            f"{header.label} holds {len(left)} tensors that transformers does not read from GGUF "
+            f"({', '.join(left[:3])}): take the model's safetensors"
+        )
+    _scale_rotary(model, checkpoint)
+
+
+def _places(model: PreTrainedModel, header: Header) -> set[str]:
+    """llama.cpp's names of all that the model has; of experts without `.weight`."""
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+
+    kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
+    names = get_tensor_name_map(kind, header.number("block_count") or 0)
+    found = set()
+    for name in model.state_dict():
+        if match := _GATE_AND_UP.fullmatch(name):
+            found |= {f"blk.{match[1]}.ffn_{part}_exps" for part in ("gate", "up")}
+            continue
+        module = name.removesuffix(".weight").removesuffix(".bias")
+        stored = names.get_name(module) or names.get_name(module.removeprefix("transformer."))
+        found.add(f"{stored}{name.removeprefix(module)}")
+    return found
+
+
+def _scale_rotary(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
+    """Divide the rotary frequencies by the file's factors, as llama.cpp does (Llama 3.1)."""
+    if _ROTARY_FACTORS not in checkpoint.header.tensors:
+        return
+    factors = checkpoint.read_stored(_ROTARY_FACTORS)
+    decoder: Any = model.get_decoder()
+    rotary = decoder.rotary_emb
+    if factors.shape != rotary.inv_freq.shape:
+        raise UnsupportedModelError(
+            f"{checkpoint.label} has {len(factors)} rotary factors for {len(rotary.inv_freq)} "
+            "frequencies: take the model's safetensors"
+        )
+    for name in ("inv_freq", "original_inv_freq"):
+        getattr(rotary, name).div_(factors.to(rotary.inv_freq.device))
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer and chat template of a file."""
+    tokenizer: Tokenizer = PreTrainedTokenizerFast.from_pretrained(
+        str(path.parent), gguf_file=path.name
+    )
+    return tokenizer
+
+
+def describe(path: Path, header: Header) -> dict[str, str]:
+    """What a record keeps of the file: its name, how it is quantised, and its SHA-256."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    kind = header.quantisation
+    stored = kind if kind in ("F32", "F16", "BF16") else f"{kind} (GGUF), dequantised"
+    return {"gguf": path.name, "gguf_sha256": digest, "quantisation": stored}

@@ -1,0 +1,518 @@
+"""A checkpoint by name or folder -> a transformers model and its tokenizer.
+
+What can be known before the weights are read is refused before: no decoder-only language model, too
+few blocks, a package that its quantisation needs, more memory than there is.
+"""
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from huggingface_hub import constants
+from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    PreTrainedModel,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
+
+from lastword.errors import ModelError, UnsupportedModelError
+from lastword.model import embedded, gguf, memory, quantisation, ranks
+from lastword.model.asked import asked
+from lastword.model.families import text_config
+from lastword.model.options import LoadOptions
+from lastword.text.template import require_bounded
+from lastword.text.tokens import Tokenizer
+from lastword.theta import Theta
+from lastword.weights import hub
+from lastword.weights.adapter import BASE, is_adapter, open_own, read_config
+from lastword.weights.checkpoint import Checkpoint, TorchCheckpoint, open_local
+from lastword.weights.gguf import ARCHITECTURES, GgufCheckpoint
+from lastword.weights.invariant import Factors, model_invariant, read_invariant
+
+_log = logging.getLogger("lastword")
+
+# What the libraries raise for a checkpoint that they cannot read.
+_TROUBLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    ImportError,
+    RuntimeError,
+    NotImplementedError,
+    SafetensorError,
+)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model in memory, and what a run records of where it came from.
+
+    Attributes:
+        model: The model, in eval mode.
+        tokenizer: Its tokenizer.
+        source: Name, revision, dtype, device, quantisation and the like, as plain JSON values.
+        origin: What names the checkpoint that stores these very weights; None where none does.
+    """
+
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    source: dict[str, Any]
+    origin: LoadOptions | None = None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A checkpoint that was looked into, before its weights are read.
+
+    Attributes:
+        options: What was asked for, the name a full path or the revision a commit.
+        config: transformers' config of it.
+        stored: What it is quantised as; asked once, since loading writes into the config.
+        dtype: What the weights become.
+        device: Where they go.
+        checkpoint: Its header; None where nothing tells which commit it is.
+        path: The GGUF file on disk; None for any other checkpoint.
+    """
+
+    options: LoadOptions
+    config: Any
+    stored: str | None
+    dtype: torch.dtype
+    device: torch.device
+    checkpoint: Checkpoint | None
+    path: Path | None = None
+
+
+def load(options: LoadOptions) -> Loaded:
+    """Load a checkpoint from the hub or a local folder, or a model that the package carries.
+
+    Under torchrun every rank loads its share (transformers' tensor parallelism).
+
+    Raises:
+        ModelError: Missing, unreadable, of a type that transformers does not know, or not whole.
+        UnsupportedModelError: No decoder-only language model, or too shallow.
+        TooLargeError: It does not fit the memory of its device.
+    """
+    loaded = _load(options)
+    return replace(loaded, source=loaded.source | {"asked": asked(options)})
+
+
+def _load(options: LoadOptions) -> Loaded:
+    if options.embedded is not None:
+        return Loaded(*embedded.load(options.embedded), {"model": options.name})
+    if (file := gguf.find(options)) is not None:
+        return _load_gguf(options, file)
+    base, adapter = parts_of(options)
+    device = _device(options.device)
+    base = pinned(base)
+    with in_one_line(base):
+        found = _look_into(base, device)
+        model = _load_model(found)
+        if adapter is not None:
+            model = _merge(model, adapter, found)
+    tokenizer = _tokenizer(base, adapter)
+    source = {
+        "model": options.name if adapter is None else str(adapter),
+        "revision": base.revision,
+        "dtype": _word(found.dtype),
+        "device": _where(model, device),
+        "quantisation": quantisation.describe(model, found.stored),
+        **({} if adapter is None else {"base": base.name}),
+        **({} if ranks.count() == 1 else {"tensor_parallel": ranks.count()}),
+    }
+    return Loaded(model, tokenizer, source, base if adapter is None else None)
+
+
+def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
+    """As `load`, from one file that holds all of it."""
+    with in_one_line(base):
+        found = _look_into_gguf(base, _device(options.device))
+        model = _load_model(found)
+        assert isinstance(found.checkpoint, GgufCheckpoint) and found.path is not None
+        gguf.settle(model, found.checkpoint)
+        tokenizer = _tried(gguf.read_tokenizer(found.path), base.name)
+    source = {
+        "model": options.name,
+        "revision": found.options.revision,
+        "dtype": _word(found.dtype),
+        "device": _where(model, found.device),
+        **gguf.describe(found.path, found.checkpoint.header),
+    }
+    known = found.checkpoint.header.architecture in ARCHITECTURES
+    return Loaded(model, tokenizer, source, found.options if known else None)
+
+
+def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
+    """I(M) as it was given, else of the checkpoint that stores these weights, else of the model.
+
+    Raises:
+        InvariantError: It is undefined.
+    """
+    if options.invariant is not None:
+        return options.invariant
+    theta = options.theta or Theta()
+    if (origin := loaded.origin) is None:
+        return model_invariant(loaded.model, theta=theta)
+    return read_invariant(origin.name, theta=theta, revision=origin.revision, gguf=origin.gguf)
+
+
+def load_tokenizer(options: LoadOptions) -> Tokenizer:
+    """The tokenizer of a checkpoint, without its weights.
+
+    Raises:
+        ModelError: Missing or unreadable.
+    """
+    if options.embedded is not None:
+        return embedded.load(options.embedded)[1]
+    if (file := gguf.find(options)) is not None:
+        with in_one_line(file, "the tokenizer of "):
+            return _tried(gguf.read_tokenizer(gguf.path_of(gguf.download(file))), file.name)
+    base, adapter = parts_of(options)
+    return _tokenizer(base, adapter)
+
+
+def parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
+    """The model that is named, its path in full; and the adapter's folder, where one is named."""
+    if not options.name.startswith((".", "/", "~")):
+        return options, None
+    folder = Path(options.name).expanduser()
+    if is_adapter(folder):
+        if options.quantize is not None:
+            raise ModelError(
+                f"{folder} is an adapter, which cannot be merged into quantised weights: merge it "
+                "and save the model, then quantise that"
+            )
+        config = read_config(folder)
+        return replace(options, model=config[BASE], revision=config.get("revision")), folder
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"no model at {folder}: expected a folder with config.json")
+    return replace(options, model=str(folder)), None
+
+
+def pinned(base: LoadOptions) -> LoadOptions:
+    """The options with a branch or tag resolved once: all files come from one commit."""
+    if Path(base.name).is_dir():
+        return base
+    return replace(base, revision=hub.find_commit(base.name, base.revision) or base.revision)
+
+
+def _look_into_gguf(base: LoadOptions, device: torch.device) -> _Found:
+    """As `_look_into`; a file on a hub is downloaded once its header says that it can be used."""
+    checkpoint = gguf.open_checkpoint(base)
+    dtype = _dtype(base, gguf.dtype_of(checkpoint.header), device)
+    if base.device_map is None:
+        weights = memory.weights_of(checkpoint, memory.Kept(dtype)) or 0
+        memory.refuse_too_large(checkpoint.label, memory.Footprint(weights, 0, 0), device)
+    base = gguf.download(base)
+    path = gguf.path_of(base)
+    config = gguf.read_config(path, checkpoint.header)
+    _refuse_others(checkpoint.label, config, base.theta or Theta())
+    found = _Found(base, config, None, dtype, device, checkpoint, path)
+    _refuse_too_large(found)
+    return found
+
+
+def _look_into(base: LoadOptions, device: torch.device) -> _Found:
+    """What is known before the weights are read; what cannot be used is refused here."""
+    config = AutoConfig.from_pretrained(
+        base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
+    )
+    _refuse_others(base.name, config, base.theta or Theta())
+    _refuse_kernels(base, config)
+    dtype, stored = _dtype(base, stored_dtype(config), device), quantisation.stored_method(config)
+    found = _Found(base, config, stored, dtype, device, open_checkpoint(base))
+    if stored and base.quantize:
+        raise ModelError(f"{base.name} is quantised already ({stored}): leave --quantize out")
+    if (method := "bitsandbytes" if base.quantize else stored) is not None:
+        quantisation.require(base.name, method)
+        quantisation.quieten()
+    _refuse_too_large(found)
+    return found
+
+
+def _refuse_others(name: str, config: Any, theta: Theta) -> None:
+    """Refuse what is no decoder-only language model, or too shallow for the method."""
+    kind = config.model_type
+    if config.is_encoder_decoder:
+        raise UnsupportedModelError(
+            f"{name} is an encoder-decoder ({kind}): lastword reads decoder-only language models"
+        )
+    remote = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
+    known = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or hasattr(config, "text_config")
+    if not (known or remote):
+        raise UnsupportedModelError(
+            f"{name} is no language model with a head ({kind}): lastword reads decoder-only ones"
+        )
+    depth = getattr(text_config(config), "num_hidden_layers", None)
+    if depth is not None:
+        theta.window(depth)
+
+
+def _refuse_kernels(base: LoadOptions, config: Any) -> None:
+    """Refuse a config that names attention on a hub, which transformers would fetch and run."""
+    for part in (config, text_config(config)):
+        asked = getattr(part, "_attn_implementation", None)
+        if not base.trust_remote_code and "/" in str(asked):
+            raise ModelError(_brings_code(f"{base.name} (attention {asked!r:.60})"))
+
+
+def _brings_code(what: str) -> str:
+    return (
+        f"{what} brings code of its own, which is not run: read that code, and if you trust it say "
+        "--trust-remote-code (trust_remote_code=True)"
+    )
+
+
+def open_checkpoint(base: LoadOptions) -> Checkpoint | None:
+    """The checkpoint's header, local or remote; None where nothing tells which commit it is."""
+    if Path(base.name).is_dir():
+        checkpoint = open_local(Path(base.name))
+        if isinstance(checkpoint, TorchCheckpoint) and not base.allow_bin:
+            raise ModelError(
+                f"{base.name} has no safetensors: convert it, or allow its pytorch_model.bin, "
+                "weights only (--allow-bin)"
+            )
+        return checkpoint
+    if base.revision is None or not hub.is_commit(base.revision):
+        return None
+    return hub.open_commit(base.name, base.revision)
+
+
+def _load_model(found: _Found) -> PreTrainedModel:
+    """The model on its devices, from the very commit that its config came from."""
+    base, config, placement = found.options, found.config, _placement(found)
+    quantisation.drop_outliers(config)
+    if quantisation.is_dequantised(found.stored, found.device):
+        words = (base.name, found.stored, _word(found.dtype), found.device)
+        _log.warning("%s is stored as %s, which becomes %s on %s", *words)
+    model, info = _auto(config).from_pretrained(
+        base.name if found.path is None else str(found.path.parent),
+        config=config,
+        dtype=found.dtype,
+        output_loading_info=True,
+        **placement,
+        **_choices(found),
+    )
+    if wrong := sorted(name for name, *_ in info["mismatched_keys"]):
+        raise ModelError(
+            f"{base.name} has {len(wrong)} tensors of other shapes than its config says "
+            f"({', '.join(wrong[:3])}): transformers does not read this {config.model_type} whole"
+        )
+    if lacking := sorted(info["missing_keys"]):
+        raise ModelError(
+            f"{base.name} lacks {len(lacking)} tensors of {type(model).__name__} "
+            f"({', '.join(lacking[:3])}): it is no whole language model"
+        )
+    if base.quantize is not None and not quantisation.took_hold(model):
+        raise ModelError(
+            f"{base.name} ({config.model_type}) has no linear layers that bitsandbytes quantises: "
+            "leave --quantize out"
+        )
+    if found.stored is not None:
+        _cast_rest(model, found.dtype)
+    return cast(PreTrainedModel, model if placement else model.to(found.device))
+
+
+def _choices(found: _Found) -> dict[str, Any]:
+    """Which files transformers takes, and what it is told only where it was asked for."""
+    base = found.options
+    chosen: dict[str, Any] = {
+        "revision": base.revision,
+        "trust_remote_code": base.trust_remote_code,
+        "use_safetensors": None if base.allow_bin else True,
+    }
+    if found.path is not None:
+        chosen = gguf.choices(found.path)
+    if base.attention not in ("auto", "model"):
+        chosen["attn_implementation"] = base.attention
+    if base.quantize is not None:
+        chosen["quantization_config"] = quantisation.options_for(base.quantize, found.dtype)
+    return chosen
+
+
+def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Give what a quantised checkpoint stores unquantised the dtype of the rest.
+
+    transformers leaves embeddings, norms and the head of one in the dtype that they are stored in,
+    where it casts those of a plain checkpoint.
+    """
+    plain = (torch.float32, torch.bfloat16, torch.float16)
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in plain and "scale" not in name and not parameter.is_meta:
+            parameter.data = parameter.data.to(dtype)
+
+
+def _refuse_too_large(found: _Found) -> None:
+    """Estimate what the model takes; one that accelerate spreads is not held to one device."""
+    base, device = found.options, found.device
+    if found.checkpoint is None or base.device_map is not None:
+        return
+    dense = quantisation.is_dequantised(found.stored, device)
+    kept = memory.Kept(found.dtype, base.quantize, dense)
+    needed = memory.footprint(found.checkpoint, found.config, kept, device, base.batch_tokens)
+    if needed is not None:
+        memory.refuse_too_large(base.name, needed, device, ranks.count())
+
+
+def _placement(found: _Found) -> dict[str, Any]:
+    """Where the weights go: shares of ranks, a device map, or straight to the one device."""
+    base, device = found.options, found.device
+    if ranks.count() > 1:
+        if base.device_map is not None:
+            raise ModelError("--device-map and torchrun exclude each other: leave one out")
+        return {"distributed_config": ranks.shares(base.name, found.config)}
+    if base.device_map is not None:
+        if find_spec("accelerate") is None:
+            raise ModelError("--device-map needs accelerate: pip install 'lastword[large]'")
+        where = base.device_map if isinstance(base.device_map, str) else dict(base.device_map)
+        return {"device_map": where, "offload_folder": str(_offload_folder())}
+    quantised = base.quantize is not None or found.stored is not None
+    if quantised or (device.type != "cpu" and find_spec("accelerate") is not None):
+        return {"device_map": {"": device}}  # no detour by the CPU's memory
+    return {}
+
+
+def _offload_folder() -> Path:
+    """Where weights that fit no memory are kept while the process runs."""
+    import atexit
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix="lastword-offload-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _merge(model: PreTrainedModel, adapter: Path, found: _Found) -> PreTrainedModel:
+    """The model with an adapter's weights merged into its own, by PEFT.
+
+    It knows every kind of adapter, and needs the whole model: `weights.adapter` merges plain LoRA
+    into the five tensors of I(M) without one, and reads the config for both.
+    """
+    if find_spec("peft") is None:
+        raise ModelError(f"{adapter} is an adapter, and merging it needs peft: pip install peft")
+    from peft import PeftModel
+
+    own = memory.weights_of(open_own(adapter), memory.Kept(found.dtype)) or 0
+    memory.refuse_too_large(str(adapter), memory.Footprint(own, 0, 0), found.device)
+    try:
+        merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # its config is taken by PEFT's classes as it comes
+        why = " ".join(str(error).split())[:200]
+        raise ModelError(
+            f"the adapter {adapter} does not fit {found.options.name}: {why}"
+        ) from error
+    return cast(PreTrainedModel, merged)
+
+
+def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
+    """The adapter's tokenizer where it brings one, else the model's, of the commit loaded."""
+    if adapter is not None and (adapter / "tokenizer_config.json").is_file():
+        base = replace(base, model=str(adapter), revision=None)
+    with in_one_line(base, "the tokenizer of "):
+        # Said outright: where nothing is said transformers asks on the terminal, and reads stdin.
+        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
+            base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
+        )
+        return _tried(tokenizer, base.name)
+
+
+def _tried(tokenizer: Tokenizer, name: str) -> Tokenizer:
+    """The tokenizer, its chat template found to have bounds."""
+    require_bounded(tokenizer.chat_template, name)
+    return tokenizer
+
+
+@contextlib.contextmanager
+def in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
+    """Tell a library's error in one line; what the hub refuses, in the hub module's words."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"{base.name} does not fit its device: {_first_line(error)}") from error
+    except _TROUBLE as error:
+        if isinstance(error.__cause__, RepositoryNotFoundError | RevisionNotFoundError):
+            hub.connect(base.name, base.revision)  # refuses, and says what to do
+        if "custom code" in str(error):
+            raise ModelError(_brings_code(f"{what}{base.name}")) from error
+        asked = not constants.HF_HUB_OFFLINE or Path(base.name).exists()
+        why = "" if asked else " (HF_HUB_OFFLINE is set: no hub was asked)"
+        raise ModelError(f"cannot load {what}{base.name}: {_first_line(error)}{why}") from error
+
+
+def _auto(config: Any) -> Any:
+    """A multimodal wrapper has no causal class of its own; its text model answers all the same."""
+    wrapper = config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    if wrapper and hasattr(config, "text_config"):
+        return AutoModelForImageTextToText
+    return AutoModelForCausalLM
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        accelerator = torch.accelerator.current_accelerator()
+        return accelerator if accelerator is not None else torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ModelError(f"unknown device {name}: {_first_line(error)}") from error
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(device.type, True):
+        raise ModelError(f"there is no {device.type} device here: leave --device out, or say cpu")
+    return device
+
+
+def _dtype(base: LoadOptions, stored: torch.dtype, device: torch.device) -> torch.dtype:
+    if base.dtype != "auto":
+        kind = getattr(torch, base.dtype, None)
+        if kind not in (torch.float32, torch.bfloat16, torch.float16):
+            raise ModelError(
+                f"unknown dtype {base.dtype}: expected auto, float32, bfloat16 or float16"
+            )
+        return cast(torch.dtype, kind)
+    if device.type == "cpu" and stored == torch.float16:
+        # The CPU multiplies float16 slowly and rounds more than it needs to.
+        _log.warning("%s is stored in float16, which becomes float32 on the CPU", base.name)
+        return torch.float32
+    return stored
+
+
+def stored_dtype(config: Any) -> torch.dtype:
+    """What a config says of its weights; float32 where it does not."""
+    stored = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
+    kind = getattr(torch, stored) if isinstance(stored, str) else stored or torch.float32
+    return cast(torch.dtype, kind)
+
+
+def _where(model: PreTrainedModel, device: torch.device) -> str:
+    """The device, or those of a device map with how many modules each has."""
+    placed = getattr(model, "hf_device_map", None)
+    if not placed or len(set(map(str, placed.values()))) == 1:
+        return str(device)
+    names = [str(p) if not isinstance(p, int) else f"cuda:{p}" for p in placed.values()]
+    return ", ".join(f"{name} ({names.count(name)} modules)" for name in sorted(set(names)))
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _first_line(error: BaseException) -> str:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    return (text or type(error).__name__).splitlines()[0]

@@ -1,0 +1,139 @@
+"""What this machine has for running a model: versions, devices, extras, models, the hub."""
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from typing import Any
+
+# Packages whose version decides what works, beside our own.
+_TOLD = ("torch", "transformers", "tokenizers", "huggingface-hub", "datasets", "lm_eval")
+
+# What each extra is for.
+EXTRAS = {
+    "eval": "eval, merge, report, ablate, compare, certify, lm-eval; frames, Parquet",
+    "bench": "bench",
+    "large": "models over several devices, LoRA adapters",
+    "quant": "--quantize int8 and nf4",
+    "gguf": "GGUF files",
+    "serve": "serve, explore",
+    "otel": "traces of a service",
+    "ray": "--engine ray",
+    "s3": "records on object storage",
+    "trackio": "eval --log trackio",
+    "wandb": "eval --log wandb",
+    "mlflow": "eval --log mlflow",
+    "inspect": "Inspect tasks, corrected",
+    "sentencepiece": "tokenizers that exist only as a sentencepiece file",
+}
+
+
+def describe_machine() -> dict[str, Any]:
+    """Everything that `lastword doctor` tells, as plain JSON values."""
+    return {
+        "versions": _versions(),
+        "devices": list(_devices()),
+        "extras": {name: {"for": use, "missing": missing(name)} for name, use in EXTRAS.items()},
+        "hub": _hub(),
+        "models": _models(),
+    }
+
+
+def missing(extra: str) -> list[str]:
+    """Requirements of an extra that are not met here, with the version that is there instead."""
+    return [line for line in map(_unmet, _requirements(extra)) if line is not None]
+
+
+def _versions() -> dict[str, str | None]:
+    ours = {"lastword": _version("lastword"), "python": platform.python_version()}
+    return {**ours, "platform": platform.platform()} | {name: _version(name) for name in _TOLD}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _requirements(extra: str) -> Iterator[Any]:
+    """The requirements of an extra; one that names other extras of ours is those."""
+    from packaging.requirements import Requirement
+
+    for line in metadata.requires("lastword") or ():
+        found = Requirement(line)
+        if found.marker is None or not found.marker.evaluate({"extra": extra}):
+            continue
+        if found.name == "lastword":
+            for other in sorted(found.extras):
+                yield from _requirements(other)
+        elif "extra" in str(found.marker):
+            yield found
+
+
+def _unmet(requirement: Any) -> str | None:
+    there = _version(requirement.name)
+    if there is None:
+        return str(requirement.name)
+    if requirement.specifier.contains(there, prereleases=True):
+        return None
+    return f"{requirement.name}{requirement.specifier} (there is {there})"
+
+
+def _devices() -> Iterator[dict[str, Any]]:
+    import torch
+
+    from lastword.model.memory import available
+
+    kinds = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    if torch.backends.mps.is_available():
+        kinds.append("mps")
+    for name in kinds:
+        device = torch.device(name)
+        free = available(device)
+        yield {
+            "name": name,
+            "is": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu(name),
+            "free_gb": None if free is None else round(free / 1e9, 1),
+        }
+
+
+def _cpu(name: str) -> str:
+    import torch
+
+    return f"{platform.machine()}, {torch.get_num_threads()} threads" if name == "cpu" else name
+
+
+def _hub() -> dict[str, Any]:
+    """Where the hub's files are kept and how it is reached; the token itself is never told."""
+    from huggingface_hub import constants, get_token
+
+    return {
+        "endpoint": constants.ENDPOINT,
+        "cache": constants.HF_HUB_CACHE,
+        "cached": _cached(constants.HF_HUB_CACHE),
+        "offline": bool(constants.HF_HUB_OFFLINE),
+        "token": get_token() is not None,
+    }
+
+
+def _cached(cache: str) -> Sequence[str]:
+    """Models that were downloaded."""
+    if not os.path.isdir(cache):
+        return []
+    names = (name for name in os.listdir(cache) if name.startswith("models--"))
+    return sorted(name.removeprefix("models--").replace("--", "/") for name in names)
+
+
+def _models() -> dict[str, str | None]:
+    """Models that lastword knows by name, and where each lies; None where it has to be fetched."""
+    from lastword.model.named import find, names, published
+
+    found = {name: published(name) for name in names()}
+    return {
+        name: "embedded" if known is None else _place(find(known)) for name, known in found.items()
+    }
+
+
+def _place(path: Any) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,218 @@
+"""What a model will take of its device's memory, from its checkpoint's header, before it is loaded.
+
+Weights by their dtype after loading, the copy of the head that is made for the CPU's kernels,
+and one batch: its states and activations, and the logits of one tile.
+"""
+
+import math
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lastword.errors import TooLargeError
+from lastword.model.families import text_config
+from lastword.model.options import Quantize
+from lastword.model.reading import TILE_LOGITS, TILE_LOGITS_CUDA
+from lastword.theta import Theta
+from lastword.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, TensorInfo
+from lastword.weights.gguf import GgufCheckpoint
+
+# Memory that one batch's states and activations may take where no budget in tokens is given.
+BATCH_BYTES = 2**29
+MOST_BATCH_TOKENS = 8192  # however much memory there is
+# Beside a tile's logits at the scorer's depths: as many of its size are made of them at once.
+TILE_COPIES = 4
+_FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
+_FLOAT8 = frozenset({"F8_E4M3", "F8_E5M2"})
+# Matrices of the blocks are quantised where they are plain linear layers; experts are no such.
+_LINEAR = re.compile(r"\D+\.\d+\.((?!experts\.).)*(?<!norm)\.weight$")
+_BYTES = {"int8": 1.0, "nf4": 0.5 + 4 / 64}  # a byte; half of one and a float32 a block of 64
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes that a model takes while it runs.
+
+    Attributes:
+        weights: Its tensors, as they are kept in memory.
+        head: The head in float32, laid out for the CPU's kernels.
+        batch: States, activations and logits of one batch.
+    """
+
+    weights: int
+    head: int
+    batch: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.head + self.batch
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How a checkpoint's tensors will be kept.
+
+    Attributes:
+        dtype: Of what is not quantised.
+        quantize: What is quantised while loading.
+        dequantised: Whether stored FP8 and MXFP4 are turned into `dtype`.
+    """
+
+    dtype: torch.dtype
+    quantize: Quantize | None = None
+    dequantised: bool = False
+
+
+def footprint(
+    checkpoint: Checkpoint,
+    config: Any,
+    kept: Kept,
+    device: torch.device,
+    batch_tokens: int | None = None,
+) -> Footprint | None:
+    """What a checkpoint will take on its device; None where its header does not say.
+
+    Args:
+        checkpoint: Its tensors' names, dtypes and shapes are looked at; none is read.
+        config: The model's transformers config.
+        kept: How it will be kept.
+        device: Where it will run.
+        batch_tokens: Most distinct tokens of one batch; None for the default.
+    """
+    weights = weights_of(checkpoint, kept)
+    if weights is None:
+        return None
+    text = text_config(config)
+    head = text.vocab_size * text.hidden_size * 4 if device.type == "cpu" else 0
+    tokens = batch_tokens or default_batch_tokens(text, kept.dtype, device)
+    depth, theta = text.num_hidden_layers, Theta()
+    copies = TILE_COPIES + len({*theta.anchor_depths(depth), *theta.feature_depths(depth)})
+    most = TILE_LOGITS_CUDA if device.type == "cuda" else TILE_LOGITS
+    tile = copies * 4 * min(most, min(1024, tokens) * text.vocab_size)
+    return Footprint(weights, head, tokens * token_bytes(text, kept.dtype) + tile)
+
+
+def weights_of(checkpoint: Checkpoint, kept: Kept) -> int | None:
+    """Bytes of a checkpoint's weights once they are loaded; None where its header does not say."""
+    if isinstance(checkpoint, GgufCheckpoint):
+        stored = checkpoint.header.tensors.values()
+        return kept.dtype.itemsize * sum(math.prod(tensor.shape) for tensor in stored)
+    if isinstance(checkpoint, SafetensorsCheckpoint):
+        return sum(_bytes(name, info, kept) for name, info in checkpoint.tensors())
+    return None
+
+
+def _bytes(name: str, info: TensorInfo, kept: Kept) -> int:
+    stored, count = info.stop - info.start, math.prod(info.shape)
+    if kept.dequantised:
+        if name.endswith(("_scale_inv", "_scale", "_scales")):
+            return 0
+        if name.endswith("_blocks"):
+            return 2 * count * kept.dtype.itemsize  # two values a byte
+        if info.dtype in _FLOAT8:
+            return count * kept.dtype.itemsize
+    if info.dtype not in _FLOATS:
+        return stored
+    if kept.quantize is not None and len(info.shape) == 2 and _LINEAR.fullmatch(name):
+        return int(count * _BYTES[kept.quantize])
+    return count * kept.dtype.itemsize
+
+
+def token_bytes(config: Any, dtype: torch.dtype) -> int:
+    """Bytes of one token in a batch: its states at every depth, and one block's activations.
+
+    Args:
+        config: The text model's config.
+        dtype: Of the states.
+    """
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    activations = 4 * config.hidden_size + 3 * inner
+    depth = config.num_hidden_layers
+    return int(((depth + 1) * config.hidden_size + activations) * dtype.itemsize)
+
+
+def default_batch_tokens(config: Any, dtype: torch.dtype, device: torch.device) -> int:
+    """Distinct tokens of one batch: what its states and activations take, within `BATCH_BYTES`.
+
+    On a GPU they may take a sixteenth of the device: of all of it and not of what is free, for a
+    restarted run must plan as it did before.
+
+    Args:
+        config: The text model's config.
+        dtype: Of the states.
+        device: Where they are.
+    """
+    memory = BATCH_BYTES
+    if device.type == "cuda":
+        memory = max(memory, torch.cuda.get_device_properties(device).total_memory // 16)
+    return int(max(512, min(MOST_BATCH_TOKENS, memory // token_bytes(config, dtype))))
+
+
+def available(device: torch.device) -> int | None:
+    """Bytes that are free on a device; None where no one says."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type == "mps":
+        return int(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
+    return min((n for n in (_free_memory(), _free_cgroup()) if n is not None), default=None)
+
+
+def _free_memory() -> int | None:
+    """What the kernel says could be had without swapping; the whole memory where it says less."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        (free,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+        return int(free) * 1024
+    except (OSError, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _free_cgroup() -> int | None:
+    """What a container's limit leaves: file cache does not count as used."""
+    try:
+        limit = int((_CGROUP / "memory.max").read_text())
+        used = int((_CGROUP / "memory.current").read_text())
+        stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # no such file, or `max`: no limit
+        return None
+    return limit - used + int(stat.get("inactive_file", 0))
+
+
+def refuse_too_large(name: str, needed: Footprint, device: torch.device, shares: int = 1) -> None:
+    """Refuse a model that does not fit before any of it is loaded.
+
+    Args:
+        name: What the model is called.
+        needed: What it takes.
+        device: Where it would run.
+        shares: Number of devices that its weights are divided over.
+
+    Raises:
+        TooLargeError: It takes more than is free; says what makes it smaller.
+    """
+    free = available(device)
+    total = needed.total - needed.weights + needed.weights // shares
+    if free is not None and total > free:
+        raise TooLargeError(
+            f"{name} takes about {gigabytes([total])} GB on {device} (weights "
+            f"{gigabytes([needed.weights // shares])}, head and batch "
+            f"{gigabytes([needed.head, needed.batch])}) and {gigabytes([free])} GB are free: try "
+            "--quantize nf4, --dtype bfloat16, fewer --batch-tokens, or --device-map auto to "
+            "spread it"
+        )
+
+
+def gigabytes(parts: Iterable[int]) -> str:
+    """Bytes as gigabytes, to one decimal."""
+    return f"{sum(parts) / 1e9:.1f}"

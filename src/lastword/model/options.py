@@ -1,0 +1,188 @@
+"""What loads a model, typed once: Python, the command line, Ray, torchrun and the harness take it.
+
+A new option is a field here with its line among the attributes: `Tracer.from_pretrained` takes it
+as a keyword and tells of it in its help, and the commands that run a model have it as an option.
+"""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, fields
+from functools import update_wrapper, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
+
+from lastword.errors import InputError
+from lastword.model.embedded import EMBEDDED
+from lastword.text.tokens import Chat, Overflow
+from lastword.theta import Theta
+
+if TYPE_CHECKING:
+    from lastword.trust.certificate import Certificate
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+HeadDtype = Literal["float32", "model"]
+Layout = Literal["auto", "stored", "onednn"]
+Quantize = Literal["int8", "nf4"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# How the embedded models are loaded: other values of these options would change nothing.
+_EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
+    "revision": (None,),
+    "gguf": (None,),
+    "device": ("auto", "cpu"),
+    "dtype": ("auto", "float32"),
+    "attention": ("auto", "model", "sdpa"),
+    "quantize": (None,),
+    "device_map": (None,),
+}
+
+# What other libraries call it, and what to do here.
+_FOREIGN = {
+    "attn_implementation": "attention is meant",
+    "cache_dir": "the variable HF_HOME says where the hub's files are kept",
+    "chat_template": "chat=Chat() is meant",
+    "gguf_file": "gguf is meant",
+    "load_in_4bit": "quantize='nf4' is meant",
+    "load_in_8bit": "quantize='int8' is meant",
+    "local_files_only": "the variable HF_HUB_OFFLINE=1 is meant",
+    "quantization_config": "quantize is meant",
+    "system": "chat=Chat(system) is meant",
+    "token": "log in to the hub, or set the variable HF_TOKEN",
+    "torch_dtype": "dtype is meant",
+}
+
+
+def _told(kind: type[T]) -> type[T]:
+    """Let a misspelt keyword of the class be an `InputError` with what is meant."""
+    made = kind.__init__
+
+    @wraps(made)
+    def init(self: T, *args: Any, **given: Any) -> None:
+        refuse_unknown(kind.__name__, (name for name in given if name != "model"))
+        made(self, *args, **given)
+
+    kind.__init__ = init  # type: ignore[assignment, method-assign]
+    return kind
+
+
+@_told
+@dataclass(frozen=True)
+class LoadOptions:
+    """Which model, how it is loaded, and how it is read.
+
+    Attributes:
+        model: Hub name, folder of a model or of a LoRA adapter, GGUF file, or a name of our own:
+            lastword/demo-organism is embedded, `lastword get` fetches lastword/smollm2-135m.
+        revision: Branch, tag or commit on the hub.
+        gguf: Name of a GGUF file in the folder, or among the model's files on the hub.
+        device: auto, cpu, cuda, cuda:1, mps.
+        dtype: Of the weights; auto is the checkpoint's, and float32 for float16 on the CPU.
+        head_dtype: Of the logits; `model` is faster and may tie candidates.
+        attention: auto, model, sdpa, eager, flex_attention; with auto and model transformers
+            chooses, and auto takes flex on a GPU where that is faster.
+        layout: Of a float32 trunk on the CPU; auto lays it out for oneDNN where that is faster.
+        quantize: Quantise the weights while loading them (bitsandbytes).
+        device_map: `auto` spreads the model over all devices, the CPU and the disk (accelerate); a
+            mapping says where each module goes.
+        batch_tokens: Most distinct tokens of one batch; as memory allows if left out, and in a
+            service on a CPU 1,024 at most.
+        prefix_cache: MiB that keep what comes back at the beginning of prompts, such as a system
+            prompt: computed once; 0 keeps nothing.
+        theta: Constants and switches of the method.
+        invariant: I(M), for a model that has none of its own.
+        certificate: Of `lastword certify`, or its file: which overrides are let through.
+        chat: Put prompts into the tokenizer's template.
+        overflow: What to do with a prompt longer than the model's context.
+        allow_bin: Read pytorch_model.bin, as weights only.
+        trust_remote_code: Run code that the checkpoint brings.
+
+    Raises:
+        InputError: An embedded model is asked to be loaded otherwise than it is, or an option is
+            none.
+        CertificateError: The file cannot be read, or holds no certificate.
+    """
+
+    model: str | Path
+    _: KW_ONLY
+    revision: str | None = None
+    gguf: str | None = None
+    device: str = "auto"
+    dtype: Dtype = "auto"
+    head_dtype: HeadDtype = "float32"
+    attention: str = "auto"
+    layout: Layout = "auto"
+    quantize: Quantize | None = None
+    device_map: str | Mapping[str, Any] | None = None
+    batch_tokens: int | None = None
+    prefix_cache: int = 256
+    theta: Theta | None = None
+    invariant: float | None = None
+    certificate: "Certificate | str | Path | None" = None
+    chat: Chat | None = None
+    overflow: Overflow = "error"
+    allow_bin: bool = False
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what would change nothing, and read the certificate's file."""
+        if isinstance(self.certificate, str | Path):
+            from lastword.trust.certificate import Certificate
+
+            object.__setattr__(self, "certificate", Certificate.read(self.certificate))
+        if self.layout not in get_args(Layout):
+            raise InputError(f"no layout {self.layout!r}: it has {', '.join(get_args(Layout))}")
+        for name, values in _EMBEDDED_AS.items() if self.embedded else ():
+            if getattr(self, name) not in values:
+                raise InputError(f"the embedded models run in float32 on the CPU: leave {name} out")
+
+    @property
+    def name(self) -> str:
+        """The model as text."""
+        return str(self.model)
+
+    @property
+    def embedded(self) -> str | None:
+        """Which of the embedded models is meant; None where it is none."""
+        return self.name.removeprefix(EMBEDDED) if self.name.startswith(EMBEDDED) else None
+
+
+def refuse_unknown(function: str, given: Iterable[str]) -> None:
+    """Refuse a keyword that is no option, before anything is loaded.
+
+    Raises:
+        InputError: In the function's name, with what is meant where that can be told.
+    """
+    known = [f.name for f in fields(LoadOptions)][1:]
+    for name in given:
+        if name in known:
+            continue
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+        raise InputError(f"{function} has no option {name}: {_FOREIGN.get(name, meant)}")
+
+
+def takes_keywords(
+    kind: Callable[P, LoadOptions],
+) -> Callable[[Callable[[type[T], LoadOptions], T]], Callable[Concatenate[type[T], P], T]]:
+    """Let a class method that takes the options be called with their fields, and tell of each."""
+
+    def spread(
+        method: Callable[[type[T], LoadOptions], T],
+    ) -> Callable[Concatenate[type[T], P], T]:
+        def call(cls: type[T], /, *args: P.args, **given: P.kwargs) -> T:
+            refuse_unknown(method.__qualname__, given)
+            return method(cls, kind(*args, **given))
+
+        update_wrapper(call, method)
+        first, _ = inspect.signature(method).parameters.values()
+        own = inspect.signature(kind).parameters.values()
+        call.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
+        told = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:")[2].partition("\n\n")[0]
+        doc = inspect.cleandoc(method.__doc__ or "")
+        call.__doc__ = doc.replace("Raises:", f"Args:{told}\n\nRaises:", 1)
+        return call
+
+    return spread

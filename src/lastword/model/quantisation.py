@@ -1,0 +1,117 @@
+"""What a checkpoint's weights are quantised as, and what it takes to load them so.
+
+transformers' own quantisers do the work; here is which of them a checkpoint needs, whether its
+packages are installed, and what a run records of it.
+"""
+
+import logging
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import nn
+
+from lastword.errors import ModelError
+from lastword.model.families import text_config
+from lastword.model.options import Quantize
+
+# What transformers needs to load each method: module names, and what pip calls them.
+PACKAGES: dict[str, dict[str, str]] = {
+    "fp8": {"accelerate": "accelerate"},
+    "mxfp4": {"accelerate": "accelerate"},
+    "bitsandbytes": {"accelerate": "accelerate", "bitsandbytes": "bitsandbytes"},
+    "gptq": {"optimum": "optimum", "gptqmodel": "gptqmodel"},
+    "awq": {"accelerate": "accelerate", "gptqmodel": "gptqmodel"},
+    "compressed-tensors": {"compressed_tensors": "compressed-tensors"},
+}
+# LLM.int8 picks its outlier columns over the whole batch; at 0 it picks none, and no item's answer
+# depends on its company (method, section 2).
+THRESHOLD = 0.0
+
+
+def stored_method(config: Any) -> str | None:
+    """The `quant_method` that a checkpoint's config names; None where it is not quantised."""
+    found = stored_options(config)
+    return None if found is None else str(found.get("quant_method") or "bitsandbytes")
+
+
+def stored_options(config: Any) -> dict[str, Any] | None:
+    """A checkpoint's own `quantization_config`, of a wrapper or of its text model."""
+    for part in (config, text_config(config)):
+        found = getattr(part, "quantization_config", None)
+        if found is not None:
+            return dict(found) if isinstance(found, Mapping) else dict(found.to_dict())
+    return None
+
+
+def is_dequantised(method: str | None, device: torch.device) -> bool:
+    """Whether transformers turns what is stored so into plain weights: it has kernels for CUDA."""
+    return method in ("fp8", "mxfp4") and device.type != "cuda"
+
+
+def require(name: str, method: str) -> None:
+    """Refuse a method whose packages are not all here.
+
+    Raises:
+        ModelError: Names what to install.
+    """
+    packages = PACKAGES.get(method, {})
+    missing = [pip for module, pip in packages.items() if find_spec(module) is None]
+    if missing:
+        raise ModelError(
+            f"{name} needs {' and '.join(missing)} to load {method} weights: "
+            f"pip install {' '.join(missing)}"
+        )
+
+
+def options_for(quantize: Quantize, dtype: torch.dtype) -> Any:
+    """The `quantization_config` that quantises a plain checkpoint while it is loaded.
+
+    Args:
+        quantize: What the user asks for.
+        dtype: What everything that is not quantised is computed in.
+    """
+    from transformers import BitsAndBytesConfig
+
+    if quantize == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=THRESHOLD)
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+    )
+
+
+def quieten() -> None:
+    """Keep bitsandbytes from logging, at every matrix product, the dtype that it rounds in."""
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+
+
+def took_hold(model: nn.Module) -> bool:
+    """Whether bitsandbytes replaced any layer: a family may have linear layers of its own."""
+    return any(type(m).__module__.startswith("bitsandbytes") for m in model.modules())
+
+
+def drop_outliers(config: Any) -> None:
+    """Set the outlier threshold of a checkpoint that was stored as LLM.int8 to `THRESHOLD`."""
+    for part in (config, text_config(config)):
+        stored = getattr(part, "quantization_config", None)
+        if isinstance(stored, dict) and stored.get("load_in_8bit"):
+            part.quantization_config = stored | {"llm_int8_threshold": THRESHOLD}
+
+
+def describe(model: Any, stored: str | None) -> str | None:
+    """How a loaded model's weights are kept, for the record: `int8 (bitsandbytes, threshold 0)`.
+
+    Args:
+        model: The loaded model.
+        stored: What its checkpoint is quantised as.
+    """
+    quantizer = getattr(model, "hf_quantizer", None)
+    if quantizer is None or getattr(quantizer.quantization_config, "dequantize", False):
+        return None if stored is None else f"{stored}, dequantised"
+    config = quantizer.quantization_config
+    if not hasattr(config, "load_in_8bit"):
+        return stored
+    if config.load_in_8bit:
+        return f"int8 (bitsandbytes, threshold {config.llm_int8_threshold:g})"
+    return f"{config.bnb_4bit_quant_type} (bitsandbytes)"

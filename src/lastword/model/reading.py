@@ -1,0 +1,249 @@
+"""Reading: states at any depth -> log-probabilities of predicted tokens, in tiles of rows.
+
+Knows no model library: whoever has states and a head reads them here, in another process too.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from lastword.errors import NonFiniteError
+from lastword.rule.tile import Logits, Tile, TokenScorer
+from lastword.text.forest import Reads
+
+T = TypeVar("T")
+# A tile's rows, and for each of its targets the row within it, the token, and its place.
+_Indices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+# Logits of one tile: on the CPU all the scorer's depths at once still fit a fast part of memory, on
+# a GPU the head's weights are read seldom enough for its products to be busy.
+TILE_LOGITS = 3 * 2**21
+TILE_LOGITS_CUDA = 2**26
+# Rows of several depths that a head takes at once which makes no logits.
+STACKED_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class States:
+    """Residual-stream states of a batch at its read rows, in the model's dtype.
+
+    Attributes:
+        hidden: For each captured depth, states [rows, width] (depth 0 is the input of block 0).
+        reads: The rows, and the tokens they predict.
+    """
+
+    hidden: dict[int, Float[Tensor, "rows width"]]
+    reads: Reads
+
+
+@runtime_checkable
+class Head(Protocol):
+    """A final norm and output head.
+
+    Attributes:
+        device: Where it takes states.
+        tile_rows: Most rows of one tile.
+    """
+
+    device: torch.device
+    tile_rows: int
+
+    def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
+        """W_U N(h) in float32; without N where `norm` is false."""
+
+
+def tile_rows(vocabulary: int, device: torch.device) -> int:
+    """Most rows of a tile whose logits are of that many tokens each."""
+    logits = TILE_LOGITS_CUDA if device.type == "cuda" else TILE_LOGITS
+    return max(16, min(1024, logits // vocabulary))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read for a set of predicted tokens.
+
+    Attributes:
+        log_probs: For each depth, log p of each predicted token in nats [targets].
+        scores: For each token scorer, its scores [targets].
+    """
+
+    log_probs: dict[int, Float[np.ndarray, " targets"]]
+    scores: list[Float[np.ndarray, " targets"]]
+
+
+@torch.inference_mode()
+def read(
+    head: Head,
+    states: States,
+    targets: Int[np.ndarray, " targets"],
+    depths: Sequence[int],
+    scorers: Sequence[TokenScorer] = (),
+) -> Reading:
+    """Log-probabilities of predicted tokens at some depths, and what token scorers make of them.
+
+    Logits exist for one tile of rows at a time; scorers share those of their depths. Where the
+    device runs out of memory, tiles are halved.
+
+    Args:
+        head: The model's.
+        states: The batch.
+        targets: Which of the batch's predicted tokens to read.
+        depths: Depths to read; those of the scorers are among them.
+        scorers: T, or its peers.
+
+    Raises:
+        NonFiniteError: Logits that are NaN or infinite; names the depth.
+        torch.OutOfMemoryError: One row alone is more than the device holds.
+    """
+    if not depths:
+        return Reading({}, [])
+    tiles = _cut(_by_row(states.reads, targets), head.tile_rows)
+    parts = _halving(lambda tile: _read_tile(head, states, tile, depths, scorers), tiles)
+    finite_at = torch.stack([part.checked for part in parts]).isfinite().all(dim=0).tolist()
+    for depth, finite in zip([*depths, *_raw_depths(scorers)], finite_at, strict=True):
+        if not finite:
+            raise NonFiniteError(depth)
+    order = np.concatenate([part.place for part in parts]).argsort()
+    values = torch.cat([part.values for part in parts], dim=1).cpu().numpy()[:, order]
+    return Reading(dict(zip(depths, values, strict=False)), list(values[len(depths) :]))
+
+
+@torch.inference_mode()
+def read_stacked(
+    log_probs: Callable[[Tensor, Tensor, Tensor], Tensor],
+    device: torch.device,
+    states: States,
+    targets: Int[np.ndarray, " targets"],
+    depths: Sequence[int],
+) -> dict[int, Float[np.ndarray, " targets"]]:
+    """Log-probabilities at depths of which no logits are needed, read as one stack of rows.
+
+    Args:
+        log_probs: Those of tokens, from states, each token's row and the tokens; not finite where a
+            logit of the row is not.
+        device: Where it takes them.
+        states: The batch.
+        targets: Which of the batch's predicted tokens to read.
+        depths: Depths to read.
+
+    Raises:
+        NonFiniteError: Logits that are NaN or infinite; names the depth.
+        torch.OutOfMemoryError: One row alone is more than the device holds.
+    """
+    if not depths:
+        return {}
+    rows, row, token, place = _by_row(states.reads, targets)
+    level = np.arange(len(depths))[:, None]
+    stack = np.arange(len(depths) * len(rows)), (row + level * len(rows)).ravel()
+    indices = *stack, np.tile(token, len(depths)), (place + level * len(place)).ravel()
+
+    def read_some(some: _Indices) -> tuple[np.ndarray, Tensor]:
+        depth, within = np.divmod(some[0], len(rows))
+        pieces = [
+            _rows(states, depths[i], on_device(rows[within[depth == i]], device))
+            for i in np.unique(depth)
+        ]
+        row, token = (on_device(x, device) for x in some[1:3])
+        return some[3], log_probs(torch.cat(pieces), row, token)
+
+    parts = _halving(read_some, _cut(indices, STACKED_ROWS))
+    order = np.concatenate([place for place, _ in parts]).argsort()
+    values = torch.cat([found for _, found in parts]).cpu().numpy()[order]
+    read = dict(zip(depths, values.reshape(len(depths), len(place)), strict=True))
+    for depth, found in read.items():
+        if not np.isfinite(found).all():
+            raise NonFiniteError(depth)
+    return read
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What was read of one tile; on its device, which nothing has waited for."""
+
+    place: Int[np.ndarray, " some"]  # of each target among all
+    values: Float[Tensor, "readings some"]  # log-probabilities by depth, then the scorers' scores
+    checked: Float[Tensor, " depths"]  # by depth and raw depth; not finite where a logit is not
+
+
+def _read_tile(
+    head: Head,
+    states: States,
+    indices: _Indices,
+    depths: Sequence[int],
+    scorers: Sequence[TokenScorer],
+) -> _Part:
+    rows, row, token = (on_device(x, head.device) for x in indices[:3])
+    tile, kept = Tile({}, {}, {}, row, token), {d for s in scorers for d in s.depths}
+    values, checked = [], []
+    for depth in depths:
+        logits = head.logits(_rows(states, depth, rows))
+        normed = F.log_softmax(logits, dim=-1)
+        values.append(normed[row, token])
+        checked.append(normed.amin())
+        if depth in kept:
+            tile.logits[depth], tile.log_z[depth] = logits, _log_z(logits, normed)
+    for depth in _raw_depths(scorers):
+        tile.raw[depth] = head.logits(_rows(states, depth, rows), norm=False)
+        checked.append(tile.raw_log_z(depth).sum())
+    values += [scorer.log_probs(tile) for scorer in scorers]
+    return _Part(indices[3], torch.stack(values), torch.stack(checked))
+
+
+def _halving(read: Callable[[_Indices], T], tiles: Iterable[_Indices]) -> list[T]:
+    """Every tile read; in halves from where the device runs out of memory."""
+    parts, left = [], list(tiles)
+    while left:
+        try:
+            parts.append(read(left[0]))
+            del left[0]
+            continue
+        except torch.OutOfMemoryError:
+            if len(left[0][0]) == 1:
+                raise
+        torch.cuda.empty_cache()  # not above, where the error still holds the tile's logits
+        size = (len(left[0][0]) + 1) // 2
+        left = [half for tile in left for half in _cut(tile, size)]
+    return parts
+
+
+def _raw_depths(scorers: Sequence[TokenScorer]) -> list[int]:
+    return sorted({d for s in scorers for d in s.raw_depths})
+
+
+def _rows(states: States, depth: int, rows: Int[Tensor, " some"]) -> Float[Tensor, "some width"]:
+    """Some rows' states at a depth, on the device of `rows`: blocks may be on others."""
+    hidden = states.hidden[depth]
+    return hidden.index_select(0, rows.to(hidden.device)).to(rows.device)
+
+
+def _log_z(logits: Logits, normed: Logits) -> Float[Tensor, "rows 1"]:
+    """Log-sum-exp from a logit and its log-softmax; not of a token that the head masks far down."""
+    some = logits[:, :64].argmax(dim=-1, keepdim=True)
+    return logits.gather(1, some) - normed.gather(1, some)
+
+
+def _by_row(reads: Reads, targets: Int[np.ndarray, " targets"]) -> _Indices:
+    """The rows as one tile, with their targets."""
+    order = np.argsort(reads.row[targets], kind="stable")
+    rows, row = np.unique(reads.row[targets][order], return_inverse=True)
+    return rows, row, reads.token[targets][order], order
+
+
+def _cut(indices: _Indices, size: int) -> Iterator[_Indices]:
+    """Tiles of `size` rows out of more."""
+    rows, row, token, place = indices
+    for start in range(0, len(rows), size):
+        a, b = np.searchsorted(row, [start, start + size])
+        yield rows[start : start + size], row[a:b] - start, token[a:b], place[a:b]
+
+
+def on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """An array as a tensor there, without waiting for what a GPU still has to do."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.to(device, non_blocking=device.type == "cuda")

@@ -1,0 +1,60 @@
+"""The item that a reader asked for by name, and which of its records tells most."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lastword.errors import RecordError
+from lastword.evaluation.cells import Cell
+from lastword.view.portrait import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_CLOSE = 5
+_LOOKED_THROUGH = 10_000  # names that a mistyped one is compared with
+
+
+def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
+    """The answered records of one item, a model each.
+
+    Args:
+        cells: Of all models and benchmarks.
+        name: BENCHMARK-ID as records name them, in any case; a question of TruthfulQA may be named
+            without the metric that its item is for (`truthfulqa-42` is `truthfulqa-42/mc1`).
+
+    Raises:
+        RecordError: No such item, or no model answered it.
+    """
+    import pandas as pd
+
+    names = [(f"{c.benchmark}-" + c.records["id"].astype(str)).str.casefold() for c in cells]
+    wanted = name.casefold()
+    places = [np.flatnonzero(own == wanted) for own in names]
+    if not any(own.size for own in places):
+        places = [np.flatnonzero(own == f"{wanted}/mc1") for own in names]
+    if not any(own.size for own in places):
+        some = pd.concat(names).head(_LOOKED_THROUGH).unique().tolist()
+        close = get_close_matches(wanted, some, _CLOSE, cutoff=0)
+        raise RecordError(
+            f"no item {name!r}; expected BENCHMARK-ID as records name them, such as "
+            f"{', '.join(close)}"
+        )
+    pairs = zip(cells, places, strict=True)
+    found = pd.concat([cell.whole(own) for cell, own in pairs if own.size])
+    answered = found[found["error"].isna()]
+    if answered.empty:
+        raise RecordError(f"item {name!r} failed on every model: {found['error'].iloc[0]}")
+    return answered
+
+
+def telling(rows: list[Record]) -> Record:
+    """The first of an item's records that TRACE repaired, best by a decisive layer."""
+    return max(rows, key=_told)
+
+
+def _told(record: Record) -> tuple[bool, bool, bool]:
+    repaired = record["mc1_base"] == 0 and record["mc1"] == 1
+    return repaired, record["operator"] == "decisive", record["index"] != record["base_index"]

@@ -1,0 +1,83 @@
+"""The tables of a comparison: every method on one model and one benchmark, shares in points."""
+
+import math
+from collections.abc import Sequence
+
+from lastword.evaluation.comparison import Comparison, Standing
+from lastword.report.table import Column, Table, Value, delta, level
+
+ORACLE = "any depth (oracle)"
+
+_CELL = (Column("Model"), Column("Benchmark"), Column("Method"))
+_JUDGED = (
+    Column("Items"),
+    level("MC1"),
+    delta("ΔMC1"),
+    level("MC2"),
+    level("MC2 a token"),
+    level("MC3"),
+    Column("Against"),
+    Column("Fixed"),
+    Column("Broken"),
+    Column("p", 3, significant=True),
+    Column("Holm p", 3, significant=True),
+)
+_BESIDE = (
+    Column("Wins"),
+    Column("Losses"),
+    Column("p", 3, significant=True),
+    Column("Holm p", 3, significant=True),
+    Column("s/item", 4),
+    Column("Head reads/item", 1),
+)
+_NOTES = (
+    "Each method is held against the base of its own aggregation; p is McNemar's exact test, "
+    "Holm's correction is over the methods of a cell.",
+    "MC2 is the softmax of a method's scores as published (sums, means or sums over bytes), MC2 a "
+    "token of the same scores as means over tokens. Only the latter compares between rows.",
+    "question-blind and length-only have not read the question: what comes no further than they "
+    "do has shown nothing.",
+    "The oracle counts an item if any depth ranks a truth first: no method could know which.",
+)
+_COSTS = (
+    "A win is an item that TRACE has wrong and the method right, a loss the reverse; p is "
+    "McNemar's exact test, Holm's correction is over the methods of a cell.",
+    "Seconds and head reads (positions times depths through the output head) are of each method "
+    "alone, on a sample; TRACE reads what its decisions need.",
+)
+
+
+def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
+    """Every method of every cell against its base, and beside TRACE with what it costs."""
+    judged: list[tuple[Value, ...]] = []
+    beside: list[tuple[Value, ...]] = []
+    for comparison in comparisons:
+        cell = (comparison.model, comparison.benchmark)
+        judged += [(*cell, s.method, *_judged(s)) for s in comparison.standings]
+        blank = [math.nan] * 4
+        oracle: tuple[Value, ...] = (math.nan, 100 * comparison.oracle, *blank, "", *blank)
+        judged.append((*cell, ORACLE, *oracle))
+        beside += [(*cell, s.method, *_beside(s)) for s in comparison.standings]
+    title = "Every method on the same states"
+    return [
+        Table("comparison", title, (*_CELL, *_JUDGED), tuple(judged), _NOTES),
+        Table(
+            "comparison-cost",
+            "Every method beside TRACE, and what it costs",
+            (*_CELL, *_BESIDE),
+            tuple(beside),
+            _COSTS,
+        ),
+    ]
+
+
+def _judged(s: Standing) -> tuple[Value, ...]:
+    shares = (s.mc1, s.delta_mc1, s.mc2, s.mc2_normalised, s.mc3)
+    points = [100 * v for v in shares]
+    return (s.items, *points, s.base, s.fixed, s.broken, s.p_base, s.p_base_holm)
+
+
+def _beside(s: Standing) -> tuple[Value, ...]:
+    seconds = math.nan if s.cost is None else s.cost.seconds
+    reads = math.nan if s.cost is None else s.cost.head_reads
+    return (s.ahead, s.behind, s.p_trace, s.p_trace_holm, seconds, reads)

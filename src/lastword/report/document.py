@@ -1,0 +1,92 @@
+"""One offline HTML file: style, data and scripts stand in it, and nothing else can enter.
+
+Nothing that a model or a benchmark wrote reaches it as markup: templates escape what they show,
+blocks of data are base64, the scripts set text alone, and the file's own policy lets run no script
+but those that stand in it and lets no request leave.
+"""
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from lastword import __version__
+from lastword.view.palette import LOOKS
+
+_ASSETS = Path(__file__).parent / "assets"
+
+
+def document(
+    template: str,
+    scripts: Sequence[str],
+    blocks: Mapping[str, Any],
+    *,
+    assets: Path = _ASSETS,
+    **shown: Any,
+) -> str:
+    """The whole file as one text.
+
+    Args:
+        template: Extends `document.html.j2`.
+        scripts: Names of the scripts, in their order; `plots.js` brings plotly with it.
+        blocks: Data for the scripts by name, already compressed.
+        assets: Folder of the template and of scripts that are not the report's.
+        shown: What the template shows.
+    """
+    files = FileSystemLoader([assets, _ASSETS])
+    environment = Environment(
+        loader=files,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["coded"] = coded
+    sources = [files.get_source(environment, name)[0] for name in ("page.css", *scripts)]
+    script = "(() => {\n'use strict';\n" + "\n".join(sources[1:]) + "})();"
+    code = {"plotly": _plotly()} if "plots.js" in scripts else {}
+    return environment.get_template(template).render(
+        version=__version__,
+        script_hashes=Markup(" ".join(map(_hash, [script, *code.values()]))),
+        css=Markup(sources[0]),
+        looks={name: asdict(look) for name, look in LOOKS.items()},
+        blobs={name: compress_text(source) for name, source in code.items()} | dict(blocks),
+        script=Markup(script),
+        **shown,
+    )
+
+
+def coded(text: str) -> Markup:
+    """Text as markup, with what stands between backticks as code."""
+    pieces = enumerate(map(escape, text.split("`")))
+    return Markup("".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in pieces))
+
+
+def compress(value: Any) -> str:
+    """JSON as gzip in base64; the same value gives the same text."""
+    return compress_text(
+        json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    )
+
+
+def compress_text(text: str) -> str:
+    """Text as gzip in base64."""
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
+
+
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
+
+
+def _hash(script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

@@ -1,0 +1,532 @@
+"""Figure data: what every figure shows, as pure functions of records and of their summaries.
+
+Everything is computed here; those who draw the marks, `draw` and the page, compute nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, UInt64
+from scipy.special import softmax
+
+from lastword.evaluation.ablation import Effect, Sweep
+from lastword.evaluation.cells import Cell, column, mean
+from lastword.evaluation.columns import Lists, PerItem, Places
+from lastword.evaluation.metrics import Reliability
+from lastword.report.cost import Timing
+from lastword.report.figure_parts import (
+    Arrow,
+    Band,
+    Bars,
+    Box,
+    Diagram,
+    Figure,
+    Key,
+    Line,
+    Mark,
+    Note,
+    Numbers,
+    Panel,
+    Points,
+    Rule,
+)
+from lastword.report.table import Table
+from lastword.rule import geometry
+from lastword.theta import Theta
+from lastword.view.explanation import gate_lines
+from lastword.view.palette import Role
+from lastword.view.portrait import Candidate, Portrait, Record, portrait, short
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHARES = (0.0, 1.0)
+
+OPERATOR_TITLES = {
+    "mix": "Signed mixing",
+    "early": "Earliest state",
+    "decisive": "Decisive layer",
+}
+
+
+_BEHIND: tuple[Role, ...] = ("other", "mix", "corrected", "winner", "truthful")
+
+
+def trajectory(record: Record, theta: Theta, title: str = "") -> Panel:
+    """Candidate probabilities over depth, with the depths that decided as lines."""
+    seen = portrait(record, theta)
+    depths = tuple(map(float, seen.depths))
+    rules = [Rule(float(depth), label=seen.chosen_name) for depth in seen.chosen]
+    lines = [
+        Line(
+            depths,
+            candidate.shares,
+            candidate.role,
+            "" if candidate.role == "other" else candidate.letter,
+            above=place == seen.base_index,  # it ends above every other
+        )
+        for place, candidate in enumerate(seen.candidates)
+    ]
+    behind = sorted(lines, key=lambda line: _BEHIND.index(line.role))
+    lettered = tuple(_key(c) for c in seen.candidates if c.role != "other")
+    marks: tuple[Mark, ...] = (*rules, *behind)
+    label = "probability among candidates"
+    return Panel(title, marks, "depth", label, y_range=_SHARES, key=lettered)
+
+
+def _key(candidate: Candidate) -> Key:
+    return Key(candidate.letter, short(candidate.text, 48), candidate.true)
+
+
+def band(seen: Portrait) -> Band:
+    """The interior window, shaded."""
+    assert seen.window is not None
+    first, last = seen.window
+    return Band(float(first), float(last))
+
+
+def regimes(cells: Sequence[Cell], theta: Theta) -> Figure | None:
+    """Representative corrections, one panel an operator; None where nothing was corrected.
+
+    Representative by a rule, not by hand: of all items that the operator repaired, the one whose
+    gain of truthful probability is the median.
+    """
+    panels: list[Panel] = []
+    idle = []
+    for operator in ("mix", "early", "decisive"):
+        record = representative(cells, operator)
+        if record is None:
+            idle.append(OPERATOR_TITLES[operator])
+        else:
+            title = f"({'abc'[len(panels)]}) {OPERATOR_TITLES[operator]}\n{subject(record, 40)}"
+            panels.append(trajectory(record, theta, title))
+    caption = (
+        "Representative corrections, one an operator: the repaired item whose gain of truthful"
+        " probability is the median. Green: truthful; red: the false answer of the last depth;"
+        " dashed grey: other candidates. Dotted lines: the depths whose scores decide (for mixing"
+        " the anchors of T). Depth 0 has read nothing of the question."
+        + (f" No answer was repaired by: {', '.join(idle).lower()}." if idle else "")
+    )
+    return Figure("regimes", "Representative regimes", caption, tuple(panels)) if panels else None
+
+
+def representative(cells: Sequence[Cell], operator: str) -> Record | None:
+    """The repaired item of an operator with the median gain of truthful probability."""
+    places = [np.flatnonzero(_repaired(cell) & _by(cell, operator)) for cell in cells]
+    gains = [_truthful_gains(*pair) for pair in zip(cells, places, strict=True)]
+    order = np.argsort(np.concatenate([np.empty(0), *gains]), kind="stable")
+    if not order.size:
+        return None
+    median = int(order[(len(order) - 1) // 2])
+    found = [(cell, int(i)) for cell, own in zip(cells, places, strict=True) for i in own]
+    return _record(*found[median])
+
+
+def _repaired(cell: Cell) -> Bool[np.ndarray, " items"]:
+    """The items whose answer was false and is true."""
+    before, after = column(cell.items, "mc1_base"), column(cell.items, "mc1")
+    repaired: np.ndarray = (before == 0) & (after == 1)
+    return repaired
+
+
+def _by(cell: Cell, operator: str) -> Bool[np.ndarray, " items"]:
+    return (cell.items["operator"] == operator).to_numpy(bool)
+
+
+def _truthful_gains(cell: Cell, places: Places) -> PerItem:
+    """By how much the probability of the truthful candidates rose in each of some items."""
+    b, truthful = Lists.of(cell.items["base_scores"]), Lists.of(cell.items["truthful"])
+
+    def gain(after: np.ndarray, before: np.ndarray, true: np.ndarray) -> PerItem:
+        rises = softmax(after, axis=1) - softmax(before, axis=1)
+        gains: PerItem = (rises * true).sum(axis=1)
+        return gains
+
+    return Lists.of(cell.items["scores"]).each(gain, b, truthful, items=places)
+
+
+def _record(cell: Cell, item: int) -> Record:
+    """Everything about one item of a cell."""
+    return rows_of(cell.whole(cell.answered[[item]]))[0]
+
+
+def worked_example(record: Record, theta: Theta) -> Figure:
+    """One item end to end: trajectory, D_l, gates, scores before and after."""
+    seen = portrait(record, theta)
+    path = trajectory(record, theta, f"(a) {subject(record, 40)}")
+    caption = (
+        f"One item end to end: {record['benchmark']} {record['id']} on {model_name(record)}, d_eff"
+        f" = {float(record['d_eff']):.3f}, answered by {OPERATORS[record['operator']]}. (a)"
+        " Candidate probabilities over depth; (b) decisiveness, whose argmax is ℓ*; (c) the gates"
+        " that were asked; (d) candidate probabilities and the margin of the scores before and"
+        " after."
+    )
+    panels = (
+        replace(path, marks=(band(seen), *path.marks), key=()),
+        _sharpness(seen, theta),
+        _gates_panel(record),
+        _before_after(record),
+    )
+    key = tuple(map(_key, seen.candidates))
+    return Figure("worked-example", "A worked example", caption, panels, columns=2, key=key)
+
+
+OPERATORS = {
+    "mix": "signed mixing",
+    "early": "the earliest state",
+    "decisive": "its decisive layer",
+    "base": "the model's own scores",
+}
+
+
+def _sharpness(seen: Portrait, theta: Theta) -> Panel:
+    """Decisiveness over depth, the sharpest depth marked where one was looked for."""
+    S = np.array([candidate.scores for candidate in seen.candidates])
+    D = geometry.decisiveness(S[:, 1:], theta.eps_H)  # Eq. 7, depths 1..L
+    depths = tuple(float(d) for d in range(1, S.shape[1]))
+    layer = seen.sharpest
+    rules = () if layer is None else (Rule(float(layer), label=f"ℓ* = {layer}"),)
+    return Panel(
+        "(b) Decisiveness" + ("" if layer is None else f", sharpest at depth {layer}"),
+        (band(seen), *rules, Line(depths, _numbers(D), "corrected")),
+        "depth",
+        "D = margin / (entropy + ε)",
+    )
+
+
+_HELD: tuple[tuple[str, Role], ...] = (("✗", "alarm"), ("✓", "truthful"))
+
+
+def _gates_panel(record: Record) -> Panel:
+    notes = []
+    for place, (line, holds) in enumerate(gate_lines(record)):
+        mark, role = _HELD[bool(holds)]
+        notes.append(Note(0.04, 0.78 - 0.22 * place, f"{mark} {line}", role, centred=False))
+    return Panel("(c) Gates", tuple(notes), axes=False)
+
+
+def _before_after(record: Record) -> Panel:
+    seen = portrait(record)
+    names = tuple(candidate.letter for candidate in seen.candidates)
+    before, after = (
+        geometry.margin(np.asarray(record[name], dtype=float)) for name in ("base_scores", "scores")
+    )
+    first, second = zip(*((c.before, c.after) for c in seen.candidates), strict=True)
+    bars = _side_by_side(
+        Bars(names, first, "base", "before"), Bars(names, second, "corrected", "after")
+    )
+    title = f"(d) Margin {before:.2f} → {after:.2f} nats"
+    return Panel(title, bars, "candidate", "probability", y_range=_SHARES)
+
+
+def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
+    """One item on every model, ordered by I(M); None where fewer than two models read it.
+
+    Args:
+        rows: The item's records, a model each (`hardest` chooses one).
+        theta: Theta of the runs.
+    """
+    if len(rows) < 2:
+        return None
+    rows = sorted(rows, key=lambda r: (np.nan_to_num(r["invariant"], nan=np.inf), r["model"]))
+    panels = tuple(trajectory(r, theta, f"{model_name(r)}\n{_invariant(r)}") for r in rows)
+    lettered = {key.letter for panel in panels for key in panel.key}
+    key = tuple(k for k in map(_key, portrait(rows[0]).candidates) if k.letter in lettered)
+    wrong = sum(r["mc1_base"] == 0 for r in rows)
+    right = sum(r["mc1_base"] == 0 and r["mc1"] == 1 for r in rows)
+    caption = (
+        f"“{subject(rows[0])}” ({rows[0]['benchmark']} {rows[0]['id']}) on {len(rows)} models,"
+        f" by I(M) from low to high: {wrong} are wrong at the last depth, and TRACE repairs"
+        f" {right} of these. Green: truthful; red: the false answer of the last depth; blue:"
+        " another false answer, where TRACE chose one."
+    )
+    columns = min(5, max(2, len(rows)))
+    bare = tuple(replace(panel, key=()) for panel in panels)
+    return Figure("across-models", "One item across all models", caption, bare, columns, key)
+
+
+def hardest(cells: Sequence[Cell]) -> list[Record]:
+    """The records of the item on which most models were wrong, and most of these repaired.
+
+    No records where no item was answered by several models.
+    """
+    import pandas as pd
+
+    scored = pd.concat([_scored(place, cell) for place, cell in enumerate(cells)])
+    several = scored.duplicated(["benchmark", "id"], keep=False).to_numpy(bool)
+    if not several.any():
+        return []
+    scored["text"] = np.concatenate([_digests(cell)[cell.mc1_places] for cell in cells])
+    by_item = scored.groupby(["benchmark", "id", "text"], sort=True)
+    counts = (
+        by_item[["wrong", "repaired"]]
+        .sum()
+        .sort_values(["wrong", "repaired"], ascending=False, kind="stable")
+    )
+    chosen = by_item.get_group(counts.index[0])
+    return [_record(cells[c], i) for c, i in zip(chosen["cell"], chosen["item"], strict=True)]
+
+
+def _scored(place: int, cell: Cell) -> "pd.DataFrame":
+    """The items of a cell that count for MC1: whose they are, whether wrong, whether repaired."""
+    items = cell.items.iloc[cell.mc1_places]
+    return items[["id"]].assign(
+        benchmark=cell.benchmark,
+        cell=place,
+        item=cell.mc1_places,
+        wrong=column(items, "mc1_base") == 0,
+        repaired=_repaired(cell)[cell.mc1_places],
+    )
+
+
+def _digests(cell: Cell) -> UInt64[np.ndarray, " items"]:
+    """A number for the prompt of each item, the same for the same text."""
+    from pandas.util import hash_array
+
+    numbers = np.zeros(len(cell.items), dtype=np.uint64)
+    for items, frame in cell.slices("prompt"):
+        numbers[items] = hash_array(frame["prompt"].to_numpy(dtype=object), categorize=False)
+    return numbers
+
+
+def subject(record: Record, limit: int = 60) -> str:
+    """The question in one printable line, or the end of the prompt where there is none."""
+    question = record.get("question")
+    text = question if isinstance(question, str) and question.strip() else record["prompt"][-limit:]
+    return short(text, limit)
+
+
+def model_name(record: Record) -> str:
+    """A model's name without its owner or folder, in one short line."""
+    return short(str(record["model"]).rstrip("/").rsplit("/", 1)[-1], 32)
+
+
+def rows_of(records: "pd.DataFrame") -> list[Record]:
+    """The records one by one."""
+    return [{str(k): v for k, v in row.items()} for row in records.to_dict("records")]
+
+
+def _invariant(record: Record) -> str:
+    value = record["invariant"]
+    return "" if value is None or value != value else f"I(M) = {float(value):.2f}"
+
+
+def _numbers(values: Iterable[float]) -> Numbers:
+    return tuple(float(v) for v in values)
+
+
+# Illustrative traces of log p over the feature depths, one a motif.
+_MOTIFS = {
+    "Sustained growth": (-6.0, -4.4, -2.8, -1.2),
+    "Abrupt promotion": (-6.0, -5.8, -1.6, -1.4),
+    "Accelerating support": (-6.0, -5.7, -4.4, -1.2),
+}
+
+
+def scorer_motifs(theta: Theta) -> Figure:
+    """What T rewards across the feature depths, and the weight that this evidence sets."""
+    import torch
+
+    from lastword.rule.scorer import Scorer
+
+    count = len(theta.scorer.features)
+    scorer = Scorer(theta, depth=26, vocabulary=1)
+    x = tuple(theta.scorer.features)
+    panels = []
+    for place, (motif, trace) in enumerate(_MOTIFS.items()):
+        p = np.interp(np.linspace(0, 1, count), np.linspace(0, 1, len(trace)), trace)
+        h = float(scorer.evidence(torch.tensor(p)[:, None, None]))
+        line = Line(x, _numbers(p), "corrected", markers=True)
+        title = f"({'abc'[place]}) {motif}: h = {h:.2f}"
+        panels.append(Panel(title, (line,), "feature depth / L", "log p", y_range=(-6.6, 0.0)))
+    evidence = torch.linspace(0, 1, 101, dtype=torch.float64)
+    alpha = scorer.alpha(evidence[None])[0]
+    marks = (
+        Rule(theta.scorer.lambda_0, "other", "λ₀", axis="y"),
+        Line(_numbers(evidence.tolist()), _numbers(alpha.tolist()), "mix"),
+    )
+    panels.append(Panel("(d) Mixing schedule", marks, "evidence h̃", "α", y_range=_SHARES))
+    caption = (
+        "Three illustrative traces of a token's log-probability over the feature depths, with the"
+        " evidence h that each earns, and the weight α of the anchor mixture that normalised"
+        " evidence sets. Traces are drawn for illustration; h and α are the scorer's own."
+    )
+    return Figure("scorer-motifs", "What the scorer rewards", caption, tuple(panels), columns=4)
+
+
+def scorer_dataflow(theta: Theta) -> Diagram:
+    """Read, filter and measure, mix, emit: the scorer T as boxes and arrows."""
+    s = theta.scorer
+    anchors, features = _fractions(s.anchors), _fractions(s.features)
+    boxes = (
+        Box("read", "Read", f"logits z at anchors A\n{anchors} of L", 0.11, 0.72, "base"),
+        Box("filter", "Filter", f"Ω: top k at {s.quorum:.0%}\nof the anchors", 0.37, 0.26, "early"),
+        Box("measure", "Measure", f"slope, jump, curvature at\n{features}", 0.63, 0.26, "early"),
+        Box("anchor", "Average", "z̄: anchors weighted by exp(ℓ/L)", 0.37, 0.72, "corrected"),
+        Box("mix", "Mix", "z_T = (1−α) z_L + α z̄", 0.66, 0.72, "mix"),
+        Box("emit", "Emit", "t: mean log softmax(z_T)\nof a candidate's tokens", 0.9, 0.72, "base"),
+    )
+    arrows = (
+        Arrow("read", "anchor", "z"),
+        Arrow("anchor", "mix", "z̄"),
+        Arrow("mix", "emit", "z_T"),
+        Arrow("read", "filter", dashed=True),
+        Arrow("filter", "measure", "Ω", dashed=True),
+        Arrow("measure", "mix", "h̃ → α", dashed=True),
+    )
+    caption = (
+        "Dataflow of the trajectory scorer T. Dark arrows carry logits, grey ones the evidence of"
+        " each token, which sets how much of the anchor mixture it takes."
+    )
+    return Diagram("scorer-dataflow", "The scorer's dataflow", caption, boxes, arrows)
+
+
+def _fractions(values: Sequence[float]) -> str:
+    return ", ".join(f"{v:.2g}" for v in values)
+
+
+_SWEPT = {
+    "tau_dim": "regime boundary τ_dim",
+    "eta": "mixing magnitude η",
+    "tau_logr": "sharpness gate τ_logr",
+    "tau_H": "entropy gate τ_H",
+    "gamma": "earliest-state cutoff γ",
+}
+
+
+def ablation(effects: Sequence[Effect], sweeps: Sequence[Sweep]) -> Figure:
+    """Components removed one at a time, and the constants of the outer rule swept."""
+    panels = [_necessity(effects)]
+    panels += [_sweep(sweep, "bcdefgh"[place]) for place, sweep in enumerate(sweeps)]
+    cells = len(effects[0].deltas_mc1)
+    caption = (
+        f"Mean change of MC1 and MC2 over {cells} cells, in points. (a) One component removed or"
+        " overridden at a time; the others: one constant swept, the setting of the runs dotted."
+        " Red: how many cells regress on MC1, where any does."
+    )
+    return Figure("ablation", "Ablations and sweeps", caption, tuple(panels), columns=3)
+
+
+def _necessity(effects: Sequence[Effect]) -> Panel:
+    names = tuple(effect.label for effect in effects)
+    worse = tuple(str(e.negative_mc1) if e.negative_mc1 else "" for e in effects)
+    first = _numbers(100 * e.delta_mc1 for e in effects)
+    second = _numbers(100 * e.delta_mc2 for e in effects)
+    bars = _side_by_side(
+        Bars(names, first, "corrected", "MC1", texts=worse, text_role="alarm", horizontal=True),
+        Bars(names, second, "base", "MC2", horizontal=True),
+    )
+    return Panel("(a) Components", (Rule(0.0), *bars), "points")
+
+
+def _side_by_side(*bars: Bars) -> tuple[Bars, ...]:
+    return tuple(replace(bar, group=place, groups=len(bars)) for place, bar in enumerate(bars))
+
+
+def _sweep(sweep: Sweep, place: str) -> Panel:
+    grid = [e.value for e in sweep.effects if e.value is not None]
+    steps = np.diff(grid)
+    # A grid of uneven steps stands evenly, by name: its points would lie on each other.
+    even = len(grid) < 2 or bool(np.allclose(steps, steps[0]))
+    x = _numbers(grid if even else map(float, range(len(grid))))
+    published = float(np.interp(sweep.published, grid, x))
+    first = _numbers(100 * e.delta_mc1 for e in sweep.effects)
+    second = _numbers(100 * e.delta_mc2 for e in sweep.effects)
+    notes: list[Mark] = [
+        Note(at, level, str(effect.negative_mc1), "alarm")
+        for at, level, effect in zip(x, first, sweep.effects, strict=True)
+        if effect.negative_mc1
+    ]
+    higher = bool(first[-1] > second[-1])
+    lines = (
+        Line(x, first, "corrected", "MC1", markers=True, above=higher),
+        Line(x, second, "base", "MC2", markers=True, above=not higher),
+    )
+    name = _SWEPT.get(sweep.parameter, sweep.parameter)
+    marks: tuple[Mark, ...] = (Rule(published), *lines, *notes)
+    names = None if even else tuple(f"{value:g}" for value in grid)
+    return Panel(f"({place}) {name}", marks, "", "points", x_names=names)
+
+
+def calibration(before: Reliability, after: Reliability, title: str) -> Figure:
+    """Reliability before and after: accuracy of the top candidate against its probability."""
+    lines = [_reliability(before, "base", "before"), _reliability(after, "corrected", "after")]
+    even = Line((0.0, 1.0), (0.0, 1.0), "other")
+    x, y = "probability of the answer", "share right"
+    panel = Panel(title, (even, *lines), x, y, x_range=(0.0, 1.15), y_range=_SHARES)
+    caption = f"Calibration error {before.ece:.3f} before and {after.ece:.3f} after."
+    return Figure("calibration", "Reliability", caption, (panel,), columns=1)
+
+
+def _reliability(curve: Reliability, role: Role, name: str) -> Line:
+    full = curve.counts > 0
+    x, y = _numbers(curve.confidence[full]), _numbers(curve.accuracy[full])
+    return Line(x, y, role, name, markers=True)
+
+
+def per_model(table: Table) -> Figure:
+    """Which operators answer in each model, and its I(M) beside its mean gain.
+
+    Args:
+        table: The per-model table (`tables.per_model`): shares and deltas in points.
+    """
+    rows = [dict(zip((c.name for c in table.columns), row, strict=True)) for row in table.rows]
+    rows.sort(key=lambda row: (row["I(M)"], row["Model"]))
+    caption = (
+        "(a) Share of the items that each operator answers, a mean over benchmarks; models by I(M)"
+        " from low to high; the rest keep the model's own scores. (b) I(M) against the mean change"
+        " of MC1, by the numbers of (a); the larger the point, the larger the change of MC2."
+    )
+    panels = (_usage(rows), _against_invariant(rows))
+    return Figure("per-model", "What the rule does in each model", caption, panels, 2)
+
+
+def _usage(rows: Sequence[Mapping[str, Any]]) -> Panel:
+    names = tuple(f"{model_name({'model': r['Model']})}  {i}" for i, r in enumerate(rows, 1))
+    operators: tuple[Role, ...] = ("decisive", "mix", "early")
+    shares = np.array([[float(row[f"% {name}"]) for row in rows] for name in operators])
+    shares = np.nan_to_num(shares)
+    starts = np.cumsum(shares, axis=0) - shares
+    bars = [
+        Bars(names, _numbers(share), name, name, start=_numbers(start), horizontal=True)
+        for name, share, start in zip(operators, shares, starts, strict=True)
+    ]
+    return Panel("(a) Who answers", tuple(bars), "% of items", x_range=(0.0, 100.0))
+
+
+def _against_invariant(rows: Sequence[Mapping[str, Any]]) -> Panel:
+    sizes = _numbers(max(0.3, min(4.0, float(row["ΔMC2"]) / 5)) for row in rows)
+    points = Points(
+        _numbers(row["I(M)"] for row in rows),
+        _numbers(row["ΔMC1"] for row in rows),
+        tuple(str(i) for i, _ in enumerate(rows, 1)),
+        "corrected",
+        sizes=sizes,
+    )
+    marks = (Rule(1.0), Rule(0.0, "other", axis="y"), points)
+    return Panel("(b) I(M) and the gain", marks, "I(M)", "mean ΔMC1, points", x_scale="log")
+
+
+def costs(timed: Sequence[Timing]) -> Figure:
+    """Seconds an item, base and TRACE, of each model; models by depth."""
+    by_model: dict[str, list[Timing]] = {}
+    for timing in sorted(timed, key=lambda c: (c.depth, c.model)):
+        by_model.setdefault(timing.model, []).append(timing)
+    names = tuple(
+        f"{model_name({'model': name})} (L = {own[0].depth})" for name, own in by_model.items()
+    )
+    base = _numbers(mean([c.base_seconds_per_item for c in own]) for own in by_model.values())
+    trace = _numbers(mean([c.trace_seconds_per_item for c in own]) for own in by_model.values())
+    ratios = tuple(f"{mean([c.ratio for c in own]):.2f}×" for own in by_model.values())
+    bars = _side_by_side(
+        Bars(names, base, "base", "base", horizontal=True),
+        Bars(names, trace, "corrected", "TRACE", texts=ratios, horizontal=True),
+    )
+    caption = (
+        "Seconds an item, end to end and warm; models by depth. Beside each pair: the mean over"
+        " benchmarks of TRACE over base."
+    )
+    panel = Panel("", bars, "seconds an item")
+    return Figure("cost", "Cost an item", caption, (panel,), columns=1)

@@ -1,0 +1,277 @@
+"""Records packed for the page: an index of all items, each cell's items, and texts kept once.
+
+Numbers are kept as whole steps from depth to depth, in thousandths: that is what a plot can show,
+and it compresses to about a byte a number. A block is gzip in base64, so that no text of a model or
+a benchmark stands in the page as it came.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from lastword.evaluation.cells import Cell, column
+from lastword.evaluation.columns import Places
+from lastword.report.document import compress
+from lastword.report.figure_parts import Rule
+from lastword.report.figures import band, rows_of, subject
+from lastword.theta import Theta
+from lastword.view.explanation import GATE_NAMES, explain, gates_of
+from lastword.view.portrait import Portrait, Record, portrait
+
+REGIMES = {"s": "scalar", "c": "candidate-space"}
+OPERATORS = {name[0]: name for name in ("base", "decisive", "mix", "early")}
+OUTCOMES = {"f": "fixed", "b": "broken", "c": "changed", "u": "unchanged", "e": "failed"}
+JUDGED = {"1": "MC1", "2": "MC2 alone", "n": "nothing: no labels", "e": "nothing: failed"}
+MOST_SHOWN = 30_000  # records of one page: what a browser opens in three seconds
+_AT_ONCE = 2000  # records that are in memory whole at once
+_UNIT = 1000
+_QUESTION_LIMIT = 300
+
+Block = dict[str, Any]
+
+
+def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
+    """Blocks by name: `items`, `cell-0` on, `texts-0` on (a block a benchmark).
+
+    Args:
+        cells: Of all models and benchmarks; of very many records a sample is packed.
+        theta: Theta of the runs.
+    """
+    index, blocks = Index(), {}
+    for c, (cell, places) in enumerate(zip(cells, sampled(cells), strict=True)):
+        shown: list[Block] = []
+        for rows in at_once(cell, places):
+            index.add(c, rows)
+            shown += [item(row, theta) for row in rows]
+        blocks[f"cell-{c}"] = compress(shown)
+    return {"items": compress(index.block), **index.texts.blocks(), **blocks}
+
+
+def at_once(cell: Cell, places: Places) -> Iterator[list[Record]]:
+    """Records of a cell, whole, as many at a time as are in memory at once."""
+    for at in range(0, len(places), _AT_ONCE):
+        yield rows_of(cell.whole(places[at : at + _AT_ONCE]))
+
+
+class Index:
+    """The index of all items, and the texts that it names."""
+
+    def __init__(self) -> None:
+        self.texts = Texts()
+        self._models: dict[str, int] = {}
+        self._cells: list[Block] = []
+
+    def add(self, cell: int, rows: Sequence[Record]) -> None:
+        """Take in records of a cell, after those that it has had before."""
+        if cell == len(self._cells):
+            model = self._models.setdefault(str(rows[0]["model"]), len(self._models))
+            benchmark = self.texts.benchmark(rows[0])
+            self._cells.append({"model": model, "benchmark": benchmark, "text": [], "codes": ""})
+        own = self._cells[cell]
+        own["text"] += [self.texts.place(row) for row in rows]
+        own["codes"] += "".join(map(codes, rows))
+
+    @property
+    def block(self) -> Block:
+        """What the page's list is made from."""
+        names = {
+            "benchmark": self.texts.benchmarks,
+            "model": list(self._models),
+            "outcome": OUTCOMES,
+            "operator": OPERATORS,
+            "regime": REGIMES,
+            "judged": JUDGED,
+        }
+        return {"texts": self.texts.index, "cells": self._cells, "names": names}
+
+
+class Texts:
+    """Every distinct text of an item once, however many models answered it."""
+
+    def __init__(self) -> None:
+        self._benchmarks: dict[str, int] = {}
+        self._places: dict[tuple[str, ...], int] = {}
+        self._by_benchmark: list[dict[int, Block]] = []
+        self.index: list[tuple[str, int, str]] = []
+
+    @property
+    def benchmarks(self) -> list[str]:
+        """Their names."""
+        return list(self._benchmarks)
+
+    def benchmark(self, record: Record) -> int:
+        """The place of a record's benchmark among all."""
+        place = self._benchmarks.setdefault(str(record["benchmark"]), len(self._benchmarks))
+        if place == len(self._by_benchmark):
+            self._by_benchmark.append({})
+        return place
+
+    def place(self, record: Record) -> int:
+        """The place of a record's text in the index."""
+        key = (record["benchmark"], str(record["id"]), record["prompt"], *record["candidates"])
+        if key in self._places:
+            return self._places[key]
+        place = self._places[key] = len(self.index)
+        benchmark = self.benchmark(record)
+        self.index.append((str(record["id"]), benchmark, subject(record, _QUESTION_LIMIT)))
+        self._by_benchmark[benchmark][place] = text(record)
+        return place
+
+    def blocks(self) -> dict[str, str]:
+        """A block of texts a benchmark, by place in the index."""
+        return {f"texts-{b}": compress(texts) for b, texts in enumerate(self._by_benchmark)}
+
+
+def sampled(cells: Sequence[Cell]) -> list[Places]:
+    """Places of the records that the page holds: all, or of very many a sample of each cell.
+
+    A cell's sample is drawn evenly from what became of its answers: as many that were fixed as were
+    broken, changed, unchanged and failed, or all where there are fewer.
+    """
+    shares = even_shares([len(cell.records) for cell in cells], MOST_SHOWN)
+    return [_drawn(cell, share) for cell, share in zip(cells, shares, strict=True)]
+
+
+def even_shares(sizes: Sequence[int], most: int) -> list[int]:
+    """How many are taken of each of several groups: of all the same number, or all it has."""
+    shares = [0] * len(sizes)
+    for nth, place in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        shares[place] = min(sizes[place], (most - sum(shares)) // (len(sizes) - nth))
+    return shares
+
+
+def _drawn(cell: Cell, most: int) -> Places:
+    if most >= len(cell.records):
+        return np.arange(len(cell.records))
+    became = outcomes(cell)
+    groups = [np.flatnonzero(became == name) for name in OUTCOMES.values()]
+    shares = even_shares([len(group) for group in groups], most)
+    rng = np.random.default_rng(0)
+    pairs = zip(groups, shares, strict=True)
+    drawn: Places = np.sort(np.concatenate([rng.permutation(g)[:n] for g, n in pairs]))
+    return drawn
+
+
+def outcomes(cell: Cell) -> np.ndarray:
+    """What became of each answer of a cell, as `outcome` says it of one record [records]."""
+    records = cell.records
+    gain = column(records, "mc1") - column(records, "mc1_base")
+    same = (records["index"] == records["base_index"]).to_numpy(bool)
+    failed = records["error"].notna().to_numpy(bool)
+    said: np.ndarray = np.select(
+        [failed, gain > 0, gain < 0, same], ["failed", "fixed", "broken", "unchanged"], "changed"
+    )
+    return said
+
+
+def text(record: Record) -> Block:
+    """What was asked, and what is true of it where that is known."""
+    truthful = record.get("truthful")
+    return {
+        "prompt": record["prompt"],
+        "candidates": [str(candidate) for candidate in record["candidates"]],
+        "truthful": None if truthful is None else [bool(t) for t in truthful],
+    }
+
+
+def codes(record: Record) -> str:
+    """Four letters: regime, operator, what became of the answer, and which metric counts it."""
+    if failed(record):
+        return "--ee"
+    return f"{record['regime'][0]}{record['operator'][0]}{outcome(record)[0]}{_judged(record)}"
+
+
+def outcome(record: Record) -> str:
+    """Whether correction fixed or broke an answer that MC1 counts, or changed or kept one."""
+    if failed(record):
+        return "failed"
+    gain = float(record["mc1"] - record["mc1_base"]) if _known(record, "mc1_base") else 0.0
+    if gain:
+        return "fixed" if gain > 0 else "broken"
+    return "unchanged" if record["base_index"] == record["index"] else "changed"
+
+
+def _judged(record: Record) -> str:
+    if _known(record, "mc1_base"):
+        return "1"
+    return "2" if _known(record, "mc2_base") else "n"
+
+
+def _known(record: Record, name: str) -> bool:
+    value = record.get(name)
+    return value is not None and value == value  # nan where a frame has none
+
+
+def failed(record: Record) -> bool:
+    """Whether the item could not be answered."""
+    return isinstance(record.get("error"), str)
+
+
+def item(record: Record, theta: Theta) -> Block:
+    """What the page shows of one item, beside its text."""
+    if failed(record):
+        return {"words": explain(record, theta), "error": True}
+    seen = portrait(record, theta)
+    letters = [candidate.letter for candidate in seen.candidates]
+    return {
+        "words": explain({**record, "candidates": letters}, theta),
+        "letters": letters,
+        "roles": [candidate.role for candidate in seen.candidates],
+        "index": seen.index,
+        "base_index": seen.base_index,
+        "base_probabilities": [round(candidate.before, 4) for candidate in seen.candidates],
+        "probabilities": [round(candidate.after, 4) for candidate in seen.candidates],
+        "gates": [_gate(name, gate) for name, gate in gates_of(record).items()],
+        **_depths(seen, record["operator"]),
+    }
+
+
+def _depths(seen: Portrait, operator: str) -> Block:
+    some = seen.candidates
+    S = [candidate.scores for candidate in some]
+    if len(seen.depths) <= seen.depth or not np.isfinite(S).all():
+        return {"panels": [], "marks": [], "depth_note": ""}
+    marks = [asdict(band(seen)), *(asdict(Rule(float(depth))) for depth in seen.chosen)]
+    shares = _panel([c.shares for c in some], [c.blind_shares for c in some])
+    scores = _panel(S, [c.blind_scores for c in some])
+    panels = [
+        {"short": "Probability", "y_label": "probability among candidates", "y_range": [0, 1]}
+        | shares,
+        {"short": "Score", "y_label": "mean log-probability a token, nats", "y_range": None}
+        | scores,
+    ]
+    note = _note(operator, blind=bool(some[0].blind_shares))
+    return {"panels": panels, "marks": marks, "depth_note": note}
+
+
+def _panel(values: Sequence[Sequence[float]], blind: Sequence[Sequence[float]]) -> Block:
+    unread = not blind[0]
+    return {"unit": _UNIT, "steps": _steps(values), "blind": [] if unread else _steps(blind)}
+
+
+def _note(operator: str, *, blind: bool) -> str:
+    decided = {
+        "decisive": "Dotted: the decisive depth ℓ*, whose scores decide.",
+        "early": "Dotted: depth 0, whose scores decide; it has read nothing of the question.",
+        "mix": "Dotted: the anchor depths of the scorer T, whose scores are mixed in.",
+    }.get(operator, "The last depth, the model’s own scores, decides.")
+    faint = " Faint: the same candidates with the question left out." if blind else ""
+    return f"{decided} Shaded: the interior window in which d_eff is measured.{faint}"
+
+
+def _steps(values: Sequence[Sequence[float]]) -> list[list[int]]:
+    whole = np.rint(np.array(values) * _UNIT).astype(int)
+    steps: list[list[int]] = np.diff(whole, axis=1, prepend=0).tolist()
+    return steps
+
+
+def _gate(name: str, gate: Mapping[str, Any]) -> tuple[str, str, str, bool | None]:
+    threshold = gate["threshold"]
+    if isinstance(threshold, bool):
+        shown = {True: "yes", False: "no", None: "–"}
+        return GATE_NAMES.get(name, name), shown[gate["value"]], shown[threshold], gate["holds"]
+    sign = "<" if name == "confidence" else ">"
+    value = "–" if gate["value"] is None else f"{float(gate['value']):.4g}"
+    return GATE_NAMES.get(name, name), value, f"{sign} {float(threshold):g}", gate["holds"]

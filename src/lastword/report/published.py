@@ -1,0 +1,92 @@
+"""The paper's master grid as data (`paper_grid.csv`, facts only), and a run's cells beside it."""
+
+import csv
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from types import MappingProxyType
+
+from lastword.evaluation.cells import Summary, benchmark_of
+from lastword.report.table import EN_DASH, Column, Table, Value, delta, level
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """The paper's numbers for one cell, in points.
+
+    Attributes:
+        model: As the paper names it.
+        invariant: I(M) as printed.
+        mc1_base: MC1 of the base.
+        mc1_delta: What TRACE adds.
+        mc2_base: MC2 of the base.
+        mc2_delta: What TRACE adds.
+    """
+
+    model: str
+    invariant: float
+    mc1_base: float
+    mc1_delta: float
+    mc2_base: float
+    mc2_delta: float
+
+
+def against_paper(summaries: Sequence[Summary]) -> Table:
+    """Cells beside the published ones; en dashes where the paper has none."""
+    columns: list[Column] = [Column("Model"), Column("Benchmark"), Column("Paper's model")]
+    columns += [Column("I(M)", 2), Column("I(M) paper", 2)]
+    for metric in ("MC1", "MC2"):
+        columns += [level(f"{metric} base"), level(f"{metric} base paper")]
+        columns += [delta(f"Δ{metric}"), delta(f"Δ{metric} paper")]
+    published = read_published()
+    rows = tuple(_beside(s, _published(s, published)) for s in summaries)
+    notes = (
+        "Models are paired by name; the paper names no checkpoint revision, no prompt template and "
+        "not every precision, so levels may differ for those reasons alone.",
+    )
+    return Table("against-paper", "Against the published grid", tuple(columns), rows, notes)
+
+
+def read_published() -> Mapping[str, tuple[PaperCell, ...]]:
+    """The paper's master grid by benchmark: 15 models each."""
+    text = files("lastword.report").joinpath("paper_grid.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+    names = ("mc1_base", "mc1_delta", "mc2_base", "mc2_delta")
+    return MappingProxyType(
+        {
+            benchmark: tuple(
+                PaperCell(
+                    row["model"],
+                    float(row["invariant"]),
+                    *(float(row[f"{benchmark}_{name}"]) for name in names),
+                )
+                for row in rows
+            )
+            for benchmark in ("truthfulqa", "halueval-qa", "halueval-sum")
+        }
+    )
+
+
+def _beside(s: Summary, paper: PaperCell | None) -> tuple[Value, ...]:
+    own = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
+    if paper is None:
+        theirs, name, invariant = [math.nan] * 4, EN_DASH, math.nan
+    else:
+        theirs = [paper.mc1_base, paper.mc1_delta, paper.mc2_base, paper.mc2_delta]
+        name, invariant = paper.model, paper.invariant
+    pairs = [v for pair in zip(own, theirs, strict=True) for v in pair]
+    return (s.model, s.benchmark, name, s.invariant, invariant, *pairs)
+
+
+def _published(s: Summary, grids: Mapping[str, tuple[PaperCell, ...]]) -> PaperCell | None:
+    """The paper's row whose name opens this model's, part for part; the longest such name."""
+    own = _parts(s.model.rsplit("/", 1)[-1])
+    rows = grids.get(benchmark_of(s.benchmark), ())
+    named = [row for row in rows if own[: len(_parts(row.model))] == _parts(row.model)]
+    return max(named, key=lambda row: len(_parts(row.model)), default=None)
+
+
+def _parts(name: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", name.lower())

@@ -1,0 +1,238 @@
+"""Table: one table as data, and its writers to Markdown, CSV and LaTeX.
+
+Text in a table is untrusted (names of models and benchmarks): each writer makes it safe for its
+form. An undefined number is nan: an en dash where people read it, `nan` in CSV. CSV keeps numbers
+unrounded, in the unit of their column.
+"""
+
+import csv
+import io
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from lastword.errors import RecordError
+
+EN_DASH = "–"
+
+_MARKDOWN = {c: f"\\{c}" for c in "\\|*_`[]~#$"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_LATEX = {c: f"\\{c}" for c in "{}$&#%_"} | {
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after the end of a row LaTeX would read these as an option of the end
+    "*": "{*}",
+    '"': "''",
+    "Δ": r"$\Delta$",
+    "η": r"$\eta$",
+    "γ": r"$\gamma$",
+    "τ": r"$\tau$",
+    "β": r"$\beta$",
+    "λ": r"$\lambda$",
+    "Ω": r"$\Omega$",
+    "ℓ": r"$\ell$",
+    "∝": r"$\propto$",
+    "⌈": r"$\lceil$",
+    "⌉": r"$\rceil$",
+    "≤": r"$\leq$",
+    "×": r"$\times$",
+    "†": r"\textdagger{}",
+    EN_DASH: "--",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column and how its numbers read.
+
+    Attributes:
+        name: Heading.
+        digits: Decimals of a number; None for text and counts.
+        signed: Whether a number carries its sign.
+        significant: Whether `digits` are significant digits (p-values).
+    """
+
+    name: str
+    digits: int | None = None
+    signed: bool = False
+    significant: bool = False
+
+
+def level(name: str) -> Column:
+    """A column of shares in points."""
+    return Column(name, 2)
+
+
+def delta(name: str) -> Column:
+    """A column of differences in points."""
+    return Column(name, 2, signed=True)
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A number with a mark that a note of the table explains."""
+
+    value: float
+    mark: str = "†"
+
+
+Value = str | int | float | Marked
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as data.
+
+    Attributes:
+        name: File name without an ending.
+        title: One line.
+        columns: From left to right.
+        rows: Values by column; nan is undefined.
+        notes: What a reader must know, one sentence each.
+    """
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Every row has a value for every column."""
+        assert all(len(row) == len(self.columns) for row in self.rows), self.name
+
+
+def to_markdown(table: Table) -> str:
+    """The table with its title and notes, for reading."""
+    heads = [_escape(c.name, _MARKDOWN) for c in table.columns]
+    body = [
+        [_read(value, column, _MARKDOWN) for value, column in zip(row, table.columns, strict=True)]
+        for row in table.rows
+    ]
+    widths = [max(3, *(len(row[i]) for row in [heads, *body])) for i in range(len(heads))]
+    left = [_is_text(table, i) for i in range(len(heads))]
+    rule = ["-" * w if text else "-" * (w - 1) + ":" for w, text in zip(widths, left, strict=True)]
+    lines = [
+        "| " + " | ".join(_fill(*entry) for entry in zip(row, widths, left, strict=True)) + " |"
+        for row in [heads, rule, *body]
+    ]
+    notes = [f"- {_escape(note, _MARKDOWN)}" for note in table.notes]
+    parts = [f"## {_escape(table.title, _MARKDOWN)}", "\n".join(lines), "\n".join(notes)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def to_csv(table: Table) -> str:
+    """Heading and rows alone; text that a spreadsheet would run as a formula is quoted by `'`."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([_inert(c.name) for c in table.columns])
+    for row in table.rows:
+        plain = [value.value if isinstance(value, Marked) else value for value in row]
+        writer.writerow([_inert(value) if isinstance(value, str) else value for value in plain])
+    return out.getvalue()
+
+
+def to_latex(table: Table) -> str:
+    """A `table` environment with booktabs rules."""
+    kinds = "".join("l" if _is_text(table, i) else "r" for i in range(len(table.columns)))
+    heads = " & ".join(_escape(c.name, _LATEX) for c in table.columns)
+    body = [
+        " & ".join(_latex(value, column) for value, column in zip(row, table.columns, strict=True))
+        for row in table.rows
+    ]
+    notes = [rf"\par\footnotesize {_escape(note, _LATEX)}" for note in table.notes]
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_escape(table.title, _LATEX)}}}",
+        rf"\label{{tab:{table.name}}}",
+        rf"\begin{{tabular}}{{{kinds}}}",
+        r"\toprule",
+        rf"{heads} \\",
+        r"\midrule",
+        *(rf"{row} \\" for row in body),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *notes,
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
+
+
+def write_table(table: Table, folder: Path) -> list[Path]:
+    """The table as `NAME.md`, `NAME.csv` and `NAME.tex`; the paths written.
+
+    Raises:
+        RecordError: The folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"{table.name}.{ending}" for ending in WRITERS]
+        for path, writer in zip(paths, WRITERS.values(), strict=True):
+            path.write_text(writer(table), encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"cannot write to {folder}: {error.strerror or error}") from error
+    return paths
+
+
+def readable(value: Value, column: Column) -> str:
+    """A value as people read it, without the escapes of a form."""
+    return _read(value, column, {})
+
+
+def number(value: float, column: Column) -> str:
+    """A number as its column shows it; nan is an en dash."""
+    if math.isnan(value):
+        return EN_DASH
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if column.digits is None:
+        return f"{value:g}"
+    if column.significant:
+        return f"{value:.{column.digits}g}"
+    rounded = round(value, column.digits) + 0.0  # -0.00 is 0.00
+    return f"{rounded:{'+' if column.signed else ''}.{column.digits}f}"
+
+
+def _read(value: Value, column: Column, escapes: dict[str, str]) -> str:
+    if isinstance(value, str):
+        return _escape(value, escapes)
+    if isinstance(value, Marked):
+        return number(value.value, column) + _escape(value.mark, escapes)
+    return str(value) if isinstance(value, int) else number(value, column)
+
+
+def _latex(value: Value, column: Column) -> str:
+    text = _read(value, column, _LATEX)
+    if isinstance(value, str):
+        return text
+    text = text.replace(EN_DASH, "--").replace("∞", r"$\infty$")
+    return f"$-${text[1:]}" if text.startswith("-") and text != "--" else text
+
+
+def _escape(text: str, escapes: dict[str, str]) -> str:
+    return "".join(escapes.get(c, c) for c in _printable(text))
+
+
+def _inert(text: str) -> str:
+    shown = _printable(text)
+    return f"'{shown}" if shown.lstrip().startswith(("=", "+", "-", "@")) else shown
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _is_text(table: Table, place: int) -> bool:
+    return any(isinstance(row[place], str) for row in table.rows)
+
+
+def _fill(text: str, width: int, left: bool) -> str:
+    return text.ljust(width) if left else text.rjust(width)

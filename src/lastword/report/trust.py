@@ -1,0 +1,131 @@
+"""Trust: in each cell, what could be let through, and which answers could be given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastword.evaluation.cells import Cell
+from lastword.evaluation.certification import labelled
+from lastword.report.figure_parts import Figure, Line, Numbers, Panel
+from lastword.report.table import Column, Table, Value
+from lastword.theta import Theta
+from lastword.trust.certify import Finding, Terms, certify
+from lastword.trust.deferral import Curve
+from lastword.trust.policy import scalar_operator
+from lastword.trust.summary import ASSUMPTION, in_words, summary
+
+TERMS = Terms(error=0.1)
+_POINTS = 200  # of a curve that is drawn
+
+
+@dataclass(frozen=True, eq=False)
+class CellTrust:
+    """What the labels of one cell certify under the report's terms.
+
+    Attributes:
+        cell: The cell.
+        finding: What is certified; None where there are too few items, or none of TRACE's own.
+    """
+
+    cell: Cell
+    finding: Finding | None
+
+    @property
+    def lines(self) -> list[str]:
+        """The finding in words; what is missing where there is none."""
+        if self.finding is None:
+            return [f"Too few labelled items to certify anything: {TERMS.least} are needed."]
+        cell = self.cell
+        return summary(self.finding, cell.model, [cell.benchmark], cell.failed)
+
+
+def trust(cell: Cell, theta: Theta) -> CellTrust:
+    """What the labels of a cell certify.
+
+    Args:
+        cell: The cell; run under a certificate it hides what TRACE wanted, and certifies nothing.
+        theta: Theta of the run.
+    """
+    items = cell.mc1_items
+    hidden = "withheld" in items and items["withheld"].notna().any()
+    if hidden or len(items) < TERMS.least:
+        return CellTrust(cell, None)
+    scalar = scalar_operator(float(items["invariant"].iloc[0]), theta.tau_I)
+    return CellTrust(cell, certify(labelled([items]), scalar, TERMS))
+
+
+def trust_table(found: Sequence[CellTrust]) -> Table:
+    """The chosen policy and the certified threshold of every cell."""
+    columns = (
+        Column("Model"),
+        Column("Benchmark"),
+        Column("Items"),
+        Column("Let through"),
+        Column("Fixed"),
+        Column("Broken"),
+        Column("Items needed"),
+        Column("Given from", 2),
+        Column("Answered", 2),
+        Column("Area before", 4),
+        Column("Area after", 4),
+    )
+    sure = f"{1 - TERMS.delta:.0%}"
+    notes = (
+        "Let through: the policy of `lastword certify` that breaks at most "
+        f"{TERMS.alpha:.0%} of the answers, at {sure}; items needed: about the number with which "
+        "one would pass if the rates stay. Given from: the probability from which on at most "
+        f"{TERMS.error:.0%} of the answers given are wrong, at {sure} by itself; answered is their "
+        "share in percent. Area: mean risk over coverage, less is better.",
+        f"A line is what `lastword certify --error {TERMS.error:g}` finds of its cell alone, and "
+        "no certificate: the command makes one, of another share or with a gain where it is asked "
+        "(`--alpha`, `--gain`), of several benchmarks together, and of finished runs only.",
+        f"Provided that {ASSUMPTION}.",
+    )
+    return Table("trust", "What could be let through", columns, tuple(map(_row, found)), notes)
+
+
+def _row(found: CellTrust) -> tuple[Value, ...]:
+    cell, finding = found.cell, found.finding
+    named: tuple[Value, ...] = (cell.model, cell.benchmark, len(cell.mc1_items))
+    unknown = float("nan")
+    if finding is None:
+        return (*named, "too few items", *[unknown] * 2, TERMS.least, *[unknown] * 4)
+    chosen, deferral = finding.chosen, finding.deferral
+    assert deferral is not None
+    given = deferral.threshold is not None
+    return (
+        *named,
+        in_words(finding.policy),
+        0 if chosen is None else chosen.fixed,
+        0 if chosen is None else chosen.broken,
+        unknown if finding.needed is None else finding.needed,
+        unknown if deferral.threshold is None else deferral.threshold,
+        100 * deferral.answered / finding.items if given else unknown,
+        deferral.before.area,
+        deferral.after.area,
+    )
+
+
+def risk_coverage(finding: Finding) -> Figure:
+    """Share of wrong answers against the share of items answered, before and after."""
+    deferral = finding.deferral
+    assert deferral is not None
+    before, after = deferral.before, deferral.after
+    lines = (
+        Line(*_drawn(before), "base", "before", above=True),
+        Line(*_drawn(after), "corrected", "after"),
+        Line((0.0, 1.0), (deferral.error, deferral.error), "other"),
+    )
+    panel = Panel("Risk over coverage", lines, "share answered", "share wrong", x_range=(0.0, 1.15))
+    caption = (
+        "Answers in the order of their probability, the surest first; the area is "
+        f"{before.area:.4f} before and {after.area:.4f} after. Dashed: {deferral.error:.0%} wrong."
+    )
+    return Figure("trust", "Risk over coverage", caption, (panel,), columns=1)
+
+
+def _drawn(curve: Curve) -> tuple[Numbers, Numbers]:
+    """Coverage and risk at as many points as the eye can tell apart."""
+    places = np.unique(np.linspace(0, len(curve.risk) - 1, _POINTS).astype(int))
+    return tuple(curve.coverage[places].tolist()), tuple(curve.risk[places].tolist())

@@ -1,0 +1,32 @@
+"""The correction operators: one file each, one table.
+
+An operator says what it still needs to read, and then corrects: it gives its scores where its gates
+hold and the base's where one of them fails.
+"""
+
+from typing import Protocol
+
+from lastword.rule.geometry import Trajectory
+from lastword.rule.operators import base, decisive, early, mix
+from lastword.rule.operators.correction import Correction, Step
+from lastword.theta import Theta
+
+__all__ = ["OPERATORS", "Correction", "Operator", "Step"]
+
+
+class Operator(Protocol):
+    """The contract of a module in this folder."""
+
+    def needs(self, trajectory: Trajectory, theta: Theta) -> Step | None:
+        """What must still be read before `correct`; None where nothing."""
+
+    def correct(self, trajectory: Trajectory, theta: Theta) -> Correction:
+        """Gates and scores; the base's scores where a gate fails."""
+
+
+OPERATORS: dict[str, Operator] = {
+    "base": base,
+    "decisive": decisive,
+    "mix": mix,
+    "early": early,
+}

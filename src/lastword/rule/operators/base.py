@@ -1,0 +1,15 @@
+"""The model's own answer: b = S[:, L]. Applies everywhere; what every failed gate falls back to."""
+
+from lastword.rule.geometry import Trajectory
+from lastword.rule.operators.correction import Correction, Step, unread
+from lastword.theta import Theta
+
+
+def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
+    """Depth L."""
+    return unread(trajectory, [trajectory.depth])
+
+
+def correct(trajectory: Trajectory, theta: Theta) -> Correction:
+    """b, without a gate."""
+    return Correction("base", trajectory.base)

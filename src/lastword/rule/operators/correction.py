@@ -1,0 +1,41 @@
+"""What an operator asks for and what it answers."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lastword.rule.decision import Gate
+from lastword.rule.geometry import Scores, Trajectory
+
+
+@dataclass(frozen=True)
+class Step:
+    """Depths that are still needed, whether T is, and whether the token scorers of peers are."""
+
+    depths: frozenset[int]
+    scorer: bool = False
+    peers: bool = False
+
+
+@dataclass(frozen=True)
+class Correction:
+    """The scores that an operator settles on, with its gates in the order of the rule.
+
+    Attributes:
+        operator: Whose scores they are; `base` where a gate failed.
+        scores: u [candidates].
+        gates: Every comparison that the operator made.
+        decisive_layer: l*, where the operator looked for it.
+        mixing: lambda, where the operator mixes.
+    """
+
+    operator: str
+    scores: Scores
+    gates: dict[str, Gate] = field(default_factory=dict)
+    decisive_layer: int | None = None
+    mixing: float | None = None
+
+
+def unread(trajectory: Trajectory, depths: Iterable[int]) -> Step | None:
+    """The step that reads those of `depths` that are missing; None where none is."""
+    missing = frozenset(d for d in depths if not trajectory.has([d]))
+    return Step(missing) if missing else None

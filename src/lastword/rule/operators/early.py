@@ -1,0 +1,32 @@
+"""Earliest state: S[:, 0], the candidates read at the input of block 0.
+
+Applies in the scalar regime of a model with I(M) <= tau_I, where the base is not confident. With
+rotary positions S[:, 0] depends on no token of the prompt but its last: it scores the candidate's
+own wording and is no evidence about the question (Eq. 19; method, section 6).
+"""
+
+from lastword.rule.decision import Gate
+from lastword.rule.geometry import Trajectory
+from lastword.rule.operators.correction import Correction, Step, unread
+from lastword.theta import Theta
+
+
+def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
+    """Depth L, and depth 0 only where the confidence gate holds."""
+    step = unread(trajectory, [trajectory.depth])
+    if step is None and _confidence(trajectory, theta).holds:
+        step = unread(trajectory, [0])
+    return step
+
+
+def correct(trajectory: Trajectory, theta: Theta) -> Correction:
+    """S[:, 0] where max b < gamma, else b."""
+    gates = {"confidence": _confidence(trajectory, theta)}
+    if gates["confidence"].holds:
+        return Correction("early", trajectory.scores[:, 0], gates)
+    return Correction("base", trajectory.base, gates)
+
+
+def _confidence(trajectory: Trajectory, theta: Theta) -> Gate:
+    top = float(trajectory.base.max())
+    return Gate(top, theta.gamma, top < theta.gamma)

@@ -1,0 +1,38 @@
+"""Signed mixing of the base with T's second reading.
+
+Applies in the scalar regime of a model with I(M) > tau_I. Trusts T where it is sharper than the
+base and backs the base's choice, reverses it where T pulls away (Eqs. 17-18; method, section 6).
+"""
+
+from lastword.rule.decision import Gate
+from lastword.rule.geometry import Trajectory, margin
+from lastword.rule.operators.correction import Correction, Step
+from lastword.theta import Theta
+
+
+def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
+    """T, whose own reading includes depth L."""
+    if trajectory.t is not None:
+        return None
+    depth = trajectory.depth
+    own = {*theta.anchor_depths(depth), *theta.feature_depths(depth), depth}
+    return Step(frozenset(own), scorer=True)
+
+
+def correct(trajectory: Trajectory, theta: Theta) -> Correction:
+    """u = (1 - lambda) b + lambda t; the base where lambda = 0."""
+    base, t = trajectory.base, trajectory.t
+    assert t is not None
+    sharper = margin(t) - margin(base)
+    top = base.argmax()
+    shift = float(t[top] - base[top])
+    gates = {
+        "sharper": Gate(sharper, 0.0, sharper > 0),
+        "shift": Gate(shift, 0.0, shift > 0),
+    }
+    if not sharper > 0:
+        return Correction("base", base, gates, mixing=0.0)
+    mixing = theta.eta if shift > 0 else -theta.eta  # lambda: Eq. 17
+    if mixing == 0:
+        return Correction("base", base, gates, mixing=0.0)
+    return Correction("mix", (1 - mixing) * base + mixing * t, gates, mixing=mixing)

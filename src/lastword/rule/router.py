@@ -1,0 +1,121 @@
+"""Algorithm 1: geometry and I(M) choose the operator, and say why.
+
+The router reads nothing itself. Asked with a trajectory that is only partly read it answers with
+the step that is still needed; asked again with that it decides. Reading everything first gives the
+same decision.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from lastword.rule.decision import Decision, Gate, Regime
+from lastword.rule.geometry import Trajectory, effective_dimension, tied_first
+from lastword.rule.operators import OPERATORS, Correction, Step
+from lastword.rule.operators.correction import unread
+from lastword.theta import Theta
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What Algorithm 1 decides for one trajectory.
+
+    Attributes:
+        regime: By d_eff against tau_dim.
+        d_eff: Effective trajectory dimension, Eq. 5.
+        correction: The operator's scores and gates.
+    """
+
+    regime: Regime
+    d_eff: float
+    correction: Correction
+
+    def decision(
+        self, candidates: Sequence[str], trajectory: Trajectory, invariant: float
+    ) -> Decision:
+        """The decision on these candidates, with everything that it was made of.
+
+        Args:
+            candidates: One text a row of the trajectory.
+            trajectory: What the verdict was reached on.
+            invariant: I(M).
+        """
+        correction, tied = self.correction, tied_first(self.correction.scores)
+        return Decision(
+            candidates=tuple(candidates),
+            index=int(tied[0]),
+            base_index=int(trajectory.base.argmax()),
+            regime=self.regime,
+            operator=correction.operator,
+            scores=correction.scores,
+            base_scores=trajectory.base,
+            d_eff=self.d_eff,
+            invariant=invariant,
+            gates=correction.gates,
+            decisive_layer=correction.decisive_layer,
+            mixing=correction.mixing,
+            trajectory=trajectory.scores,
+            t_scores=trajectory.t,
+            tied=len(tied) > 1,
+        )
+
+
+def choose(d_eff: float, invariant: float, theta: Theta) -> str:
+    """The operator whose gates decide: by the item's d_eff, then by the model's I(M)."""
+    if d_eff > theta.tau_dim:
+        return "decisive"
+    return "mix" if invariant > theta.tau_I else "early"
+
+
+def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | Verdict:
+    """What must still be read, or the verdict.
+
+    Args:
+        trajectory: As far as it has been read.
+        invariant: I(M).
+        theta: Constants and switches.
+    """
+    candidates, depth = len(trajectory.scores), trajectory.depth
+    if candidates == 1:  # one candidate is answered as itself
+        return OPERATORS["base"].needs(trajectory, theta) or Verdict(
+            "scalar", 1.0, OPERATORS["base"].correct(trajectory, theta)
+        )
+    window = theta.window(depth)
+    if candidates > 2 and (step := unread(trajectory, [*window, depth])):
+        return step
+    d_eff = effective_dimension(trajectory.scores[:, window])  # 1 for two candidates, unread or not
+    name = choose(d_eff, invariant, theta)
+    if step := OPERATORS[name].needs(trajectory, theta):
+        return step
+    correction = OPERATORS[name].correct(trajectory, theta)
+    if name == "decisive":
+        return Verdict("candidate-space", d_eff, correction)
+    gate = {"invariant": Gate(invariant, theta.tau_I, invariant > theta.tau_I)}
+    return Verdict("scalar", d_eff, replace(correction, gates=gate | correction.gates))
+
+
+def settle(
+    count: int,
+    ask: Callable[[int], Step | Verdict],
+    read: Callable[[Sequence[int], Step], None],
+) -> list[Verdict]:
+    """The verdict of every item: ask what it needs, read that with whoever needs the same, repeat.
+
+    Args:
+        count: Number of items.
+        ask: What must still be read of an item, or its verdict (`next_step`).
+        read: Reads a step for some items, for the next asking to see.
+    """
+    verdicts: dict[int, Verdict] = {}
+    pending = list(range(count))
+    while pending:
+        steps: dict[Step, list[int]] = {}
+        for item in pending:
+            answer = ask(item)
+            if isinstance(answer, Verdict):
+                verdicts[item] = answer
+            else:
+                steps.setdefault(answer, []).append(item)
+        for step, those in steps.items():
+            read(those, step)
+        pending = [item for item in pending if item not in verdicts]
+    return [verdicts[item] for item in range(count)]

@@ -1,0 +1,174 @@
+"""T, the trajectory scorer: a second reading of the candidates, token by token across depths.
+
+A token's logit at the last depth is mixed with its mean over anchor depths, the more the better its
+support grew across the feature depths (method, section 5).
+"""
+
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from lastword.rule.tile import Logits, Tile
+from lastword.theta import Theta
+
+LogZ = dict[int, Float[Tensor, "rows 1"]]
+
+
+class Scorer:
+    """T for a model of one depth and vocabulary.
+
+    Args:
+        theta: Constants and switches.
+        depth: L, the number of blocks.
+        vocabulary: V, the rows of the output head.
+
+    Attributes:
+        depths: The depths whose logits T needs: A, G and L, ascending.
+    """
+
+    def __init__(self, theta: Theta, depth: int, vocabulary: int) -> None:
+        self.theta = theta.scorer
+        self.last = depth
+        self.anchors = theta.anchor_depths(depth)
+        self.features = theta.feature_depths(depth)
+        self.depths = tuple(sorted({*self.anchors, *self.features, depth}))
+        self.raw_depths: tuple[int, ...] = ()
+        k = max(self.theta.k_min, math.ceil(self.theta.k_fraction * vocabulary - 1e-6))
+        self.k = min(vocabulary, k)
+        self.quorum = math.ceil(self.theta.quorum * len(self.anchors) - 1e-6)
+        weights = [math.exp(anchor / depth) for anchor in self.anchors]
+        self.weights = [w / sum(weights) for w in weights]
+
+    def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
+        """log_softmax(z_T)[token] at each predicted token, Eq. 13.
+
+        Args:
+            tile: Logits at all of `depths`.
+        """
+        return F.log_softmax(self.mixed_logits(tile), dim=-1)[tile.row, tile.token]
+
+    def mixed_logits(self, tile: Tile) -> Logits:
+        """z_T = (1 - alpha) z_L + alpha zbar, Eq. 12, of all rows of a tile."""
+        return torch.cat(
+            [
+                self._mixed(
+                    {depth: logits[rows] for depth, logits in tile.logits.items()},
+                    {depth: log_z[rows] for depth, log_z in tile.log_z.items()},
+                )
+                for rows in tile.strips()
+            ]
+        )
+
+    def _mixed(self, logits: dict[int, Logits], log_z: LogZ) -> Logits:
+        z_L = logits[self.last]
+        shift = -z_L  # zbar - z_L; zbar: Eq. 10
+        for weight, anchor in zip(self.weights, self.anchors, strict=True):
+            shift.add_(logits[anchor], alpha=weight)
+        omega = self.recurring(logits)
+        outside = self._alpha_outside()
+        mixed = torch.add(z_L, shift, alpha=outside)
+        # Beyond a non-empty Omega alpha is one number: on the CPU the evidence is worked out inside
+        # alone. Elsewhere asking where that is would wait for the device.
+        sparse = omega.any(dim=-1) & (self.theta.outside != "clip")
+        if answers_at_once(sparse) and sparse.any():
+            rows = sparse.nonzero()[:, 0]
+            at = (rows[:, None], _members(omega[rows]))
+            h = self._evidence_at(logits, log_z, at)
+            every = torch.ones_like(h, dtype=torch.bool)
+            mixed[at] = z_L[at] + self.alpha(_rescale(h, every)) * shift[at]
+        rest = _rows_where(~sparse)
+        over = omega[rest] | ~omega[rest].any(dim=-1, keepdim=True)
+        alpha = self.alpha(_rescale(self._evidence_at(logits, log_z, (rest,)), over))
+        if self.theta.outside != "clip":
+            alpha = torch.where(over, alpha, outside)
+        mixed[rest] = z_L[rest] + alpha * shift[rest]
+        return mixed
+
+    def _evidence_at(
+        self, logits: dict[int, Logits], log_z: LogZ, at: tuple[Tensor | slice, ...]
+    ) -> Float[Tensor, "some tokens"]:
+        """h of some tokens of some rows; `at` indexes rows and, unless all are meant, tokens."""
+        return self.evidence(
+            torch.stack([logits[g][at] - log_z[g][at[0]].flatten(1) for g in self.features])
+        )
+
+    def recurring(self, logits: dict[int, Logits]) -> Bool[Tensor, "rows vocab"]:
+        """Omega: the tokens in the top k at a quorum of the anchors, Eq. 10."""
+        votes = torch.zeros_like(logits[self.last], dtype=torch.uint8)
+        for anchor in self.anchors:
+            votes += top_k(logits[anchor], self.k)
+        return votes >= self.quorum
+
+    def evidence(self, p: Float[Tensor, "features rows tokens"]) -> Float[Tensor, "rows tokens"]:
+        """h = a_s [slope]+ + a_j [jump]+ + a_c [curv]+ of traces over G, Eq. 11."""
+        a_s, a_j, a_c = self.theta.weights
+        count = len(p)
+        h = torch.zeros_like(p[0])
+        if count < 2:
+            return h
+        rises = p[1:] - p[:-1]
+        slope = torch.zeros_like(h)  # least squares over equal steps from 0 to 1
+        for j, values in enumerate(p):
+            slope.add_(values, alpha=12 * (j - (count - 1) / 2) / (count * (count + 1)))
+        h += a_s * slope.clamp(min=0)
+        h += a_j * rises.amax(dim=0).clamp(min=0)
+        if count > 2:  # the mean of second differences telescopes
+            h += a_c * ((rises[-1] - rises[0]) / (count - 2)).clamp(min=0)
+        return h
+
+    def alpha(self, h: Float[Tensor, "rows tokens"]) -> Float[Tensor, "rows tokens"]:
+        """alpha = lambda_0 + (1 - lambda_0) sigmoid(gamma_alpha (h~ - 1/2)), Eq. 12."""
+        share = (1 - self.theta.lambda_0) * torch.sigmoid(self.theta.gamma_alpha * (h - 0.5))
+        return share + self.theta.lambda_0 if self.theta.floor == "anchor" else share
+
+    def _alpha_outside(self) -> float:
+        """alpha of a token outside a non-empty Omega."""
+        if self.theta.outside == "final":
+            return 0.0
+        return float(self.alpha(torch.zeros(1, 1, dtype=torch.float64)))
+
+
+def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
+    """Which tokens are among the k largest; ties at the k-th place go to the lowest ids."""
+    threshold = logits.topk(k, dim=-1, sorted=False).values.amin(dim=-1, keepdim=True)
+    among = logits >= threshold
+    crowded = _rows_where(among.sum(dim=-1, dtype=torch.int32) > k)
+    above = logits[crowded] > threshold[crowded]
+    level = among[crowded] & ~above
+    room = k - above.sum(dim=-1, keepdim=True)
+    among[crowded] = above | (level & (level.cumsum(dim=-1, dtype=torch.int32) <= room))
+    return among
+
+
+def answers_at_once(tensor: Tensor) -> bool:
+    """Whether a tensor's values are known without waiting for a device's queue: on the CPU."""
+    return tensor.device.type == "cpu"
+
+
+def _rows_where(condition: Bool[Tensor, " rows"]) -> Tensor | slice:
+    """The rows at which a condition holds; all rows where asking would wait for a device."""
+    return condition.nonzero()[:, 0] if answers_at_once(condition) else slice(None)
+
+
+def _members(omega: Bool[Tensor, "rows vocab"]) -> Int[Tensor, "rows tokens"]:
+    """Each row's members, its first again where other rows have more; none is empty."""
+    row, token = np.divmod(np.flatnonzero(omega.numpy()), omega.shape[1])
+    counts = np.bincount(row)[:, None]
+    place = np.arange(counts.max())
+    first = counts.cumsum()[:, None] - counts
+    return torch.from_numpy(token[first + np.where(place < counts, place, 0)])
+
+
+def _rescale(
+    h: Float[Tensor, "rows tokens"], over: Bool[Tensor, "rows tokens"]
+) -> Float[Tensor, "rows tokens"]:
+    """h~: min-max of h over the tokens of `over`, clipped to [0, 1] beyond; 0 where max = min."""
+    low = h.masked_fill(~over, torch.inf).amin(dim=-1, keepdim=True)
+    high = h.masked_fill(~over, -torch.inf).amax(dim=-1, keepdim=True)
+    spread = high - low
+    flat = spread == 0
+    return torch.where(flat, 0.0, (h - low) / torch.where(flat, 1.0, spread)).clamp(0, 1)

@@ -1,0 +1,169 @@
+"""A batch: what kind of body it is, its items as they are read, its answers line by line."""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from fastapi import Request
+
+from lastword.errors import ItemError, TraceError
+from lastword.service.batching import Promise
+from lastword.service.correction import Corrector, characters
+from lastword.service.refusal import Refusal
+from lastword.service.schema import parse_item, problem, to_bytes
+from lastword.text.items import Item
+
+NDJSON = "application/x-ndjson"
+JSON = "application/json"
+_NO_BATCH = f'expected {{"items": [...]}} as {JSON}, or one item a line as {NDJSON}'
+_WINDOW = 64  # items of one batch that are queued at a time, and their characters,
+_WINDOW_CHARACTERS = 2**17  # so that the last of them has its answer within its own deadline
+Entry = tuple[Item, bool] | ItemError
+Started = Promise | TraceError
+
+
+def kind_of(request: Request, *kinds: str) -> str:
+    """What a body says it is.
+
+    Args:
+        request: Its `content-type` is read.
+        kinds: What the route takes.
+
+    Raises:
+        Refusal: It is none of them, or does not say.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in kinds:
+        told = f"expected a body with the header `content-type: {' or '.join(kinds)}`"
+        raise Refusal("unsupported_media_type", f"{told}, not {kind or 'none'!r:.80}")
+    return kind
+
+
+def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
+    """The items of a batch, bad ones as their errors.
+
+    Args:
+        body: As it came.
+        kind: JSON, or lines of it.
+        limit: Most items.
+
+    Raises:
+        Refusal: Not a batch, too many items, or none that is good.
+    """
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refusal("invalid_body", f"{_NO_BATCH}: this is not UTF-8") from error
+    values = _values(text) if kind == JSON else _loads_lines(text, limit)
+    if len(values) > limit:
+        raise _too_many(limit)
+    entries = [parse_item(value, place) for place, value in enumerate(values, start=1)]
+    if all(isinstance(entry, ItemError) for entry in entries):
+        raise Refusal("item", f"none of {len(entries)} items can be answered; {entries[0]}")
+    return entries
+
+
+def _values(text: str) -> list[Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Refusal("invalid_body", f"{_NO_BATCH}: {_not_json(error)}") from error
+    items = value.get("items") if isinstance(value, dict) else None
+    if not isinstance(items, list) or not items or len(value) > 1:
+        raise Refusal("invalid_body", f"{_NO_BATCH}: items is a list of at least one item, alone")
+    return items
+
+
+def _loads_lines(text: str, limit: int) -> list[Any]:
+    lines = [line for line in text.split("\n") if line.strip()]
+    if not lines:
+        raise Refusal("invalid_body", f"{_NO_BATCH}: there is no line")
+    if len(lines) > limit:
+        raise _too_many(limit)
+    return [_loads(line) for line in lines]
+
+
+def _loads(line: str) -> Any:
+    """A line's value; a line that is not JSON is an entry that fails alone."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return ItemError(_not_json(error))
+
+
+def _not_json(error: Exception) -> str:
+    known = isinstance(error, json.JSONDecodeError)
+    return f"not JSON: {error if known else 'brackets too deep or numbers too long'}"
+
+
+def _too_many(limit: int) -> Refusal:
+    told = f"the batch has more than {limit} items (--batch-limit); send it in parts"
+    return Refusal("batch_too_large", told)
+
+
+async def _start(corrector: Corrector, entry: Entry, *, patient: bool) -> Started:
+    if isinstance(entry, ItemError):
+        return entry
+    item, full = entry
+    read = "all" if full else "decide"
+    try:
+        if patient:
+            return await corrector.start_patiently(item, read)  # type: ignore[arg-type]
+        return corrector.start(item, read, bulk=True)  # type: ignore[arg-type]
+    except TraceError as error:
+        return error
+
+
+async def first_of(corrector: Corrector, entries: Sequence[Entry]) -> Started:
+    """The first item, started: a full queue refuses the whole batch before its answer begins."""
+    first = await _start(corrector, entries[0], patient=False)
+    if isinstance(first, Refusal) and first.code in ("queue_full", "draining"):
+        raise first
+    return first
+
+
+async def lines_of(
+    corrector: Corrector, entries: Sequence[Entry], first: Started, request: str
+) -> AsyncIterator[bytes]:
+    """One line an entry, in order; a window of them is queued, so that a batch leaves room."""
+    window: deque[tuple[int, Started]] = deque([(0, first)])
+    sizes = [0 if isinstance(entry, ItemError) else characters(entry[0]) for entry in entries]
+    try:
+        for place in range(1, len(entries)):
+            # Lines that cost nothing wait for nothing: others have their turn all the same.
+            await asyncio.sleep(0)
+            while _full(window, sizes, place):
+                yield await _line(corrector, entries, *window.popleft(), request)
+            window.append((place, await _start(corrector, entries[place], patient=True)))
+        while window:
+            yield await _line(corrector, entries, *window.popleft(), request)
+    finally:  # the client may leave in the middle
+        for _, started in window:
+            if isinstance(started, Promise):
+                started.cancel()
+
+
+def _full(window: Sequence[tuple[int, Started]], sizes: Sequence[int], place: int) -> bool:
+    """Whether the next entry waits for a line to be told; one alone has always room."""
+    queued = sum(sizes[before] for before, _ in window)
+    too_long = queued + sizes[place] > _WINDOW_CHARACTERS
+    return len(window) >= _WINDOW or (len(window) > 0 and too_long)
+
+
+async def _line(
+    corrector: Corrector, entries: Sequence[Entry], place: int, started: Started, request: str
+) -> bytes:
+    entry = entries[place]
+    try:
+        if not isinstance(started, Promise):
+            raise started
+        assert not isinstance(entry, ItemError)
+        item, full = entry
+        decision = await corrector.result(started)
+        return to_bytes(corrector.told(decision, item, full=full, request=request)) + b"\n"
+    except Exception as error:
+        corrector.turned_down(error)
+        name = entry.item if isinstance(entry, ItemError) else entry[0].id or str(place + 1)
+        return to_bytes({"id": name} | problem(error)) + b"\n"

@@ -1,0 +1,240 @@
+"""Corrector: one model's answers, awaited; what the API and the explorer both call."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from lastword.generation.ask import Asked, ask_in_steps
+from lastword.generation.sampling import Sampling
+from lastword.rule.decision import Decision
+from lastword.rule.geometry import tied_first
+from lastword.service.batching import Batcher, Promise
+from lastword.service.log import Log
+from lastword.service.metrics import Metrics
+from lastword.service.oversight import oversee
+from lastword.service.refusal import Refusal
+from lastword.service.settings import Settings
+from lastword.text.items import Item
+from lastword.text.tokens import Encoded
+from lastword.tracer import Read, Tracer
+
+_RETRY_SECONDS = 0.02
+_LAST_SECONDS = 2.0  # for what hangs when all that is waited for has had its deadline
+
+
+class Corrector:
+    """A tracer behind a queue, with the service's limits and manners.
+
+    Args:
+        tracer: The model's tracer.
+        settings: Limits and manners.
+        metrics: What is counted.
+        log: Where decisions are told.
+    """
+
+    def __init__(self, tracer: Tracer, settings: Settings, metrics: Metrics, log: Log) -> None:
+        self.tracer, self.settings = tracer, settings
+        self._metrics, self._log = metrics, log
+        self.oversight = oversee(tracer.certificate, settings, metrics, log)
+        self.batcher = Batcher(tracer, settings, metrics, log)
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        return str(self.tracer.source["model"])
+
+    @property
+    def shadow(self) -> bool:
+        """Whether answers are the model's own: asked for, or after an alarm."""
+        alarm = self.oversight is not None and self.oversight.monitor.alarm
+        return self.settings.shadow or (alarm and self.settings.on_alarm == "shadow")
+
+    def close(self) -> None:
+        """Finish what waits, end the threads, let the state go."""
+        self.batcher.close(_LAST_SECONDS)
+        if self.oversight is not None:
+            self.oversight.close()
+
+    def start(self, item: Item, read: Read, *, bulk: bool = False) -> Promise:
+        """Queue an item; `bulk` where it is one of a batch.
+
+        Raises:
+            Refusal: Too many candidates or characters, or the queue is full.
+        """
+        limit = self.settings.candidates
+        if len(item.candidates) > limit:
+            told = f"the item has {len(item.candidates)} candidates, the service takes {limit}"
+            raise Refusal("too_many_candidates", told)
+        self._require_short(characters(item))
+        deadline = time.monotonic() + self.settings.deadline_seconds
+        return self.batcher.submit(item, read, deadline, bulk=bulk)
+
+    async def start_patiently(self, item: Item, read: Read) -> Promise:
+        """Queue an item of a batch: wait for a free place instead of giving up.
+
+        Raises:
+            Refusal: Too many candidates or characters, or no place became free within the deadline.
+        """
+        latest = time.monotonic() + self.settings.deadline_seconds
+        while True:
+            try:
+                return self.start(item, read, bulk=True)
+            except Refusal as refusal:
+                if refusal.code != "queue_full" or time.monotonic() > latest:
+                    raise
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    def turned_down(self, error: Exception) -> None:
+        """Count an item of a batch that has no answer; whole requests are counted at the guard."""
+        self._metrics.refusals.labels(Refusal.of(error).code).inc()
+
+    def require_model(self, name: str | None) -> None:
+        """Refuse a request for another model than the one that is served.
+
+        Raises:
+            Refusal: It names another.
+        """
+        if name is not None and name != self.name:
+            told = f"the model {name!r:.80} is not served here, {self.name!r} is: name it, or none"
+            raise Refusal("unknown_model", told)
+
+    def start_asking(self, question: str, **sampling: Any) -> Promise:
+        """Queue a question without candidates; `sampling` of `Sampling`.
+
+        Raises:
+            Refusal: Too many characters, or the queue is full.
+        """
+        drawn = Sampling(**sampling)
+        self._require_short(len(question) * (drawn.k + 1))
+        deadline = time.monotonic() + self.settings.deadline_seconds
+        steps = ask_in_steps(self.tracer, question, drawn)
+        return self.batcher.submit(steps, "decide", deadline)
+
+    def _require_short(self, count: int) -> None:
+        """Refuse what would take long to tokenise: the prompt is read with every candidate."""
+        if count > (limit := self.settings.characters):
+            told = f"{count} characters, the prompt counted with every candidate"
+            raise Refusal("too_many_characters", f"{told}: the service takes {limit}")
+
+    async def result(
+        self, future: Promise, left: Callable[[], Awaitable[None]] | None = None
+    ) -> Any:
+        """What a queued order gives, while its client is there and its deadline has not passed.
+
+        Args:
+            future: The order's.
+            left: Returns when the client has left.
+
+        Raises:
+            Refusal: The deadline passed, or the client left: the order is taken out of the queue.
+            TraceError: What the item or the model raised.
+        """
+        answer = asyncio.wrap_future(future)
+        waits: set[asyncio.Future[Any]] = {answer}
+        gone = None if left is None else asyncio.ensure_future(left())
+        if gone is not None:
+            waits.add(gone)
+        try:
+            done, _ = await asyncio.wait(
+                waits,
+                timeout=max(0.0, future.deadline - time.monotonic()),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if answer in done:
+                return answer.result()
+            if done:
+                raise Refusal("client_left", "the client left before its answer")
+            told = f"no answer within {self.settings.deadline_seconds:g} s"
+            raise Refusal("deadline", told)
+        finally:
+            answer.cancel()
+            if gone is not None:
+                gone.cancel()
+
+    async def answer(
+        self, item: Item, request: str, left: Callable[[], Awaitable[None]], *, full: bool = False
+    ) -> tuple[dict[str, Any], Encoded]:
+        """The JSON of an item's decision, and the tokens that it was made of.
+
+        Args:
+            item: What is decided.
+            request: The request's name, for the log.
+            left: Returns when the client has left.
+            full: Whether every depth and T are read and told.
+
+        Raises:
+            Refusal: As `start` and `result`.
+            TraceError: What the item or the model raised.
+        """
+        promise = self.start(item, "all" if full else "decide")
+        decision = await self.result(promise, left)
+        assert promise.encoded is not None
+        return self.told(decision, item, full=full, request=request), promise.encoded
+
+    def told(self, decision: Decision, item: Item, *, full: bool, request: str) -> dict[str, Any]:
+        """The JSON of a decision; under shadow the base's, with the difference logged."""
+        self._log_decision(decision, item, request)
+        known = self._noted(decision)
+        if not self.shadow:
+            return decision.to_dict(full=full) | known
+        if decision.corrected:
+            self._metrics.shadow.labels(decision.operator).inc()
+        return as_base(decision).to_dict(full=full) | known
+
+    def told_answer(self, asked: Asked, *, request: str) -> dict[str, Any]:
+        """The JSON of an answered question; under shadow the choice is the base's."""
+        item = Item(asked.prompt, asked.decision.candidates)
+        self._metrics.decided(asked.decision)
+        told = self.told(asked.decision, item, full=False, request=request)
+        if self.shadow:
+            asked = replace(asked, decision=as_base(asked.decision))
+        return asked.to_dict() | {k: v for k, v in told.items() if k == "feedback_id"}
+
+    def _noted(self, decision: Decision) -> dict[str, str | None]:
+        """The id under which the answer's label may come, where there is a certificate."""
+        if self.oversight is None:
+            return {}
+        return {"feedback_id": self.oversight.answered(decision)}
+
+    def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
+        self._log.event(
+            "shadow" if self.shadow else "decision",
+            request=request,
+            regime=decision.regime,
+            operator=decision.operator,
+            base_index=decision.base_index,
+            index=decision.index,
+            changed=decision.corrected,
+            withheld=None if decision.withheld is None else decision.withheld.rule,
+            deferred=decision.deferred or None,
+            id=item.id,
+            prompt=item.prompt,
+            candidates=item.candidates,
+        )
+
+
+def characters(item: Item) -> int:
+    """What is read of an item: its prompt once for each candidate, and the candidates."""
+    before = len(item.prompt) + len(item.separator)
+    return sum(before + len(candidate) for candidate in item.candidates)
+
+
+def as_base(decision: Decision) -> Decision:
+    """The decision of the model's own scores, as if nothing had been corrected."""
+    tied = tied_first(decision.base_scores)
+    return replace(
+        decision,
+        index=decision.base_index,
+        operator="base",
+        method="base",
+        scores=decision.base_scores,
+        d_eff=float("nan"),
+        gates={},
+        decisive_layer=None,
+        mixing=None,
+        tied=len(tied) > 1,
+        withheld=None,
+        deferred=False,
+    )

@@ -1,0 +1,163 @@
+"""The explorer: one page to ask a model, see why it answers so, and look into a run's records.
+
+The report's design and drawing, served at `/` behind the service's guard; it asks the three routes
+here and nothing else, and sets text alone, whatever a model or a reader wrote.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Depends, FastAPI, Response
+from fastapi.responses import HTMLResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from lastword.report.document import compress, document
+from lastword.service.answers import json_of, takes_json
+from lastword.service.app import routes_of
+from lastword.service.correction import Corrector
+from lastword.service.explorer.examples import examples
+from lastword.service.explorer.explained import explained
+from lastword.service.explorer.standing import standing
+from lastword.service.refusal import Refusal
+from lastword.service.schema import Text
+from lastword.text.items import Item
+
+if TYPE_CHECKING:
+    from lastword.files.folder import Folder
+    from lastword.service.explorer.records import Records
+
+_ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "items.js", "explorer.js")
+_KEPT = 64  # answers, so that a threshold is moved without asking the model again
+
+Record = dict[str, Any]
+Thresholds = dict[str, float]
+
+
+class AskBody(BaseModel):
+    """What the page asks: an item, and thresholds that are moved."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    model: Text
+    prompt: Text
+    candidates: list[Text] = Field(min_length=1, fail_fast=True)
+    truthful: list[bool] | None = None
+    blind_prompt: Text | None = None
+    thresholds: Thresholds = {}
+
+
+class RecordBody(BaseModel):
+    """Which record the page shows, and thresholds that are moved."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    cell: int = Field(ge=0)
+    item: int = Field(ge=0)
+    thresholds: Thresholds = {}
+
+
+def mount(app: FastAPI, correctors: Mapping[str, Corrector], runs: "Folder | None" = None) -> None:
+    """Put the page at `/` of a service.
+
+    Args:
+        app: What `create_app` made.
+        correctors: Models to choose from, by name; the first is chosen.
+        runs: Folder of `lastword eval`, for the records.
+
+    Raises:
+        RecordError: The folder has no records.
+    """
+    records = None if runs is None else _read(runs)
+    _add_page(app, correctors, records)
+    _add_answers(app, _Answers(correctors))
+    if records is not None:
+        _add_records(app, records)
+    app.state.service.routes.update(routes_of(app))
+
+
+def _read(runs: "Folder") -> "Records":
+    # Here, for it brings pandas, which a page without records does without.
+    from lastword.service.explorer.records import Records
+
+    return Records(runs)
+
+
+def _add_page(app: FastAPI, correctors: Mapping[str, Corrector], records: "Records | None") -> None:
+    start = {name: examples(str(c.tracer.source["model"])) for name, c in correctors.items()}
+    blocks = {"examples": compress(start)}
+    if records is not None:
+        blocks["records"] = compress(records.index)
+    page = document(
+        "explorer.html.j2",
+        _SCRIPTS,
+        blocks,
+        assets=_ASSETS,
+        title="lastword explorer",
+        models=list(correctors),
+        records=records is not None,
+    )
+
+    @app.get("/", include_in_schema=False)
+    async def explorer() -> Response:
+        return HTMLResponse(page)
+
+    @app.get("/explorer/models", include_in_schema=False)
+    async def models() -> Response:
+        told = [standing(name, corrector) for name, corrector in correctors.items()]
+        return json_of({"models": told})
+
+
+def _add_answers(app: FastAPI, answers: "_Answers") -> None:
+    @app.post("/explorer/answer", dependencies=[Depends(takes_json)], include_in_schema=False)
+    async def answer(body: AskBody) -> Response:
+        corrector, record = await answers.of(body)
+        return json_of(explained(record, corrector.tracer.theta, body.thresholds))
+
+
+def _add_records(app: FastAPI, records: "Records") -> None:
+    @app.post("/explorer/record", dependencies=[Depends(takes_json)], include_in_schema=False)
+    def record(body: RecordBody) -> Response:
+        return json_of(records.view(body.cell, body.item, body.thresholds))
+
+
+class _Answers:
+    """Answered items, the latest of them kept."""
+
+    def __init__(self, correctors: Mapping[str, Corrector]) -> None:
+        self._correctors = correctors
+        self._kept: OrderedDict[str, Record] = OrderedDict()
+
+    async def of(self, body: AskBody) -> tuple[Corrector, Record]:
+        """Who answers, and the answer's record; from memory where the same was asked before.
+
+        Raises:
+            Refusal: No such model, or as `Corrector`.
+            TraceError: What the item or the model raised.
+        """
+        corrector = self._correctors.get(body.model)
+        if corrector is None:
+            known = ", ".join(self._correctors)
+            raise Refusal("not_found", f"no model of this name is served here; there is {known}")
+        key = body.model_dump_json(exclude={"thresholds"})
+        record = self._kept.pop(key, None) or await _record(corrector, body)
+        self._kept[key] = record
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return corrector, record
+
+
+async def _record(corrector: Corrector, body: AskBody) -> Record:
+    """The whole trajectory of an item, and of the same candidates without the question."""
+    truthful = None if body.truthful is None else tuple(body.truthful)
+    item = Item(body.prompt, tuple(body.candidates), truthful=truthful)
+    started = [corrector.start(item, "all")]
+    if body.blind_prompt is not None:
+        started.append(corrector.start(Item(body.blind_prompt, item.candidates), "all"))
+    decision, *blind = [await corrector.result(future) for future in started]
+    record: Record = decision.to_record(item.truthful) | {"prompt": item.prompt}
+    if blind:
+        record["blind_trajectory"] = blind[0].trajectory
+    return record

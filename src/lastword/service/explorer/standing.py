@@ -1,0 +1,80 @@
+"""Where a served model stands, in words: what it is, what is certified, whether that holds."""
+
+from typing import Any
+
+from lastword.service.correction import Corrector
+from lastword.service.oversight import Oversight
+from lastword.trust.certificate import Certificate
+
+
+def standing(name: str, corrector: Corrector) -> dict[str, Any]:
+    """A model as the explorer tells of it, as plain JSON values.
+
+    Args:
+        name: What the page calls it.
+        corrector: Its answers.
+    """
+    tracer = corrector.tracer
+    certificate, oversight = tracer.certificate, corrector.oversight
+    high = tracer.invariant > tracer.theta.tau_I
+    facts = {
+        "model": str(tracer.source["model"]),
+        "family": str(tracer.backbone.config.model_type),
+        "blocks": str(tracer.backbone.depth),
+        "I(M)": f"{tracer.invariant:.4g}, {'above' if high else 'at most'} {tracer.theta.tau_I:g}",
+        "Θ": "outside the paper's range" if tracer.theta.outside_paper else "as frozen",
+        "runs in": f"{str(tracer.backbone.dtype).removeprefix('torch.')} "
+        f"on {tracer.backbone.device}",
+    }
+    return {
+        "name": name,
+        "facts": [{"name": key, "value": value} for key, value in facts.items()],
+        "told": [*_certified(certificate), *_overseen(oversight), *_manner(corrector)],
+        "alerts": _alerts(oversight),
+    }
+
+
+def _certified(certificate: Certificate | None) -> list[str]:
+    if certificate is None:
+        return ["Nothing is certified: every override is shown, with no promise."]
+    policy, terms, counts = certificate.policy, certificate.terms, certificate.counts
+    allowed = " and ".join(policy.operators)
+    through = (
+        f"{allowed} may override, with a margin of at least {policy.margin:g} nats"
+        if policy.operators
+        else "nothing may override"
+    )
+    return [
+        f"Certified {certificate.date}: {through}.",
+        f"Promised: at most {terms.alpha:.3g} of all answers are broken, but for a chance of "
+        f"{terms.delta:.3g}. Of {counts.items:,} labelled items {counts.fixed} were fixed and "
+        f"{counts.broken} broken; they are counted as independent of one another.",
+    ]
+
+
+def _overseen(oversight: Oversight | None) -> list[str]:
+    if oversight is None:
+        return []
+    labelled, broken = oversight.monitor.labelled, oversight.monitor.broken
+    quiet = "" if _alerts(oversight) else " No alarm, and no drift is seen."
+    return [
+        f"Labels that came back: {labelled:,}, {broken} of them on answers that correction broke."
+        f"{quiet}"
+    ]
+
+
+def _alerts(oversight: Oversight | None) -> list[str]:
+    if oversight is None:
+        return []
+    drifted = ", ".join(sorted(oversight.drift.warned))
+    alarm = oversight.monitor.alarm
+    return [
+        *(["Alarm: more was broken than was promised."] if alarm else []),
+        *([f"What is asked has drifted: {drifted}."] if drifted else []),
+    ]
+
+
+def _manner(corrector: Corrector) -> list[str]:
+    if not corrector.shadow:
+        return []
+    return ["Shadow: the API answers with the model's own choice. This page shows the correction."]

@@ -1,0 +1,182 @@
+"""Ledger: answers that may still be labelled, and where the tests of a service stand; SQLite.
+
+In a file (`--state`) it outlives the process: every event is one transaction of a write-ahead log,
+so that a process that is killed loses at most the event in hand. Without a file it is in memory,
+and the values that drift has seen, which are only needed for a restart, are not kept at all. No
+text of a request is in it.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lastword.errors import InputError
+from lastword.rule.decision import Decision
+from lastword.rule.geometry import tied_first
+from lastword.service.refusal import Refusal
+
+_TABLES = """
+    CREATE TABLE IF NOT EXISTS answers (
+        id TEXT PRIMARY KEY, given REAL NOT NULL, entry TEXT NOT NULL, labelled INTEGER NOT NULL
+    );
+    CREATE INDEX IF NOT EXISTS by_age ON answers (given);
+    CREATE TABLE IF NOT EXISTS seen (statistic TEXT NOT NULL, value REAL NOT NULL);
+    CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is kept of an answer: places, no text.
+
+    Attributes:
+        candidates: How many candidates it chose from.
+        base: The candidates that share the top of the model's own scores.
+        shown: Those that share the top of the scores that stood.
+        overridden: Whether correction changed the answer.
+    """
+
+    candidates: int
+    base: list[int]
+    shown: list[int]
+    overridden: bool
+
+    @classmethod
+    def of(cls, decision: Decision) -> "Entry":
+        """What is kept of a decision."""
+        base, shown = (tied_first(s).tolist() for s in (decision.base_scores, decision.scores))
+        return cls(len(decision.candidates), base, shown, decision.corrected)
+
+    def judge(self, right: Sequence[int]) -> tuple[bool, bool]:
+        """Whether correction broke the answer, and whether it fixed it; ties count against it.
+
+        Args:
+            right: Places of the right candidates.
+        """
+        before = any(place in right for place in self.base)
+        after = all(place in right for place in self.shown)
+        return self.overridden and before and not after, self.overridden and after and not before
+
+
+class Ledger:
+    """Answers and state of one service under one certificate.
+
+    Args:
+        path: The file; None keeps all in memory.
+        certificate: Fingerprint of the certificate.
+        items: Most answers that are remembered.
+        seconds: How long one is remembered.
+        clock: Seconds since the epoch.
+
+    Raises:
+        InputError: The file cannot be used, is in use, or belongs to another certificate.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        certificate: str,
+        *,
+        items: int,
+        seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._items, self._seconds, self._clock = items, seconds, clock
+        self._durable = path is not None
+        try:
+            self._open(":memory:" if path is None else str(path))
+            known = self.state("certificate")
+        except sqlite3.Error as error:
+            raise InputError(f"cannot keep state in {path}: {error}") from error
+        if known not in (None, certificate):
+            raise InputError(f"{path} keeps the state of another certificate; name another file")
+        with self._connection:
+            self.save(certificate=certificate)
+
+    def _open(self, name: str) -> None:
+        # Callers take turns by a lock of their own.
+        self._connection = sqlite3.connect(name, timeout=1, check_same_thread=False)
+        self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # one service a file
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.executescript(_TABLES)
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._connection.close()
+
+    def remember(
+        self, name: str, entry: Entry, statistics: Mapping[str, float], drift: Mapping[str, Any]
+    ) -> None:
+        """One answer that was given, and where drift stands after it.
+
+        Args:
+            name: Its id.
+            entry: What is kept of it.
+            statistics: What drift saw of it.
+            drift: `Drift.state()`.
+        """
+        now, told = self._clock(), json.dumps(asdict(entry))
+        with self._connection as connection:
+            connection.execute("INSERT INTO answers VALUES (?, ?, ?, 0)", (name, now, told))
+            connection.execute("DELETE FROM answers WHERE given < ?", (now - self._seconds,))
+            connection.execute(
+                "DELETE FROM answers WHERE rowid <= (SELECT MAX(rowid) FROM answers) - ?",
+                (self._items,),
+            )
+            if self._durable:
+                self._keep(statistics, drift)
+
+    def _keep(self, statistics: Mapping[str, float], drift: Mapping[str, Any]) -> None:
+        for statistic in statistics:
+            if drift["seen"].get(statistic) == 1:  # its test has just started again
+                self._connection.execute("DELETE FROM seen WHERE statistic = ?", (statistic,))
+        self._connection.executemany("INSERT INTO seen VALUES (?, ?)", statistics.items())
+        self.save(drift=drift)
+
+    def find(self, name: str) -> Entry:
+        """An answer that waits for its label.
+
+        Raises:
+            Refusal: It was never given, is forgotten, or has its label.
+        """
+        row = self._connection.execute(
+            "SELECT entry, labelled FROM answers WHERE id = ? AND given >= ?",
+            (name, self._clock() - self._seconds),
+        ).fetchone()
+        if row is None:
+            raise Refusal(
+                "unknown_answer",
+                f"no answer with this id is remembered: {self._items} are, for "
+                f"{self._seconds:g} seconds; send feedback sooner",
+            )
+        if row[1]:
+            raise Refusal("repeated_feedback", "this answer has its label; the first one counts")
+        return Entry(**json.loads(row[0]))
+
+    def label(self, name: str, **state: Any) -> None:
+        """Mark an answer as labelled, and keep what changed by it, at once."""
+        with self._connection as connection:
+            connection.execute("UPDATE answers SET labelled = 1 WHERE id = ?", (name,))
+            self.save(**state)
+
+    def save(self, **state: Any) -> None:
+        """Keep values by name, as JSON, within the caller's transaction."""
+        rows = [(name, json.dumps(value)) for name, value in state.items()]
+        self._connection.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)
+
+    def state(self, name: str) -> Any:
+        """A value that was kept; None where none was."""
+        row = self._connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def seen(self) -> dict[str, list[float]]:
+        """Values of each statistic since its test started."""
+        values: dict[str, list[float]] = {}
+        for statistic, value in self._connection.execute("SELECT statistic, value FROM seen"):
+            values.setdefault(statistic, []).append(value)
+        return values

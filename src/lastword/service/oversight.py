@@ -1,0 +1,161 @@
+"""Oversight: whether a certificate still holds for what a service answers.
+
+Labels that come back feed the monitor of the broken rate; what every decision shows feeds the tests
+of drift. Both may be looked at always. An alarm stays; under `--on-alarm shadow` correction is off
+from then on. What is judged is the certified correction, also while shadow hides it.
+"""
+
+import hashlib
+import json
+import sqlite3
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from lastword.errors import InputError
+from lastword.files.strict_json import strict
+from lastword.rule.decision import Decision
+from lastword.service.ledger import Entry, Ledger
+from lastword.service.log import Log
+from lastword.service.metrics import Metrics
+from lastword.service.refusal import Refusal
+from lastword.service.settings import Settings
+from lastword.trust.certificate import Certificate
+from lastword.trust.drift import Drift, statistics
+from lastword.trust.monitor import Monitor
+
+
+class Oversight:
+    """The monitor and the drift tests of one service.
+
+    Args:
+        certificate: What is overseen.
+        settings: Limits and manners.
+        metrics: What is counted.
+        log: Where alarms and warnings go.
+
+    Raises:
+        InputError: The file of the state cannot be used.
+    """
+
+    def __init__(
+        self, certificate: Certificate, settings: Settings, metrics: Metrics, log: Log
+    ) -> None:
+        self._metrics, self._log = metrics, log
+        self._lock = threading.Lock()
+        self._ledger = Ledger(
+            settings.state,
+            _fingerprint(certificate),
+            items=settings.feedback_items,
+            seconds=settings.feedback_seconds,
+        )
+        kept = self._ledger.state("monitor") or {}
+        self.monitor = Monitor(certificate.terms.alpha, certificate.terms.delta, **kept)
+        self.drift = Drift(certificate.reference, certificate.terms.delta)
+        if (state := self._ledger.state("drift")) is not None:
+            self.drift.resume(self._ledger.seen(), state)
+        self._measure()
+
+    def close(self) -> None:
+        """Let the file of the state go."""
+        with self._lock:
+            self._ledger.close()
+
+    def answered(self, decision: Decision) -> str | None:
+        """Take note of an answer; the id under which its label may come.
+
+        The service answers though its disk refuses: the id is then None, and the log says why.
+        """
+        name, seen = uuid.uuid4().hex, statistics(decision.to_dict())
+        with self._lock:
+            warned = self.drift.see(seen)
+            try:
+                self._ledger.remember(name, Entry.of(decision), seen, self.drift.state())
+            except sqlite3.Error as error:
+                self._tell_unkept(error)
+                return None
+            self._measure()
+        for statistic in warned:
+            self._log.event("drift", statistic=statistic, seen=self.drift.tests[statistic].seen)
+        return name
+
+    def labelled(self, name: str, right: Sequence[int]) -> dict[str, Any]:
+        """Take the label of an answer; what it says of it and of the certificate.
+
+        Args:
+            name: The id that came with the answer.
+            right: Places of the right candidates.
+
+        Raises:
+            Refusal: An id that is unknown or has its label, a place that is none, or a disk that
+                does not take the label.
+        """
+        with self._lock:
+            entry = self._ledger.find(name)
+            if not right or not all(0 <= place < entry.candidates for place in right):
+                told = f"right is a place from 0 to {entry.candidates - 1}, or several"
+                raise Refusal("invalid_body", told)
+            broken, fixed = entry.judge(right)
+            after = self.monitor.seen(broken)
+            counts = {n: getattr(after, n) for n in ("labelled", "broken", "alarm")}
+            try:
+                self._ledger.label(name, monitor=counts)
+            except sqlite3.Error as error:  # nothing is counted that a restart would forget
+                self._tell_unkept(error)
+                told = "the label cannot be kept on disk; make room, and send it again"
+                raise Refusal("unkept", told, retry_after=60) from error
+            before, self.monitor = self.monitor, after
+            self._measure()
+        if fixed:
+            self._metrics.fixed.inc()
+        if after.alarm and not before.alarm:
+            self.tell_alarm()
+        return {"overridden": entry.overridden, "was_broken": broken, "was_fixed": fixed, **counts}
+
+    def describe(self) -> dict[str, Any]:
+        """Where monitor and drift stand, as plain JSON values."""
+        drift = {name: test.log_wealth for name, test in self.drift.tests.items()}
+        monitor = asdict(self.monitor) | {"log_wealth": self.monitor.log_wealth}
+        return {"monitor": monitor, "drift": drift, "drifted": sorted(self.drift.warned)}
+
+    def tell_alarm(self) -> None:
+        """Say in the log that the alarm stands, and on what it rests."""
+        monitor = self.monitor
+        counts = {n: getattr(monitor, n) for n in ("labelled", "broken", "alarm")}
+        self._log.event("alarm", **counts, log_wealth=round(monitor.log_wealth, 3))
+
+    def _tell_unkept(self, error: sqlite3.Error) -> None:
+        self._metrics.unkept.inc()
+        self._log.failure(error, at="state", reason=str(error))  # SQLite's words: no text is in it
+
+    def _measure(self) -> None:
+        metrics, monitor = self._metrics, self.monitor
+        metrics.labelled.set(monitor.labelled)
+        metrics.broken.set(monitor.broken)
+        metrics.alarm.set(monitor.alarm)
+        metrics.monitor.set(monitor.log_wealth)
+        for name, test in self.drift.tests.items():
+            metrics.drift.labels(name).set(test.log_wealth)
+            metrics.drifted.labels(name).set(name in self.drift.warned)
+
+
+def oversee(
+    certificate: Certificate | None, settings: Settings, metrics: Metrics, log: Log
+) -> Oversight | None:
+    """The oversight of a service; None where there is nothing to oversee.
+
+    Raises:
+        InputError: What only a certificate gives a meaning to is asked for without one.
+    """
+    if certificate is not None:
+        return Oversight(certificate, settings, metrics, log)
+    if settings.state is not None or settings.on_alarm != "log":
+        raise InputError("--state and --on-alarm oversee a certificate: give --certificate")
+    return None
+
+
+def _fingerprint(certificate: Certificate) -> str:
+    told = json.dumps(strict(certificate.to_dict()), sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()

@@ -1,0 +1,111 @@
+"""Refusals: every way in which a request is turned down, with its name and its status."""
+
+from typing import Literal
+
+from lastword.errors import InputError, TraceError
+
+Code = Literal[
+    "invalid_body",
+    "item",
+    "too_many_candidates",
+    "too_many_characters",
+    "too_many_tokens",
+    "body_too_large",
+    "batch_too_large",
+    "headers_too_large",
+    "unsupported_media_type",
+    "unauthorised",
+    "forbidden",
+    "not_found",
+    "unknown_answer",
+    "repeated_feedback",
+    "uncertified",
+    "unknown_model",
+    "no_choices",
+    "method_not_allowed",
+    "body_timeout",
+    "header_timeout",
+    "too_many_connections",
+    "invalid_request",
+    "queue_full",
+    "client_left",
+    "internal",
+    "model",
+    "draining",
+    "unkept",
+    "deadline",
+]
+STATUS: dict[Code, int] = {
+    "invalid_body": 422,  # not what the schema says
+    "item": 422,  # text that cannot be answered
+    "too_many_candidates": 422,
+    "too_many_characters": 413,
+    "too_many_tokens": 422,
+    "body_too_large": 413,
+    "batch_too_large": 413,
+    "headers_too_large": 431,
+    "unsupported_media_type": 415,
+    "unauthorised": 401,
+    "forbidden": 403,  # a host or an origin that is not ours
+    "not_found": 404,
+    "unknown_answer": 404,  # feedback on what is not remembered
+    "repeated_feedback": 409,
+    "uncertified": 409,  # feedback where there is no certificate to judge
+    "unknown_model": 404,
+    "no_choices": 400,  # a completion that is not a choice among answers
+    "method_not_allowed": 405,
+    "body_timeout": 408,
+    "header_timeout": 408,
+    "too_many_connections": 503,
+    "invalid_request": 400,  # no HTTP at all
+    "queue_full": 429,  # with Retry-After
+    "client_left": 499,  # nobody reads this one
+    "internal": 500,  # a defect: logged in full, told in short
+    "model": 503,  # the model failed on this item
+    "draining": 503,  # with Retry-After
+    "unkept": 503,  # the disk does not take what must outlive the process
+    "deadline": 504,
+}
+
+
+class Refusal(TraceError):
+    """A request that is turned down.
+
+    Args:
+        code: Its name.
+        message: What was expected, what came, what to do.
+        retry_after: Seconds after which it is worth another try, where it is.
+        allow: The methods that the route takes, where another came.
+    """
+
+    def __init__(
+        self, code: Code, message: str, *, retry_after: int | None = None, allow: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code: Code = code
+        self.status = STATUS[code]
+        self.retry_after, self.allow = retry_after, allow
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """HTTP headers: the name, when to come again, what to bring."""
+        headers = [("content-type", "application/json"), ("x-refusal", self.code)]
+        if self.retry_after is not None:
+            headers.append(("retry-after", str(self.retry_after)))
+        if self.allow is not None:
+            headers.append(("allow", self.allow))
+        if self.status == 401:  # the second lets a browser ask for the token, as a password
+            headers.append(("www-authenticate", 'Bearer realm="lastword"'))
+            headers.append(("www-authenticate", 'Basic realm="lastword: any name, the token"'))
+        return headers
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Refusal":
+        """The refusal that an error of the library becomes; an unknown one tells no details."""
+        if isinstance(error, Refusal):
+            return error
+        if isinstance(error, InputError):
+            return cls("item", str(error))
+        if isinstance(error, TraceError):
+            return cls("model", str(error))
+        return cls("internal", "the service failed on this request; its log says why")

@@ -1,0 +1,278 @@
+"""What goes over the wire: bodies that come in, answers that go out, and strict JSON."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+)
+
+from lastword.errors import ItemError
+from lastword.files.strict_json import to_json
+from lastword.rule.decision import SCHEMA
+from lastword.service.refusal import Code, Refusal
+from lastword.text.items import Item
+from lastword.text.messages import Message
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("contains a lone surrogate, which is no text; remove it") from error
+    return text
+
+
+def _left_out(value: Any) -> None:
+    if value is not None:
+        raise ValueError("it would change the answer and is not done here; leave it out")
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+# A key of somebody else's form that is refused in words where it says anything.
+Unread = Annotated[None, BeforeValidator(_left_out)]
+_EXAMPLE: dict[str, Any] = {
+    "prompt": "Where is the lake of Oru?",
+    "candidates": ["in the north", "in the south", "in the hills"],
+}
+
+
+class MessageBody(BaseModel):
+    """One message of a conversation."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    role: Text = Field(description="`system`, `user`, `assistant`, or what the template knows.")
+    content: Text = Field(description="Its text.")
+
+
+# Told apart before either is read, so that what is wrong is told of one of them.
+Prompt = Annotated[
+    Annotated[Text, Tag("text")]
+    | Annotated[list[MessageBody], Field(min_length=1, fail_fast=True), Tag("messages")],
+    Discriminator(lambda value: "messages" if isinstance(value, list) else "text"),
+]
+
+
+class ItemBody(BaseModel):
+    """One prompt with its candidate answers."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}
+    )
+
+    prompt: Prompt = Field(
+        description="Text before the answer, which may be empty, or the messages of a conversation."
+    )
+    # The first that is no text is told: a body may have half a million of them.
+    candidates: list[Text] = Field(
+        min_length=1, fail_fast=True, description="The answers to choose from."
+    )
+    id: Text | int | None = Field(None, description="Your name for the item; comes back.")
+    separator: Text = Field(" ", description="Between prompt and candidate.")
+    full: bool = Field(False, description="Read every depth and T, and return them.")
+    # Lines of `lastword correct --input` may have these; nothing here depends on them.
+    question: Text | None = Field(None, description="For people; not read.")
+    truthful: Any = Field(None, description="For metrics; not read.")
+    blind_prompt: Text | None = Field(None, description="For metrics; not read.")
+
+    def item(self) -> Item:
+        """The item of the library.
+
+        Raises:
+            ItemError: Text that cannot be answered.
+        """
+        name = None if self.id is None else str(self.id)
+        candidates, separator = tuple(self.candidates), self.separator
+        if isinstance(self.prompt, str):
+            return Item(self.prompt, candidates, id=name, separator=separator)
+        said = tuple(Message(m.role, m.content) for m in self.prompt)
+        return Item("", candidates, id=name, separator=separator, messages=said)
+
+
+class QuestionBody(BaseModel):
+    """A question without candidates: answers are sampled from the model, then corrected among."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        json_schema_extra={"examples": [{"question": "Where is the lake of Oru?"}]},
+    )
+
+    question: Text = Field(min_length=1, description="The question.")
+    k: int = Field(8, ge=1, le=64, description="Answers to sample.")
+    temperature: float = Field(0.7, ge=0, le=100, description="Of the samples.")
+    seed: int = Field(0, ge=0, lt=2**31, description="The same seed draws the same answers.")
+    max_new_tokens: int = Field(32, ge=1, le=256, description="Most tokens of an answer.")
+
+
+class FeedbackBody(BaseModel):
+    """What was right among the candidates of an answer."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        json_schema_extra={"examples": [{"id": "0f8fad5bd9cb469fa16570867728950e", "right": 1}]},
+    )
+
+    id: Text = Field(min_length=1, description="The answer's `feedback_id`.")
+    right: (
+        Annotated[int, Field(ge=0)]
+        | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
+    ) = Field(description="Place of the right candidate, or of several.")
+
+
+class FeedbackAnswer(BaseModel):
+    """What a label says of the answer, and of the certificate."""
+
+    schema_version: int = Field(alias="schema")
+    overridden: bool = Field(description="Whether correction changed the answer.")
+    was_broken: bool = Field(description="Whether it made a right answer wrong.")
+    was_fixed: bool = Field(description="Whether it made a wrong answer right.")
+    labelled: int = Field(description="Answers whose truth came back so far.")
+    broken: int = Field(description="Of them, answers that correction made wrong.")
+    alarm: bool = Field(description="Whether so many breaks are too many.")
+
+
+class GateAnswer(BaseModel):
+    """One comparison of the rule; null where it was not needed, `+inf`, `-inf` as strings."""
+
+    value: float | bool | Literal["+inf", "-inf"] | None
+    threshold: float | bool
+    holds: bool | None
+
+
+class WithheldAnswer(BaseModel):
+    """An override that was not let through: the model's own answer stands."""
+
+    rule: str = Field(description="The rule of the certificate that it fails.")
+    index: int = Field(description="Place of the answer that correction wanted.")
+    answer: str
+    operator: str
+    scores: list[float]
+
+
+class DecisionAnswer(BaseModel):
+    """A decision, and every reason for it; what was not needed is null."""
+
+    model_config = ConfigDict(serialize_by_alias=True, protected_namespaces=())
+
+    schema_version: int = Field(alias="schema", description="Version of this answer's form.")
+    id: str | None = None
+    index: int = Field(description="Place of the corrected answer.")
+    answer: str
+    base_index: int = Field(description="Place of the model's own answer.")
+    base_answer: str
+    corrected: bool
+    tied: bool
+    regime: Literal["scalar", "candidate-space"]
+    method: str = Field(description="`trace`; `base` under --shadow.")
+    operator: str
+    d_eff: float | None
+    invariant: float | None
+    scores: list[float]
+    probabilities: list[float]
+    base_scores: list[float]
+    gates: dict[str, GateAnswer]
+    decisive_layer: int | None
+    mixing: float | None = Field(alias="lambda")
+    truncated: int
+    withheld: WithheldAnswer | None = Field(
+        description="What correction wanted and the certificate did not let through."
+    )
+    deferred: bool = Field(description="Too unsure to be given, by the certificate's threshold.")
+    feedback_id: str | None = Field(
+        None, description="Under a certificate: what `/v1/feedback` calls this answer."
+    )
+    trajectory: list[list[float | None]] | None = Field(None, description="With `full`.")
+    t_scores: list[float] | None = Field(None, description="With `full`.")
+
+
+class AskAnswer(DecisionAnswer):
+    """A decision among the answers that the model gave itself."""
+
+    question: str
+    prompt: str = Field(description="The question in its template, as it was scored.")
+    candidates: list[str]
+    counts: list[int] = Field(description="How many samples gave each of them.")
+    greedy: bool = Field(description="Whether the first candidate is the greedy answer.")
+    k: int
+    temperature: float
+    seed: int
+    dropped: int = Field(description="Answers left out: with the question they do not fit.")
+
+
+class Problem(BaseModel):
+    """What is wrong."""
+
+    code: Code
+    message: str
+
+
+class ErrorAnswer(BaseModel):
+    """Any request that was turned down."""
+
+    schema_version: int = Field(alias="schema")
+    error: Problem
+
+
+def to_bytes(value: Mapping[str, Any]) -> bytes:
+    """One line of strict JSON in UTF-8, with the schema version first."""
+    return to_json({"schema": SCHEMA} | dict(value)).encode()
+
+
+def problem(error: BaseException) -> dict[str, Any]:
+    """The JSON of an error."""
+    refusal = Refusal.of(error)
+    return {"error": {"code": refusal.code, "message": str(refusal)}}
+
+
+def invalid(details: list[Any]) -> Refusal:
+    """The refusal of a body; says where and what, never what came."""
+    told = [f"{_where(detail):.80}: {_wrong(detail)}" for detail in details[:3]]
+    more = f" and {len(details) - 3} more" if len(details) > 3 else ""
+    return Refusal("invalid_body", "; ".join(told) + more)
+
+
+def _where(detail: Mapping[str, Any]) -> str:
+    path: Sequence[Any] = detail["loc"]
+    if detail["type"] == "json_invalid":
+        return f"body, after {path[-1]} characters"
+    return ".".join(str(part) for part in path if part != "body") or "body"
+
+
+def _wrong(detail: Mapping[str, Any]) -> str:
+    """What pydantic says, without the names of Python's things."""
+    if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return "expected a JSON object"
+    if detail["type"] == "extra_forbidden":
+        return "no key that is known here; /docs has those that are"
+    return str(detail["msg"])
+
+
+def parse_item(value: Any, place: int) -> tuple[Item, bool] | ItemError:
+    """One entry of a batch as its item and whether all is read, or as the error that names it."""
+    name = _name(value, place)
+    if isinstance(value, ItemError):  # a line that is no JSON
+        return ItemError(str(value), name)
+    try:
+        body = ItemBody.model_validate(value)
+        return body.item(), body.full
+    except ValidationError as error:
+        return ItemError(str(invalid(error.errors(include_input=False))), name)
+    except ItemError as error:
+        return error if error.item is not None else ItemError(str(error), name)
+
+
+def _name(value: Any, place: int) -> str:
+    name = value.get("id") if isinstance(value, dict) else None
+    if not isinstance(name, str | int):
+        return str(place)
+    return str(name).encode(errors="replace").decode()

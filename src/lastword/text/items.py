@@ -1,0 +1,236 @@
+"""Item: one prompt with its candidate answers, from whatever a program has for one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lastword.errors import InputError, ItemError
+from lastword.text.messages import Message, read_messages
+from lastword.view.shorten import shorten
+
+# What is read of an item with its question left out: depth L, every depth and T, or nothing.
+Blind = Literal["base", "all", "none"]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One candidate-restricted question, validated when it is made.
+
+    Attributes:
+        prompt: Text before the answer; may be empty (method, section 2). Of a conversation it is
+            the text for people, made from `messages`.
+        candidates: The answers to choose from, at least one, none blank.
+        id: The caller's name for the item.
+        truthful: Which candidates are true, for metrics: a boolean a candidate. The places of the
+            true ones, or the place of the only one, are taken too, counted from 0.
+        separator: Text between prompt and candidate; not added where the prompt ends in whitespace.
+        question: The bare question, for people; never scored.
+        blind_prompt: The prompt with the question left out; its base scores are the
+            question-blind baseline.
+        messages: The prompt as a conversation, which the tokenizer's chat template writes; None
+            where the prompt is text.
+
+    Raises:
+        ItemError: No candidates, a blank candidate, text that is no text, lengths that differ.
+    """
+
+    prompt: str
+    candidates: tuple[str, ...]
+    id: str | None = None
+    truthful: tuple[bool, ...] | None = None
+    separator: str = " "
+    question: str | None = None
+    blind_prompt: str | None = None
+    messages: tuple[Message, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Accept any sequence for the tuples; refuse what cannot be answered."""
+        if self.messages is not None:
+            object.__setattr__(self, "messages", read_messages(self.messages, self.id))
+            said = [f"{message.role}: {message.content}" for message in self.messages]
+            object.__setattr__(self, "prompt", "\n".join(said))
+        object.__setattr__(self, "candidates", _tuple(self.candidates, "candidates", str, self.id))
+        if self.truthful is not None:
+            labels = _labels(self.truthful, len(self.candidates), self.id)
+            object.__setattr__(self, "truthful", labels)
+        self._check()
+
+    def _check(self) -> None:
+        if self.id is not None:
+            _check_text("id", self.id, None)
+        texts = {"prompt": self.prompt, "separator": self.separator}
+        for name in ("blind_prompt", "question"):
+            if getattr(self, name) is not None:
+                texts[name] = getattr(self, name)
+        for i, candidate in enumerate(self.candidates):
+            texts[f"candidate {i}"] = candidate
+        for name, text in texts.items():
+            _check_text(name, text, self.id)
+        if self.messages is not None and self.blind_prompt is not None:
+            raise ItemError("blind_prompt goes with a prompt of text, not with messages", self.id)
+        if not self.candidates:
+            raise ItemError("no candidates; give at least one", self.id)
+        for i, candidate in enumerate(self.candidates):
+            if not candidate.strip():
+                raise ItemError(f"candidate {i} is blank; give it text or drop it", self.id)
+
+    def __repr__(self) -> str:
+        """One line: the beginning of the prompt, how many candidates, the id and the truth."""
+        told = [repr(shorten(self.prompt)), f"{len(self.candidates)} candidates"]
+        told += [] if self.id is None else [f"id={self.id!r}"]
+        if self.truthful is not None:
+            told.append(f"truthful={[i for i, true in enumerate(self.truthful) if true]}")
+        return f"Item({', '.join(told)})"
+
+    @classmethod
+    def from_dict(cls, value: Any, *, id: str | None = None, separator: str = " ") -> "Item":
+        """Item from a dictionary or a row; keys that are not known are left alone.
+
+        What a row has for a value that is not there (None, NaN) counts as left out.
+
+        Args:
+            value: The decoded JSON object, or the row; a conversation is its `messages`, or its
+                `prompt` as a list of them.
+            id: Name to use where the object has none.
+            separator: Separator to use where the object has none.
+
+        Raises:
+            ItemError: Not an object, a missing key, a wrong type, or as the constructor.
+        """
+        if not isinstance(value, Mapping):
+            raise ItemError(f"expected a JSON object, got {_kind(value)}", id)
+        value = {key: _plain(given) for key, given in value.items()}
+        name = id if value.get("id") is None else value["id"]
+        if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
+            raise ItemError(f"id is a string or an integer, not {_kind(name)}", id)
+        name = None if name is None else str(name)
+        if value.get("messages") is not None:
+            if value.get("prompt") is not None:
+                raise ItemError("prompt and messages are both given; give one", name)
+            value["prompt"] = value["messages"]
+        for key in ("prompt", "candidates"):
+            if key not in value:
+                raise ItemError(f'missing key "{key}"', name)
+        for key in ("separator", "question", "blind_prompt"):
+            if value.get(key) is not None and not isinstance(value[key], str):
+                raise ItemError(f"{key} is a string, not {_kind(value[key])}", name)
+        prompt = value["prompt"]
+        if not isinstance(prompt, str | list | tuple):
+            raise ItemError(f"prompt is a string or messages, not {_kind(prompt)}", name)
+        candidates = _tuple(value["candidates"], "candidates", str, name)
+        truthful = value.get("truthful")
+        return cls(
+            prompt=prompt if isinstance(prompt, str) else "",
+            candidates=candidates,
+            id=name,
+            truthful=None if truthful is None else _labels(truthful, len(candidates), name),
+            separator=separator if value.get("separator") is None else value["separator"],
+            question=value.get("question"),
+            blind_prompt=value.get("blind_prompt"),
+            messages=None if isinstance(prompt, str) else read_messages(prompt, name),
+        )
+
+
+def as_item(value: Any, place: int) -> Item:
+    """An item from an `Item`, a dictionary, a row, or (prompt, candidates).
+
+    Args:
+        value: What came.
+        place: Its place among all that are read, which names it in errors.
+
+    Raises:
+        ItemError: None of these, or no item.
+    """
+    if isinstance(value, Item):
+        return value
+    pair = isinstance(value, tuple) and len(value) == 2
+    try:
+        if not pair and not isinstance(value, Mapping):
+            expected = "an Item, a dictionary, a row or (prompt, candidates)"
+            raise ItemError(f"expected {expected}, got {_kind(value)}")
+        return Item.from_dict({"prompt": value[0], "candidates": value[1]} if pair else value)
+    except ItemError as error:
+        raise error if error.item is not None else ItemError(str(error), str(place)) from error
+
+
+def rows_of(items: Any) -> Iterator[Any]:
+    """What is iterable as items: the rows of a pandas or Polars frame, else what it is.
+
+    Raises:
+        InputError: A dictionary, whose keys are no items.
+    """
+    import narwhals
+
+    if isinstance(items, Mapping):
+        raise InputError("expected many items, got a dictionary: give a list, or one split of it")
+    if narwhals.dependencies.is_into_dataframe(items):
+        items = narwhals.from_native(items).iter_rows(named=True)
+    yield from items
+
+
+def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:
+    """A boolean a candidate; what integers mean is told by their type."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = (value,)
+    elif isinstance(value, bool | str) or not isinstance(value, Sequence):
+        raise ItemError(
+            "truthful is a list of booleans, of the true candidates' places, or one place, not "
+            + _kind(value),
+            item,
+        )
+    kinds = {type(entry) for entry in value}
+    if kinds == {int}:
+        return _labels_at(value, count, item)
+    labels = _tuple(value, "truthful", bool, item)
+    if len(labels) != count:
+        raise ItemError(f"truthful has {len(labels)} entries for {count} candidates", item)
+    return labels
+
+
+def _labels_at(places: Sequence[int], count: int, item: str | None) -> tuple[bool, ...]:
+    if (len(places) == count and set(places) <= {0, 1}) or len(set(places)) < len(places):
+        raise ItemError(
+            f"truthful {list(places)} looks like labels, and integers are places of true "
+            "candidates: write true and false",
+            item,
+        )
+    if wrong := [place for place in places if not 0 <= place < count]:
+        raise ItemError(
+            f"truthful names candidate {wrong[0]}, and there are {count}, counted from 0", item
+        )
+    return tuple(place in places for place in range(count))
+
+
+def _plain(value: Any) -> Any:
+    """A value of a row as Python has it: arrays as lists, and None for what is not there."""
+    if hasattr(value, "tolist"):  # of numpy, pandas or torch, which nobody imports for this
+        value = value.tolist()
+    try:
+        return None if value != value else value
+    except TypeError:  # pandas' NA, whose comparisons are neither true nor false
+        return None
+
+
+def _tuple(value: Any, name: str, kind: type, item: str | None) -> tuple[Any, ...]:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise ItemError(f"{name} is a list, not {_kind(value)}", item)
+    for i, entry in enumerate(value):
+        if not isinstance(entry, kind):
+            raise ItemError(f"{name}[{i}] is {_kind(entry)}, expected {kind.__name__}", item)
+    return tuple(value)
+
+
+def _check_text(name: str, text: Any, item: str | None) -> None:
+    if not isinstance(text, str):
+        raise ItemError(f"{name} is a string, not {_kind(text)}", item)
+    if "\0" in text:
+        raise ItemError(f"{name} contains a NUL character; remove it", item)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        told = f"{name} contains a lone surrogate, which is no text; remove it"
+        raise ItemError(told, item) from None
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__

@@ -1,0 +1,87 @@
+"""Chat templates are programs that a checkpoint brings: tried before use, stopped while in use.
+
+jinja's sandbox keeps them from everything but time and memory. A template that takes too much of
+these on a few short messages is refused when its model loads (`require_bounded`); one that does so
+on some later message is stopped (`stopped_after`).
+"""
+
+import ctypes
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lastword.errors import ModelError
+
+_TRIAL = Path(__file__).with_name("trial.py")
+_CPU_SECONDS, _MEMORY_BYTES = 2, 2**30
+_CHARACTERS = 2**20  # written around a few short messages
+_PATIENCE_SECONDS = 60.0  # for a trial on a busy machine
+
+
+def require_bounded(template: Any, name: str) -> None:
+    """Refuse a chat template without bounds.
+
+    Args:
+        template: What a tokenizer has: a text, texts by name, or none.
+        name: The model, for the error.
+
+    Raises:
+        ModelError: A trial took too much time or memory, or wrote too much.
+    """
+    texts = template.values() if isinstance(template, dict) else [template]
+    for text in texts:
+        if isinstance(text, str) and (why := _overrun(text)) is not None:
+            raise ModelError(
+                f"{name} has a chat template that {why}: take another copy of the model, or mend "
+                "its chat_template"
+            )
+
+
+@lru_cache(maxsize=64)
+def _overrun(template: str) -> str | None:
+    """What a trial in a process of its own says against a template; None where nothing."""
+    # -I: nothing beside the script and nothing of the surroundings is imported.
+    limits = map(str, (_CPU_SECONDS, _MEMORY_BYTES, _CHARACTERS))
+    command, given = [sys.executable, "-I", str(_TRIAL), *limits], template.encode(errors="replace")
+    try:
+        done = subprocess.run(
+            command, input=given, capture_output=True, timeout=_PATIENCE_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "does not come to an end"
+    if done.returncode == 0:
+        return None
+    if done.returncode == 1 and done.stdout:
+        return " ".join(done.stdout.decode(errors="replace").split())[:200]
+    return f"takes more than {_CPU_SECONDS} s or {_MEMORY_BYTES // 2**20} MiB"
+
+
+@contextmanager
+def stopped_after(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError inside the block once it has run so long, between two of its bytecodes.
+
+    Args:
+        seconds: How long it may take.
+    """
+    lock, ended, thread = threading.Lock(), False, threading.get_ident()
+
+    def stop() -> None:
+        with lock:
+            if not ended:
+                raising = ctypes.pythonapi.PyThreadState_SetAsyncExc
+                raising(ctypes.c_ulong(thread), ctypes.py_object(TimeoutError))
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            ended = True
+        timer.cancel()

@@ -1,0 +1,432 @@
+"""Item -> Encoded: the one module that knows tokenizer habits (method, section 2).
+
+Prompt and candidate are joined as text, tokenised, and split where the prompt's tokens end. The
+split is a fact about the tokens, not about the text: where joining merges across it, it moves.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from lastword.errors import InputError, ItemError
+from lastword.text.items import Item
+from lastword.text.messages import Message, as_dicts
+from lastword.text.template import stopped_after
+from lastword.theta import Theta
+
+Ids = tuple[int, ...]
+Overflow = Literal["error", "truncate"]
+
+_TEMPLATE_SECONDS = 10.0  # a conversation takes a chat template milliseconds
+_TEMPLATE_CHARACTERS = 2**20  # that it may write around what was said
+
+# Texts of one call: what a fast tokenizer answers with takes hundreds of bytes a token.
+_CALL = 512
+
+# Names under which chat templates keep the switch of a reasoning model; others ignore them.
+_THINKING_OFF = {"enable_thinking": False, "thinking": False}
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """What is asked of a tokenizer: a transformers one, fast or slow, has it all."""
+
+    bos_token_id: int | None
+    eos_token_id: int | None
+    chat_template: Any
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """Ids of the special tokens."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Tokenise a list of texts."""
+
+    def apply_chat_template(self, *args: Any, **kwargs: Any) -> Any:
+        """Write a conversation as text."""
+
+
+@dataclass(frozen=True)
+class Chat:
+    """The prompt is a user's message in the tokenizer's chat template, thinking switched off.
+
+    Attributes:
+        system: The system message, or none; a conversation that brings one keeps its own.
+    """
+
+    system: str | None = None
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One item as token ids.
+
+    Attributes:
+        item: The item.
+        sequences: Whole text of each candidate.
+        boundaries: Candidate i's own tokens are `sequences[i][boundaries[i]:]`; at least 1, so
+            that some position predicts the first of them.
+        blind_sequences: The same after `item.blind_prompt`; empty where there is none.
+        blind_boundaries: Where the candidates begin in `blind_sequences`.
+        truncated: Prompt tokens dropped at the left to fit the context.
+        boundary_moved: Whether joining merged tokens across the end of the prompt.
+    """
+
+    item: Item
+    sequences: tuple[Ids, ...]
+    boundaries: tuple[int, ...]
+    blind_sequences: tuple[Ids, ...] = ()
+    blind_boundaries: tuple[int, ...] = ()
+    truncated: int = 0
+    boundary_moved: bool = False
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens before the first candidate token, special ones too."""
+        return min(self.boundaries)
+
+    @property
+    def candidate_tokens(self) -> tuple[int, ...]:
+        """m_i: tokens of each candidate."""
+        return tuple(len(s) - b for s, b in zip(self.sequences, self.boundaries, strict=True))
+
+
+def encode(
+    items: Sequence[Item],
+    tokenizer: Tokenizer,
+    *,
+    theta: Theta,
+    context: int | None,
+    overflow: Overflow = "error",
+    chat: Chat | None = None,
+    first: int = 0,
+) -> list[Encoded | ItemError]:
+    """Every item as token ids, or as the error that names it; in order.
+
+    Each distinct text of all the items goes through the tokenizer once.
+
+    Args:
+        items: The items.
+        tokenizer: The model's tokenizer.
+        theta: Its `tokens.join` says whether texts or ids are joined.
+        context: Most tokens that the model reads; None for no limit. A candidate's last token is
+            predicted and never read, so a sequence may be one longer.
+        overflow: What to do with an item that does not fit: fail it, or drop the left end of its
+            prompt.
+        chat: Apply the tokenizer's chat template.
+        first: Place of the first item among all that are read: the name of one without an id.
+
+    Raises:
+        InputError: The chat template that `chat` asks for is missing or refuses the prompt.
+    """
+    texts = [_texts(item, tokenizer, chat, theta.tokens.join) for item in items]
+    known = [t for found in texts if not isinstance(found, ItemError) for t in found]
+    reader = _Reader(tokenizer, (s for t in known for s in t.all), any(t.special for t in known))
+    results: list[Encoded | ItemError] = []
+    for place, (item, found) in enumerate(zip(items, texts, strict=True)):
+        alone = first == 0 and len(items) == 1
+        name = str(first + place) if item.id is None and not alone else item.id
+        try:
+            results.append(_encode_item(item, found, reader, context, overflow))
+        except ItemError as error:
+            results.append(ItemError(str(error), name))
+    return results
+
+
+def chat_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat) -> str:
+    """The prompt as the tokenizer's chat template writes it, up to where the answer begins.
+
+    Raises:
+        InputError: The tokenizer has no template, or the template refuses the conversation.
+    """
+    return templated([Message("user", prompt)], tokenizer, chat)
+
+
+def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | None = None) -> str:
+    """A conversation as the tokenizer's chat template writes it, up to where the answer begins.
+
+    Args:
+        messages: The conversation (`messages.read_messages`).
+        tokenizer: The model's tokenizer.
+        chat: Its system message stands in front of a conversation that has none.
+
+    Raises:
+        InputError: The tokenizer has no template, or the template refuses the conversation.
+    """
+    if not tokenizer.chat_template:
+        raise InputError(
+            "the tokenizer has no chat template to write a conversation with: give the prompt as "
+            "text, and no chat template or system message with it"
+        )
+    if chat is not None and chat.system is not None and messages[0].role != "system":
+        messages = [Message("system", chat.system), *messages]
+    try:
+        with stopped_after(_TEMPLATE_SECONDS):
+            text = tokenizer.apply_chat_template(
+                as_dicts(messages), tokenize=False, add_generation_prompt=True, **_THINKING_OFF
+            )
+    # The template is the model author's program: jinja raises whatever its code raises.
+    except Exception as error:
+        late = isinstance(error, TimeoutError)
+        why = f"no end after {_TEMPLATE_SECONDS:g} s" if late else " ".join(str(error).split())
+        raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
+    _require_short(text, messages)
+    return str(text)
+
+
+def _require_short(text: str, messages: Sequence[Message]) -> None:
+    most = _TEMPLATE_CHARACTERS + 4 * sum(len(message.content) for message in messages)
+    if len(text) > most:
+        raise InputError(
+            f"the tokenizer's chat template makes {len(text)} characters of the prompt, expected "
+            f"at most {most}: mend the model's chat_template"
+        )
+
+
+def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -> Ids:
+    """A prompt alone, up to where an answer begins: the tokens that `encode` puts before it.
+
+    Args:
+        prompt: Text before the answer; trailing whitespace belongs to the answer, unless `chat`.
+        tokenizer: The model's tokenizer.
+        chat: Apply the tokenizer's chat template.
+
+    Raises:
+        InputError: The chat template is missing or refuses the conversation.
+        ItemError: No token, and the tokenizer has neither BOS nor EOS.
+    """
+    text = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
+    reader = _Reader(tokenizer, [text], chat is None)
+    return reader.whole(text) or (reader.start,)
+
+
+def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
+    """What a run records of how its prompts became conversations.
+
+    Returns:
+        The system message; a digest of the template's text; and `thinking`: `off` where the
+        template has a switch and it was turned off, `open` where the answer begins inside a
+        thought all the same, None where the template knows no thinking.
+    """
+    template = str(tokenizer.chat_template)
+    thinking = "off" if any(name in template for name in _THINKING_OFF) else None
+    if chat_prompt("?", tokenizer, chat).rstrip().endswith("<think>"):
+        thinking = "open"
+    digest = hashlib.sha256(template.encode()).hexdigest()[:16]
+    return {"system": chat.system, "template": digest, "thinking": thinking}
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """One prompt with its candidates, as the texts to tokenise."""
+
+    prompt: str
+    rest: tuple[str, ...]  # whole texts, or what is joined to the prompt's ids
+    join: Literal["text", "ids"]
+    special: bool  # whether the tokenizer's own special tokens go in front
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (self.prompt, *self.rest)
+
+
+def _texts(
+    item: Item, tokenizer: Tokenizer, chat: Chat | None, join: Literal["text", "ids"]
+) -> list[_Texts] | ItemError:
+    if item.messages is not None:
+        try:
+            heads = [templated(item.messages, tokenizer, chat)]
+        except InputError as error:
+            return ItemError(str(error))
+    else:
+        prompts = [item.prompt] if item.blind_prompt is None else [item.prompt, item.blind_prompt]
+        if chat is None:
+            return [_plain(prompt, item, join) for prompt in prompts]
+        heads = [chat_prompt(prompt, tokenizer, chat) for prompt in prompts]
+    return [_joined(head, "", item.candidates, join, special=False) for head in heads]
+
+
+def _plain(prompt: str, item: Item, join: Literal["text", "ids"]) -> _Texts:
+    head = prompt.rstrip()  # trailing whitespace moves to the continuation
+    glue = prompt[len(head) :] or item.separator
+    return _joined(head, glue, item.candidates, join, special=True)
+
+
+def _joined(
+    head: str,
+    glue: str,
+    candidates: Sequence[str],
+    join: Literal["text", "ids"],
+    *,
+    special: bool,
+) -> _Texts:
+    before = head if join == "text" else ""
+    return _Texts(head, tuple(before + glue + c for c in candidates), join, special)
+
+
+class _Reader:
+    """Ids of texts that were tokenised together, and the special tokens that go with them."""
+
+    def __init__(self, tokenizer: Tokenizer, texts: Iterable[str], add_special: bool) -> None:
+        distinct = list(dict.fromkeys(texts))
+        self._ids = dict(zip(distinct, _tokenise(tokenizer, distinct), strict=True))
+        self._leading = _leading_special(tokenizer, self._ids) if add_special else ()
+        self._special = {*tokenizer.all_special_ids, *self._leading}
+        self._start = tokenizer.bos_token_id
+        if self._start is None:
+            self._start = tokenizer.eos_token_id
+
+    def continuation(self, text: str) -> Ids:
+        """The ids of the text alone."""
+        return self._ids[text]
+
+    def whole(self, text: str) -> Ids:
+        """The ids with the tokenizer's leading special tokens, which a text may already carry."""
+        ids = self._ids[text]
+        return ids if ids[: len(self._leading)] == self._leading else self._leading + ids
+
+    @property
+    def start(self) -> int:
+        """The token that an empty prompt stands for: BOS, else EOS."""
+        if self._start is None:
+            raise ItemError(
+                "the prompt has no token and the tokenizer no BOS or EOS; give a prompt"
+            )
+        return self._start
+
+    def count_special(self, ids: Ids) -> int:
+        """How many special tokens the ids begin with."""
+        return next((i for i, token in enumerate(ids) if token not in self._special), len(ids))
+
+
+def _tokenise(tokenizer: Tokenizer, texts: list[str], special: bool = False) -> list[Ids]:
+    if not texts:
+        return []
+    found: list[Ids] = []
+    same: dict[int, int] = {}  # one object an id: a token of a sequence is 8 bytes, not 36
+    for start in range(0, len(texts), _CALL):
+        # verbose=False: whether a text fits is decided here, not by a warning of the tokenizer.
+        output = tokenizer(
+            texts[start : start + _CALL],
+            add_special_tokens=special,
+            padding=False,
+            truncation=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+        found += [tuple(map(same.setdefault, ids, ids)) for ids in output["input_ids"]]
+    return found
+
+
+def _leading_special(tokenizer: Tokenizer, known: dict[str, Ids]) -> Ids:
+    """What the tokenizer puts in front of a text; what it appends (EOS) is dropped."""
+    probe = next((text for text, ids in known.items() if ids), None)
+    if probe is None:
+        return ()
+    full, plain = _tokenise(tokenizer, [probe], special=True)[0], known[probe]
+    for start in range(len(full) - len(plain) + 1):
+        if full[start : start + len(plain)] == plain:
+            return full[:start]
+    raise InputError(
+        "the tokenizer changes a text's tokens when it adds special ones; this is not supported"
+    )
+
+
+@dataclass(frozen=True)
+class _Split:
+    """The sequences of one prompt, and where its candidates begin."""
+
+    sequences: tuple[Ids, ...]
+    boundaries: tuple[int, ...]
+    moved: bool = False
+    truncated: int = 0
+
+
+def _encode_item(
+    item: Item,
+    found: list[_Texts] | ItemError,
+    reader: _Reader,
+    context: int | None,
+    overflow: Overflow,
+) -> Encoded:
+    if isinstance(found, ItemError):
+        raise found
+    splits = [_fit(_split(texts, reader), reader, context, overflow) for texts in found]
+    main, *blind = splits
+    return Encoded(
+        item=item,
+        sequences=main.sequences,
+        boundaries=main.boundaries,
+        blind_sequences=blind[0].sequences if blind else (),
+        blind_boundaries=blind[0].boundaries if blind else (),
+        truncated=main.truncated,
+        boundary_moved=main.moved,
+    )
+
+
+def _split(texts: _Texts, reader: _Reader) -> _Split:
+    """Sequences and boundaries of one prompt, with something in front of every candidate."""
+    whole = reader.whole if texts.special else reader.continuation
+    prompt = whole(texts.prompt)
+    if texts.join == "ids":
+        sequences = tuple(prompt + reader.continuation(text) for text in texts.rest)
+    else:
+        sequences = tuple(whole(text) for text in texts.rest)
+    _check_candidates(prompt, sequences)
+    common = [_common(prompt, sequence) for sequence in sequences]
+    # A candidate keeps a token even where all of its sequence is the beginning of the prompt's.
+    boundaries = tuple(min(n, len(s) - 1) for n, s in zip(common, sequences, strict=True))
+    moved = any(n < len(prompt) for n in boundaries)
+    if min(boundaries) == 0:
+        sequences = tuple((reader.start, *sequence) for sequence in sequences)
+        boundaries = tuple(n + 1 for n in boundaries)
+    return _Split(sequences, boundaries, moved)
+
+
+def _common(prompt: Ids, sequence: Ids) -> int:
+    """Length of the longest common prefix."""
+    if sequence[: len(prompt)] == prompt:
+        return len(prompt)
+    pairs = enumerate(zip(prompt, sequence, strict=False))
+    return next((i for i, (p, s) in pairs if p != s), len(sequence))
+
+
+def _check_candidates(prompt: Ids, sequences: tuple[Ids, ...]) -> None:
+    first: dict[Ids, int] = {}
+    for i, sequence in enumerate(sequences):
+        if sequence == prompt or not sequence:
+            raise ItemError(f"candidate {i} has no token; give it text that the tokenizer keeps")
+        if sequence in first:
+            raise ItemError(
+                f"candidates {first[sequence]} and {i} have the same tokens; drop one of them"
+            )
+        first[sequence] = i
+
+
+def _fit(split: _Split, reader: _Reader, context: int | None, overflow: Overflow) -> _Split:
+    """The split within the context: as it is, or without the left end of its prompt."""
+    longest = max(range(len(split.sequences)), key=lambda i: len(split.sequences[i]))
+    length = len(split.sequences[longest]) - 1  # the last token is never fed
+    if context is None or length <= context:
+        return split
+    shared = min(split.boundaries)
+    kept = reader.count_special(split.sequences[0][:shared])
+    drop = length - context
+    if overflow == "error":
+        raise ItemError(
+            f"candidate {longest} needs {length} tokens with its prompt and the model's context is "
+            f"{context}; shorten it or allow truncation (--overflow truncate)"
+        )
+    if drop > shared - max(kept, 1):
+        raise ItemError(
+            f"candidate {longest} does not fit the model's context of {context} tokens even "
+            "without its prompt; shorten it"
+        )
+    return replace(
+        split,
+        sequences=tuple(s[:kept] + s[kept + drop :] for s in split.sequences),
+        boundaries=tuple(n - drop for n in split.boundaries),
+        truncated=drop,
+    )

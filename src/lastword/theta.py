@@ -1,0 +1,199 @@
+"""Theta: every constant and switch of the method, frozen, and the depths that follow from them.
+
+Depth is counted once, here: depth 0 is the input of block 0, depth l the output of block l-1,
+depth L the output of the last block, before the final norm.
+"""
+
+import math
+import tomllib
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+from lastword.errors import ThetaError, UnsupportedModelError
+
+# Fractions of a depth are floating point: 0.2692 * 26 = 6.9992 is meant to be 7.
+_ROUNDING = 1e-6
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ScorerTheta:
+    """Constants of the trajectory scorer T (Appendix, table of scorer constants)."""
+
+    anchors: tuple[float, ...] = (0.2692, 0.5769, 0.8461, 1.0)  # A
+    features: tuple[float, ...] = (0.50, 0.6923, 0.8461, 1.0)  # G
+    k_min: int = 50
+    k_fraction: float = 0.005
+    quorum: float = 0.75  # r_Omega = ceil(quorum |A|)
+    weights: tuple[float, float, float] = (0.3, 0.5, 0.2)  # a_s, a_j, a_c
+    lambda_0: float = 0.5
+    gamma_alpha: float = 5.0
+    outside: Literal["floor", "clip", "final"] = "floor"
+    floor: Literal["anchor", "final"] = "anchor"
+
+
+@dataclass(frozen=True)
+class InvariantTheta:
+    """Switches of the model invariant I(M) (method, section 7)."""
+
+    output_rows: Literal["stored", "input"] = "stored"
+    block: Literal["zero", "depth"] = "zero"
+    norm: Literal["stored", "effective"] = "stored"
+
+
+@dataclass(frozen=True)
+class TokensTheta:
+    """How prompt and candidate are joined (method, section 2)."""
+
+    join: Literal["text", "ids"] = "text"
+
+
+@dataclass(frozen=True)
+class Theta:
+    """The frozen hyperparameters of TRACE: the same for every model and every benchmark.
+
+    Raises:
+        ThetaError: A value outside its range, or (in `from_toml`) an unknown name.
+    """
+
+    rho_minus: float = 0.50
+    rho_plus: float | None = None  # None is 1 - 1/L
+    rho_e: float = 0.20
+    rho_m: float = 0.50
+    tau_dim: float = 1.0015
+    tau_I: float = 1.0
+    tau_logr: float = 1.0
+    tau_H: float = 0.7
+    eps_H: float = 0.10
+    delta_r: float = 1e-12
+    eta: float = 1.0
+    gamma: float = -1.0
+    scorer: ScorerTheta = field(default_factory=ScorerTheta)
+    invariant: InvariantTheta = field(default_factory=InvariantTheta)
+    tokens: TokensTheta = field(default_factory=TokensTheta)
+
+    def __post_init__(self) -> None:
+        """Refuse values that have no meaning."""
+        end = 1.0 if self.rho_plus is None else self.rho_plus
+        _check(0 <= self.rho_minus < end <= 1, "0 <= rho_minus < rho_plus <= 1")
+        _check(0 <= self.rho_e <= self.rho_m < 1, "0 <= rho_e <= rho_m < 1")
+        _check(self.eps_H > 0 and self.delta_r > 0, "eps_H and delta_r above 0")
+        _check(math.isfinite(self.eta) and self.eta >= 0, "eta at least 0")
+        s = self.scorer
+        _check(bool(s.anchors) and bool(s.features), "at least one anchor and one feature depth")
+        _check(all(0 < f <= 1 for f in s.anchors + s.features), "depth fractions in (0, 1]")
+        _check(s.k_min >= 1 and 0 <= s.k_fraction <= 1, "k_min at least 1, k_fraction in [0, 1]")
+        _check(0 < s.quorum <= 1 and 0 <= s.lambda_0 <= 1, "quorum in (0, 1], lambda_0 in [0, 1]")
+
+    @property
+    def outside_paper(self) -> bool:
+        """Whether eta lies outside the paper's range (0, 1]."""
+        return not 0 < self.eta <= 1
+
+    def window(self, depth: int) -> range:
+        """Interior window l_minus <= l < l_plus of `depth` blocks (Eq. 3; method, section 3).
+
+        Raises:
+            UnsupportedModelError: The window is empty: the model is too shallow.
+        """
+        last = depth - 1 if self.rho_plus is None else _floor(self.rho_plus, depth)
+        window = range(_floor(self.rho_minus, depth), last)
+        if not window:
+            raise UnsupportedModelError(
+                f"the model has {depth} blocks and its interior window is empty; "
+                "TRACE needs at least 3 blocks"
+            )
+        return window
+
+    def anchor_depths(self, depth: int) -> tuple[int, ...]:
+        """A: the anchor depths of the scorer, ascending, without repeats (method, section 5)."""
+        return tuple(sorted({depth_of(f, depth) for f in self.scorer.anchors}))
+
+    def feature_depths(self, depth: int) -> tuple[int, ...]:
+        """G: the feature depths of the scorer, ascending, without repeats (method, section 5)."""
+        return tuple(sorted({depth_of(f, depth) for f in self.scorer.features}))
+
+    def invariant_blocks(self, depth: int) -> tuple[int, int]:
+        """Blocks e and m, counted from 0, whose projections I(M) reads (method, section 7)."""
+        e, m = _floor(self.rho_e, depth), _floor(self.rho_m, depth)
+        if self.invariant.block == "depth":
+            e, m = max(e - 1, 0), max(m - 1, 0)
+        return e, m
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested dictionary, as recorded in a run and printed with a result."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Theta":
+        """Theta from a nested dictionary of overrides.
+
+        Raises:
+            ThetaError: An unknown name, a wrong type or a value outside its range.
+        """
+        return _build(cls, values, "")
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> "Theta":
+        """Theta from a TOML file of overrides (`tau_dim = 1.01`, `[scorer] outside = "clip"`).
+
+        Raises:
+            ThetaError: The file is missing or not TOML, or as `from_dict`.
+        """
+        try:
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ThetaError(f"cannot read Theta from {path}: {error}") from error
+        return cls.from_dict(values)
+
+
+def _floor(fraction: float, depth: int) -> int:
+    return math.floor(fraction * depth + _ROUNDING)
+
+
+def depth_of(fraction: float, depth: int) -> int:
+    """Depth of a fraction: min(L, ceil(f L)) in a model of `depth` blocks (method, section 5)."""
+    return min(depth, math.ceil(fraction * depth - _ROUNDING))
+
+
+def _check(holds: bool, expected: str) -> None:
+    if not holds:
+        raise ThetaError(f"Theta needs {expected}")
+
+
+def _build(cls: type[T], values: dict[str, Any], prefix: str) -> T:
+    hints = get_type_hints(cls)
+    known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise ThetaError(f"unknown name {prefix}{name} in Theta; known: {', '.join(known)}")
+    return cls(**{k: _convert(hints[k], v, prefix + k) for k, v in values.items()})
+
+
+def _convert(hint: Any, value: Any, name: str) -> Any:
+    if is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(value, dict):
+            raise ThetaError(f"{name} in Theta is a table, not {value!r}")
+        return _build(hint, value, f"{name}.")
+    choices = get_args(hint)
+    if hint is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if choices and all(isinstance(c, str) for c in choices):
+        if value in choices:
+            return value
+        raise ThetaError(f"{name} in Theta is one of {', '.join(choices)}, not {value!r}")
+    if getattr(hint, "__origin__", None) is tuple and isinstance(value, list | tuple):
+        length = None if Ellipsis in choices else len(choices)
+        if all(_is_number(v) for v in value) and length in (None, len(value)):
+            return tuple(float(v) for v in value)
+    elif value is None and type(None) in choices:
+        return None
+    elif hint is not int and _is_number(value):
+        return float(value)
+    raise ThetaError(f"{name} in Theta is {getattr(hint, '__name__', hint)}, not {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

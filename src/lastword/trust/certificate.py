@@ -1,0 +1,263 @@
+"""Certificate: what was certified, for which model, from which items; a TOML file.
+
+It decides which overrides are let through and nothing else: Theta is part of what it names, and a
+model that it was not made for is refused.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from lastword.errors import CertificateError, InputError
+from lastword.rule.decision import Decision
+from lastword.rule.geometry import margin
+from lastword.theta import Theta
+from lastword.trust.certify import Terms
+from lastword.trust.policy import Policy
+from lastword.weights.identity import folder_digest, model_name
+
+SCHEMA = 1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a certificate speaks of, and what it is held against when it is used.
+
+    Attributes:
+        model: The model's name.
+        weights: Digest, commit and quantisation, as far as it has them.
+        chat: The chat template and system message around every prompt; empty where there is none.
+        theta: Constants and switches.
+    """
+
+    model: str
+    weights: str = ""
+    chat: str = ""
+    theta: Theta = field(default_factory=Theta)
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> "Subject":
+        """What a run records of its model, or a tracer describes.
+
+        Args:
+            described: `run.json`, or `Tracer.describe()`.
+        """
+        source = described["model"]
+        digest = described.get("weights") or folder_digest(Path(source).expanduser())
+        marks = {"digest": digest, **{n: described.get(n) for n in ("revision", "quantisation")}}
+        chat = described.get("chat")
+        return cls(
+            model=model_name(source),
+            weights=", ".join(f"{name} {mark}" for name, mark in marks.items() if mark),
+            chat="" if chat is None else json.dumps(chat, ensure_ascii=False, sort_keys=True),
+            theta=Theta.from_dict(described["theta"]),
+        )
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the labelled items said of the policy.
+
+    Attributes:
+        items: Labelled items.
+        base_right: How many of them the model answers right by itself.
+        overrides: How many overrides are let through.
+        fixed: Wrong answers of the model that these make right.
+        broken: Right answers of the model that these make wrong.
+    """
+
+    items: int
+    base_right: int
+    overrides: int
+    fixed: int
+    broken: int
+
+    def __post_init__(self) -> None:
+        """Refuse counts that do not fit together."""
+        parts = (self.base_right, self.overrides, self.fixed, self.broken)
+        if self.items < 1 or min(parts) < 0 or self.fixed + self.broken > self.overrides:
+            raise InputError("its counts do not fit together")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A policy with what was promised of it and how that is known.
+
+    Attributes:
+        subject: The model, with its Theta, that it is for.
+        terms: What was promised.
+        policy: What is let through; nothing at all where correction is to be kept off.
+        counts: Of the labelled items.
+        threshold: Least probability of an answer that is given; None where all are.
+        benchmarks: Fingerprint of the labelled items by benchmark.
+        templates: How their prompts were made.
+        versions: Of the packages that made the records.
+        date: When it was made, as ISO has it.
+        reference: Values of each statistic on the labelled items, for `drift`.
+    """
+
+    subject: Subject
+    terms: Terms
+    policy: Policy
+    counts: Counts
+    threshold: float | None = None
+    benchmarks: Mapping[str, str] = field(default_factory=dict)
+    templates: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    date: str = ""
+    reference: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a threshold that no probability reaches."""
+        if self.threshold is not None and not 0 <= self.threshold <= 1:
+            raise InputError(f"threshold is a probability, not {self.threshold:g}")
+
+    def obey(self, decision: Decision) -> Decision:
+        """A decision as the policy lets it stand, and whether its answer is given.
+
+        An override that fails a rule of the policy gives way to the model's own answer; nothing
+        else is changed.
+        """
+        if decision.corrected:
+            rule = self.policy.withholds(decision.operator, margin(decision.scores))
+            decision = decision if rule is None else decision.withhold(rule)
+        unsure = self.threshold is not None and decision.probabilities.max() < self.threshold
+        return replace(decision, deferred=bool(unsure))
+
+    def check(self, used: Subject) -> None:
+        """Refuse another model, Theta or chat template than the certificate was made for.
+
+        Args:
+            used: What it is used with.
+
+        Raises:
+            CertificateError: They differ; the message names both.
+        """
+        ours = self.subject
+        for what in ("model", "weights", "chat"):
+            mine, given = getattr(ours, what), getattr(used, what)
+            if mine != given:
+                name = {"model": "model", "weights": f"weights of {ours.model}"}.get(what)
+                raise _refusal(name or "chat template", mine, given)
+        if ours.theta != used.theta:
+            raise CertificateError(
+                f"the certificate is for a Theta with {_difference(ours.theta, used.theta)}; "
+                "use that one, or certify again from records made with this one"
+            )
+
+    def check_template(self, template: str) -> None:
+        """Refuse prompts that are made otherwise than those of the labelled items.
+
+        Raises:
+            CertificateError: The message names both.
+        """
+        if template not in self.templates:
+            raise _refusal("prompt template", " or ".join(self.templates), template)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values without what is undefined, as TOML holds them."""
+        known: dict[str, Any] = _known({"schema": SCHEMA, **asdict(self)})
+        return known
+
+    def describe(self) -> dict[str, Any]:
+        """What a run or a service says of it: not what it is for, nor the values for `drift`."""
+        left_out = ("schema", "reference", "subject")
+        return {name: value for name, value in self.to_dict().items() if name not in left_out}
+
+    def to_toml(self) -> str:
+        """The file's text."""
+        import tomli_w
+
+        return tomli_w.dumps(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Certificate":
+        """A certificate from what `to_dict` gave.
+
+        Raises:
+            CertificateError: Something is missing, unknown or out of range.
+        """
+        if values.get("schema") != SCHEMA:
+            raise CertificateError(f"no certificate of this version: schema = {SCHEMA} is missing")
+        try:
+            return _built(cls, {n: v for n, v in values.items() if n != "schema"})
+        except InputError as error:
+            raise CertificateError(f"no certificate: {error}") from error
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Certificate":
+        """The certificate in a file.
+
+        Raises:
+            CertificateError: The file is missing, not TOML, or holds none.
+        """
+        try:
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CertificateError(f"cannot read a certificate from {path}: {error}") from error
+        try:
+            return cls.from_dict(values)
+        except CertificateError as error:
+            raise CertificateError(f"{path}: {error}") from error
+
+
+def _known(value: Any) -> Any:
+    """A table without the entries that are undefined; TOML has no word for them."""
+    if not isinstance(value, dict):
+        return value
+    return {str(name): _known(inner) for name, inner in value.items() if inner is not None}
+
+
+def _refusal(what: str, mine: str, given: str) -> CertificateError:
+    return CertificateError(
+        f"the certificate is for the {what} {mine or 'none'!r}, and this is {given or 'none'!r}; "
+        "certify from its own records"
+    )
+
+
+def _difference(mine: Theta, given: Theta) -> str:
+    """`tau_dim = 1.0015, not 1.01`: the first constant in which two Thetas differ."""
+    names = (f.name for f in fields(Theta) if getattr(mine, f.name) != getattr(given, f.name))
+    name = next(names)
+    return f"{name} = {getattr(mine, name)}, not {getattr(given, name)}"
+
+
+def _built(kind: type[T], table: Any) -> T:
+    """A dataclass from a table whose values are checked against its annotations.
+
+    Raises:
+        InputError: One is missing, unknown, of another type or out of range.
+    """
+    if not isinstance(table, Mapping):
+        raise InputError(f"{table!r} stands where a table is expected")
+    hints = get_type_hints(kind)
+    known: tuple[Field[Any], ...] = fields(kind)  # type: ignore[arg-type]
+    needed = [f.name for f in known if f.default is MISSING and f.default_factory is MISSING]
+    for said, names in (
+        ("missing", [n for n in needed if n not in table]),
+        ("unknown", [n for n in table if n not in hints]),
+    ):
+        if names:
+            raise InputError(f"{names[0]} is {said}")
+    return kind(**{name: _checked(name, value, hints[name]) for name, value in table.items()})
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    if kind is Theta:
+        return Theta.from_dict(value)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _built(kind, value)
+    if get_origin(kind) is tuple and isinstance(value, list | tuple):
+        return tuple(_checked(name, inner, get_args(kind)[0]) for inner in value)
+    if get_origin(kind) is Mapping and isinstance(value, Mapping):
+        return {key: _checked(key, inner, get_args(kind)[1]) for key, inner in value.items()}
+    if kind in (float, float | None) and type(value) in (int, float):
+        return float(value)
+    if type(value) is kind:
+        return value
+    raise InputError(f"{name} cannot be {value!r}")

@@ -1,0 +1,106 @@
+"""Answer or defer: the share of wrong answers against the share of items answered.
+
+The policy was chosen by the same labels, and the luck that chose it flatters its errors: tested as
+if it had been given, one threshold in ten is wrong at delta = 0.05 (`benchmarks/trust.py`). So each
+policy that could have been chosen, and none at all, has its own share of delta.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from lastword.trust.labelled import Labelled, PerItem, Which
+from lastword.trust.policy import CHAINS, MARGINS, Policy
+from lastword.trust.testing import holm
+
+THRESHOLDS = np.round(np.arange(1, 21) * 0.05, 2)
+_POLICIES = CHAINS * len(MARGINS) + 1  # and none
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Risk over coverage, the most confident answers first.
+
+    Attributes:
+        coverage: Share of items answered, ascending [points].
+        risk: Share of wrong answers among them [points].
+    """
+
+    coverage: Float[np.ndarray, " points"]
+    risk: Float[np.ndarray, " points"]
+
+    @property
+    def area(self) -> float:
+        """Mean risk over all coverages, in [0, 1]: less is better; nan without items."""
+        return float(self.risk.mean()) if self.risk.size else float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class Deferral:
+    """From which confidence on answers are given.
+
+    Attributes:
+        error: Largest share of wrong answers among those given.
+        threshold: Least probability of an answer that is given; None where none is certified.
+        answered: How many labelled items reach it.
+        wrong: How many of those answers are wrong.
+        before: Risk over coverage of the model's own answers.
+        after: Risk over coverage of what is shown.
+    """
+
+    error: float
+    threshold: float | None
+    answered: int
+    wrong: int
+    before: Curve
+    after: Curve
+
+
+def curve(confidence: PerItem, right: Which) -> Curve:
+    """Risk over coverage; answers of equal confidence come in no order and share their errors."""
+    order = np.argsort(-confidence, kind="stable")
+    ends = np.flatnonzero(np.diff(confidence[order], append=np.nan) != 0) + 1  # of equals
+    answered = np.arange(1, len(order) + 1)
+    wrong = np.cumsum(~right[order])
+    shared = np.interp(answered, [0, *ends], [0, *wrong[ends - 1]])
+    return Curve(answered / max(len(order), 1), shared / answered)
+
+
+def defer(items: Labelled, policy: Policy, error: float, delta: float) -> Deferral:
+    """The smallest threshold above which at most `error` of the answers are wrong.
+
+    Args:
+        items: Labelled items.
+        policy: What is let through.
+        error: Largest share of wrong answers among those given.
+        delta: Largest chance that the threshold does not keep it.
+    """
+    confidence, right = items.shown(policy)
+    answered, wrong = above(confidence, right)
+    kept = np.flatnonzero(keeps(answered, wrong, error, delta / _POLICIES))
+    place = int(kept[0]) if kept.size else None
+    return Deferral(
+        error=error,
+        threshold=None if place is None else float(THRESHOLDS[place]),
+        answered=0 if place is None else int(answered[place]),
+        wrong=0 if place is None else int(wrong[place]),
+        before=curve(items.base_confidence, items.mc1_base == 1),
+        after=curve(confidence, right),
+    )
+
+
+def above(confidence: PerItem, right: Which) -> tuple[np.ndarray, np.ndarray]:
+    """A and E: answers at or above every threshold, and the wrong ones among them."""
+    given = confidence[:, None] >= THRESHOLDS
+    return given.sum(axis=0), (given & ~right[:, None]).sum(axis=0)
+
+
+def keeps(
+    answered: np.ndarray, wrong: np.ndarray, error: float, level: float
+) -> Bool[np.ndarray, " thresholds"]:
+    """Thresholds whose error among the answered is certified: P(Bin(A, error) <= E), by Holm."""
+    from scipy.stats import binom
+
+    kept: np.ndarray = holm(binom.cdf(wrong, answered, error)) <= level
+    return kept

@@ -1,0 +1,66 @@
+"""Labelled items: what the model and TRACE answered, and whether it was right."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from lastword.trust.policy import Policy
+
+PerItem = Float[np.ndarray, " items"]
+Which = Bool[np.ndarray, " items"]
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Items that count for MC1, taken to be independent draws of what the model will meet.
+
+    A tie for first is right for the base where any of the tied is truthful, and for what is shown
+    only where all are: doubt counts against correction.
+
+    Attributes:
+        mc1_base: MC1 of the model's own scores, in [0, 1] [items].
+        mc1: MC1 of TRACE's scores, in [0, 1] [items].
+        overrides: Whether TRACE's answer is not the model's own [items].
+        operators: Whose scores decide [items].
+        margins: Distance of TRACE's two best scores, in nats [items].
+        base_confidence: Probability of the model's own answer [items].
+        confidence: Probability of TRACE's answer [items].
+    """
+
+    mc1_base: PerItem
+    mc1: PerItem
+    overrides: Which
+    operators: np.ndarray
+    margins: PerItem
+    base_confidence: PerItem
+    confidence: PerItem
+
+    def __len__(self) -> int:
+        """How many items there are."""
+        return len(self.mc1)
+
+    def stands(self, policy: Policy) -> Which:
+        """The overrides that a policy lets through."""
+        stands: Which = self.overrides & policy.lets(self.operators, self.margins)
+        return stands
+
+    def broken(self, policy: Policy) -> Which:
+        """B = 1, C = 0: the model's own answer was right, and what is shown is wrong."""
+        broken: Which = self.stands(policy) & (self.mc1_base > 0) & (self.mc1 < 1)
+        return broken
+
+    def fixed(self, policy: Policy) -> Which:
+        """B = 0, C = 1: the model's own answer was wrong, and what is shown is right."""
+        fixed: Which = self.stands(policy) & (self.mc1_base == 0) & (self.mc1 == 1)
+        return fixed
+
+    def gain(self, policy: Policy) -> int:
+        """F - K: answers more that are right."""
+        return int(self.fixed(policy).sum()) - int(self.broken(policy).sum())
+
+    def shown(self, policy: Policy) -> tuple[PerItem, Which]:
+        """Confidence in what is shown, and whether it is right."""
+        withheld = self.overrides & ~self.stands(policy)
+        confidence = np.where(withheld, self.base_confidence, self.confidence)
+        return confidence, np.where(withheld, self.mc1_base, self.mc1) == 1

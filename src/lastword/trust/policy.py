@@ -1,0 +1,83 @@
+"""Policy: which of TRACE's overrides are let through; the family is fixed before a label is seen.
+
+An override is a corrected answer that is not the model's own. A policy lets it stand or gives the
+model's own answer; it never invents one, and an answer that nothing overrides is left as it is.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from lastword.errors import InputError
+
+ScalarOperator = Literal["mix", "early"]
+
+OVERRIDING = ("decisive", "mix", "early")
+MARGINS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # nats
+CHAINS = 3  # {decisive}, {X} and both, X the one scalar operator that a model has
+
+
+@dataclass(frozen=True)
+class Policy:
+    """An override stands where its operator is listed and its margin is large enough.
+
+    Attributes:
+        operators: Whose overrides stand; none at all is correction switched off.
+        margin: Least distance of the two best scores, in nats.
+
+    Raises:
+        InputError: An unknown operator, or a margin that is no distance.
+    """
+
+    operators: tuple[str, ...]
+    margin: float
+
+    def __post_init__(self) -> None:
+        """Refuse a policy that no override could be held to."""
+        unknown = [name for name in self.operators if name not in OVERRIDING]
+        if unknown:
+            known = ", ".join(OVERRIDING)
+            raise InputError(f"a policy lets through {known}, not {unknown[0]}")
+        if not 0 <= self.margin < np.inf:
+            raise InputError(f"a policy's margin is a number of nats from 0, not {self.margin}")
+
+    def withholds(self, operator: str, margin: float) -> str | None:
+        """The rule that an override fails, in words; None where it stands.
+
+        Args:
+            operator: Whose scores decided.
+            margin: Distance of its two best scores, in nats.
+        """
+        if operator not in self.operators:
+            allowed = " and ".join(self.operators)
+            return f"only {allowed} may override" if allowed else "nothing may override"
+        return None if margin >= self.margin else f"a margin of at least {self.margin:g} nats"
+
+    def lets(
+        self, operators: np.ndarray, margins: Float[np.ndarray, " items"]
+    ) -> Bool[np.ndarray, " items"]:
+        """`withholds(...) is None` of many overrides at once."""
+        listed = np.zeros(len(margins), dtype=bool)
+        for name in self.operators:
+            listed |= operators == name
+        return listed & (margins >= self.margin)
+
+
+OFF = Policy((), 0.0)
+
+
+def scalar_operator(invariant: float, tau_I: float) -> ScalarOperator:
+    """The one operator of the scalar regime that a model can use."""
+    return "mix" if invariant > tau_I else "early"
+
+
+def chains(scalar: ScalarOperator) -> tuple[tuple[Policy, ...], ...]:
+    """The ordered family: three chains, in each the margin from the largest to the smallest.
+
+    Args:
+        scalar: The model's operator in the scalar regime.
+    """
+    sets = (("decisive",), (scalar,), ("decisive", scalar))
+    return tuple(tuple(Policy(s, m) for m in reversed(MARGINS)) for s in sets)

@@ -1,0 +1,169 @@
+"""The portrait of an answered item: every number that a picture or a table of it shows.
+
+Made once, from a decision's dictionary or from a record, so that the notebook, the terminal, the
+explorer, the report and the demo show the same; whoever draws it computes nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+
+from lastword.theta import Theta
+from lastword.view.palette import Role
+from lastword.view.shorten import shorten
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One candidate of an answered item.
+
+    Attributes:
+        letter: Its short name: A to Z, then A1 to Z1 and so on.
+        text: As given.
+        true: Whether it is truthful; None where that is not known.
+        role: What its marks look like.
+        before: Its probability among the candidates by the model's own scores.
+        after: Its probability by the scores that decide.
+        scores: S at the portrait's depths, in nats a token.
+        shares: pi_l, its probability at the portrait's depths, Eq. 6.
+        blind_scores: S without the question at these depths; empty where that was not read.
+        blind_shares: pi_l without the question; empty likewise.
+    """
+
+    letter: str
+    text: str
+    true: bool | None
+    role: Role
+    before: float
+    after: float
+    scores: tuple[float, ...]
+    shares: tuple[float, ...]
+    blind_scores: tuple[float, ...] = ()
+    blind_shares: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """An answered item for the eye.
+
+    Attributes:
+        candidates: In the item's order.
+        index: Place of the corrected answer.
+        base_index: Place of the model's own answer.
+        depth: L.
+        depths: The depths that were read, ascending.
+        window: First and last depth of the interior window; None without Theta.
+        sharpest: l*; None where it was not needed.
+        chosen: Depths whose scores decided: l*, depth 0, the anchors of T; none where the base
+            stands.
+        chosen_name: What a single chosen depth is called; empty for the anchors.
+    """
+
+    candidates: tuple[Candidate, ...]
+    index: int
+    base_index: int
+    depth: int
+    depths: tuple[int, ...]
+    window: tuple[int, int] | None
+    sharpest: int | None
+    chosen: tuple[int, ...]
+    chosen_name: str
+
+
+def portrait(record: Record, theta: Theta | None = None) -> Portrait:
+    """What there is to see of an answered item.
+
+    Args:
+        record: A decision's record (`Decision.to_record`) or one of `lastword eval`.
+        theta: Constants of the decision; without them neither window nor anchors are known.
+    """
+    S = np.stack([np.asarray(row, dtype=float) for row in record["trajectory"]])
+    depth = S.shape[1] - 1
+    read = np.flatnonzero(~np.isnan(S).any(axis=0))
+    window = None if theta is None else theta.window(depth)
+    layer = record["decisive_layer"]
+    chosen = _chosen(record, depth, theta)
+    return Portrait(
+        candidates=_candidates(record, S[:, read], _blind(record, S.shape)[:, read]),
+        index=int(record["index"]),
+        base_index=int(record["base_index"]),
+        depth=depth,
+        depths=tuple(read.tolist()),
+        window=None if window is None else (window[0], window[-1]),
+        sharpest=None if layer is None or layer != layer else int(layer),
+        chosen=chosen,
+        chosen_name=_NAMES.get(record["operator"], "").format(*chosen),
+    )
+
+
+_NAMES = {"decisive": "ℓ* = {}", "early": "depth {}"}
+
+
+def _blind(record: Record, shape: tuple[int, ...]) -> np.ndarray:
+    """S without the question; nan where it was not read."""
+    rows = record.get("blind_trajectory")
+    if rows is None or isinstance(rows, float):  # the nan that a data frame has for nothing
+        return np.full(shape, np.nan)
+    return np.stack([np.asarray(row, dtype=float) for row in rows])
+
+
+def _candidates(record: Record, S: np.ndarray, blind: np.ndarray) -> tuple[Candidate, ...]:
+    before, after = (
+        softmax(np.asarray(record[name], dtype=float)) for name in ("base_scores", "scores")
+    )
+    pi = softmax(S, axis=0)  # over the candidates, at every depth
+    truthful = record.get("truthful")
+    truths = [None] * len(S) if truthful is None else [bool(true) for true in truthful]
+    blind = blind if np.isfinite(blind).all() else blind[:, :0]
+    columns = zip(record["candidates"], truths, before, after, strict=True)
+    return tuple(
+        Candidate(
+            letter=letter(place),
+            text=str(text),
+            true=true,
+            role=_role(record, place, true),
+            before=float(b),
+            after=float(u),
+            scores=tuple(S[place].tolist()),
+            shares=tuple(pi[place].tolist()),
+            blind_scores=tuple(blind[place].tolist()),
+            blind_shares=tuple(softmax(blind, axis=0)[place].tolist()),
+        )
+        for place, (text, true, b, u) in enumerate(columns)
+    )
+
+
+def _role(record: Record, place: int, true: bool | None) -> Role:
+    """Where truth is known it shows, and what is wrong about the answers; else the answers show."""
+    if true:
+        return "truthful"
+    if true is False and place == record["base_index"]:
+        return "winner"
+    if place == record["index"]:
+        return "corrected"
+    return "mix" if place == record["base_index"] else "other"
+
+
+def _chosen(record: Record, depth: int, theta: Theta | None) -> tuple[int, ...]:
+    if record["operator"] == "decisive":
+        return (int(record["decisive_layer"]),)
+    if record["operator"] == "early":
+        return (0,)
+    return theta.anchor_depths(depth) if theta and record["operator"] == "mix" else ()
+
+
+def letter(place: int) -> str:
+    """Short name of a candidate: A to Z, then A1 to Z1 and so on."""
+    turn, index = divmod(place, 26)
+    return chr(ord("A") + index) + (str(turn) if turn else "")
+
+
+def short(text: str, limit: int = 60) -> str:
+    """Text in one line of at most `limit` characters, control characters left out."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return shorten(line, limit)

@@ -1,0 +1,67 @@
+"""A portrait as a table of its candidates: in a terminal, and as HTML without scripts or links."""
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from lastword.view.explanation import explain
+from lastword.view.portrait import Portrait, Record, portrait
+from lastword.view.sketch import sketch
+
+
+def terminal_table(
+    seen: Portrait,
+    columns: Mapping[str, Sequence[object]],
+    *,
+    after: str = "corrected",
+    number: Callable[[float], str] = "{:.3f}".format,
+    **look: Any,
+) -> Table:
+    """A row a candidate: the columns given, then its probabilities before and after.
+
+    Args:
+        seen: The item.
+        columns: By heading, a printable text or a count of every candidate.
+        after: Heading of the corrected probabilities.
+        number: How a probability is written.
+        look: Of rich's table.
+    """
+    table = Table(**({"box": SIMPLE_HEAD} | look))
+    for heading, values in columns.items():
+        counts = all(isinstance(value, int) for value in values)
+        table.add_column(heading, justify="right" if counts else "left", overflow="fold")
+    for heading in ("base", after):
+        table.add_column(heading, justify="right")
+    for candidate, *values in zip(seen.candidates, *columns.values(), strict=True):
+        texts = [Text(str(value)) for value in values]
+        table.add_row(*texts, number(candidate.before), number(candidate.after))
+    return table
+
+
+def notebook(record: Record) -> str:
+    """What a notebook shows of a decision: its candidates, its trajectory and its reasons."""
+    seen = portrait(record)
+    return f"<div>{html_table(seen)}{sketch(seen)}<p>{escape(explain(record))}</p></div>"
+
+
+def html_table(seen: Portrait) -> str:
+    """A row a candidate, the answer bold; struck out is the model's own where it was corrected."""
+    left = "style='text-align:left'"
+    heads = f"<th></th><th {left}>candidate</th><th>base</th><th>corrected</th>"
+    rows = "".join(
+        f"<tr><td>{candidate.letter}</td><td {left}>{_marked(seen, place)}</td>"
+        f"<td>{candidate.before:.3f}</td><td>{candidate.after:.3f}</td></tr>"
+        for place, candidate in enumerate(seen.candidates)
+    )
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _marked(seen: Portrait, place: int) -> str:
+    text = escape(seen.candidates[place].text)
+    if place == seen.index:
+        return f"<strong>{text}</strong>"
+    return f"<s>{text}</s>" if place == seen.base_index else text

@@ -1,0 +1,412 @@
+"""Named tensors of a checkpoint, read one by one, without the model around them.
+
+A checkpoint is a `config.json` and named tensors. Safetensors are read by byte range, through one
+seam (`Files`) that a folder and a hub (`hub.py`) both fill; a `pytorch_model.bin` is read from disk
+alone and through `weights_only`; a model in memory gives its own state dict.
+"""
+
+import json
+import math
+import pickle
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor, nn
+
+from lastword.errors import CheckpointError
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+TORCH_SINGLE = "pytorch_model.bin"
+TORCH_INDEX = "pytorch_model.bin.index.json"
+# The format allows no longer header; a larger number is another file's first eight bytes.
+_HEADER_LIMIT = 100_000_000
+_AXES = 64  # most that a tensor has in torch
+# What a header ends in that says nothing.
+_NONSENSE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "F8_E8M0": torch.float8_e8m0fnu,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+Config = dict[str, Any]
+
+
+class Files(ABC):
+    """A flat set of files that can be read by byte range."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """What an error calls these files: a path, or a name on a hub."""
+
+    @abstractmethod
+    def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
+        """Bytes `start` to `stop` (the end where None) of a file; None where it does not exist."""
+
+
+@dataclass(frozen=True)
+class LocalFiles(Files):
+    """The files of a folder."""
+
+    folder: Path
+
+    @property
+    def label(self) -> str:
+        """The folder's path."""
+        return str(self.folder)
+
+    def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
+        """Bytes of a file in the folder; None where it does not exist."""
+        path = self.folder / file
+        if not path.is_file():
+            return None
+        size = path.stat().st_size
+        with path.open("rb") as handle:
+            # Nothing is done on the word of a header alone: a file has what it has, and a place
+            # beyond what file systems know cannot be sought.
+            handle.seek(min(start, size))
+            data = bytearray(max((size if stop is None else min(stop, size)) - start, 0))
+            return data[: handle.readinto(data)]
+
+
+class Checkpoint(ABC):
+    """A config and named tensors.
+
+    Attributes:
+        label: What an error calls the checkpoint.
+        config: Its `config.json`, as read.
+    """
+
+    def __init__(self, label: str, config: Config) -> None:
+        self.label = label
+        self.config = config
+
+    @property
+    @abstractmethod
+    def names(self) -> frozenset[str]:
+        """Names of all tensors."""
+
+    @abstractmethod
+    def read(self, name: str) -> Shaped[Tensor, "..."]:
+        """The tensor of that name, on the CPU and in the dtype that is stored.
+
+        Raises:
+            CheckpointError: It cannot be read, or is cut short.
+        """
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One line of a safetensors header: where a tensor lies in its file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+class SafetensorsCheckpoint(Checkpoint):
+    """One safetensors file, or the shards of an index; headers are read when they are needed."""
+
+    def __init__(self, files: Files, config: Config, shards: Mapping[str, str] | str) -> None:
+        """Keep the files.
+
+        Args:
+            files: Where the files are.
+            config: The checkpoint's config.
+            shards: The one file's name, or the index's map from tensors to files.
+        """
+        super().__init__(files.label, config)
+        self._files = files
+        self._headers: dict[str, dict[str, TensorInfo]] = {}
+        if isinstance(shards, str):
+            shards = dict.fromkeys(self.header(shards), shards)
+        self._shards = shards
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names of all tensors, from the header or the index."""
+        return frozenset(self._shards)
+
+    def header(self, file: str) -> dict[str, TensorInfo]:
+        """Every tensor of one file: dtype, shape and byte range, by name."""
+        if file not in self._headers:
+            label = f"{self.label}/{file}"
+            length = int.from_bytes(self._bytes(file, 0, 8), "little")
+            if length > _HEADER_LIMIT:
+                raise CheckpointError(f"{label} is no safetensors file: its header lies")
+            self._headers[file] = _parse_header(self._bytes(file, 8, 8 + length), label)
+        return self._headers[file]
+
+    def tensors(self) -> Iterator[tuple[str, TensorInfo]]:
+        """Every tensor's name, dtype, shape and place, from the headers alone."""
+        for file in dict.fromkeys(self._shards.values()):
+            header = self.header(file)
+            yield from ((n, i) for n, i in header.items() if self._shards.get(n) == file)
+
+    def read(self, name: str) -> Shaped[Tensor, "..."]:
+        """The tensor's bytes, as its dtype and shape."""
+        file = self._shards[name]
+        if name not in self.header(file):
+            raise CheckpointError(f"{self.label}/{file} lacks {name}, which the index promises")
+        info = self.header(file)[name]
+        if info.dtype not in _DTYPES:
+            raise CheckpointError(f"{name} of {self.label} has dtype {info.dtype}, not known here")
+        dtype = _DTYPES[info.dtype]
+        if info.stop - info.start != math.prod(info.shape) * dtype.itemsize:
+            raise CheckpointError(f"{self.label}/{file} gives {name} a range that is not its shape")
+        data = self._bytes(file, info.start, info.stop)
+        return torch.frombuffer(data, dtype=dtype).reshape(info.shape)
+
+    def _bytes(self, file: str, start: int, stop: int) -> bytearray:
+        data = self._files.read(file, start, stop)
+        if data is None:
+            raise CheckpointError(f"{self.label} lacks {file}: get the whole checkpoint")
+        if len(data) != stop - start:
+            raise CheckpointError(
+                f"{self.label}/{file} is cut short: bytes {start} to {stop} were expected, "
+                f"{len(data)} came; get the file again"
+            )
+        return data
+
+
+class TorchCheckpoint(Checkpoint):
+    """`pytorch_model.bin`, one file or sharded, on disk and through `weights_only`."""
+
+    def __init__(self, folder: Path, config: Config, shards: Mapping[str, str] | str) -> None:
+        """Keep the folder; the arguments are `SafetensorsCheckpoint`'s."""
+        super().__init__(str(folder), config)
+        self._folder = folder
+        self._loaded: dict[str, dict[str, Tensor]] = {}
+        if isinstance(shards, str):
+            shards = dict.fromkeys(self._load(shards), shards)
+        self._shards = shards
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names of all tensors, from the file or the index."""
+        return frozenset(self._shards)
+
+    def read(self, name: str) -> Shaped[Tensor, "..."]:
+        """The tensor, mapped from its file where the format allows."""
+        loaded = self._load(self._shards[name])
+        if name not in loaded:
+            raise CheckpointError(f"{self.label} lacks {name}, which the index promises")
+        return loaded[name]
+
+    def _load(self, file: str) -> dict[str, Tensor]:
+        if file not in self._loaded:
+            path = self._folder / file
+            try:
+                loaded = torch.load(
+                    path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+                )
+            except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+                reason = str(error).strip().partition("\n")[0]
+                raise CheckpointError(f"cannot read {path} as weights only: {reason}") from error
+            self._loaded[file] = {k: v for k, v in loaded.items() if isinstance(v, Tensor)}
+        return self._loaded[file]
+
+
+class ModelCheckpoint(Checkpoint):
+    """The state dict of a transformers model in memory."""
+
+    def __init__(self, model: nn.Module) -> None:
+        config: Any = model.config
+        super().__init__(type(model).__name__, config.to_dict())
+        self._model = model
+
+    @cached_property
+    def _state(self) -> dict[str, Tensor]:
+        state = self._model.state_dict()
+        return {name: tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the state dict."""
+        return frozenset(self._state)
+
+    def read(self, name: str) -> Shaped[Tensor, "..."]:
+        """The tensor on the CPU: gathered where it is sharded, fetched where it is offloaded."""
+        tensor = self._state[name]
+        if tensor.is_meta:
+            tensor = _fetch_offloaded(self._model, name)
+        if hasattr(tensor, "full_tensor"):
+            tensor = tensor.full_tensor()
+        return tensor.detach().cpu()
+
+
+class KeptCheckpoint(Checkpoint):
+    """Another checkpoint whose tensors are kept once read, to read them in many ways."""
+
+    def __init__(self, origin: Checkpoint) -> None:
+        super().__init__(origin.label, origin.config)
+        self._origin = origin
+        self._kept: dict[str, Tensor] = {}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The other's names."""
+        return self._origin.names
+
+    def read(self, name: str) -> Shaped[Tensor, "..."]:
+        """The other's tensor, read once."""
+        if name not in self._kept:
+            self._kept[name] = self._origin.read(name)
+        return self._kept[name]
+
+
+def open_local(path: Path) -> Checkpoint:
+    """The checkpoint in a folder, or of one file with its `config.json` beside it.
+
+    Raises:
+        CheckpointError: No config or no weights are there, or they cannot be read.
+    """
+    folder = path if path.is_dir() else path.parent
+    files = LocalFiles(folder)
+    config = read_config(files)
+    if path.is_file():
+        if path.suffix == ".safetensors":
+            return SafetensorsCheckpoint(files, config, path.name)
+        if path.suffix in {".bin", ".pt", ".pth"}:
+            return TorchCheckpoint(folder, config, path.name)
+        raise CheckpointError(
+            f"{path} is neither .safetensors nor .bin: name the checkpoint folder"
+        )
+    found = open_safetensors(files, config)
+    if found is not None:
+        return found
+    index = read_json(files, TORCH_INDEX)
+    if index is not None:
+        return TorchCheckpoint(folder, config, _weight_map(index, files, TORCH_INDEX))
+    if (folder / TORCH_SINGLE).is_file():
+        return TorchCheckpoint(folder, config, TORCH_SINGLE)
+    raise CheckpointError(
+        f"{folder} holds no {SINGLE}, {INDEX} or {TORCH_SINGLE}: name a checkpoint folder"
+    )
+
+
+def open_safetensors(files: Files, config: Config) -> SafetensorsCheckpoint | None:
+    """The safetensors among the files; None where there are none."""
+    index = read_json(files, INDEX)
+    if index is not None:
+        return SafetensorsCheckpoint(files, config, _weight_map(index, files, INDEX))
+    if files.read(SINGLE, 0, 8) is not None:
+        return SafetensorsCheckpoint(files, config, SINGLE)
+    return None
+
+
+def read_config(files: Files) -> Config:
+    """The `config.json` among the files.
+
+    Raises:
+        CheckpointError: There is none, or it is no JSON object.
+    """
+    config = read_json(files, "config.json")
+    if config is None:
+        raise CheckpointError(f"{files.label} holds no config.json: name a checkpoint folder")
+    return config
+
+
+def read_json(files: Files, file: str) -> Config | None:
+    """A JSON object; None where the file does not exist.
+
+    Raises:
+        CheckpointError: It is no JSON object.
+    """
+    data = files.read(file)
+    if data is None:
+        return None
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{files.label}/{file} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{files.label}/{file} is a JSON {type(value).__name__}, no object")
+    return value
+
+
+def _weight_map(index: Config, files: Files, file: str) -> dict[str, str]:
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise CheckpointError(f"{files.label}/{file} has no weight_map")
+    for shard in shards.values():
+        # An index is someone else's file: it names files beside itself, nothing above.
+        if not isinstance(shard, str) or Path(shard).name != shard:
+            raise CheckpointError(f"{files.label}/{file} names {shard!r}, no file beside itself")
+    return shards
+
+
+def _parse_header(text: bytearray, label: str) -> dict[str, TensorInfo]:
+    origin = 8 + len(text)  # offsets count from the end of the header
+    try:
+        entries = json.loads(text)
+        infos = {
+            name: TensorInfo(
+                str(entry["dtype"]),
+                _shape(entry["shape"]),
+                *(origin + _count(offset) for offset in entry["data_offsets"]),
+            )
+            for name, entry in entries.items()
+            if name != "__metadata__"
+        }
+    except _NONSENSE as error:
+        told = repr(error) if len(repr(error)) < 200 else type(error).__name__
+        raise CheckpointError(f"{label} has no readable safetensors header: {told}") from error
+    _check_ranges(infos, origin, label)
+    return infos
+
+
+def _shape(sizes: Any) -> tuple[int, ...]:
+    if len(sizes) > _AXES:
+        raise ValueError(f"no tensor has {len(sizes)} axes")
+    return tuple(map(_count, sizes))
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError("sizes and offsets are whole numbers from 0")
+    return value
+
+
+def _check_ranges(infos: Mapping[str, TensorInfo], origin: int, label: str) -> None:
+    """Refuse tensors that overlap or leave a hole: the format lets them lie end to end."""
+    place = origin
+    for name, info in sorted(infos.items(), key=lambda entry: (entry[1].start, entry[1].stop)):
+        if not place == info.start <= info.stop:
+            raise CheckpointError(
+                f"{label} has no readable safetensors header: {name!r:.80} lies at {info.start} to "
+                f"{info.stop}, and the tensor before it ends at {place}; get the file again"
+            )
+        place = info.stop
+
+
+def _fetch_offloaded(model: nn.Module, name: str) -> Tensor:
+    path, _, leaf = name.rpartition(".")
+    module = model.get_submodule(path)
+    if not hasattr(module, "_hf_hook"):  # accelerate's, which knows where the data is
+        raise CheckpointError(f"{name} of {type(model).__name__} has no data: load the weights")
+    from accelerate.utils import align_module_device
+
+    with align_module_device(module, execution_device="cpu"):
+        tensor: Tensor = getattr(module, leaf).detach().clone()
+    return tensor

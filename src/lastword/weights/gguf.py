@@ -1,0 +1,423 @@
+"""GGUF, llama.cpp's format: config, tokenizer and (quantised) tensors in one file.
+
+The header is read by byte range, through the seam of `checkpoint.py`, so a file on a hub gives
+I(M) without being downloaded. Tensors are dequantised by the package `gguf`. llama.cpp changes some
+of them when it writes a file; `ARCHITECTURES` says what a tensor was called and how it is changed
+back, so that each is what the model in memory holds under that name.
+"""
+
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from lastword.errors import CheckpointError, InvariantError, ModelError
+from lastword.weights.checkpoint import Checkpoint, Config, Files, LocalFiles
+
+SUFFIX = ".gguf"
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+# A header is its vocabulary: some ten megabytes. A longer one is another file's bytes.
+_HEADER_LIMIT = 2**28
+_FIRST_PIECE = 2**20
+_NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
+_STRING, _ARRAY = 8, 9
+# What numbers and types that no header has end in.
+_NONSENSE = (struct.error, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError)
+_PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
+_BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)$")
+
+Undo = Callable[[Tensor, Config], Tensor]
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """One line of the table of tensors.
+
+    Attributes:
+        kind: How it is stored: `F32`, `Q4_1` and the like.
+        shape: As torch has it: the fastest axis last.
+        start: Its first byte in the file.
+        stop: The byte after its last.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself before its tensors' bytes.
+
+    Attributes:
+        label: What an error calls the file.
+        values: Its metadata; of an array of strings, the number of them.
+        tensors: Its tensors by llama.cpp's names.
+    """
+
+    label: str
+    values: Mapping[str, Any]
+    tensors: Mapping[str, StoredTensor]
+
+    @property
+    def architecture(self) -> str:
+        """What llama.cpp calls the model's family."""
+        return str(self.values.get("general.architecture", "none"))
+
+    @property
+    def stop(self) -> int:
+        """How many bytes the file must have."""
+        return max((tensor.stop for tensor in self.tensors.values()), default=0)
+
+    @property
+    def quantisation(self) -> str:
+        """How most of the values are stored: `Q4_1`."""
+        counts: dict[str, int] = {}
+        for tensor in self.tensors.values():
+            counts[tensor.kind] = counts.get(tensor.kind, 0) + math.prod(tensor.shape)
+        return max(counts, key=lambda kind: counts[kind], default="none")
+
+    def number(self, key: str) -> int | None:
+        """The architecture's number of that key; of one a block, the largest."""
+        value = self.values.get(f"{self.architecture}.{key}")
+        if isinstance(value, tuple):
+            value = max(value, default=None)
+        return value if isinstance(value, int) else None
+
+
+def is_gguf(name: str | Path) -> bool:
+    """Whether a name is that of a GGUF file."""
+    return str(name).lower().endswith(SUFFIX)
+
+
+def require(label: str) -> None:
+    """Refuse a file where the package that reads it is not installed.
+
+    Raises:
+        ModelError: Says what to install.
+    """
+    missing = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
+    if missing:
+        raise ModelError(f"{label} needs {' and '.join(missing)}: pip install 'lastword[gguf]'")
+
+
+def read_header(files: Files, file: str) -> Header:
+    """The header of a file, and nothing behind it.
+
+    Raises:
+        CheckpointError: The file is missing, no GGUF, one part of several, or cut short.
+    """
+    label = f"{files.label}/{file}"
+    require(label)
+    if (part := _PART.search(file)) and int(part[1]) > 1:
+        raise _split(label, int(part[1]))
+    try:
+        header = _parse(_Cursor(files, file, label), label)
+    except _NONSENSE as error:
+        raise CheckpointError(f"{label} has no readable GGUF header: {error!r}") from error
+    parts = header.values.get("split.count", 1)
+    if isinstance(parts, int) and parts > 1:
+        raise _split(label, parts)
+    if header.tensors and not files.read(file, header.stop - 1, header.stop):
+        raise CheckpointError(
+            f"{label} is cut short: its header tells of {header.stop} bytes; get the file again"
+        )
+    return header
+
+
+def _split(label: str, parts: int) -> CheckpointError:
+    return CheckpointError(
+        f"{label} is one of {parts} parts, and transformers reads whole files: join them with "
+        "llama.cpp's `llama-gguf-split --merge`"
+    )
+
+
+class _Cursor:
+    """Numbers and strings of a header one after another; the file is read as far as needed."""
+
+    def __init__(self, files: Files, file: str, label: str) -> None:
+        self._files, self._file, self._label = files, file, label
+        self._data = bytearray()
+        self.place = 0
+
+    def skip(self, size: int) -> int:
+        """Go `size` bytes on, all of which are here then; where they begin."""
+        start = self.place
+        self.place += size
+        while self.place > len(self._data):
+            self._fetch()
+        return start
+
+    def take(self, size: int) -> bytes:
+        return bytes(self._data[(start := self.skip(size)) : start + size])
+
+    def unpack(self, letters: str) -> tuple[Any, ...]:
+        layout = f"<{letters}"
+        start = self.skip(struct.calcsize(layout))
+        return struct.unpack_from(layout, self._data, start)
+
+    def string(self) -> str:
+        return self.take(self.unpack("Q")[0]).decode("utf-8", "replace")
+
+    def _fetch(self) -> None:
+        """Read on, twice as far each time: few requests, whatever the vocabulary."""
+        have = len(self._data)
+        piece = None
+        if self.place <= _HEADER_LIMIT:
+            stop = max(self.place, 2 * have, _FIRST_PIECE)
+            piece = self._files.read(self._file, have, stop)
+        if piece is None and have == 0:
+            raise CheckpointError(f"there is no file {self._label}: check its name")
+        if not piece:
+            raise CheckpointError(f"{self._label} is cut short in its header; get the file again")
+        self._data += piece
+
+
+def _parse(cursor: _Cursor, label: str) -> Header:
+    if cursor.take(4) != _MAGIC:
+        raise CheckpointError(f"{label} is no GGUF file: its first bytes are another format's")
+    (version,) = cursor.unpack("I")
+    if version not in _VERSIONS:
+        raise CheckpointError(f"{label} is GGUF of version {version}; versions 2 and 3 are read")
+    tensors, keys = cursor.unpack("QQ")
+    values = {cursor.string(): _value(cursor, cursor.unpack("I")[0]) for _ in range(keys)}
+    table = [_entry(cursor) for _ in range(tensors)]
+    alignment = values.get("general.alignment", 32)
+    origin = -(-cursor.place // alignment) * alignment
+    return Header(label, values, {name: _stored(rest, origin, label) for name, *rest in table})
+
+
+def _value(cursor: _Cursor, kind: int) -> Any:
+    """One value; of strings in an array, their number."""
+    if kind == _STRING:
+        return cursor.string()
+    if kind in _NUMBERS:
+        return cursor.unpack(_NUMBERS[kind])[0]
+    if kind != _ARRAY:
+        raise CheckpointError(f"a GGUF header has a value of type {kind}, which is not known")
+    inner, count = cursor.unpack("IQ")
+    if inner in _NUMBERS:
+        return cursor.unpack(f"{count}{_NUMBERS[inner]}")
+    if inner != _STRING:
+        return tuple(_value(cursor, inner) for _ in range(count))
+    for _ in range(count):
+        cursor.skip(cursor.unpack("Q")[0])
+    return count
+
+
+def _entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
+    """A tensor's name, shape, kind and offset."""
+    name = cursor.string()
+    shape = cursor.unpack(f"{cursor.unpack('I')[0]}Q")
+    kind, offset = cursor.unpack("IQ")
+    return name, tuple(reversed(shape)), kind, offset
+
+
+def _stored(entry: list[Any], origin: int, label: str) -> StoredTensor:
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    shape, number, offset = entry
+    try:
+        kind = GGMLQuantizationType(number)
+    except ValueError as error:
+        raise CheckpointError(f"{label} has tensors of type {number}, not known here") from error
+    values, size = GGML_QUANT_SIZES[kind]
+    start = origin + offset
+    return StoredTensor(kind.name, shape, start, start + math.prod(shape) // values * size)
+
+
+def _unpermute(matrix: Tensor, heads: int) -> Tensor:
+    """Rows of a rotary projection: pairs (i, i + half) of a head, not neighbours."""
+    half = len(matrix) // heads // 2
+    return matrix.reshape(heads, half, 2, -1).transpose(1, 2).reshape(matrix.shape)
+
+
+def _key_rows(matrix: Tensor, config: Config) -> Tensor:
+    return _unpermute(matrix, config["num_key_value_heads"])
+
+
+def _query_rows(matrix: Tensor, config: Config) -> Tensor:
+    return _unpermute(matrix, config["num_attention_heads"])
+
+
+def _transpose(matrix: Tensor, _: Config) -> Tensor:
+    return matrix.T
+
+
+def _less_one(weight: Tensor, _: Config) -> Tensor:
+    """The norm applies 1 + w, and llama.cpp stores just that."""
+    return weight - 1
+
+
+def _interleave(matrix: Tensor, config: Config) -> Tensor:
+    """All q, all k, all v -> of every head its q, its k, its v."""
+    heads = config["num_attention_heads"]
+    return matrix.reshape(3, heads, -1, matrix.shape[1]).transpose(0, 1).reshape(matrix.shape)
+
+
+_SEPARATE = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What transformers calls an architecture's tensors, and what llama.cpp did to them.
+
+    Attributes:
+        model_type: transformers' name of the family.
+        blocks: What stands before a block's number.
+        norm: Path of the final norm.
+        modules: Paths within a block, by llama.cpp's names.
+        undo: What gives back a tensor as transformers holds it, by llama.cpp's names.
+    """
+
+    model_type: str
+    blocks: str = "model.layers."
+    norm: str = "model.norm"
+    modules: Mapping[str, str] = field(default_factory=lambda: _SEPARATE)
+    undo: Mapping[str, Undo] = field(default_factory=dict)
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "llama": Architecture("llama", undo={"attn_q": _query_rows, "attn_k": _key_rows}),
+    "qwen2": Architecture("qwen2"),
+    "qwen3": Architecture("qwen3"),
+    "qwen2moe": Architecture("qwen2_moe"),
+    "qwen3moe": Architecture("qwen3_moe"),
+    "gemma2": Architecture("gemma2", undo={"output_norm": _less_one}),
+    "gemma3": Architecture("gemma3_text", undo={"output_norm": _less_one}),
+    "stablelm": Architecture("stablelm"),
+    "starcoder2": Architecture("starcoder2"),
+    "nemotron": Architecture("nemotron", undo={"output_norm": _less_one}),
+    "phi3": Architecture(
+        "phi3",
+        modules={"attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj"},
+    ),
+    "gpt2": Architecture(
+        "gpt2",
+        "transformer.h.",
+        "transformer.ln_f",
+        {"attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj"},
+        {"attn_qkv": _transpose, "attn_output": _transpose},
+    ),
+    "bloom": Architecture(
+        "bloom",
+        "transformer.h.",
+        "transformer.ln_f",
+        {"attn_qkv": "self_attention.query_key_value", "attn_output": "self_attention.dense"},
+        {"attn_qkv": _interleave},
+    ),
+}
+# What a config says, by transformers' names; the shared ones are enough for I(M).
+_CONFIG = {
+    "block_count": "num_hidden_layers",
+    "embedding_length": "hidden_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+}
+
+
+class GgufCheckpoint(Checkpoint):
+    """The attention's weights and the final norm of a GGUF file, under transformers' names.
+
+    Attributes:
+        header: The file's header.
+    """
+
+    def __init__(self, files: Files, file: str) -> None:
+        """Read the header.
+
+        Raises:
+            CheckpointError: As `read_header`.
+        """
+        self.header = read_header(files, file)
+        self._files, self._file = files, file
+        self._family = ARCHITECTURES.get(self.header.architecture)
+        kind = self.header.architecture if self._family is None else self._family.model_type
+        found = {key: self.header.number(ours) for ours, key in _CONFIG.items()}
+        known = {key: value for key, value in found.items() if value is not None}
+        super().__init__(self.header.label, {"model_type": kind, **known})
+
+    @cached_property
+    def _stored_as(self) -> dict[str, str]:
+        """llama.cpp's names by transformers'."""
+        if (family := self._family) is None:
+            raise InvariantError(
+                f"{self.label} has architecture {self.header.architecture}, and where its "
+                "projections lie in a GGUF file is not known; give I(M) with --invariant VALUE"
+            )
+        named = ((_name(family, stored), stored) for stored in self.header.tensors)
+        return {name: stored for name, stored in named if name is not None}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the weights that I(M) may need.
+
+        Raises:
+            InvariantError: It is not known how the architecture keeps its projections.
+        """
+        return frozenset(self._stored_as)
+
+    def read(self, name: str) -> Shaped[Tensor, "..."]:
+        """The tensor in float32, dequantised, as transformers holds it."""
+        stored = self._stored_as[name]
+        tensor = self.read_stored(stored)
+        undo = self._family.undo.get(stored.split(".")[-2]) if self._family else None
+        return tensor if undo is None else undo(tensor, self.config)
+
+    def read_stored(self, stored: str) -> Shaped[Tensor, "..."]:
+        """The tensor of llama.cpp's name in float32, dequantised and otherwise as it is stored.
+
+        Raises:
+            CheckpointError: It is cut short, or stored as the package gguf does not read.
+        """
+        from gguf import GGMLQuantizationType, dequantize
+
+        info = self.header.tensors[stored]
+        data = self._files.read(self._file, info.start, info.stop)
+        if data is None or len(data) != info.stop - info.start:
+            raise CheckpointError(f"{self.label} is cut short at {stored}; get the file again")
+        rows = torch.frombuffer(data, dtype=torch.uint8).reshape(*info.shape[:-1], -1).numpy()
+        try:
+            dense = dequantize(rows, GGMLQuantizationType[info.kind])
+        except NotImplementedError as error:
+            raise CheckpointError(
+                f"{stored} of {self.label} is stored as {info.kind}, which the package gguf does "
+                "not dequantise"
+            ) from error
+        return torch.from_numpy(dense).reshape(info.shape)
+
+
+def _name(family: Architecture, stored: str) -> str | None:
+    """transformers' name of a weight of the attention or the final norm; None of any other."""
+    if stored == "output_norm.weight":
+        return f"{family.norm}.weight"
+    match = _BLOCK.fullmatch(stored)
+    if match is None or match[3] == "bias" or match[2] not in family.modules:
+        return None
+    return f"{family.blocks}{match[1]}.{family.modules[match[2]]}.weight"
+
+
+def open_file(path: Path) -> GgufCheckpoint:
+    """The checkpoint of a file on disk.
+
+    Raises:
+        CheckpointError: As `GgufCheckpoint`.
+    """
+    return GgufCheckpoint(LocalFiles(path.parent), path.name)

@@ -1,0 +1,351 @@
+"""The model invariant I(M): four factors read from five tensors, without the model around them.
+
+    I(M) = phi_N phi_O / (phi_K phi_V)                                   Eq. 16
+    phi_N = mean |w_N|          phi_O = rcv(W_O[m])
+    phi_K = rcv(W_K[e])         phi_V = rcv(W_V[e]) / rcv(W_V[m])        Eq. 15
+
+e = floor(0.20 L) and m = floor(0.50 L) count blocks from 0. `checkpoint.py` finds the tensors,
+`layouts.py` says which of them and which rows, `dequantise.py` makes them dense.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lastword.errors import InvariantError
+from lastword.theta import InvariantTheta, Theta
+from lastword.weights import invariant_cache
+from lastword.weights.adapter import is_adapter, open_adapter
+from lastword.weights.checkpoint import Checkpoint, KeptCheckpoint, ModelCheckpoint, open_local
+from lastword.weights.dequantise import STORED, read_dense
+from lastword.weights.gguf import is_gguf, open_file
+from lastword.weights.layouts import (
+    OFFSET_NORMS,
+    Projection,
+    Stack,
+    find_projections,
+    find_stack,
+    text_part,
+)
+
+# Row norms that are equal up to the rounding of their sums have an rcv of about 1e-16.
+_ZERO = 1e-12
+_ROWS_A_CHUNK = 4096
+
+Matrix = Float[Tensor, "rows columns"]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """I(M) and what it is made of.
+
+    Attributes:
+        phi_N: Mean absolute weight of the final norm, Eq. 15; 1 where it stores none.
+        rcv_K_early: rcv of the key projection of block e.
+        rcv_V_early: rcv of the value projection of block e.
+        rcv_V_middle: rcv of the value projection of block m.
+        rcv_O_middle: rcv of the output projection of block m.
+        blocks: e and m, counted from 0.
+        depth: L, the model's number of blocks.
+        layout: How K, V and O are kept: `separate`, `fused-rowwise`, `fused-grouped`, `latent`.
+        tensors: Names of all tensors that were read.
+    """
+
+    phi_N: float
+    rcv_K_early: float
+    rcv_V_early: float
+    rcv_V_middle: float
+    rcv_O_middle: float
+    blocks: tuple[int, int]
+    depth: int
+    layout: str
+    tensors: tuple[str, ...]
+
+    @property
+    def phi_K(self) -> float:
+        """phi_K = rcv(W_K[e]), Eq. 15."""
+        return self.rcv_K_early
+
+    @property
+    def phi_V(self) -> float:
+        """phi_V = rcv(W_V[e]) / rcv(W_V[m]), Eq. 15."""
+        return self.rcv_V_early / self.rcv_V_middle
+
+    @property
+    def phi_O(self) -> float:
+        """phi_O = rcv(W_O[m]), Eq. 15."""
+        return self.rcv_O_middle
+
+    @property
+    def value(self) -> float:
+        """I(M) = phi_N phi_O / (phi_K phi_V), Eq. 16."""
+        return self.phi_N * self.phi_O / (self.phi_K * self.phi_V)
+
+    def branch(self, tau_I: float) -> Literal["mix", "early"]:
+        """The scalar regime's branch: `mix` where I(M) > tau_I, else `early`."""
+        return "mix" if self.value > tau_I else "early"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form: the fields, I(M) and the derived factors."""
+        derived = {"phi_K": self.phi_K, "phi_V": self.phi_V, "phi_O": self.phi_O}
+        fields = asdict(self) | {"blocks": list(self.blocks), "tensors": list(self.tensors)}
+        return {"invariant": self.value, **derived, **fields}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Factors":
+        """Factors from their JSON form."""
+        e, m = values["blocks"]
+        kept = {name: values[name] for name in cls.__dataclass_fields__}
+        return cls(**kept | {"blocks": (e, m), "tensors": tuple(values["tensors"])})
+
+
+def rcv(matrix: Matrix) -> float:
+    """Relative coefficient of variation of row norms, Eq. 14, in float64.
+
+    rcv(A) = sd_j ||A_j|| / mean_j ||A_j||, with the population's sd: at least 0, scale-free, and 0
+    exactly where all row norms are equal (Lemma 2). nan for a matrix of zeros.
+
+    Args:
+        matrix: Rows whose norms are compared; any floating-point dtype.
+    """
+    chunks = matrix.split(_ROWS_A_CHUNK)
+    norms = torch.cat([torch.linalg.vector_norm(c.double(), dim=1) for c in chunks])
+    mean = norms.mean()
+    if mean == 0:
+        return math.nan
+    # Shifted first: equal norms then give exactly 0, whatever the rounding of their mean.
+    return float((norms - norms[0]).std(correction=0) / mean)
+
+
+def read_invariant(
+    source: str | Path,
+    *,
+    theta: Theta,
+    revision: str | None = None,
+    token: str | None = None,
+    gguf: str | None = None,
+) -> Factors:
+    """I(M) of a checkpoint, from its five tensors and its config alone.
+
+    The model is neither loaded nor built. From a hub, bytes of those tensors are all that is
+    fetched.
+
+    Args:
+        source: A checkpoint folder, a LoRA adapter's folder (its base merged with it), a weights
+            file with `config.json` beside it, a GGUF file, or a hub name.
+        theta: Fractions rho_e and rho_m and the switches of `Theta.invariant`.
+        revision: Branch, tag or commit on the hub; None is its main branch.
+        token: Access token for the hub; None is the one of the login or of HF_TOKEN.
+        gguf: Name of a GGUF file in the folder, or among the model's files on the hub.
+
+    Raises:
+        InvariantError: I(M) is undefined for the model, or its weights' form is not read here.
+        CheckpointError: The checkpoint is missing, damaged or out of reach.
+    """
+    if gguf is not None:
+        return factors(_open(source, revision, token, gguf), theta=theta)
+    if (found := _open_here(source, token)) is not None:
+        return factors(found, theta=theta)
+    return _read_hub(str(source), theta, revision, token)
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """I(M) under one choice of `Theta.invariant`'s switches.
+
+    Attributes:
+        switches: The choice.
+        factors: What it gives.
+    """
+
+    switches: InvariantTheta
+    factors: Factors
+
+
+def read_interpretations(
+    source: str | Path,
+    *,
+    theta: Theta,
+    revision: str | None = None,
+    token: str | None = None,
+    gguf: str | None = None,
+) -> tuple[Interpretation, ...]:
+    """I(M) in all eight readings of the paper: output rows x block x norm (method, section 7).
+
+    Every tensor is read once. Beside a published value (`presets.find_preset`) this tells which
+    reading it was taken in. The first reading is the default one.
+
+    Args:
+        source: As in `read_invariant`.
+        theta: Fractions rho_e and rho_m; its switches are replaced by each of theirs.
+        revision: As in `read_invariant`.
+        token: As in `read_invariant`.
+        gguf: As in `read_invariant`.
+
+    Raises:
+        InvariantError: As `read_invariant`.
+    """
+    checkpoint = KeptCheckpoint(_open(source, revision, token, gguf))
+    choices = [get_args(hint) for hint in get_type_hints(InvariantTheta).values()]
+    found = (InvariantTheta(*choice) for choice in itertools.product(*choices))
+    return tuple(
+        Interpretation(switches, factors(checkpoint, theta=replace(theta, invariant=switches)))
+        for switches in found
+    )
+
+
+def _open(
+    source: str | Path, revision: str | None, token: str | None, gguf: str | None = None
+) -> Checkpoint:
+    from lastword.weights import hub  # not needed, nor its client, for what is on disk
+
+    if gguf is not None:
+        folder = Path(source).expanduser()
+        if folder.is_dir():
+            return open_file(folder / gguf)
+        return hub.open_gguf(str(source), gguf, revision, token)
+    if (found := _open_here(source, token)) is not None:
+        return found
+    return hub.connect(str(source), revision, token).open()
+
+
+def _open_here(source: str | Path, token: str | None) -> Checkpoint | None:
+    """The checkpoint of a path; None where there is no such path and it names no file."""
+    path = Path(source).expanduser()
+    if is_gguf(path) and not path.is_dir():
+        return open_file(path)
+    if path.is_dir() and is_adapter(path):
+        return open_adapter(path, lambda base, revision: _open(base, revision, token))
+    return open_local(path) if path.exists() else None
+
+
+def _read_hub(name: str, theta: Theta, revision: str | None, token: str | None) -> Factors:
+    from lastword.weights import hub
+
+    if hub.is_commit(revision) and (kept := _kept(revision, theta)):
+        return kept
+    model = hub.connect(name, revision, token)
+    if (kept := _kept(model.commit, theta)) is None:
+        kept = factors(model.open(), theta=theta)
+        if model.commit:
+            invariant_cache.save(model.commit, theta, kept.to_dict())
+    return kept
+
+
+def _kept(commit: str | None, theta: Theta) -> Factors | None:
+    values = invariant_cache.load(commit, theta) if commit else None
+    try:
+        return Factors.from_dict(values) if values else None
+    except (KeyError, TypeError, ValueError):
+        return None  # another program's file, or a damaged one: it is read and written again
+
+
+def model_invariant(model: nn.Module, *, theta: Theta) -> Factors:
+    """I(M) of a transformers model in memory, edited or fine-tuned, from its own weights.
+
+    Args:
+        model: A `PreTrainedModel`; its state dict and its config are read.
+        theta: As in `read_invariant`.
+
+    Raises:
+        InvariantError: I(M) is undefined for the model, or an adapter is not merged.
+    """
+    checkpoint = ModelCheckpoint(model)
+    if any(".lora_" in name or ".base_layer." in name for name in checkpoint.names):
+        raise InvariantError(
+            f"{checkpoint.label} carries an adapter beside its weights: merge it first "
+            "(model.merge_and_unload())"
+        )
+    return factors(checkpoint, theta=theta)
+
+
+def factors(checkpoint: Checkpoint, *, theta: Theta) -> Factors:
+    """The factors of I(M) from a checkpoint's named tensors.
+
+    Raises:
+        InvariantError: As `read_invariant`.
+    """
+    config = text_part(checkpoint.config)
+    modules = frozenset(
+        name.removesuffix(form)
+        for name in checkpoint.names
+        for form in STORED
+        if name.endswith(form)
+    )
+    stack = find_stack(modules, config)
+    e, m = theta.invariant_blocks(stack.depth)
+    early, middle = (find_projections(stack, block, config) for block in (e, m))
+    reader = _Reader(checkpoint, theta.invariant)
+    phi_N = reader.norm(stack, str(config.get("model_type")) in OFFSET_NORMS)
+    return Factors(
+        phi_N=phi_N,
+        rcv_K_early=reader.denominator(early.key),
+        rcv_V_early=reader.denominator(early.value),
+        rcv_V_middle=reader.denominator(middle.value),
+        rcv_O_middle=reader.output(middle.output),
+        blocks=(e, m),
+        depth=stack.depth,
+        layout=early.layout,
+        tensors=tuple(dict.fromkeys(reader.tensors)),
+    )
+
+
+class _Reader:
+    """Statistics of projections; the matrix read last is kept, since K and V may share it."""
+
+    def __init__(self, checkpoint: Checkpoint, switches: InvariantTheta) -> None:
+        self._checkpoint = checkpoint
+        self._switches = switches
+        self._last: tuple[str, Tensor] | None = None
+        self.tensors: list[str] = []
+
+    def norm(self, stack: Stack, offset: bool) -> float:
+        """phi_N: mean |w|, or mean |1 + w| where that is what the norm applies and is asked for."""
+        if stack.norm is None:
+            return 1.0
+        name = f"{stack.norm}.weight"
+        self.tensors.append(name)
+        weight = self._checkpoint.read(name).double()
+        if offset and self._switches.norm == "effective":
+            weight = 1.0 + weight
+        return self._finite(float(weight.abs().mean()), name)
+
+    def denominator(self, projection: Projection) -> float:
+        """rcv of a key or value projection; I(M) divides by it, or by a ratio that has it."""
+        matrix = self._read(projection)
+        value = self._finite(rcv(matrix), f"{projection.module}.weight")
+        if value <= _ZERO:
+            raise InvariantError(
+                f"the rows of {projection.module}.weight in {self._checkpoint.label} have equal "
+                "norms, so I(M) divides by zero; give its value with --invariant VALUE"
+            )
+        return value
+
+    def output(self, projection: Projection) -> float:
+        """rcv of the output projection, over the rows that Theta names."""
+        matrix = self._read(projection)
+        rows = matrix.T if self._switches.output_rows == "input" else matrix
+        return self._finite(rcv(rows), f"{projection.module}.weight")
+
+    def _read(self, projection: Projection) -> Tensor:
+        if self._last is None or self._last[0] != projection.module:
+            matrix, names = read_dense(self._checkpoint, projection.module)
+            self._last = projection.module, matrix.T if projection.transposed else matrix
+            self.tensors.extend(names)
+        matrix = self._last[1]
+        return projection.split.select(matrix, projection.module) if projection.split else matrix
+
+    def _finite(self, value: float, name: str) -> float:
+        if not math.isfinite(value):
+            raise InvariantError(
+                f"{name} in {self._checkpoint.label} is all zeros or not finite: check the "
+                "checkpoint, or give the value with --invariant VALUE"
+            )
+        return value

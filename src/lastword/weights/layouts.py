@@ -1,0 +1,370 @@
+"""Where a checkpoint keeps K, V, O and the final norm: found by name, a table for what is fused.
+
+Separate projections (`k_proj`, `v_proj`, and one of four names for the output) and MLA's factors
+tell themselves by their names, whatever stands before the block number. A fused projection does
+not tell how its rows are ordered: those families stand in `FUSED`, and a family that does not is
+refused, never guessed.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lastword.errors import InvariantError
+
+Config = Mapping[str, Any]
+
+# Keys under which a wrapper's config keeps the text model's.
+TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
+ATTENTIONS = ("self_attn", "self_attention", "attn", "attention", "attn.attention")
+OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj")
+# Names of the norm between the last block and the head.
+FINAL_NORMS = (
+    "norm",
+    "final_layernorm",
+    "final_layer_norm",
+    "ln_f",
+    "norm_f",
+    "final_norm",
+    "ln_out",
+    "embedding_norm",  # LFM2: the final norm, despite its name
+    "layer_norm",
+)
+# Norms beside the blocks that come before the first of them.
+FIRST_NORMS = ("word_embeddings_layernorm", "embed_norm", "embedding_layernorm")
+# Model types whose norm stores w and applies 1 + w.
+OFFSET_NORMS = frozenset(
+    {
+        "gemma",
+        "gemma2",
+        "gemma3",
+        "gemma3_text",
+        "minimax_m3_vl_text",
+        "nemotron",
+        "qwen3_5_moe_text",
+        "qwen3_5_text",
+        "qwen3_next",
+        "recurrent_gemma",
+        "step3p5",
+        "vaultgemma",
+    }
+)
+_HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+_WIDTH = ("hidden_size", "n_embd", "d_model")
+_HEAD_SIZE = ("head_dim", "kv_channels")
+_DEPTH = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_BLOCK = re.compile(r"^(?P<stack>(?:.*?\.)?(?:layers|h|blocks)\.)(?P<block>\d+)\.(?P<module>.+)$")
+# Words in a stack's path that say that it is not the text decoder's.
+_OTHER_STACKS = frozenset(
+    "vision visual image audio speech vit projector connector resampler perceiver mtp".split()
+)
+_GIVE = "give its value with --invariant VALUE"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which rows of a fused matrix are meant: one part of every group.
+
+    The rows are `groups` groups, each of `sizes[0] + sizes[1] + ...` rows in that order.
+
+    Attributes:
+        groups: Number of groups; 1 is a rowwise split.
+        sizes: Rows of each part within a group.
+        part: The part that is meant.
+    """
+
+    groups: int
+    sizes: tuple[int, ...]
+    part: int
+
+    def select(
+        self, matrix: Float[Tensor, "rows columns"], name: str
+    ) -> Float[Tensor, "selected columns"]:
+        """The part's rows, of every group.
+
+        Raises:
+            InvariantError: The matrix has another number of rows than the layout.
+        """
+        group = sum(self.sizes)
+        if len(matrix) != self.groups * group:
+            raise InvariantError(
+                f"{name} has {len(matrix)} rows where its layout has {self.groups} x {group}: "
+                f"config and weights disagree; {_GIVE}"
+            )
+        first = sum(self.sizes[: self.part])
+        grouped = matrix.reshape(self.groups, group, -1)
+        return grouped[:, first : first + self.sizes[self.part]].reshape(-1, matrix.shape[1])
+
+
+@dataclass(frozen=True)
+class Projection:
+    """One projection of one block.
+
+    Attributes:
+        module: Path of its module, without `.weight`.
+        split: Which rows are meant, where the module fuses several projections.
+        transposed: Whether it is stored [in, out] (GPT-2's Conv1D).
+    """
+
+    module: str
+    split: Split | None = None
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class Projections:
+    """K, V and O of one block, and the layout's name."""
+
+    layout: str
+    key: Projection
+    value: Projection
+    output: Projection
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The text decoder's list of blocks within a checkpoint.
+
+    Attributes:
+        path: What stands before a block's number, `model.layers.` for example.
+        depth: L, the number of blocks.
+        modules: Paths within each block, by block.
+        norm: Path of the final norm; None where it has no weight, or there is none.
+    """
+
+    path: str
+    depth: int
+    modules: dict[int, frozenset[str]]
+    norm: str | None
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A family's fused projection.
+
+    Attributes:
+        qkv: Its path within a block.
+        output: The output projection's path.
+        rows: Groups, the rows of (q, k, v) in each, from the config.
+        order: Places of K and V among the parts of a group.
+        transposed: Whether both are stored [in, out].
+    """
+
+    qkv: str
+    output: str
+    rows: Callable[[Config], tuple[int, tuple[int, int, int]]]
+    order: tuple[int, int] = (1, 2)
+    transposed: bool = False
+
+
+def text_part(config: Config) -> Config:
+    """The text model's part of a config; the config itself where it is no wrapper's."""
+    for key in TEXT_CONFIGS:
+        inner = config.get(key)
+        if isinstance(inner, Mapping):
+            return text_part({"model_type": config.get("model_type"), **inner})
+    return config
+
+
+def find_stack(modules: frozenset[str], config: Config) -> Stack:
+    """The text decoder's blocks among a checkpoint's modules.
+
+    Args:
+        modules: Paths of all modules with a weight.
+        config: The text model's config.
+
+    Raises:
+        InvariantError: No list of that many blocks has attention, or more than one has.
+    """
+    stacks: dict[str, dict[int, set[str]]] = {}
+    for module in modules:
+        if match := _BLOCK.match(module):
+            inside = stacks.setdefault(match["stack"], {}).setdefault(int(match["block"]), set())
+            inside.add(match["module"])
+    depth = _number(config, _DEPTH)
+    found = {
+        path: {block: frozenset(inside) for block, inside in stack.items()}
+        for path, stack in stacks.items()
+        if not _OTHER_STACKS & set(re.split(r"[._]", path)) and set(range(depth or 0)) <= set(stack)
+    }
+    if len(found) != 1:
+        named = ", ".join(sorted(found)) or "none of " + (", ".join(sorted(stacks)) or "no list")
+        raise InvariantError(
+            f"one list of {depth or 'the'} text blocks was expected and {named} found; {_GIVE}"
+        )
+    path, blocks = found.popitem()
+    return Stack(path, depth or len(blocks), blocks, _final_norm(path, modules))
+
+
+def _final_norm(stack: str, modules: frozenset[str]) -> str | None:
+    """Path of the norm beside the blocks; None where none stores a weight."""
+    root = re.sub(r"(layers|h|blocks)\.$", "", stack)
+    beside = [m.removeprefix(root) for m in modules if m.startswith(root)]
+    for name in FINAL_NORMS:
+        if name in beside:
+            return root + name
+    unknown = [m for m in beside if "." not in m and "norm" in m and m not in FIRST_NORMS]
+    if unknown:
+        raise InvariantError(f"cannot tell whether {root}{unknown[0]} is the final norm; {_GIVE}")
+    return None
+
+
+def find_projections(stack: Stack, block: int, config: Config) -> Projections:
+    """K, V and O of a block.
+
+    Raises:
+        InvariantError: The block has none (Mamba, hybrids), or its fused layout is not known.
+    """
+    inside = stack.modules[block]
+    prefix = f"{stack.path}{block}."
+    if not _is_linear(config, block):
+        for attention in ATTENTIONS:
+            outputs = [o for o in OUTPUTS if f"{attention}.{o}" in inside]
+            if not outputs:
+                continue
+            output = Projection(f"{prefix}{attention}.{outputs[0]}")
+            if {f"{attention}.k_proj", f"{attention}.v_proj"} <= inside:
+                k, v = (Projection(f"{prefix}{attention}.{n}_proj") for n in "kv")
+                return Projections("separate", k, v, output)
+            if {f"{attention}.kv_a_proj_with_mqa", f"{attention}.kv_b_proj"} <= inside:
+                return _latent(f"{prefix}{attention}.", output, config)
+        fused = FUSED.get(str(config.get("model_type")))
+        if fused is not None and {fused.qkv, fused.output} <= inside:
+            return _fused(prefix, fused, config)
+    raise _undefined(inside, block, config)
+
+
+def _latent(prefix: str, output: Projection, config: Config) -> Projections:
+    """MLA's low-rank factors: the latent rows for K, the value rows for V (method, section 7).
+
+    `kv_a_proj_with_mqa` stacks the latent's `kv_lora_rank` rows on the `qk_rope_head_dim` rows of
+    the one rotary key that all heads share. K here is the latent's rows alone: the rotary rows are
+    no low-rank factor of anything. `kv_b_proj` holds, a head, the rows of its keys and then those
+    of its values.
+    """
+    rank = _need(config, ("kv_lora_rank",))
+    rope = _need(config, ("qk_rope_head_dim",))
+    sizes = (_need(config, ("qk_nope_head_dim",)), _need(config, ("v_head_dim",)))
+    k = Projection(f"{prefix}kv_a_proj_with_mqa", Split(1, (rank, rope), 0))
+    v = Projection(f"{prefix}kv_b_proj", Split(_need(config, _HEADS), sizes, 1))
+    return Projections("latent", k, v, output)
+
+
+def _fused(prefix: str, fused: Fused, config: Config) -> Projections:
+    groups, sizes = fused.rows(config)
+    k, v = (
+        Projection(prefix + fused.qkv, Split(groups, sizes, part), fused.transposed)
+        for part in fused.order
+    )
+    name = "fused-rowwise" if groups == 1 else "fused-grouped"
+    return Projections(name, k, v, Projection(prefix + fused.output, None, fused.transposed))
+
+
+def _is_linear(config: Config, block: int) -> bool:
+    """Whether a hybrid's config calls the block anything but softmax attention."""
+    types = config.get("layer_types")
+    if not isinstance(types, list | tuple) or block >= len(types):
+        return False
+    return any(word in str(types[block]) for word in ("linear", "mamba", "conv", "recurrent"))
+
+
+def _undefined(inside: frozenset[str], block: int, config: Config) -> InvariantError:
+    model_type = config.get("model_type")
+    attention = sorted(m for m in inside if "attn" in m or "attention" in m)
+    if attention and not _is_linear(config, block):
+        return InvariantError(
+            f"block {block} of model type {model_type} keeps its projections in a layout that is "
+            f"not known ({', '.join(attention[:4])}); {_GIVE}"
+        )
+    return InvariantError(
+        f"block {block} of model type {model_type} has no K, V and O projections, so I(M) is "
+        f"undefined; {_GIVE}"
+    )
+
+
+def _number(config: Config, keys: tuple[str, ...]) -> int | None:
+    for key in keys:
+        value = config.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def _need(config: Config, keys: tuple[str, ...]) -> int:
+    value = _number(config, keys)
+    if value is None:
+        raise InvariantError(
+            f"the config of model type {config.get('model_type')} gives no {' or '.join(keys)}, "
+            f"which its layout needs; {_GIVE}"
+        )
+    return value
+
+
+def _head_size(config: Config) -> int:
+    return _number(config, _HEAD_SIZE) or _need(config, _WIDTH) // _need(config, _HEADS)
+
+
+def _rowwise(config: Config, kv_heads: int | None = None) -> tuple[int, tuple[int, int, int]]:
+    """All q rows, then all k, then all v."""
+    heads, size = _need(config, _HEADS), _head_size(config)
+    kv = size * (kv_heads or _number(config, _KV_HEADS) or heads)
+    return 1, (heads * size, kv, kv)
+
+
+def _per_head(config: Config) -> tuple[int, tuple[int, int, int]]:
+    """Of every head: its q, its k, its v."""
+    size = _head_size(config)
+    return _need(config, _HEADS), (size, size, size)
+
+
+def _falcon(config: Config) -> tuple[int, tuple[int, int, int]]:
+    """Falcon's three: a key-value group with its queries; one key and value; a head at a time."""
+    heads, size = _need(config, _HEADS), _head_size(config)
+    if config.get("new_decoder_architecture", False):
+        groups = _number(config, _KV_HEADS) or heads
+        return groups, (heads // groups * size, size, size)
+    return _rowwise(config, 1) if config.get("multi_query", True) else _per_head(config)
+
+
+def _gpt_bigcode(config: Config) -> tuple[int, tuple[int, int, int]]:
+    return _rowwise(config, 1) if config.get("multi_query", True) else _per_head(config)
+
+
+def _chatglm(config: Config) -> tuple[int, tuple[int, int, int]]:
+    """ChatGLM2 and later: rowwise where keys and values are shared, else a head at a time."""
+    return _rowwise(config) if config.get("multi_query_attention", False) else _per_head(config)
+
+
+def _codegen(config: Config) -> tuple[int, tuple[int, int, int]]:
+    """CodeGen's four groups, one a core of the machine that trained it, each q, v, k."""
+    rows = _need(config, _WIDTH) // 4
+    return 4, (rows, rows, rows)
+
+
+def _dbrx(config: Config) -> tuple[int, tuple[int, int, int]]:
+    attention = config.get("attn_config")
+    inner = attention if isinstance(attention, Mapping) else {}
+    return _rowwise(config, _need(inner, ("kv_n_heads",)))
+
+
+FUSED: dict[str, Fused] = {
+    "bloom": Fused("self_attention.query_key_value", "self_attention.dense", _per_head),
+    "chatglm": Fused("self_attention.query_key_value", "self_attention.dense", _chatglm),
+    "codegen": Fused("attn.qkv_proj", "attn.out_proj", _codegen, order=(2, 1)),
+    "dbrx": Fused("norm_attn_norm.attn.Wqkv", "norm_attn_norm.attn.out_proj", _dbrx),
+    "falcon": Fused("self_attention.query_key_value", "self_attention.dense", _falcon),
+    "gpt2": Fused("attn.c_attn", "attn.c_proj", _rowwise, transposed=True),
+    "gpt_bigcode": Fused("attn.c_attn", "attn.c_proj", _gpt_bigcode),
+    "gpt_neox": Fused("attention.query_key_value", "attention.dense", _per_head),
+    "gpt_neox_japanese": Fused("attention.query_key_value", "attention.dense", _per_head),
+    "mpt": Fused("attn.Wqkv", "attn.out_proj", _rowwise),
+    "openai-gpt": Fused("attn.c_attn", "attn.c_proj", _rowwise, transposed=True),
+    "persimmon": Fused("self_attn.query_key_value", "self_attn.dense", _per_head),
+    "phi3": Fused("self_attn.qkv_proj", "self_attn.o_proj", _rowwise),
+    "phi4_multimodal": Fused("self_attn.qkv_proj", "self_attn.o_proj", _rowwise),
+}

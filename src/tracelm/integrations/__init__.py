@@ -1,1 +1,0 @@
-"""tracelm where people already are: lm-evaluation-harness and transformers' pipelines."""
