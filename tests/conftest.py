@@ -60,11 +60,11 @@ def ray_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def script() -> Callable[[str], ModuleType]:
-    """A script of `benchmarks/` by its name, as a module."""
+    """A script of `experiments/` by its name, as a module."""
 
     def imported(name: str) -> ModuleType:
         with pytest.MonkeyPatch.context() as patch:
-            patch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+            patch.syspath_prepend(Path(__file__).parents[1] / "experiments")
             return importlib.import_module(name)
 
     return imported

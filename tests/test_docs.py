@@ -62,7 +62,7 @@ def test_the_method_page_has_every_section_that_is_cited():
         n for n in range(1, len(sections) + 1) for _ in range(2)
     ]
     cited = re.compile(r"[Mm]ethod, sections? (\d+)(?:(?: and|, | to) (\d+))?")
-    for folder in ("src", "tests", "benchmarks", "docs"):
+    for folder in ("src", "tests", "experiments", "docs"):
         for path in [*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.md")]:
             for found in cited.finditer(path.read_text(encoding="utf-8")):
                 numbers = {int(n) for n in found.groups() if n}

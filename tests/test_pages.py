@@ -64,8 +64,8 @@ LEFT_OUT = {
     "import lm_eval": "as the command",
     "inspect eval": "Inspect wants older packages than the pins; tests/integrations runs it",
     "python examples/polygraph/": "lm-polygraph wants an environment of its own; so does its test",
-    "OMP_NUM_THREADS=1 python benchmarks/": "as the next line",
-    "python benchmarks/": "an hour and more; what it makes is in the repository and held by tests",
+    "OMP_NUM_THREADS=1 python experiments/": "as the next line",
+    "python experiments/": "an hour and more; what it makes is in the repository and held by tests",
     "lastword report evidence/own": "it reads what the line above it made in an hour",
 }
 

@@ -1,4 +1,4 @@
-"""The tables of docs/demo.md are what benchmarks/demo.py computed and still computes."""
+"""The tables of docs/demo.md are what experiments/demo.py computed and still computes."""
 
 import json
 from dataclasses import asdict
@@ -10,7 +10,7 @@ import pytest
 from lastword.model import named
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULT = json.loads((ROOT / "benchmarks" / "results" / "demo.json").read_text(encoding="utf-8"))
+RESULT = json.loads((ROOT / "experiments" / "results" / "demo.json").read_text(encoding="utf-8"))
 REAL, ORGANISMS = RESULT["real"], RESULT["organisms"]
 DEMO = (ROOT / "docs" / "demo.md").read_text(encoding="utf-8")
 MODEL = named.PUBLISHED["smollm2-135m"]

@@ -19,7 +19,7 @@ from lastword.model.memory import Footprint, Kept
 from lastword.model.options import LoadOptions
 from lastword.weights.checkpoint import open_local
 
-BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "memory.py"
+BENCHMARK = Path(__file__).resolve().parents[2] / "experiments" / "memory.py"
 CPU = torch.device("cpu")
 SHAPES = {
     "llama": {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32},

@@ -1,8 +1,8 @@
 """Answer or defer: the share of wrong answers against the share of items answered.
 
 The policy was chosen by the same labels, and the luck that chose it flatters its errors: tested as
-if it had been given, one threshold in ten is wrong at delta = 0.05 (`benchmarks/trust.py`). So each
-policy that could have been chosen, and none at all, has its own share of delta.
+if it had been given, one threshold in ten is wrong at delta = 0.05 (`experiments/trust.py`). So
+each policy that could have been chosen, and none at all, has its own share of delta.
 """
 
 from dataclasses import dataclass

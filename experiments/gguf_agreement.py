@@ -1,6 +1,6 @@
 """Our base log-probabilities of a GGUF file beside llama.cpp's own, on the items of `everyday`.
 
-    python benchmarks/gguf_agreement.py [FILE] [--items 50] [--reader VENV/bin/python]
+    python experiments/gguf_agreement.py [FILE] [--items 50] [--reader VENV/bin/python]
 
 llama.cpp runs in a virtual environment of its own, which is made for it: the package cyllama
 carries it compiled. It reads the same token ids twice: from the file as it is, where its kernels

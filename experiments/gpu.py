@@ -1,6 +1,6 @@
 """A GPU day in ten minutes: is everything right on CUDA, how fast is it, and where does time go.
 
-    python benchmarks/gpu.py [--minutes 10] [--out benchmarks/results/gpu.json]
+    python experiments/gpu.py [--minutes 10] [--out experiments/results/gpu.json]
 
 Every stage runs in a process of its own and leaves its part in one JSON file; what is there is not
 done again, so a run that was cut off goes on where it stopped. A stage that failed says why, and is

@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-HERE = Path(__file__).resolve().parents[1]
-KEPT = HERE / "benchmarks" / "results" / "evidence"
+HERE = Path(__file__).resolve().parents[2]
+KEPT = HERE / "experiments" / "results" / "evidence"
 
 
 @pytest.mark.slow

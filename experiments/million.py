@@ -1,6 +1,6 @@
 """CPU seconds and memory of `lastword report` and `lastword ablate` over very many records.
 
-    OMP_NUM_THREADS=1 python benchmarks/million.py [--records 1000000] [--part 256] [--blind]
+    OMP_NUM_THREADS=1 python experiments/million.py [--records 1000000] [--part 256] [--blind]
 
 Records are synthetic: some hundreds that the rule itself decided (`tests/records.py`, 25 depths, of
 TruthfulQA's shape and of HaluEval-QA's) are drawn again and again, each under a text of its own

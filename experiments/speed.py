@@ -1,6 +1,6 @@
 """The targets of speed: a model on benchmark items, with and without correction, beside others.
 
-    python benchmarks/speed.py --data DATA [--model NAME] [--setup NAME ...] [--out FOLDER]
+    python experiments/speed.py --data DATA [--model NAME] [--setup NAME ...] [--out FOLDER]
 
 DATA is a folder that holds `truthfulqa/mc_task.v0.json`, `halueval/qa_data.json` and
 `fib/summarization_data.json`. Without --model it is a random Llama of SmolLM-135M's shape, with the

@@ -1,6 +1,6 @@
 """Seconds for the ablations of a grid: 45 cells of 600 items, all rows, 5 sweeps of 20 points.
 
-    python benchmarks/ablation.py [--cells 45] [--items 600] [--depth 32]
+    python experiments/ablation.py [--cells 45] [--items 600] [--depth 32]
 
 Records are synthetic (`tests/records.py`, 3 models x 3 benchmarks) and repeated under other model
 names to fill the grid; making them is not timed, deriving every item's geometry is. One process.

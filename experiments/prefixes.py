@@ -1,10 +1,10 @@
 """One request after the other under the same system prompt: kept prefixes against none.
 
-    python benchmarks/prefixes.py [--model lastword/smollm2-135m] [--requests 24]
+    python experiments/prefixes.py [--model lastword/smollm2-135m] [--requests 24]
 
 Each request is one question of `everyday` after a system prompt of about 300 tokens, answered by
 two tracers in turn, one of which keeps prefixes. Agreement comes first; times are CPU seconds of a
-request, ratios within the run. The result is kept in benchmarks/results/prefixes.json.
+request, ratios within the run. The result is kept in experiments/results/prefixes.json.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 """Evaluation with kept prefixes under a small budget, against the same without, for an hour.
 
-    OMP_NUM_THREADS=1 python benchmarks/soak.py [--minutes 60] [--mib 8] [--model MODEL]
+    OMP_NUM_THREADS=1 python experiments/soak.py [--minutes 60] [--mib 8] [--model MODEL]
 
 Round after round, questions of `everyday` after preambles that go and come back are evaluated into
 two folders, as `lastword eval` does it: by a tracer that keeps prefixes, one and the same all the
 time, and by one that keeps none. The records are compared; evictions and memory are counted. The
-result is kept in benchmarks/results/soak.json after every round; where records differ, it says so
+result is kept in experiments/results/soak.json after every round; where records differ, it says so
 and the exit code is 1.
 """
 

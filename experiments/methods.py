@@ -1,10 +1,10 @@
 """What all methods together cost beside TRACE with everything read, in one pass of each.
 
-    python benchmarks/methods.py --data DATA --tokenizer TOKENIZER [--items 24] [--dtype bfloat16]
+    python experiments/methods.py --data DATA --tokenizer TOKENIZER [--items 24] [--dtype bfloat16]
 
 On a random Llama of SmolLM-135M's shape and the first items of TruthfulQA (DATA holds
 `truthfulqa/mc_task.v0.json`, TOKENIZER a small tokenizer). The target is a ratio of at most 2.0.
-The result, with where the time goes, is kept in benchmarks/results/methods.json.
+The result, with where the time goes, is kept in experiments/results/methods.json.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """What a live service and `lastword invariant` bear: each attack, what came of it, what it cost.
 
-    OMP_NUM_THREADS=1 python benchmarks/attacks.py [--model lastword/demo-organism]
+    OMP_NUM_THREADS=1 python experiments/attacks.py [--model lastword/demo-organism]
 
 Every attack has a `lastword serve` of its own, which a well-behaved client asks all the while: its
 slowest answer and what it was refused say what others bear. The result is kept in
-benchmarks/results/attacks.json. Exits with 1 where an attack is not turned down as it should be, or
+experiments/results/attacks.json. Exits with 1 where an attack is not turned down as it should, or
 the well-behaved client waits longer than ten seconds.
 """
 

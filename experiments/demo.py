@@ -1,9 +1,9 @@
 """What the demo computes, for the tables of docs/demo.md.
 
-    lastword get smollm2-135m && python benchmarks/demo.py
+    lastword get smollm2-135m && python experiments/demo.py
 
 The real model on `everyday`, with every item's two answers, then the four embedded models on their
-world. The result is kept in benchmarks/results/demo.json; the tests hold the tables against it.
+world. The result is kept in experiments/results/demo.json; the tests hold the tables against it.
 """
 
 import json
@@ -23,7 +23,7 @@ from lastword.model.embedded import Name
 from lastword.rule.decision import Decision
 
 RESULTS = Path(__file__).parent / "results" / "demo.json"
-COMMAND = "lastword get smollm2-135m && python benchmarks/demo.py"
+COMMAND = "lastword get smollm2-135m && python experiments/demo.py"
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """What a model takes of the CPU's memory beside what the estimate said before it was loaded.
 
-    python benchmarks/memory.py [SHAPE ...]
+    python experiments/memory.py [SHAPE ...]
 
 Each shape is a random checkpoint, loaded and run in a fork of its own over items that fill a
 batch. The peak is the kernel's, from when the model is loaded, less what was there before and pages

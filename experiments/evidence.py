@@ -1,13 +1,13 @@
 """Does it help on a real model? The records behind docs/evidence.md, and the page made of them.
 
-    python benchmarks/evidence.py run [STAGE ...] --data DATA [--models MODELS] [--model M]
-    python benchmarks/evidence.py keep [--runs evidence]
-    python benchmarks/evidence.py page
+    python experiments/evidence.py run [STAGE ...] --data DATA [--models MODELS] [--model M]
+    python experiments/evidence.py keep [--runs evidence]
+    python experiments/evidence.py page
 
 `run` computes the stages (left out, all of them) and goes on where it was stopped; `--model` takes
 the place of SmolLM2, for one's own model on one's own GPU. DATA holds TruthfulQA, HaluEval-QA, FIB
 and FACTOR; MODELS holds stories260K, a model too small to know anything, and its stage is left out
-without. `keep` copies the records into benchmarks/results/evidence without their text, which is not
+without. `keep` copies the records into experiments/results/evidence without text, which is not
 ours to publish; `lastword report` reads them there. `page` makes docs/evidence.md of them.
 """
 

@@ -1,6 +1,6 @@
 """What an answer costs by the shape of the work: seconds and memory, each against one number.
 
-    python benchmarks/laws.py [--rounds 3] [--out FILE] [--figure FILE]
+    python experiments/laws.py [--rounds 3] [--out FILE] [--figure FILE]
 
 A small random Llama and random token ids, so that every number can be moved alone.
 Writes the seconds and draws them; prints each law's exponent: the slope of its seconds between its
@@ -160,7 +160,7 @@ def figure(results: dict[str, Any]) -> Figure:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/laws.json"))
+    parser.add_argument("--out", type=Path, default=Path("experiments/results/laws.json"))
     parser.add_argument("--figure", type=Path, default=Path("docs/images/laws.svg"))
     options = parser.parse_args()
     results: dict[str, Any] = {"threads": torch.get_num_threads()}

@@ -1,9 +1,9 @@
 """What decoding by the rule and by its peers says to the demo's open questions (experimental).
 
-    python benchmarks/decoding.py [--model organism] [--every 3] [--top 8]
+    python experiments/decoding.py [--model organism] [--every 3] [--top 8]
 
 Greedy; an answer is right where it begins with the fact's truth, popular where it begins with one
-of its popular errors. The result is kept in benchmarks/results/decoding.json, by model.
+of its popular errors. The result is kept in experiments/results/decoding.json, by model.
 """
 
 import argparse

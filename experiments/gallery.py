@@ -1,6 +1,6 @@
 """The figures of README and of docs/gallery.md, from the records that are kept.
 
-    python benchmarks/gallery.py
+    python experiments/gallery.py
 
 The records of the evidence are kept without text. `everyday` and `demo` are our own, so theirs is
 put back from the package, and a report is made of them as `lastword report` makes it. Its page is
@@ -31,7 +31,7 @@ from lastword.theta import Theta
 from lastword.view.portrait import Record, portrait
 
 ROOT = Path(__file__).resolve().parents[1]
-KEPT = ROOT / "benchmarks" / "results" / "evidence" / "own"
+KEPT = ROOT / "experiments" / "results" / "evidence" / "own"
 IMAGES = ROOT / "docs" / "images"
 REAL = "lastword/smollm2-135m"
 THETA = Theta()

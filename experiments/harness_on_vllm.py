@@ -1,6 +1,6 @@
 """lm-evaluation-harness's own `vllm` model on token ids: log-probabilities, and how long they took.
 
-    VLLM_PYTHON benchmarks/harness_on_vllm.py ASKED ANSWER
+    VLLM_PYTHON experiments/harness_on_vllm.py ASKED ANSWER
 
 `on_vllm.py` starts it in vLLM's environment, which needs lm-eval for it and nothing of lastword.
 The two are JSON files: ASKED has the checkpoint's folder and pairs of prompt and answer, ANSWER

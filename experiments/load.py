@@ -1,12 +1,12 @@
 """A service under load: 1,000 requests from 32 clients, each held to the library's own answer.
 
-    python benchmarks/load.py [--requests 1000] [--clients 32] [--model lastword/demo-organism]
-    OMP_NUM_THREADS=1 python benchmarks/load.py --minutes 30    # the mixed profile (`mixed.py`)
+    python experiments/load.py [--requests 1000] [--clients 32] [--model lastword/demo-organism]
+    OMP_NUM_THREADS=1 python experiments/load.py --minutes 30    # the mixed profile (`mixed.py`)
 
 Starts `lastword serve` twice, with batching together and without (`--batch-items 1`), sends the
 same items of the demo's benchmark, and measures throughput and latency. Before that one client at a
 time is laid beside the library's own call, and after it a small queue is overfilled and tried
-again. The result is kept in benchmarks/results/load.json. Exits with 1 where a request is lost,
+again. The result is kept in experiments/results/load.json. Exits with 1 where a request is lost,
 refused by a queue with room, or answered with another's result.
 """
 

@@ -1,6 +1,6 @@
 """Seconds until a report's page answers: 45 cells of 600 items in headless Chromium.
 
-    python benchmarks/page.py [--items 600] [--rounds 5]
+    python experiments/page.py [--items 600] [--rounds 5]
 
 Records are synthetic (`tests/records.py`, three benchmarks under fifteen names, each with texts of
 its own); making and writing them is not timed. The page is opened as a file, and counts as open

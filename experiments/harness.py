@@ -1,6 +1,6 @@
 """lm-evaluation-harness asks, its own `hf` model answers and ours: requests a second.
 
-    python benchmarks/harness.py --data DATA --tokenizer TOKENIZER [--limit 40] [--out FILE]
+    python experiments/harness.py --data DATA --tokenizer TOKENIZER [--limit 40] [--out FILE]
 
 A random Llama of SmolLM-135M's shape; TruthfulQA's choices as the harness's `loglikelihood`
 requests, tokens and all. The sums agree before a time is told.

@@ -1,11 +1,11 @@
 """A trunk whose weights are laid out for oneDNN, beside the same as torch keeps it.
 
-    OMP_NUM_THREADS=1 python benchmarks/layout.py [--model lastword/smollm2-135m] [--items 20]
+    OMP_NUM_THREADS=1 python experiments/layout.py [--model lastword/smollm2-135m] [--items 20]
 
 Base scores of questions of `everyday`, all at once and one alone, by two tracers in turn. Agreement
 comes first; times are CPU seconds, ratios of the shortest within the run. Which is faster is the
 processor's to say: MKL_ENABLE_INSTRUCTIONS=AVX2 shows what MKL does on others than Intel's. The
-result is added to benchmarks/results/layout.json under the instructions that MKL may use.
+result is added to experiments/results/layout.json under the instructions that MKL may use.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """What `lastword eval` takes of memory over very many items, before any of them is computed.
 
-    python benchmarks/many.py MODEL [--items 100000] [--windows 5]
+    python experiments/many.py MODEL [--items 100000] [--windows 5]
 
 The items are made up: five candidates each, of 370 tokens with their prompt in the vocabulary of
 stories260K. They are read from a file of JSON lines, rendered, and encoded and planned window by

@@ -1,8 +1,8 @@
 """Are certificates right as often as they say? 2,000 samples from populations with known rates.
 
-    python benchmarks/trust.py validity [--redraws 2000]
-    python benchmarks/trust.py organism
-    python benchmarks/trust.py halves RUNS [--benchmark B] [--splits 200]
+    python experiments/trust.py validity [--redraws 2000]
+    python experiments/trust.py organism
+    python experiments/trust.py halves RUNS [--benchmark B] [--splits 200]
 
 `validity` draws labelled items from populations whose true rates are just below, at, just above and
 far above what is asked, and counts the samples whose certificate is wrong: the broken rate, the

@@ -1,7 +1,7 @@
 """vLLM beside this process on TruthfulQA: are the decisions the same, and how many items a second?
 
     VLLM_PYTHON -m pip install --constraint constraints.vllm.txt lm-eval
-    python benchmarks/on_vllm.py VLLM_PYTHON --data DATA [--limit 100]
+    python experiments/on_vllm.py VLLM_PYTHON --data DATA [--limit 100]
 
 The questions of `mc1_targets`, under `truthfulqa/own6`. Each engine answers them with everything
 read, which is what is compared, and as the rule asks. Decisions are compared where no gate is

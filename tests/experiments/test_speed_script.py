@@ -56,7 +56,7 @@ def test_a_stage_that_is_kept_is_not_timed_again(speed, tmp_path, monkeypatch, c
 
 def test_the_table_of_the_docs_is_that_of_the_results(speed):
     told = (REPOSITORY / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
-    kept = sorted((REPOSITORY / "benchmarks" / "results").glob("speed-*.json"))
+    kept = sorted((REPOSITORY / "experiments" / "results").glob("speed-*.json"))
     assert kept
     for file in kept:
         assert set(speed.rows(json.loads(file.read_text(encoding="utf-8")))) <= set(told), file
