@@ -62,8 +62,9 @@ def find(name: str, columns: str | None = None) -> Benchmark:
 def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, list[Template]]:
     """The templates that each benchmark runs under, by the benchmark's name.
 
-    A template file serves every benchmark; `benchmark/variant` serves its own; a benchmark for
-    which none was asked runs under its default.
+    A template file serves every benchmark; `benchmark/variant` serves its own; `jsonl/prompt`, as
+    records name it, serves every `jsonl:PATH`; a benchmark for which none was asked runs under its
+    default.
 
     Args:
         benchmarks: Those that will run.
@@ -74,9 +75,11 @@ def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, li
     """
     chosen: dict[str, list[Template]] = {b.name: [] for b in benchmarks}
     for name in asked:
-        owners = [b for b in benchmarks if name.rpartition("/")[0] == b.name]
+        owner, _, variant = name.rpartition("/")
+        owners = {b.name: b for b in benchmarks if owner in (b.name, b.name.partition(":")[0])}
         if owners:
-            chosen[owners[0].name].append(owners[0].template(name.rpartition("/")[2]))
+            for benchmark in owners.values():
+                chosen[benchmark.name].append(benchmark.template(variant))
         elif Path(name).is_file():
             for templates in chosen.values():
                 templates.append(Template.from_file(Path(name)))
