@@ -2,7 +2,7 @@
 
     python experiments/ablation.py [--cells 45] [--items 600] [--depth 32]
 
-Records are synthetic (`tests/records.py`, 3 models x 3 benchmarks) and repeated under other model
+Records are synthetic (`tests/synthetic.py`, 3 models x 3 benchmarks) and repeated under other model
 names to fill the grid; making them is not timed, deriving every item's geometry is. One process.
 """
 
@@ -16,12 +16,12 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from records import synthetic_grid
+from synthetic import synthetic_grid
 
 from lastword.evaluation.ablation import necessity, sweep
-from lastword.evaluation.cells import cells, summarise
 from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import judge
+from lastword.records.cells import cells, summarise
 from lastword.theta import Theta
 
 LIMIT_SECONDS = 60

@@ -25,11 +25,11 @@ import pyarrow.parquet as pq
 
 from lastword import Tracer
 from lastword.benchmarks import Dataset, find
-from lastword.evaluation.record import to_table
 from lastword.evaluation.runner import Part, collect, execute, prepare
-from lastword.evaluation.store import Run, find_cells, missing_places, parts, read_part, read_run
 from lastword.methods import COMPARED, resolve
 from lastword.model.options import LoadOptions
+from lastword.records.record import to_table
+from lastword.records.store import Run, find_cells, missing_places, parts, read_part, read_run
 from lastword.text.items import Blind
 from lastword.text.tokens import Chat
 

@@ -14,14 +14,14 @@ from jinja2 import Environment, StrictUndefined
 
 from lastword.evaluation import ablation
 from lastword.evaluation.ablation import QUESTION_GATE
-from lastword.evaluation.cells import Cell, Summary, cells, summarise
 from lastword.evaluation.comparison import Comparison, read_comparisons
 from lastword.evaluation.dependence import Dependence, Gain, dependence
-from lastword.evaluation.metrics import fixed_and_broken, mc1_rows
 from lastword.evaluation.readings import read as derive
 from lastword.evaluation.statistics import Interval, Judgement, judge
-from lastword.evaluation.store import find_cells, load_records, read_run
 from lastword.model.embedded import EMBEDDED
+from lastword.records.cells import Cell, Summary, cells, summarise
+from lastword.records.metrics import fixed_and_broken, mc1_rows
+from lastword.records.store import find_cells, load_records, read_run
 from lastword.report import draw
 from lastword.report.comparison import ORACLE
 from lastword.report.dependence import dependence_figure

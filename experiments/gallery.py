@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 
 from lastword.benchmarks import find
-from lastword.evaluation.cells import cells
-from lastword.evaluation.settings import extents
-from lastword.evaluation.store import load_records, read_runs
+from lastword.records.cells import cells
+from lastword.records.settings import extents
+from lastword.records.store import load_records, read_runs
 from lastword.report import draw
 from lastword.report.build import Material, write
 from lastword.report.figure_parts import Figure, Panel, Rule

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python experiments/million.py [--records 1000000] [--part 256] [--blind]
 
-Records are synthetic: some hundreds that the rule itself decided (`tests/records.py`, 25 depths, of
+Records are synthetic: some hundreds that the rule decided (`tests/synthetic.py`, 25 depths, of
 TruthfulQA's shape and of HaluEval-QA's) are drawn again and again, each under a text of its own
 after a preamble of 600 characters, and written as `lastword eval` leaves them. Each command runs in
 a process of its own. One line of JSON: CPU seconds and the most resident memory of each, and how
@@ -23,10 +23,10 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from records import WORDS, synthetic_cell, write_cells
+from synthetic import WORDS, synthetic_cell, write_cells
 
-from lastword.evaluation.store import find_cells, part_name, plan_lines, read_part, read_run
 from lastword.files.strict_json import to_json
+from lastword.records.store import find_cells, part_name, plan_lines, read_part, read_run
 
 DEPTH, KINDS = 24, 400
 CELLS = {("org/mixing", 2.0), ("org/falling-back", 0.5)}

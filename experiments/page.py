@@ -2,7 +2,7 @@
 
     python experiments/page.py [--items 600] [--rounds 5]
 
-Records are synthetic (`tests/records.py`, three benchmarks under fifteen names, each with texts of
+Records are synthetic (`tests/synthetic.py`, three benchmarks under 15 names, each with texts of
 its own); making and writing them is not timed. The page is opened as a file, and counts as open
 once its list, its filters and its first item are there.
 """
@@ -19,9 +19,9 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from browser import opened
-from records import synthetic_grid
+from synthetic import synthetic_grid
 
-from lastword.evaluation.cells import cells
+from lastword.records.cells import cells
 from lastword.report import build
 from lastword.theta import Theta
 

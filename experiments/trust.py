@@ -33,11 +33,11 @@ from populations import Kind, Population
 from lastword import Tracer
 from lastword.benchmarks import find
 from lastword.benchmarks.world import parse_label
-from lastword.evaluation.cells import Cell, cells
 from lastword.evaluation.certification import labelled, read_sample
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.statistics import judge
-from lastword.evaluation.store import load_records
+from lastword.records.cells import Cell, cells
+from lastword.records.store import load_records
 from lastword.trust.certify import Finding, Terms, certified, certify, choose
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift

@@ -168,7 +168,7 @@ def test_nothing_heavy_is_imported_by(program):
 
 @pytest.mark.parametrize(
     "module",
-    ["evaluation.ablation", "evaluation.stored", "report.build", "cli.merge", "cli.report"],
+    ["evaluation.ablation", "records.stored", "report.build", "cli.merge", "cli.report"],
 )
 def test_what_reads_records_alone_does_without_torch(module):
     program = f"import sys, lastword.{module}; sys.exit('torch' in sys.modules)"

@@ -44,7 +44,7 @@ ELSEWHERE = {
 
 # Blocks and commands that are not run, by how they begin, and why.
 LEFT_OUT = {
-    "export AWS_ACCESS_KEY_ID": "tests/evaluation/test_object_storage.py has a bucket",
+    "export AWS_ACCESS_KEY_ID": "tests/records/test_object_storage.py has a bucket",
     "lastword eval --model org/name --benchmark truthfulqa --out s3:": "as the line above it",
     "lastword report s3:": "as the lines above it",
     "pip install": "it would change what the tests run in",

@@ -37,10 +37,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lastword.errors import TraceError
-    from lastword.evaluation.store import load_records
     from lastword.generation.ask import ask
     from lastword.generation.sampling import Sampling
     from lastword.model.options import LoadOptions
+    from lastword.records.store import load_records
     from lastword.rule.decision import Decision, Gate
     from lastword.rule.frame import to_frame
     from lastword.text.items import Item
@@ -75,7 +75,7 @@ _HOMES = {
     "TraceError": "lastword.errors",
     "Tracer": "lastword.tracer",
     "ask": "lastword.generation.ask",
-    "load_records": "lastword.evaluation.store",
+    "load_records": "lastword.records.store",
     "to_frame": "lastword.rule.frame",
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from lastword.benchmarks import Example, find
 from lastword.benchmarks.everyday import PATH
-from lastword.evaluation.metrics import mc1, pair_accuracy
+from lastword.records.metrics import mc1, pair_accuracy
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 EXAMPLES = find("everyday").load().examples

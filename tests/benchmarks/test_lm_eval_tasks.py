@@ -14,7 +14,7 @@ from lm_eval.tasks import TaskManager
 from lastword import Item, Tracer
 from lastword.benchmarks import find
 from lastword.errors import InputError
-from lastword.evaluation.metrics import mc1
+from lastword.records.metrics import mc1
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from records import synthetic_cell, synthetic_grid, write_cells
+from synthetic import synthetic_cell, synthetic_grid, write_cells
 from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import RecordError
-from lastword.evaluation.settings import one_theta, unfinished
-from lastword.evaluation.store import load_records, read_runs
+from lastword.records.settings import one_theta, unfinished
+from lastword.records.store import load_records, read_runs
 from lastword.theta import ScorerTheta, Theta
 
 

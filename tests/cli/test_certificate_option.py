@@ -11,7 +11,7 @@ from lastword import Tracer
 from lastword.benchmarks.world import items
 from lastword.cli import app
 from lastword.errors import CertificateError, InputError
-from lastword.evaluation.store import find_cells, load_records, read_run
+from lastword.records.store import find_cells, load_records, read_run
 from lastword.theta import Theta
 from lastword.trust.certificate import Certificate, Counts, Subject
 from lastword.trust.certify import Terms

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from populations import Kind, labelled
-from records import synthetic_cell, write_cells
+from synthetic import synthetic_cell, write_cells
 from typer.testing import CliRunner
 
 from lastword.cli import app

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from forked import Forks
 
-from lastword.evaluation import store
+from lastword.records import store
 
 pytestmark = [
     pytest.mark.slow,

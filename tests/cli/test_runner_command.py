@@ -16,8 +16,8 @@ import lastword.cli
 from lastword.benchmarks.jsonl import jsonl
 from lastword.cli import progress
 from lastword.evaluation.runner import finished
-from lastword.evaluation.store import Shard
 from lastword.model.options import LoadOptions
+from lastword.records.store import Shard
 from lastword.text.tokens import Chat
 from lastword.theta import Theta
 

@@ -18,9 +18,9 @@ import lastword
 from lastword.benchmarks.benchmark import Dataset
 from lastword.engines.local import Local
 from lastword.errors import InputError, ModelError, RecordError, RunLockedError
-from lastword.evaluation import store
 from lastword.evaluation.runner import RunResult
-from lastword.evaluation.store import Run, Shard
+from lastword.records import store
+from lastword.records.store import Run, Shard
 
 pytestmark = pytest.mark.usefixtures("ray_alone")
 

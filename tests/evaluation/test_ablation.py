@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from records import synthetic_cell, synthetic_grid
 from scipy.special import logsumexp
+from synthetic import synthetic_cell, synthetic_grid
 
 from lastword.errors import InputError, RecordError
 from lastword.evaluation import ablation
@@ -19,9 +19,9 @@ from lastword.evaluation.ablation import (
     necessity,
     sweep,
 )
-from lastword.evaluation.cells import cells, summarise
-from lastword.evaluation.metrics import mc1, mc2
 from lastword.evaluation.readings import read
+from lastword.records.cells import cells, summarise
+from lastword.records.metrics import mc1, mc2
 from lastword.rule import geometry, router
 from lastword.rule.operators import OPERATORS
 from lastword.theta import Theta

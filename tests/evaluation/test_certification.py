@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from records import synthetic_cell, write_cells
+from synthetic import synthetic_cell, write_cells
 
 from lastword.errors import RecordError
-from lastword.evaluation import store
 from lastword.evaluation.certification import issue, labelled, read_sample
+from lastword.records import store
 from lastword.theta import Theta
 from lastword.trust.certify import Terms, certify
 from lastword.trust.drift import statistics

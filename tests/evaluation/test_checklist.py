@@ -6,15 +6,15 @@ from math import nan
 import numpy as np
 import pandas as pd
 import pytest
-from records import synthetic_cell, write_cells
+from synthetic import synthetic_cell, write_cells
 
-from lastword.evaluation.cells import cells, summarise
 from lastword.evaluation.checklist import Findings, checklist, tally
 from lastword.evaluation.comparison import Comparison, Standing
 from lastword.evaluation.dependence import dependence
-from lastword.evaluation.settings import Extent, extents
 from lastword.evaluation.statistics import judge
-from lastword.evaluation.store import read_runs
+from lastword.records.cells import cells, summarise
+from lastword.records.settings import Extent, extents
+from lastword.records.store import read_runs
 from lastword.theta import Theta
 
 BENCHMARKS = ("halueval-qa", "halueval-qa@own", "truthfulqa", "truthfulqa@own6")

@@ -8,7 +8,7 @@ from typing import Any
 import families
 import numpy as np
 import pytest
-from records import synthetic_cell
+from synthetic import synthetic_cell
 from typer.testing import CliRunner
 
 from lastword import Tracer, load_records
@@ -17,7 +17,6 @@ from lastword.benchmarks.jsonl import jsonl
 from lastword.cli import app
 from lastword.errors import RecordError
 from lastword.evaluation import runner
-from lastword.evaluation.cells import Cell, cells
 from lastword.evaluation.comparison import (
     Comparison,
     compare,
@@ -27,9 +26,10 @@ from lastword.evaluation.comparison import (
     read_costs,
     write_costs,
 )
-from lastword.evaluation.metrics import mc1
 from lastword.evaluation.statistics import mcnemar
 from lastword.methods import COMPARED, resolve
+from lastword.records.cells import Cell, cells
+from lastword.records.metrics import mc1
 from lastword.report.comparison import ORACLE, comparison_tables
 from lastword.report.table import WRITERS
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from records import synthetic_cell
+from synthetic import synthetic_cell
 
-from lastword.evaluation.cells import cells, summarise
 from lastword.evaluation.dependence import dependence
-from lastword.evaluation.metrics import mc1
+from lastword.records.cells import cells, summarise
+from lastword.records.metrics import mc1
 from lastword.rule import geometry, router
 from lastword.theta import Theta
 

@@ -8,12 +8,10 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from records import synthetic_cell
+from synthetic import synthetic_cell
 
 from lastword.evaluation import statistics
 from lastword.evaluation.ablation import Variant, deltas
-from lastword.evaluation.cells import Counts, cells, summarise
-from lastword.evaluation.metrics import ece, mc1, mc3
 from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import (
     Interval,
@@ -23,6 +21,8 @@ from lastword.evaluation.statistics import (
     over_cells,
     sign_test,
 )
+from lastword.records.cells import Counts, cells, summarise
+from lastword.records.metrics import ece, mc1, mc3
 from lastword.report.published import read_published
 from lastword.theta import Theta
 from lastword.trust.testing import holm

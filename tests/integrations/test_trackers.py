@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import synthetic_cell, write_cells
+from synthetic import synthetic_cell, write_cells
 
 import lastword
-from lastword.evaluation import cells as lab
-from lastword.evaluation import store
 from lastword.integrations.trackers import Tracker, metrics, parameters, tracked
+from lastword.records import cells as lab
+from lastword.records import store
 
 
 @pytest.fixture(scope="module")

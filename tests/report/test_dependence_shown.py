@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from records import synthetic_cell, synthetic_grid, write_cells
+from synthetic import synthetic_cell, synthetic_grid, write_cells
 
-from lastword.evaluation.cells import cells
 from lastword.evaluation.dependence import dependence
+from lastword.records.cells import cells
 from lastword.report import draw
 from lastword.report.build import report
 from lastword.report.dependence import dependence_figure, dependence_table

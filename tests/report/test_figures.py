@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from records import synthetic_cell, synthetic_grid
+from synthetic import synthetic_cell, synthetic_grid
 
 from lastword.errors import RecordError
-from lastword.evaluation import ablation, cells
-from lastword.evaluation.metrics import Reliability
+from lastword.evaluation import ablation
 from lastword.evaluation.readings import read
+from lastword.records import cells
+from lastword.records.metrics import Reliability
 from lastword.report import draw, figures, tables
 from lastword.report.chosen import named, telling
 from lastword.report.cost import Timing

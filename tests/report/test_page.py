@@ -15,15 +15,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from browser import PHONE, assert_accessible, opened
-from records import synthetic_cell, synthetic_grid, write_cells
 from scipy.special import softmax
+from synthetic import synthetic_cell, synthetic_grid, write_cells
 from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import RecordError
-from lastword.evaluation import cells as parted
 from lastword.evaluation.checklist import tally
 from lastword.evaluation.statistics import Interval, Judgement, judge, over_cells
+from lastword.records import cells as parted
 from lastword.report import build, figure_parts, figures, page, page_data
 from lastword.report.build import Material, report
 from lastword.report.cost import Timing

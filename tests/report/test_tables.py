@@ -10,13 +10,13 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-from records import synthetic_grid
+from synthetic import synthetic_grid
 
 from lastword.errors import RecordError
 from lastword.evaluation.ablation import GRIDS, Effect, necessity, sweep
-from lastword.evaluation.cells import Counts, Summary, cells, summarise
 from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import judge
+from lastword.records.cells import Counts, Summary, cells, summarise
 from lastword.report.constants import scorer_constants
 from lastword.report.cost import PACKED, PLAIN, STAGED, Timing, cost_table, read_timings
 from lastword.report.published import against_paper, read_published

@@ -1,10 +1,10 @@
 """What the report says of trust: a row a cell, a curve, and the lines of the command."""
 
 import numpy as np
-from records import synthetic_cell
+from synthetic import synthetic_cell
 
-from lastword.evaluation.cells import cells
 from lastword.evaluation.certification import labelled
+from lastword.records.cells import cells
 from lastword.report.figure_parts import Line
 from lastword.report.trust import TERMS, risk_coverage, trust, trust_table
 from lastword.theta import Theta

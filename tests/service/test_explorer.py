@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from browser import assert_accessible, chromium
-from records import synthetic_grid, write_cells
 from scipy.special import softmax
 from served import running
+from synthetic import synthetic_grid, write_cells
 
 from lastword import Tracer
 from lastword.demo.outcome import answer, worked

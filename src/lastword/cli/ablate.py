@@ -25,12 +25,12 @@ def ablate(
 
     with waiting("reading records"):
         from lastword.evaluation.ablation import GRIDS, necessity, sweep
-        from lastword.evaluation.cells import require_counted
         from lastword.evaluation.readings import read
-        from lastword.evaluation.settings import one_theta, unfinished
-        from lastword.evaluation.store import read_runs
-        from lastword.evaluation.stored import read_cells
         from lastword.files.folder import locate
+        from lastword.records.cells import require_counted
+        from lastword.records.settings import one_theta, unfinished
+        from lastword.records.store import read_runs
+        from lastword.records.stored import read_cells
         from lastword.report.table import write_table
         from lastword.report.tables import necessity_table, sweep_table
 

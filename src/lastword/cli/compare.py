@@ -107,7 +107,7 @@ def _execute(
 
 def _print(cell: "Folder", format: str | None) -> None:
     from lastword.evaluation.comparison import read_comparisons
-    from lastword.evaluation.stored import read_cells
+    from lastword.records.stored import read_cells
     from lastword.report.comparison import comparison_tables
 
     compared = read_comparisons(cell, read_cells(cell))

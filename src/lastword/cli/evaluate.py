@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from lastword.benchmarks import Dataset, Template
     from lastword.engines import Engine
     from lastword.engines.ray import Cluster
-    from lastword.evaluation.cells import Cell
     from lastword.evaluation.runner import RunResult
     from lastword.evaluation.statistics import Judgement
-    from lastword.evaluation.store import Shard
     from lastword.files.folder import Folder
+    from lastword.records.cells import Cell
+    from lastword.records.store import Shard
     from lastword.text.items import Item
     from lastword.text.tokens import Encoded, Tokenizer
 
@@ -63,7 +63,7 @@ class CellOptions:
 
     def part(self) -> "Shard | None":
         """The part of each cell that is done here; None for all."""
-        from lastword.evaluation.store import Shard
+        from lastword.records.store import Shard
 
         return None if self.shard is None else Shard.parse(self.shard)
 
@@ -199,7 +199,7 @@ def _finished(
 
 def _tell(result: "RunResult", tracker: Tracker) -> None:
     """A tracker learns of a cell that had all its records."""
-    from lastword.evaluation.store import read_run
+    from lastword.records.store import read_run
 
     with redirect_stdout(sys.stderr), tracked(tracker, read_run(result.cell)) as run:
         run.advance(result.items)
@@ -249,7 +249,7 @@ def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
     """The cells' metrics as a table, and what they amount to in words; or both as JSON."""
     with waiting("reading records"):
         from lastword.evaluation.statistics import judge
-        from lastword.evaluation.stored import read_cells
+        from lastword.records.stored import read_cells
 
         parted = [read for cell in dict.fromkeys(cells) for read in read_cells(cell)]
         judged = judge(parted)
@@ -264,7 +264,7 @@ def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
 
 
 def _as_json(cell: "Cell", verdict: "Judgement") -> dict[str, Any]:
-    from lastword.evaluation.cells import summarise
+    from lastword.records.cells import summarise
 
     summary = summarise(cell)
     counted = vars(summary) | {"counts": asdict(summary.counts)}
@@ -283,7 +283,7 @@ def _print_table(cells: "Sequence[Cell]") -> None:
 
 def _table(cells: "Sequence[Cell]") -> list[list[str]]:
     """Headings, then a line a cell; items are those that MC1 counts, as in the verdicts."""
-    from lastword.evaluation.cells import summarise
+    from lastword.records.cells import summarise
 
     summaries = [summarise(cell) for cell in cells]
     paired = any(s.pairs == s.pairs for s in summaries)

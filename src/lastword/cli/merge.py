@@ -27,8 +27,8 @@ def merge(
     from lastword.cli.progress import waiting
 
     with waiting("joining records"):
-        from lastword.evaluation.store import merge as join
         from lastword.files.folder import locate
+        from lastword.records.store import merge as join
 
         joined = join([locate(r) for r in runs], None if out is None else locate(out))
     if as_json:

@@ -32,8 +32,8 @@ def report(
 
     with waiting("writing the report"):
         from lastword.evaluation.checklist import tally
-        from lastword.evaluation.settings import unfinished
         from lastword.files.folder import locate
+        from lastword.records.settings import unfinished
         from lastword.report.build import report as build
 
         root = locate(runs)

@@ -10,8 +10,8 @@ from scipy.special import softmax
 
 from lastword.benchmarks.everyday import EVERYDAY
 from lastword.demo.outcome import Outcome, average, score
-from lastword.evaluation.metrics import Numbers, pair_accuracy
 from lastword.evaluation.statistics import Judgement, judge
+from lastword.records.metrics import Numbers, pair_accuracy
 from lastword.rule.geometry import margin
 from lastword.text.items import Item
 from lastword.theta import Theta

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastword.evaluation.metrics import Numbers, fixed_and_broken, mc1, mc2
+from lastword.records.metrics import Numbers, fixed_and_broken, mc1, mc2
 from lastword.rule.decision import Decision
 from lastword.text.items import Item
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from lastword.benchmarks import Dataset, Template
     from lastword.evaluation.runner import RunResult
-    from lastword.evaluation.store import RunInfo, Shard
     from lastword.files.folder import Folder
+    from lastword.records.store import RunInfo, Shard
     from lastword.text.items import Blind
 
 

@@ -30,8 +30,8 @@ from lastword.errors import InputError, ModelError, RecordError, TraceError
 from lastword.evaluation import runner
 from lastword.evaluation.ahead import window_from
 from lastword.evaluation.pace import Pace
-from lastword.evaluation.store import Run, RunInfo, Shard, differences
 from lastword.files.folder import Folder
+from lastword.records.store import Run, RunInfo, Shard, differences
 
 if TYPE_CHECKING:
     from lastword.text.items import Blind

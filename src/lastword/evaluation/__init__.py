@@ -1,1 +1,1 @@
-"""Evaluation: benchmarks to records, and records to metrics, statistics and ablations."""
+"""Evaluation: benchmarks to records, and records to statistics, comparisons and ablations."""

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from lastword.errors import InputError
-from lastword.evaluation.cells import mean
 from lastword.evaluation.readings import (
     BASE,
     DECISIVE,
@@ -25,6 +24,7 @@ from lastword.evaluation.readings import (
     Readings,
 )
 from lastword.evaluation.statistics import ROUNDING
+from lastword.records.cells import mean
 from lastword.theta import Theta
 
 QUESTION_GATE = "Question gate (ours)"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lastword.errors import RecordError
-from lastword.evaluation.cells import Cell, confidence
-from lastword.evaluation.columns import Lists, PerItem
-from lastword.evaluation.store import find_cells, missing_places, read_run
-from lastword.evaluation.stored import read_cells
 from lastword.files.folder import Folder
+from lastword.records.cells import Cell, confidence
+from lastword.records.columns import Lists, PerItem
+from lastword.records.store import find_cells, missing_places, read_run
+from lastword.records.stored import read_cells
 from lastword.rule.geometry import margins
 from lastword.trust.certificate import Certificate, Counts, Subject
 from lastword.trust.certify import Finding

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lastword.evaluation.cells import Cell, Summary, benchmark_of, column
 from lastword.evaluation.comparison import TRACE, Comparison, Standing
 from lastword.evaluation.dependence import Dependence, Gain
-from lastword.evaluation.settings import Extent, Name
 from lastword.evaluation.statistics import LEVEL, ROUNDING, Judgement
+from lastword.records.cells import Cell, Summary, benchmark_of, column
+from lastword.records.settings import Extent, Name
 
 Status = Literal["met", "not met", "not applicable"]
 

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lastword.errors import ItemError, RecordError
-from lastword.evaluation.cells import Cell, mean
-from lastword.evaluation.columns import Lists, Matrices, PerItem, Places
-from lastword.evaluation.metrics import (
+from lastword.evaluation.statistics import mcnemar
+from lastword.files.folder import Folder
+from lastword.records.cells import Cell, mean
+from lastword.records.columns import Lists, Matrices, PerItem, Places
+from lastword.records.metrics import (
     fixed_and_broken,
     mc1_by_depth,
     mc1_rows,
@@ -24,9 +26,7 @@ from lastword.evaluation.metrics import (
     mc3_rows,
     of_items,
 )
-from lastword.evaluation.statistics import mcnemar
-from lastword.evaluation.store import find_cells, read_run, write_durably
-from lastword.files.folder import Folder
+from lastword.records.store import find_cells, read_run, write_durably
 from lastword.trust.testing import holm
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Float
 
 from lastword.evaluation.ablation import Variant, decide
-from lastword.evaluation.cells import Cell, mean
-from lastword.evaluation.columns import Lists, Matrices, PerItem, Places
-from lastword.evaluation.metrics import mc1_by_depth
 from lastword.evaluation.readings import NAMES, Readings, read
 from lastword.evaluation.statistics import Interval, bootstrap_mean
+from lastword.records.cells import Cell, mean
+from lastword.records.columns import Lists, Matrices, PerItem, Places
+from lastword.records.metrics import mc1_by_depth
 from lastword.rule.operators import OPERATORS
 from lastword.theta import Theta
 

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float
 from scipy.special import log_softmax
 
 from lastword.errors import RecordError
-from lastword.evaluation.cells import SLICE, Cell, column
-from lastword.evaluation.columns import Lists, Matrices, PerItem, Places
-from lastword.evaluation.metrics import mc1_rows, mc2_rows
+from lastword.records.cells import SLICE, Cell, column
+from lastword.records.columns import Lists, Matrices, PerItem, Places
+from lastword.records.metrics import mc1_rows, mc2_rows
 from lastword.rule import geometry
 from lastword.rule.operators import OPERATORS
 from lastword.theta import Theta

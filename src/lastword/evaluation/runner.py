@@ -21,16 +21,16 @@ import numpy as np
 
 from lastword.benchmarks import Dataset, Template
 from lastword.errors import ItemError, NonFiniteError, RecordError
-from lastword.evaluation import store
 from lastword.evaluation.ahead import Ahead
 from lastword.evaluation.certification import template_name
 from lastword.evaluation.pace import Pace
-from lastword.evaluation.record import Place, Row, failure, record
-from lastword.evaluation.store import Run, RunInfo, Shard
 from lastword.files.folder import Folder
 from lastword.files.strict_json import strict
 from lastword.model.asked import asked
 from lastword.model.options import LoadOptions
+from lastword.records import store
+from lastword.records.record import Place, Row, failure, record
+from lastword.records.store import Run, RunInfo, Shard
 from lastword.rule.decision import Decision
 from lastword.text.forest import common_prefixes
 from lastword.text.items import Blind, Item

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import bdtr
 
-from lastword.evaluation.cells import mean
-from lastword.evaluation.metrics import fixed_and_broken
+from lastword.records.cells import mean
+from lastword.records.metrics import fixed_and_broken
 from lastword.trust.testing import holm
 
 Values = Float[np.ndarray, " values"]

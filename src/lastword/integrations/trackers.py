@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from lastword.evaluation.cells import Summary
     from lastword.files.folder import Folder
+    from lastword.records.cells import Summary
 
 Tracker = Literal["trackio", "wandb", "mlflow"]
 PROJECT = "lastword"  # what all runs stand under
@@ -65,8 +65,8 @@ class Tracked:
         """
         if self.log is None:
             return
-        from lastword.evaluation.cells import summarise
-        from lastword.evaluation.stored import read_cells
+        from lastword.records.cells import summarise
+        from lastword.records.stored import read_cells
 
         (parted,) = read_cells(cell)
         self.log(metrics(summarise(parted)), self.records)

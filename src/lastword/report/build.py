@@ -9,16 +9,16 @@ import pandas as pd
 
 from lastword.errors import RecordError
 from lastword.evaluation import ablation
-from lastword.evaluation.cells import Cell, calibration, summarise
 from lastword.evaluation.checklist import Findings, Point, checklist
 from lastword.evaluation.comparison import Comparison, read_comparisons
 from lastword.evaluation.dependence import dependence
 from lastword.evaluation.readings import read
-from lastword.evaluation.settings import Extent, Name, engines, extents, one_theta
 from lastword.evaluation.statistics import judge, over_cells
-from lastword.evaluation.store import read_runs
-from lastword.evaluation.stored import read_cells
 from lastword.files.folder import Folder
+from lastword.records.cells import Cell, calibration, summarise
+from lastword.records.settings import Extent, Name, engines, extents, one_theta
+from lastword.records.store import read_runs
+from lastword.records.stored import read_cells
 from lastword.report import draw, figures, tables
 from lastword.report.checklist import checklist_table
 from lastword.report.chosen import named, telling

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lastword.errors import RecordError
-from lastword.evaluation.cells import Cell
+from lastword.records.cells import Cell
 from lastword.view.portrait import Record
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from lastword.errors import RecordError
-from lastword.evaluation.cells import mean
+from lastword.records.cells import mean
 from lastword.report.table import Column, Table, Value
 
 # Contenders of the bench, as it names them.

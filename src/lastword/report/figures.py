@@ -12,9 +12,9 @@ from jaxtyping import Bool, UInt64
 from scipy.special import softmax
 
 from lastword.evaluation.ablation import Effect, Sweep
-from lastword.evaluation.cells import Cell, column, mean
-from lastword.evaluation.columns import Lists, PerItem, Places
-from lastword.evaluation.metrics import Reliability
+from lastword.records.cells import Cell, column, mean
+from lastword.records.columns import Lists, PerItem, Places
+from lastword.records.metrics import Reliability
 from lastword.report.cost import Timing
 from lastword.report.figure_parts import (
     Arrow,

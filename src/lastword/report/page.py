@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lastword.evaluation.cells import Counts, Summary, benchmark_of
 from lastword.evaluation.checklist import Point, tally
 from lastword.evaluation.statistics import Finding, GridStatistics, Judgement
 from lastword.files.strict_json import strict
+from lastword.records.cells import Counts, Summary, benchmark_of
 from lastword.report.checklist import NOTES
 from lastword.report.document import compress, document
 from lastword.report.figure_parts import Diagram, Figure

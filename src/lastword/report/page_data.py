@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from lastword.evaluation.cells import Cell, column
-from lastword.evaluation.columns import Places
+from lastword.records.cells import Cell, column
+from lastword.records.columns import Places
 from lastword.report.document import compress
 from lastword.report.figure_parts import Rule
 from lastword.report.figures import band, rows_of, subject

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from types import MappingProxyType
 
-from lastword.evaluation.cells import Summary, benchmark_of
+from lastword.records.cells import Summary, benchmark_of
 from lastword.report.table import EN_DASH, Column, Table, Value, delta, level
 
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from lastword.evaluation.ablation import QUESTION_GATE, Effect, Sweep
-from lastword.evaluation.cells import Summary, benchmark_of, mean
 from lastword.evaluation.statistics import LEAST_CELLS, GridStatistics, Judgement, over_cells
+from lastword.records.cells import Summary, benchmark_of, mean
 from lastword.report.table import EN_DASH, Column, Marked, Table, Value, delta, level
 from lastword.theta import Theta
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from lastword.evaluation.settings import thetas
-from lastword.evaluation.store import read_runs
-from lastword.evaluation.stored import read_cells
 from lastword.files.folder import Folder
+from lastword.records.settings import thetas
+from lastword.records.store import read_runs
+from lastword.records.stored import read_cells
 from lastword.report.figures import rows_of
 from lastword.report.page_data import Index, at_once
 from lastword.service.explorer.explained import explained

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastword.errors import InputError
-from lastword.evaluation.metrics import ece, mc1, mc2, mc3, pair_accuracy, reliability
+from lastword.records.metrics import ece, mc1, mc2, mc3, pair_accuracy, reliability
 
 # Sixteenths: ties are frequent, sums are exact.
 SCORE = st.integers(-800, 0).map(lambda k: k / 16)

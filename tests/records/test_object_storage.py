@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 from object_storage import storage
-from records import synthetic_cell, write_cells
+from synthetic import synthetic_cell, write_cells
 from tracer_double import TracerDouble, dataset
 
 import lastword
 from lastword.errors import RecordError, RunLockedError
-from lastword.evaluation import runner, store
+from lastword.evaluation import runner
 from lastword.evaluation.runner import Job
-from lastword.evaluation.store import Run, Shard
 from lastword.files import locking
 from lastword.files.folder import Folder, locate
+from lastword.records import store
+from lastword.records.store import Run, Shard
 
 DOUBLE = Path(__file__).parents[1] / "tracer_double.py"
 NUMBERS = count()

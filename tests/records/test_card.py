@@ -9,8 +9,9 @@ from tracer_double import TracerDouble, dataset
 
 import lastword
 from lastword.errors import RecordError
-from lastword.evaluation import record, runner, store
-from lastword.evaluation.store import Shard
+from lastword.evaluation import runner
+from lastword.records import record, store
+from lastword.records.store import Shard
 
 
 def run(folder: Path, out: Path, shard: Shard | None = None, **options: Any) -> Path:

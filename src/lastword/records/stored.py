@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int
 
-from lastword.evaluation.cells import COUNTED, SLICE, Cell
-from lastword.evaluation.columns import Places
-from lastword.evaluation.frame import to_columns, to_frame
-from lastword.evaluation.record import COLUMNS
-from lastword.evaluation.store import RunInfo, part_files, read_part, read_runs
 from lastword.files.folder import Folder
+from lastword.records.cells import COUNTED, SLICE, Cell
+from lastword.records.columns import Places
+from lastword.records.frame import to_columns, to_frame
+from lastword.records.record import COLUMNS
+from lastword.records.store import RunInfo, part_files, read_part, read_runs
 
 if TYPE_CHECKING:
     import pandas as pd

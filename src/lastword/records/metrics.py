@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from lastword.errors import InputError
-from lastword.evaluation.columns import Lists, PerItem, Places
+from lastword.records.columns import Lists, PerItem, Places
 
 CALIBRATION_BINS = 15
 

@@ -19,11 +19,12 @@ from tracer_double import TracerDouble, dataset
 
 import lastword
 from lastword.errors import RecordError, RunLockedError
-from lastword.evaluation import ahead, pace, runner, store
+from lastword.evaluation import ahead, pace, runner
 from lastword.evaluation.pace import Pace
 from lastword.evaluation.runner import Job
-from lastword.evaluation.store import Run, Shard
 from lastword.files import writing
+from lastword.records import store
+from lastword.records.store import Run, Shard
 
 DOUBLE = Path(__file__).parents[1] / "tracer_double.py"
 

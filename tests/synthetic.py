@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from lastword.evaluation import store
-from lastword.evaluation.frame import to_frame
-from lastword.evaluation.metrics import mc1, mc2, mc3
-from lastword.evaluation.record import COLUMNS, to_table
 from lastword.files.folder import Folder
+from lastword.records import store
+from lastword.records.frame import to_frame
+from lastword.records.metrics import mc1, mc2, mc3
+from lastword.records.record import COLUMNS, to_table
 from lastword.rule import geometry, router
 from lastword.text.items import Blind
 from lastword.theta import Theta

@@ -30,11 +30,11 @@ from filelock import Timeout
 from upath import UPath
 
 from lastword.errors import RecordError, RunLockedError
-from lastword.evaluation import card
-from lastword.evaluation.record import COLUMNS, Row, to_table
 from lastword.files import locking
 from lastword.files.folder import Folder, failures, inside, locate, reason, write_whole
 from lastword.files.locking import Lock
+from lastword.records import card
+from lastword.records.record import COLUMNS, Row, to_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -432,7 +432,7 @@ def _places(part: Folder) -> int:
 def load_records(path: str | Folder) -> "pd.DataFrame":
     """Every record at or under a path, in the benchmark's order, one row an item.
 
-    Columns are those of `lastword.evaluation.record.COLUMNS` after `model` and `template`.
+    Columns are those of `lastword.records.record.COLUMNS` after `model` and `template`.
     `trajectory` and `blind_trajectory` are arrays [candidates, depths], other lists of numbers
     arrays [candidates], `candidates` a list of texts, `gates` a dictionary by gate. `benchmark`
     carries the template where that is not the default (`truthfulqa@own6`). Shards that were not
@@ -446,7 +446,7 @@ def load_records(path: str | Folder) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from lastword.evaluation.frame import to_frame
+    from lastword.records.frame import to_frame
 
     frames = [to_frame(_cell_table(cell), info) for cell, info in read_runs(locate(path)).items()]
     return pd.concat(frames, ignore_index=True)

@@ -7,22 +7,22 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records import synthetic_cell, synthetic_grid, write_cells
+from synthetic import synthetic_cell, synthetic_grid, write_cells
 
 from lastword.errors import InputError
-from lastword.evaluation import cells as parted
-from lastword.evaluation import columns, metrics, stored
 from lastword.evaluation.ablation import necessity
-from lastword.evaluation.cells import COUNTED, cells, shortest, summarise
-from lastword.evaluation.columns import Lists, Matrices
 from lastword.evaluation.comparison import oracle
 from lastword.evaluation.dependence import dependence
-from lastword.evaluation.frame import to_columns
-from lastword.evaluation.metrics import mc1, mc2, mc3
 from lastword.evaluation.readings import read
-from lastword.evaluation.record import to_table
-from lastword.evaluation.store import find_cells, load_records, part_folders
-from lastword.evaluation.stored import read_cells
+from lastword.records import cells as parted
+from lastword.records import columns, metrics, stored
+from lastword.records.cells import COUNTED, cells, shortest, summarise
+from lastword.records.columns import Lists, Matrices
+from lastword.records.frame import to_columns
+from lastword.records.metrics import mc1, mc2, mc3
+from lastword.records.record import to_table
+from lastword.records.store import find_cells, load_records, part_folders
+from lastword.records.stored import read_cells
 from lastword.report.figures import hardest, representative
 from lastword.rule import geometry
 from lastword.theta import Theta

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lastword.evaluation.metrics import mc1, mc2, mc3
 from lastword.files.strict_json import to_json
+from lastword.records.metrics import mc1, mc2, mc3
 from lastword.rule.decision import Decision
 from lastword.text.items import Item
 

@@ -15,8 +15,8 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from lastword.errors import RecordError
-from lastword.evaluation.columns import Lists, PerItem, Places
-from lastword.evaluation.metrics import (
+from lastword.records.columns import Lists, PerItem, Places
+from lastword.records.metrics import (
     Reliability,
     fixed_and_broken,
     mc1_rows,

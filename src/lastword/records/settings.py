@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lastword.errors import RecordError
-from lastword.evaluation.store import RunInfo, missing_places, read_runs
 from lastword.files.folder import Folder, locate
+from lastword.records.store import RunInfo, missing_places, read_runs
 from lastword.theta import Theta
 
 Name = tuple[str, str]
