@@ -345,3 +345,17 @@ def test_doctor_tells_what_is_here_and_what_is_missing(run, monkeypatch):
     assert (code, err) == (0, "") and "hf_secret" not in out
     assert "missing ray: pip install 'lastword[ray]'" in out
     assert "no: HF_HUB_OFFLINE is set" in out
+
+
+def test_doctor_tells_of_a_device_that_torch_is_built_for_and_that_is_not_here(run, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch._C, "_accelerator_getAccelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "torch is built for it; none is here" in run("doctor")[1]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", "Card {}".format)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (5_000_000_000, 9_000_000_000))
+    rows = json.loads(run("doctor", "--json")[1])["devices"][1:]
+    assert rows == [{"name": f"cuda:{i}", "is": f"Card {i}", "free_gb": 5.0} for i in range(2)]

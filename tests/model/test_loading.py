@@ -348,6 +348,43 @@ def test_an_unknown_device_and_one_that_is_not_here():
         loading.load(LoadOptions("x", device=absent))
 
 
+def test_a_device_past_the_last_is_told(monkeypatch):
+    compile_for_cuda(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ModelError, match="there is no cuda:2 here: the last one is cuda:1"):
+        loading.load(LoadOptions("x", device="cuda:2"))
+
+
+# --- torch compiled for CUDA where there is none: what a plain `pip install` brings ---
+
+
+def compile_for_cuda(monkeypatch) -> None:
+    """Let torch say that it was compiled for CUDA, where it and what uses it ask."""
+    for name in ("_accelerator_getAccelerator", "_get_accelerator"):
+        monkeypatch.setattr(torch._C, name, lambda: torch.device("cuda"))
+    assert torch.accelerator.current_accelerator() == torch.device("cuda")
+
+
+@bitsandbytes
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("form", ["copy", "fp8", "mxfp4", "nf4", "int8"])
+def test_what_torch_is_compiled_for_and_is_not_here_changes_nothing(
+    form, saved, tmp_path, monkeypatch
+):
+    needs_bitsandbytes(form)
+    source = saved("gpt_oss" if form == "mxfp4" else "llama")
+    given = [tmp_path / "stored", tmp_path / "twin"][: 1 if form == "copy" else 2]
+    getattr(formats, f"write_{form}")(source, *given)
+    expected = Tracer.from_pretrained(given[0], device="cpu")
+    compile_for_cuda(monkeypatch)
+    tracer = Tracer.from_pretrained(given[0])
+    assert tracer.describe() == expected.describe() and tracer.describe()["device"] == "cpu"
+    assert difference(trajectories(tracer), trajectories(expected)) == 0
+    with pytest.raises(ModelError, match="there is no cuda device here"):
+        Tracer.from_pretrained(given[0], device="cuda:0")
+
+
 def test_float16_becomes_float32_on_the_cpu_and_says_so(copy, correct, tmp_path):
     half = tmp_path / "half"
     build("llama", **SHAPES["llama"]).half().save_pretrained(half)

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import formats
 import pytest
@@ -129,5 +128,5 @@ def test_a_containers_limit_counts_where_it_is_less(tmp_path, monkeypatch):
 
 
 def test_a_gpu_says_what_is_free_on_it(monkeypatch):
-    monkeypatch.setattr(torch, "cuda", SimpleNamespace(mem_get_info=lambda _: (5, 9)))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (5, 9))
     assert memory.available(torch.device("cuda")) == 5

@@ -465,16 +465,20 @@ def _auto(config: Any) -> Any:
 
 
 def _device(name: str) -> torch.device:
+    """The device of a name, which is here: torch may be compiled for one that is not."""
+    here = torch.accelerator.current_accelerator(check_available=True)
     if name == "auto":
-        accelerator = torch.accelerator.current_accelerator()
-        return accelerator if accelerator is not None else torch.device("cpu")
+        return here or torch.device("cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise ModelError(f"unknown device {name}: {_first_line(error)}") from error
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(device.type, True):
+    if device.type == "cpu":
+        return device
+    if here is None or device.type != here.type:
         raise ModelError(f"there is no {device.type} device here: leave --device out, or say cpu")
+    if (count := torch.accelerator.device_count()) <= (device.index or 0):
+        raise ModelError(f"there is no {device} here: the last one is {here.type}:{count - 1}")
     return device
 
 

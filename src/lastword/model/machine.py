@@ -81,27 +81,25 @@ def _unmet(requirement: Any) -> str | None:
 
 
 def _devices() -> Iterator[dict[str, Any]]:
+    """The CPU, then the accelerators that are here; the one that torch is built for, if none is."""
     import torch
 
     from lastword.model.memory import available
 
-    kinds = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    if torch.backends.mps.is_available():
-        kinds.append("mps")
-    for name in kinds:
-        device = torch.device(name)
-        free = available(device)
-        yield {
-            "name": name,
-            "is": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu(name),
-            "free_gb": None if free is None else round(free / 1e9, 1),
-        }
+    def row(name: str, what: str) -> dict[str, Any]:
+        free = available(torch.device(name))
+        return {"name": name, "is": what, "free_gb": None if free is None else round(free / 1e9, 1)}
 
-
-def _cpu(name: str) -> str:
-    import torch
-
-    return f"{platform.machine()}, {torch.get_num_threads()} threads" if name == "cpu" else name
+    yield row("cpu", f"{platform.machine()}, {torch.get_num_threads()} threads")
+    built = torch.accelerator.current_accelerator()
+    if built is None:
+        return
+    if not torch.accelerator.is_available():
+        yield {"name": built.type, "is": "torch is built for it; none is here", "free_gb": None}
+        return
+    name_of = getattr(torch.get_device_module(built), "get_device_name", lambda _: built.type)
+    for index in range(torch.accelerator.device_count()):
+        yield row(f"{built.type}:{index}", name_of(index))
 
 
 def _hub() -> dict[str, Any]:

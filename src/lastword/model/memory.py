@@ -157,11 +157,11 @@ def default_batch_tokens(config: Any, dtype: torch.dtype, device: torch.device) 
 
 def available(device: torch.device) -> int | None:
     """Bytes that are free on a device; None where no one says."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type == "cpu":
+        return min((n for n in (_free_memory(), _free_cgroup()) if n is not None), default=None)
     if device.type == "mps":
         return int(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
-    return min((n for n in (_free_memory(), _free_cgroup()) if n is not None), default=None)
+    return int(torch.get_device_module(device).mem_get_info(device)[0])
 
 
 def _free_memory() -> int | None:
