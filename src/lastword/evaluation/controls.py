@@ -1,0 +1,387 @@
+"""Controls: what a gain has to beat before it is one (method, section 15).
+
+None of them reads the question. Flips at random gain where the base is below chance, the longest
+candidate is right where truths are told at length, and a rule may do no more than like a wording.
+All are on MC1, over the items that count for it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import softmax
+
+from lastword.evaluation.statistics import mcnemar
+from lastword.records.cells import Cell, column, mean
+from lastword.records.columns import Lists, Matrices, PerItem, Places
+from lastword.records.metrics import fixed_and_broken, mc1_by_depth, mc1_rows, of_items
+from lastword.theta import depth_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALPHA = 0.05
+DRAWS = 4000
+FOLDS = 10
+PENALTY = 30.0
+MOST_FITTED = 20_000  # items: a weight is known long before
+_NEWTON_STEPS = 50
+_BLIND_DEPTHS = (1 / 2, 2 / 3)  # fractions of L
+_MIDDLE_DEPTHS = (1 / 2, 2 / 3, 5 / 6)
+_READ = ("candidates", "candidate_tokens", "trajectory", "blind_trajectory", "t_scores")
+
+Features = Float[np.ndarray, "items candidates features"]
+Block = Float[np.ndarray, "items candidates _"]
+Shares = Float[np.ndarray, "items candidates"]
+Entries = Bool[np.ndarray, "items candidates"]
+
+
+@dataclass(frozen=True)
+class Placebo:
+    """As many overrides as the rule made, on items and to candidates drawn at random.
+
+    Attributes:
+        overrides: How many.
+        gain: Their mean gain in MC1, in [-1, 1]; nan without an override.
+        p: Share of draws that gain at least what the rule gained; nan without an override.
+    """
+
+    overrides: int
+    gain: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Addition:
+    """What a fit's answers gain over those of the fit with fewer features.
+
+    Attributes:
+        mc1: Mean MC1 of its answers.
+        fixed: Answers that it makes right.
+        broken: Answers that it makes wrong.
+        p: Exact sign test of the two, two-sided.
+    """
+
+    mc1: float
+    fixed: int
+    broken: int
+    p: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Conditional logits over candidates, each answering items that it was not fitted on.
+
+    Attributes:
+        wording: Mean MC1 of the fit that never reads the question.
+        reading: What the base's scores add to it.
+        middle: What S at middle depths and t add to both.
+    """
+
+    wording: float
+    reading: Addition
+    middle: Addition
+
+
+@dataclass(frozen=True)
+class Controls:
+    """What stands beside the rule in one cell. Shares lie in [0, 1]; nan where it was not read.
+
+    Attributes:
+        chance: Mean share of truths among the candidates.
+        placebo: The rule's overrides at random.
+        wordings: Mean MC1 of `shortest`, `longest`, `question-blind` and `anti-blind`.
+        fit: Fitted wording, and what reading adds; None where not every depth was read blind.
+        oracle: Share of items that some depth of S answers rightly.
+        blind_oracle: The same without the question.
+    """
+
+    chance: float
+    placebo: Placebo
+    wordings: Mapping[str, float]
+    fit: Fit | None
+    oracle: float
+    blind_oracle: float
+
+    @property
+    def rivals(self) -> dict[str, float]:
+        """Mean MC1 of everything that never reads the question, by name."""
+        fitted = {} if self.fit is None else {"fitted wording": self.fit.wording}
+        return {"chance": self.chance, **self.wordings, **fitted}
+
+
+def controls(cell: Cell, *, seed: int = 0) -> Controls:
+    """The controls of one cell.
+
+    Args:
+        cell: The cell.
+        seed: Of draws and folds.
+    """
+    counts = cell.mc1_places
+    truths = Lists.of(cell.items["truthful"])
+    shares = truths.each(lambda truthful: truthful.mean(axis=1), items=counts)
+    return Controls(
+        chance=mean(shares),
+        placebo=placebo(cell, seed=seed),
+        wordings={
+            **_by_length(cell),
+            "question-blind": _by_blind(cell, 1.0),
+            "anti-blind": _by_blind(cell, -1.0),
+        },
+        fit=fit(cell, seed=seed),
+        oracle=_oracle(cell, "trajectory"),
+        blind_oracle=_oracle(cell, "blind_trajectory"),
+    )
+
+
+def placebo(cell: Cell, *, seed: int = 0) -> Placebo:
+    """As many overrides as the rule made, drawn at random `DRAWS` times.
+
+    An override of an item gains 1 - m with probability r and -m otherwise, where m is the base's
+    MC1 and r the share of truths among the other candidates. Items with equal m and r are alike, so
+    that a draw is one of how many of each kind are overridden, and how many of those come out true.
+
+    Args:
+        cell: The cell.
+        seed: Of the draws.
+    """
+    items, counts = cell.items, cell.mc1_places
+    overrides = int((column(items, "index") != column(items, "base_index"))[counts].sum())
+    if not overrides:
+        return Placebo(0, float("nan"), float("nan"))
+    base = column(items, "mc1_base")[counts]
+    kinds, sizes = np.unique(
+        np.stack([base, _truth_elsewhere(cell)], axis=1), axis=0, return_counts=True
+    )
+    rng = np.random.default_rng(seed)
+    drawn = rng.multivariate_hypergeometric(sizes, overrides, DRAWS)
+    right = rng.binomial(drawn, kinds[:, 1]).sum(axis=1)
+    gains = (right - drawn @ kinds[:, 0]) / len(counts)
+    hits = int((gains >= mean(cell.gains_mc1) - 1e-12).sum())
+    return Placebo(overrides, mean(gains), (1 + hits) / (1 + DRAWS))
+
+
+def _truth_elsewhere(cell: Cell) -> PerItem:
+    """Share of truths among the candidates that the base did not choose, of items that count."""
+    counts = cell.mc1_places
+    truths = Lists.of(cell.items["truthful"])
+    chosen = column(cell.items, "base_index")
+    shares = np.full(len(cell.items), np.nan)
+    for places in truths.alike(counts):
+        truthful = truths.stack(places).astype(float)
+        own = truthful[np.arange(len(places)), chosen[places].astype(int)]
+        shares[places] = (truthful.sum(axis=1) - own) / (truthful.shape[1] - 1)
+    elsewhere: PerItem = shares[counts]
+    return elsewhere
+
+
+def _by_length(cell: Cell) -> dict[str, float]:
+    """Mean MC1 of the shortest and of the longest candidate, by characters."""
+    values = {name: np.full(len(cell.items), np.nan) for name in ("shortest", "longest")}
+    for items, frame in cell.slices("candidates", "truthful"):
+        lengths, truthful = Lists.characters(frame["candidates"]), Lists.of(frame["truthful"])
+        fewest = replace(lengths, values=-lengths.values)
+        values["shortest"][items] = of_items(mc1_rows, fewest, truthful)
+        values["longest"][items] = of_items(mc1_rows, lengths, truthful)
+    return {name: mean(own[cell.mc1_places]) for name, own in values.items()}
+
+
+def _by_blind(cell: Cell, sign: float) -> float:
+    """Mean MC1 of the candidate that the base likes most (or least) without the question."""
+    if "blind_scores" not in cell.items.columns:
+        return float("nan")
+    blind = Lists.of(cell.items["blind_scores"])
+    liked = replace(blind, values=sign * blind.values)
+    truthful = Lists.of(cell.items["truthful"])
+    return mean(of_items(mc1_rows, liked, truthful, cell.mc1_places))
+
+
+def _oracle(cell: Cell, trajectory: str) -> float:
+    """Share of the items that count of which some depth ranks a truth first."""
+    wanted = np.zeros(len(cell.items), dtype=bool)
+    wanted[cell.mc1_places] = True
+    truths = Lists.of(cell.items["truthful"])
+    right = np.full(len(cell.items), np.nan)
+    for places, frame in cell.slices(trajectory):
+        if trajectory not in frame:
+            return float("nan")
+        S = Matrices.of(frame[trajectory])
+        for some in S.alike(np.flatnonzero(wanted[places])):
+            shares = mc1_by_depth(S.stack(some), truths.stack(places[some]).astype(bool))
+            right[places[some]] = np.nanmax(shares, axis=1)
+    return mean(right[cell.mc1_places])
+
+
+def fit(cell: Cell, *, seed: int = 0) -> Fit | None:
+    """Fitted wording, and what reading the question adds; None where it cannot be fitted.
+
+    A ridge conditional logit: candidate j is answered with probability softmax_j(w . x_j), and w
+    maximises the log-probability of an item's truths, a mean over them and a sum over items, less
+    `PENALTY` |w|^2 / 2. Features are centred within an item and scaled to unit root mean square
+    over the cell. Of more than `MOST_FITTED` items as many are drawn.
+
+    Args:
+        cell: The cell; every depth has to have been read with the question and without.
+        seed: Of folds and draws.
+    """
+    rng = np.random.default_rng(seed)
+    places = cell.mc1_places
+    if len(places) > MOST_FITTED:
+        places = np.sort(rng.choice(places, MOST_FITTED, replace=False))
+    design = _design(cell, places)
+    if design is None:
+        return None
+    folds = _folds(_groups(cell, places), rng)
+    blocks = [design.scaled(block) for block in design.blocks]
+    without, read, whole = (
+        design.answers(np.concatenate(blocks[:count], axis=2), folds) for count in (1, 2, 3)
+    )
+    return Fit(mean(without), _addition(without, read), _addition(read, whole))
+
+
+def _addition(before: PerItem, after: PerItem) -> Addition:
+    fixed, broken = fixed_and_broken(after - before)
+    return Addition(mean(after), fixed, broken, mcnemar(fixed, broken))
+
+
+@dataclass(frozen=True, eq=False)
+class _Design:
+    """What the fits look at; 0 beyond an item's candidates.
+
+    Attributes:
+        blocks: What never reads the question: blind b, blind S at `_BLIND_DEPTHS`, the logarithms
+            of tokens and characters. Then b. Then S at `_MIDDLE_DEPTHS` and t.
+        present: Which entries are candidates.
+        truthful: Which of them are truthful.
+    """
+
+    blocks: tuple[Block, Block, Block]
+    present: Entries
+    truthful: Entries
+
+    @classmethod
+    def blank(cls, truthful: Lists, items: Places) -> "_Design":
+        width = int(truthful.lengths.max(initial=0))
+        sizes = (3 + len(_BLIND_DEPTHS), 1, 1 + len(_MIDDLE_DEPTHS))
+        wording, reading, middle = (np.zeros((len(items), width, size)) for size in sizes)
+        present = np.arange(width) < truthful.lengths[items][:, None]
+        truths = truthful.padded(width)[items].astype(bool)
+        return cls((wording, reading, middle), present, truths)
+
+    def scaled(self, block: Features) -> Features:
+        """Features centred within each item, of unit root mean square over all candidates."""
+        there = self.present[:, :, None]
+        means = (block * there).sum(axis=1, keepdims=True) / there.sum(axis=1, keepdims=True)
+        centred = np.where(there, block - means, 0.0)
+        size = np.sqrt((centred**2).sum(axis=(0, 1)) / self.present.sum())
+        scaled: Features = centred / np.where(size > 0, size, 1.0)
+        return scaled
+
+    def answers(self, x: Features, folds: Int[np.ndarray, " items"]) -> PerItem:
+        """MC1 of every item, answered by the weights of the other folds."""
+        target = self.truthful / self.truthful.sum(axis=1, keepdims=True)
+        scores = np.full(self.present.shape, -np.inf)
+        for fold in np.unique(folds):
+            rest, own = folds != fold, folds == fold
+            weights = conditional_logit(x[rest], self.present[rest], target[rest])
+            scores[own] = np.where(self.present[own], x[own] @ weights, -np.inf)
+        return mc1_rows(scores, self.truthful)
+
+
+def _design(cell: Cell, places: Places) -> _Design | None:
+    """The features of some items; None where one of them was not read whole, both ways."""
+    row = np.full(len(cell.items), -1)
+    row[places] = np.arange(len(places))
+    design = _Design.blank(Lists.of(cell.items["truthful"]), places)
+    read = 0
+    for items, frame in cell.slices(*_READ):
+        if any(name not in frame for name in _READ):
+            return None
+        wanted = np.flatnonzero(row[items] >= 0)
+        read += _fill(design, row[items], wanted, frame)
+    return design if read and read == len(places) else None
+
+
+def _fill(
+    design: _Design, rows: Int[np.ndarray, " items"], wanted: Places, frame: "pd.DataFrame"
+) -> int:
+    """Write the features of a frame's items to their rows; how many were read both ways."""
+    S, blind = Matrices.of(frame["trajectory"]), Matrices.of(frame["blind_trajectory"])
+    tokens, t = Lists.of(frame["candidate_tokens"]), Lists.of(frame["t_scores"])
+    characters, read = Lists.characters(frame["candidates"]), 0
+    wording, reading, middle = design.blocks
+    for some in blind.alike(wanted):
+        at, count = rows[some], int(blind.rows[some[0]])
+        with_question, without = S.stack(some), blind.stack(some)
+        L = with_question.shape[2] - 1
+        lengths = [np.log(sizes.stack(some))[:, :, None] for sizes in (tokens, characters)]
+        at_blind = without[:, :, [L, *(depth_of(f, L) for f in _BLIND_DEPTHS)]]
+        at_middle = with_question[:, :, [depth_of(f, L) for f in _MIDDLE_DEPTHS]]
+        wording[at, :count] = np.concatenate([at_blind, *lengths], axis=2)
+        reading[at, :count, 0] = with_question[:, :, L]
+        middle[at, :count] = np.concatenate([at_middle, t.stack(some)[:, :, None]], axis=2)
+        read += int((~np.isnan(without).any(axis=(1, 2))).sum())
+    return read
+
+
+def _groups(cell: Cell, places: Places) -> Int[np.ndarray, " items"]:
+    """The group of each item: the two of a pair are one."""
+    ids = cell.items["id"].astype(str).iloc[places]
+    stems = ids.str.replace(r"/[ab]$", "", regex=True)
+    _, groups = np.unique(stems.to_numpy(str), return_inverse=True)
+    return groups.astype(np.int64)
+
+
+def _folds(
+    groups: Int[np.ndarray, " items"], rng: np.random.Generator
+) -> Int[np.ndarray, " items"]:
+    """Folds of nearly equally many groups."""
+    fold = np.arange(groups.max() + 1) % FOLDS
+    rng.shuffle(fold)
+    own: Int[np.ndarray, " items"] = fold[groups]
+    return own
+
+
+def conditional_logit(
+    x: Features, present: Entries, target: Shares
+) -> Float[np.ndarray, " features"]:
+    """The weights of a ridge conditional logit, by Newton's method: what it maximises is concave.
+
+    Args:
+        x: Features; 0 beyond an item's candidates.
+        present: Which entries are candidates.
+        target: What each candidate counts for: an item's add up to 1.
+    """
+    weights = np.zeros(x.shape[2])
+    for _ in range(_NEWTON_STEPS):
+        p = softmax(np.where(present, x @ weights, -np.inf), axis=1)
+        slope = np.einsum("ic,icf->f", target - p, x) - PENALTY * weights
+        means = np.einsum("ic,icf->if", p, x)
+        curvature = np.einsum("ic,icf,icg->fg", p, x, x, optimize=True) - means.T @ means
+        step = np.linalg.solve(curvature + PENALTY * np.eye(len(weights)), slope)
+        weights = weights + step
+        if np.abs(step).max() < 1e-8:
+            break
+    return weights
+
+
+def verdict(cell: Controls, gain: float, corrected: float, p: float) -> str:
+    """What may be said of a gain: `helps`, `hurts`, `not shown`, or what gains as much unread.
+
+    Args:
+        cell: The cell's controls.
+        gain: Mean corrected minus base MC1.
+        corrected: Mean MC1 of the corrected answers.
+        p: McNemar's, after Holm's correction over the cells that are judged together.
+    """
+    if not p < ALPHA:
+        return "not shown"
+    if gain < 0:
+        return "hurts"
+    rivals = {name: share for name, share in cell.rivals.items() if share >= corrected}
+    if rivals:
+        best = max(rivals, key=lambda name: rivals[name])
+        return f"gains, and so does {best}, which never reads the question"
+    return "helps" if cell.placebo.p < ALPHA else "gains, and so do as many flips at random"
