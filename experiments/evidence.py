@@ -28,8 +28,10 @@ from lastword.benchmarks import Dataset, find
 from lastword.evaluation.runner import Part, collect, execute, prepare
 from lastword.methods import COMPARED, resolve
 from lastword.model.options import LoadOptions
+from lastword.records.info import find_cells, read_run
+from lastword.records.parts import missing_places, part_paths, read_part
 from lastword.records.record import to_table
-from lastword.records.store import Run, find_cells, missing_places, parts, read_part, read_run
+from lastword.records.run import Run
 from lastword.text.items import Blind
 from lastword.text.tokens import Chat
 
@@ -145,7 +147,7 @@ def keep(runs: Path) -> None:
         if missing_places(cell):
             print(f"{cell} is not done yet, and left out")
             continue
-        table = pa.concat_tables([read_part(path) for path in parts(cell).values()])
+        table = pa.concat_tables([read_part(path) for path in part_paths(cell).values()])
         rows = [without_text(row) for row in table.sort_by("place").to_pylist()]
         info = read_run(cell) | {"plan": [" ".join(str(row["place"]) for row in rows)]}
         made = Part(0, serialise(rows), len(rows), failed=0)

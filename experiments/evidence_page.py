@@ -20,8 +20,9 @@ from lastword.evaluation.readings import read as derive
 from lastword.evaluation.statistics import Interval, Judgement, judge
 from lastword.model.embedded import EMBEDDED
 from lastword.records.cells import Cell, Summary, cells, summarise
+from lastword.records.frame import load_records
+from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import fixed_and_broken, mc1_rows
-from lastword.records.store import find_cells, load_records, read_run
 from lastword.report import draw
 from lastword.report.comparison import ORACLE
 from lastword.report.dependence import dependence_figure

@@ -21,8 +21,9 @@ import pandas as pd
 
 from lastword.benchmarks import find
 from lastword.records.cells import cells
-from lastword.records.settings import extents
-from lastword.records.store import load_records, read_runs
+from lastword.records.frame import load_records
+from lastword.records.info import read_runs
+from lastword.records.provenance import extents
 from lastword.report import draw
 from lastword.report.build import Material, write
 from lastword.report.figure_parts import Figure, Panel, Rule

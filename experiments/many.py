@@ -20,7 +20,7 @@ from lastword import Tracer
 from lastword.benchmarks.jsonl import jsonl
 from lastword.evaluation import runner
 from lastword.evaluation.ahead import WINDOW, Ahead
-from lastword.records.store import Run
+from lastword.records.run import Run
 
 WORDS = "once upon a time there was little girl named Lily who loved to play in the park".split()
 

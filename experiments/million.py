@@ -26,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from synthetic import WORDS, synthetic_cell, write_cells
 
 from lastword.files.strict_json import to_json
-from lastword.records.store import find_cells, part_name, plan_lines, read_part, read_run
+from lastword.records.info import find_cells, plan_lines, read_run
+from lastword.records.parts import part_name, read_part
 
 DEPTH, KINDS = 24, 400
 CELLS = {("org/mixing", 2.0), ("org/falling-back", 0.5)}

@@ -37,7 +37,7 @@ from lastword.evaluation.certification import labelled, read_sample
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.statistics import judge
 from lastword.records.cells import Cell, cells
-from lastword.records.store import load_records
+from lastword.records.frame import load_records
 from lastword.trust.certify import Finding, Terms, certified, certify, choose
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift

@@ -14,10 +14,12 @@ import pandas as pd
 from scipy.special import softmax
 
 from lastword.files.folder import Folder
-from lastword.records import store
 from lastword.records.frame import to_frame
+from lastword.records.info import SCHEMA, cell_folder, plan_lines
 from lastword.records.metrics import mc1, mc2, mc3
+from lastword.records.parts import serialise
 from lastword.records.record import COLUMNS, to_table
+from lastword.records.run import Run
 from lastword.rule import geometry, router
 from lastword.text.items import Blind
 from lastword.theta import Theta
@@ -104,7 +106,7 @@ def write_cells(
         for row in rows:
             groups.setdefault(row["group"], []).append(row)
         info = {
-            "schema": store.SCHEMA,
+            "schema": SCHEMA,
             "model": model,
             "benchmark": benchmark,
             "template": {"name": "synthetic", "version": "1", "sha256": "0" * 64},
@@ -118,11 +120,11 @@ def write_cells(
             "packages": {"lastword": "test", "transformers": "test"},
             "dtype": "float32",
             "theta": json.loads(json.dumps((theta or Theta()).to_dict())),
-            "plan": store.plan_lines([row["place"] for row in g] for g in groups.values()),
+            "plan": plan_lines([row["place"] for row in g] for g in groups.values()),
         }
-        with store.Run(store.cell_folder(out, str(model), str(benchmark)), info) as run:
+        with Run(cell_folder(out, str(model), str(benchmark)), info) as run:
             for group, own in groups.items():
-                run.keep(group, store.serialise(own))
+                run.keep(group, serialise(own))
 
 
 def _shapes(benchmark: str, items: int, rng: np.random.Generator) -> list[Shape]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lastword.generation.ask import ask
     from lastword.generation.sampling import Sampling
     from lastword.model.options import LoadOptions
-    from lastword.records.store import load_records
+    from lastword.records.frame import load_records
     from lastword.rule.decision import Decision, Gate
     from lastword.rule.frame import to_frame
     from lastword.text.items import Item
@@ -75,7 +75,7 @@ _HOMES = {
     "TraceError": "lastword.errors",
     "Tracer": "lastword.tracer",
     "ask": "lastword.generation.ask",
-    "load_records": "lastword.records.store",
+    "load_records": "lastword.records.frame",
     "to_frame": "lastword.rule.frame",
 }
 

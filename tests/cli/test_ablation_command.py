@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import RecordError
-from lastword.records.settings import one_theta, unfinished
-from lastword.records.store import load_records, read_runs
+from lastword.records.frame import load_records
+from lastword.records.info import read_runs
+from lastword.records.provenance import one_theta, unfinished
 from lastword.theta import ScorerTheta, Theta
 
 

@@ -11,7 +11,8 @@ from lastword import Tracer
 from lastword.benchmarks.world import items
 from lastword.cli import app
 from lastword.errors import CertificateError, InputError
-from lastword.records.store import find_cells, load_records, read_run
+from lastword.records.frame import load_records
+from lastword.records.info import find_cells, read_run
 from lastword.theta import Theta
 from lastword.trust.certificate import Certificate, Counts, Subject
 from lastword.trust.certify import Terms

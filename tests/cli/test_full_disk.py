@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from forked import Forks
 
-from lastword.records import store
+from lastword.records.info import find_cells
+from lastword.records.parts import part_paths
 
 pytestmark = [
     pytest.mark.slow,
@@ -56,8 +57,8 @@ def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(command, 
     asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", tmp_path]
     whole = command(*asked, "--limit", "40", "--batch-tokens", "700")
     assert whole.returncode == 0, whole.stderr
-    (cell,) = store.find_cells(tmp_path)
-    parts = store.parts(cell)
+    (cell,) = find_cells(tmp_path)
+    parts = part_paths(cell)
     sizes = {group: path.stat().st_size for group, path in parts.items()}
     largest = max(sizes, key=lambda group: sizes[group])
     kept = {g: p.read_bytes() for g, p in parts.items() if sizes[g] < sizes[largest]}
@@ -66,7 +67,7 @@ def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(command, 
     done = command(*asked, most=sizes[largest] // 2)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "File too large; the records that are there are whole" in done.stderr
-    assert {g: p.read_bytes() for g, p in store.parts(cell).items() if g in kept} == kept
-    assert kept and largest not in store.parts(cell) and not list(cell.glob(".*.tmp"))
+    assert {g: p.read_bytes() for g, p in part_paths(cell).items() if g in kept} == kept
+    assert kept and largest not in part_paths(cell) and not list(cell.glob(".*.tmp"))
     assert command(*asked).returncode == 0
-    assert store.parts(cell).keys() == parts.keys()
+    assert part_paths(cell).keys() == parts.keys()

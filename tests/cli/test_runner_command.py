@@ -17,7 +17,7 @@ from lastword.benchmarks.jsonl import jsonl
 from lastword.cli import progress
 from lastword.evaluation.runner import finished
 from lastword.model.options import LoadOptions
-from lastword.records.store import Shard
+from lastword.records.run import Shard
 from lastword.text.tokens import Chat
 from lastword.theta import Theta
 

@@ -19,8 +19,10 @@ from lastword.benchmarks.benchmark import Dataset
 from lastword.engines.local import Local
 from lastword.errors import InputError, ModelError, RecordError, RunLockedError
 from lastword.evaluation.runner import RunResult
-from lastword.records import store
-from lastword.records.store import Run, Shard
+from lastword.records.info import differences, find_cells, plan_of, read_run
+from lastword.records.merge import merge
+from lastword.records.parts import missing_places, part_paths, read_part
+from lastword.records.run import Run, Shard
 
 pytestmark = pytest.mark.usefixtures("ray_alone")
 
@@ -98,7 +100,7 @@ def run(
 def assert_same_records(path: Path, other: Path) -> None:
     mine, theirs = (lastword.load_records(p).drop(columns="seconds") for p in (path, other))
     assert mine.to_json() == theirs.to_json() and mine["id"].is_unique
-    assert sorted(store.parts(path)) == sorted(store.parts(other))
+    assert sorted(part_paths(path)) == sorted(part_paths(other))
 
 
 @over_ray
@@ -108,7 +110,7 @@ def test_workers_leave_the_records_of_a_local_run(
     seen: list[int] = []
     outcome = run(Load(tmp_path, pause=0.4), cluster, tmp_path, advance=seen.append)
     assert_same_records(outcome.cell, whole)
-    assert store.differences(store.read_run(outcome.cell), store.read_run(whole)) == []
+    assert differences(read_run(outcome.cell), read_run(whole)) == []
     assert (outcome.items, outcome.resumed, outcome.failed) == (ITEMS, 0, 0)
     assert seen[0] == 0 and sum(seen) == ITEMS
     begun = notes(tmp_path / "begun")
@@ -127,7 +129,7 @@ def test_a_killed_workers_group_is_done_again_and_no_other(
         begun = notes(tmp_path / "begun")
         if len(begun) == 6 and not kept:
             done = {p for p in tmp_path.rglob("part-*.parquet")}
-            kept.append({i for p in done for i in store.read_part(p)["id"].to_pylist()})
+            kept.append({i for p in done for i in read_part(p)["id"].to_pylist()})
             for pid in {int(pid) for pid, *_ in begun}:
                 os.kill(pid, signal.SIGKILL)
 
@@ -148,9 +150,9 @@ def test_a_group_that_ends_its_workers_stops_the_run_after_the_others(
         run(Load(tmp_path, deadly=("q7",)), cluster, tmp_path)
     assert "\n" not in str(stop.value)
     assert sum("q7" in ids for ids in notes(tmp_path / "begun")) == 3
-    cell = store.find_cells(tmp_path)[0]
-    plan = store.plan_of(store.read_run(cell))
-    assert 1 <= len(store.missing_places(cell)) <= 3 and len(plan) > 10
+    cell = find_cells(tmp_path)[0]
+    plan = plan_of(read_run(cell))
+    assert 1 <= len(missing_places(cell)) <= 3 and len(plan) > 10
     data = dataset(tmp_path, ITEMS)
     with Local(double) as engine:  # goes on here
         outcome = engine.cell(data, data.benchmark.template()).execute(tmp_path)
@@ -167,9 +169,9 @@ def test_workers_go_on_where_another_engine_stopped(
     first = notes(tmp_path / "begun")
     with Local(double) as engine:
         engine.cell(data, data.benchmark.template()).execute(tmp_path, shard=Shard(1, 2))
-    (merged,) = store.merge([tmp_path])
+    (merged,) = merge([tmp_path])
     assert merged.missing == 0 and 0 < len(first) < ITEMS // 3
-    for torn in list(store.parts(merged.folder).values())[:4]:
+    for torn in list(part_paths(merged.folder).values())[:4]:
         torn.write_bytes(b"torn")
     outcome = run(Load(tmp_path), cluster, tmp_path, data)
     assert len(outcome.set_aside) == 4 and outcome.items == ITEMS
@@ -191,7 +193,7 @@ def test_a_pool_loads_its_models_once(tmp_path: Path, cluster: Any) -> None:
         with pytest.raises(RecordError, match="more than the 1 of --max-failures"):
             pool.cell(data, data.benchmark.template()).execute(tmp_path / "b", max_failures=1)
         again = pool.cell(data, data.benchmark.template())
-        with Run(store.find_cells(tmp_path / "b")[0], again.info), pytest.raises(RunLockedError):
+        with Run(find_cells(tmp_path / "b")[0], again.info), pytest.raises(RunLockedError):
             again.execute(tmp_path / "b")
     loads = [process for (process,) in notes(tmp_path / "loaded")]
     assert 1 <= len(set(loads)) == len(loads) <= 2  # a slow machine may end before the second
@@ -245,8 +247,8 @@ def test_eval_over_ray_prints_and_keeps_what_eval_does(
     )  # fmt: skip
     assert here.returncode == there.returncode == 0, there.stderr
     assert there.stdout == here.stdout
-    mine, theirs = (store.find_cells(tmp_path / name)[0] for name in ("there", "here"))
-    assert len(store.parts(mine)) > 2
+    mine, theirs = (find_cells(tmp_path / name)[0] for name in ("there", "here"))
+    assert len(part_paths(mine)) > 2
     assert_same_records(mine, theirs)
 
 

@@ -8,7 +8,8 @@ from synthetic import synthetic_cell, write_cells
 
 from lastword.errors import RecordError
 from lastword.evaluation.certification import issue, labelled, read_sample
-from lastword.records import store
+from lastword.records.frame import load_records
+from lastword.records.info import RUN_FILE
 from lastword.theta import Theta
 from lastword.trust.certify import Terms, certify
 from lastword.trust.drift import statistics
@@ -22,7 +23,7 @@ def written(folder, *benchmarks, items=120, theta=None, **options):
 
 def rewrite(folder, **changes):
     """Change what the one run of a folder says."""
-    (path,) = folder.rglob(store.RUN_FILE)
+    (path,) = folder.rglob(RUN_FILE)
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
@@ -55,7 +56,7 @@ def test_a_certificate_says_what_it_is_for_and_carries_what_is_watched(tmp_path)
     assert made.benchmarks == {"halueval-qa": "of halueval-qa"}
     assert made.templates == ("synthetic 1 (000000000000)",)
     assert made.policy == finding.policy and made.counts.items == 400
-    records = store.load_records(tmp_path)
+    records = load_records(tmp_path)
     watched = set(statistics(records.iloc[0].to_dict()))
     assert set(made.reference) == watched - {"early"}  # I(M) = 2: mix
     assert {len(values) for values in made.reference.values()} == {400}

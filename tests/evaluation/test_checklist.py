@@ -13,8 +13,8 @@ from lastword.evaluation.comparison import Comparison, Standing
 from lastword.evaluation.dependence import dependence
 from lastword.evaluation.statistics import judge
 from lastword.records.cells import cells, summarise
-from lastword.records.settings import Extent, extents
-from lastword.records.store import read_runs
+from lastword.records.info import read_runs
+from lastword.records.provenance import Extent, extents
 from lastword.theta import Theta
 
 BENCHMARKS = ("halueval-qa", "halueval-qa@own", "truthfulqa", "truthfulqa@own6")

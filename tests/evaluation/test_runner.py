@@ -15,9 +15,9 @@ from lastword.benchmarks import Template, find
 from lastword.benchmarks.benchmark import Dataset, Example
 from lastword.errors import RecordError
 from lastword.evaluation import runner
+from lastword.records.info import read_runs
+from lastword.records.provenance import engines
 from lastword.records.record import COLUMNS
-from lastword.records.settings import engines
-from lastword.records.store import read_runs
 from lastword.rule.geometry import effective_dimension
 from lastword.theta import Theta
 from lastword.weights.identity import folder_digest, model_name

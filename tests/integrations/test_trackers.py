@@ -12,14 +12,14 @@ from synthetic import synthetic_cell, write_cells
 import lastword
 from lastword.integrations.trackers import Tracker, metrics, parameters, tracked
 from lastword.records import cells as lab
-from lastword.records import store
+from lastword.records.info import find_cells, read_run
 
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs")
     write_cells(synthetic_cell(items=40), out)
-    (found,) = store.find_cells(out)
+    (found,) = find_cells(out)
     assert isinstance(found, Path)
     return found
 
@@ -40,7 +40,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def log(tracker: Tracker, cell: Path) -> dict[str, Any]:
     """A cell of 40 items, logged in two steps; its run.json."""
-    info = store.read_run(cell)
+    info = read_run(cell)
     with tracked(tracker, info) as run:
         run.advance(10)
         run.advance(30)
@@ -54,7 +54,7 @@ def expected(cell: Path) -> dict[str, float]:
 
 
 def test_parameters_say_what_was_run(cell: Path) -> None:
-    info = store.read_run(cell) | {"dtype": "bfloat16"}
+    info = read_run(cell) | {"dtype": "bfloat16"}
     said = parameters(info)
     assert said["model"] == "org/model-a" and said["benchmark"] == "truthfulqa"
     assert (said["dtype"], said["invariant"], said["branch"]) == ("bfloat16", 2.0, "mix")
@@ -105,7 +105,7 @@ def test_mlflow(cell: Path, places: Path) -> None:
 def test_a_run_that_fails_is_marked_so(cell: Path) -> None:
     import mlflow
 
-    with pytest.raises(KeyError), tracked("mlflow", store.read_run(cell)):
+    with pytest.raises(KeyError), tracked("mlflow", read_run(cell)):
         raise KeyError
     latest, *_ = mlflow.search_runs(experiment_names=["lastword"], output_format="list")
     assert latest.info.status == "FAILED"
@@ -120,7 +120,7 @@ def test_wandb_offline(cell: Path, places: Path) -> None:
 
 
 def test_nobody_is_told_where_nobody_asked(cell: Path) -> None:
-    with tracked(None, store.read_run(cell)) as run:
+    with tracked(None, read_run(cell)) as run:
         run.advance(3)
         run.judge(Path("nowhere"))
     assert run.records == 3
@@ -140,7 +140,7 @@ def test_the_command_logs_a_cell_and_one_that_was_finished(run: Any, tmp_path: P
         output_format="list",
     )
     assert len(logged) == 2
-    (cell,) = store.find_cells(where)
+    (cell,) = find_cells(where)
     for entry in logged:
         assert entry.data.metrics == pytest.approx(expected(cell) | {"records": 6.0})
         assert entry.data.params["branch"] == "early" or float(entry.data.params["invariant"]) > 1

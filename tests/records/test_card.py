@@ -10,8 +10,10 @@ from tracer_double import TracerDouble, dataset
 import lastword
 from lastword.errors import RecordError
 from lastword.evaluation import runner
-from lastword.records import record, store
-from lastword.records.store import Shard
+from lastword.records import record
+from lastword.records.merge import merge
+from lastword.records.parts import part_paths
+from lastword.records.run import Shard
 
 
 def run(folder: Path, out: Path, shard: Shard | None = None, **options: Any) -> Path:
@@ -55,10 +57,10 @@ def test_shards_and_what_was_merged_of_them_are_listed_once(tmp_path: Path) -> N
         cell = run(tmp_path, root, Shard(index, 2))
     (name,) = configs(root)
     assert len(loaded(root, name, tmp_path / "first")) == 20
-    store.merge([root])
+    merge([root])
     assert configs(root) == {name: [f"{cell.relative_to(root).as_posix()}/part-*.parquet"]}
     assert sorted(loaded(root, name, tmp_path / "second")["place"]) == list(range(20))
-    store.merge([cell], tmp_path / "elsewhere")
+    merge([cell], tmp_path / "elsewhere")
     assert configs(tmp_path / "elsewhere") == configs(root)
 
 
@@ -110,7 +112,7 @@ def test_records_with_peers_are_read_as_they_were_written_until_now(tmp_path: Pa
     import pyarrow.parquet as pq
 
     cell = run(tmp_path, tmp_path / "runs")
-    path = next(iter(store.parts(cell).values()))
+    path = next(iter(part_paths(cell).values()))
     table = pq.read_table(path)
     pairs = [[("base-mean", [0.5, 1.0]), ("dola", None)]] * table.num_rows
     map_ = pa.array(pairs, pa.map_(pa.string(), pa.list_(pa.float64())))

@@ -24,8 +24,9 @@ from lastword.evaluation import runner
 from lastword.evaluation.runner import Job
 from lastword.files import locking
 from lastword.files.folder import Folder, locate
-from lastword.records import store
-from lastword.records.store import Run, Shard
+from lastword.records.info import find_cells
+from lastword.records.merge import merge
+from lastword.records.run import Run, Shard
 
 DOUBLE = Path(__file__).parents[1] / "tracer_double.py"
 NUMBERS = count()
@@ -100,10 +101,10 @@ def test_shards_are_joined_there_and_from_there(tmp_path: Path, url: str) -> Non
         run(tmp_path, locate(url), Shard(i, 2))
     local = run(tmp_path, tmp_path / "local")
     require_same(url, local)  # before they are joined
-    (merged,) = store.merge([locate(url)])
+    (merged,) = merge([locate(url)])
     assert merged.missing == 0 and "part-00006.parquet" in names(merged.folder)
-    store.merge([locate(url)], tmp_path / "here")
-    store.merge([local], locate(f"{url}-back"))
+    merge([locate(url)], tmp_path / "here")
+    merge([local], locate(f"{url}-back"))
     for joined in (url, tmp_path / "here", f"{url}-back"):
         require_same(joined, local)
 
@@ -145,7 +146,7 @@ def test_killed_it_loses_the_group_in_hand_at_most(tmp_path: Path, url: str) -> 
         with child:
             child.kill()
         assert child.returncode == -signal.SIGKILL
-        kept = [p for p in store.find_cells(locate(url))[0].iterdir() if p.suffix == ".parquet"]
+        kept = [p for p in find_cells(locate(url))[0].iterdir() if p.suffix == ".parquet"]
         assert computed - 1 <= len(kept) < items / 3
         computed = len(kept)
         held = locate(url) / "double--words" / "jsonl-made" / ".lock"

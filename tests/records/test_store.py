@@ -23,8 +23,11 @@ from lastword.evaluation import ahead, pace, runner
 from lastword.evaluation.pace import Pace
 from lastword.evaluation.runner import Job
 from lastword.files import writing
-from lastword.records import store
-from lastword.records.store import Run, Shard
+from lastword.records.frame import load_records
+from lastword.records.info import find_cells, folder_name, plan_of, read_run
+from lastword.records.merge import merge
+from lastword.records.parts import missing_places, read_part, serialise
+from lastword.records.run import Run, Shard
 
 DOUBLE = Path(__file__).parents[1] / "tracer_double.py"
 
@@ -187,7 +190,7 @@ def test_whatever_is_torn_of_a_part_it_is_a_record_error(tmp_path: Path, whole: 
             torn[draw.randrange(len(torn) // 2, len(torn))] = draw.randrange(256)
         (tmp_path / "part.parquet").write_bytes(torn)
         try:
-            store.read_part(tmp_path / "part.parquet")
+            read_part(tmp_path / "part.parquet")
         except RecordError as error:
             refused += 1
             assert "\n" not in str(error)
@@ -275,9 +278,9 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_group_that_takes_long_is_kept_item_by_item(tmp_path: Path, whole: Path) -> None:
     double = interrupted(tmp_path, after=4)
     assert list(map(len, double.groups)) == [1] * 4
-    (cell,) = store.find_cells(tmp_path)
+    (cell,) = find_cells(tmp_path)
     assert [p.name for p in parts(cell)] == ["part-00000.parquet", "part-00001.parquet"]
-    assert len(comparable(cell)) == 4 and len(store.missing_places(cell)) == 16
+    assert len(comparable(cell)) == 4 and len(missing_places(cell)) == 16
     double, work = job(tmp_path)
     outcome = runner.execute(double, work, tmp_path)
     assert (outcome.resumed, outcome.items, sum(map(len, double.groups))) == (4, 20, 16)
@@ -287,25 +290,25 @@ def test_a_group_that_takes_long_is_kept_item_by_item(tmp_path: Path, whole: Pat
 
 @pytest.mark.usefixtures("slow")
 def test_merge_joins_the_pieces_of_one_group(tmp_path: Path, whole: Path) -> None:
-    plan = store.plan_of(store.read_run(whole))
+    plan = plan_of(read_run(whole))
     for name, places in (("a", plan[0][:2]), ("b", plan[0][1:])):
         double, work = job(tmp_path / name)
         with Run(work.cell(tmp_path / name), work.info) as some:
             some.extend(plan)
             batch = runner.encode(double, work, places)
-            some.keep(0, store.serialise(runner.compute(double, work, 0, batch)))
+            some.keep(0, serialise(runner.compute(double, work, 0, batch)))
             assert some.lacking[0] == [p for p in plan[0] if p not in places]
-    (merged,) = store.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+    (merged,) = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
     assert merged.missing == 17
-    assert sorted(store.load_records(merged.folder)["place"]) == sorted(plan[0])
+    assert sorted(load_records(merged.folder)["place"]) == sorted(plan[0])
 
 
 @pytest.mark.usefixtures("slow")
 def test_pieces_in_a_cell_and_its_shards_are_read_once(tmp_path: Path) -> None:
     double = interrupted(tmp_path, after=2)
     interrupted(tmp_path, after=3, shard=Shard(0, 1))
-    (cell,) = store.find_cells(tmp_path)
-    records = store.load_records(cell)
+    (cell,) = find_cells(tmp_path)
+    records = load_records(cell)
     assert records["id"].is_unique and len(records) == 3
     assert {i for g in double.groups for i in g} < set(records["id"])
 
@@ -319,13 +322,13 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("windows")
 def test_the_plan_grows_with_the_run(tmp_path: Path, whole: Path) -> None:
     interrupted(tmp_path, after=3)
-    (cell,) = store.find_cells(tmp_path)
-    plan = store.plan_of(store.read_run(cell))
+    (cell,) = find_cells(tmp_path)
+    plan = plan_of(read_run(cell))
     assert sorted(p for g in plan for p in g) == list(range(12)) and len(plan) == 4
     double, work = job(tmp_path)
     outcome = runner.execute(double, work, tmp_path)
     assert (outcome.resumed, outcome.items, sum(map(len, double.groups))) == (9, 20, 11)
-    grown = store.plan_of(store.read_run(cell))
+    grown = plan_of(read_run(cell))
     assert grown[:4] == plan and len(grown) == 7 and sorted(grown[6]) == [18, 19]
     mine, theirs = comparable(cell), comparable(whole)
     assert mine.drop(columns="group").to_json() == theirs.drop(columns="group").to_json()
@@ -334,10 +337,10 @@ def test_the_plan_grows_with_the_run(tmp_path: Path, whole: Path) -> None:
 @pytest.mark.usefixtures("windows")
 def test_shards_share_a_plan_that_grows(tmp_path: Path) -> None:
     interrupted(tmp_path, after=1, shard=Shard(0, 2))  # of the plan's first window
-    (cell,) = store.find_cells(tmp_path)
+    (cell,) = find_cells(tmp_path)
     for shard in (Shard(1, 2), Shard(0, 2)):
         run(tmp_path, shard=shard)
-    assert store.missing_places(cell) == [] and len(comparable(cell)) == 20
+    assert missing_places(cell) == [] and len(comparable(cell)) == 20
     run(tmp_path / "whole")
     assert_same_records(cell, tmp_path / "whole")
 
@@ -346,10 +349,10 @@ def test_shards_share_a_plan_that_grows(tmp_path: Path) -> None:
 def test_merge_takes_the_longest_plan(tmp_path: Path) -> None:
     interrupted(tmp_path / "a", after=1, shard=Shard(0, 2))
     run(tmp_path / "b", shard=Shard(1, 2))
-    (merged,) = store.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+    (merged,) = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
     assert merged.missing == 20 - 3 - len(comparable(tmp_path / "b"))
     run(tmp_path / "a", shard=Shard(0, 2))
-    (again,) = store.merge([tmp_path / "a"], tmp_path / "all")
+    (again,) = merge([tmp_path / "a"], tmp_path / "all")
     assert again.missing == 0
     run(tmp_path / "whole")
     assert_same_records(tmp_path / "all", tmp_path / "whole")
@@ -384,7 +387,7 @@ def test_shards_part_the_plan_and_merge_to_the_whole(tmp_path: Path, whole: Path
     ]
     assert not parts(cell)
     assert_same_records(cell, whole)  # read before they are merged
-    (merged,) = store.merge([tmp_path])
+    (merged,) = merge([tmp_path])
     assert (merged.folder, merged.items, merged.missing) == (cell, 20, 0)
     assert len(parts(cell)) == 7
     assert_same_records(cell, whole)  # each record once, though the shards are still there
@@ -397,19 +400,19 @@ def test_merging_from_several_places_says_what_is_missing(tmp_path: Path, whole:
     for place, index in (("a", 0), ("b", 2)):
         run(tmp_path / place, shard=Shard(index, 3))
     sources = [tmp_path / "a", tmp_path / "b"]
-    (merged,) = store.merge(sources, tmp_path / "all")
-    lost = [place for group in (1, 4) for place in store.plan_of(store.read_run(whole))[group]]
-    assert store.missing_places(merged.folder) == sorted(lost) and merged.missing == len(lost)
+    (merged,) = merge(sources, tmp_path / "all")
+    lost = [place for group in (1, 4) for place in plan_of(read_run(whole))[group]]
+    assert missing_places(merged.folder) == sorted(lost) and merged.missing == len(lost)
     run(tmp_path / "c", shard=Shard(1, 3))
-    (again,) = store.merge([*sources, tmp_path / "c"], tmp_path / "all")
-    assert again.missing == 0 and store.missing_places(again.folder) == []
+    (again,) = merge([*sources, tmp_path / "c"], tmp_path / "all")
+    assert again.missing == 0 and missing_places(again.folder) == []
     assert_same_records(tmp_path / "all", whole)
 
 
 def test_merge_leaves_out_a_torn_part(tmp_path: Path) -> None:
     cell = run(tmp_path / "a")
     parts(cell)[5].write_bytes(b"torn")
-    (merged,) = store.merge([tmp_path / "a"], tmp_path / "all")
+    (merged,) = merge([tmp_path / "a"], tmp_path / "all")
     assert merged.missing == 3
 
 
@@ -417,13 +420,13 @@ def test_merge_refuses_different_runs_and_writes_nothing(tmp_path: Path) -> None
     run(tmp_path / "a", shard=Shard(0, 2))
     run(tmp_path / "b", shard=Shard(1, 2), dtype="bfloat16")
     with pytest.raises(RecordError, match="hold different runs: dtype was"):
-        store.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
     run(tmp_path / "c", shard=Shard(1, 2), size=4)
     with pytest.raises(RecordError, match="hold different runs: plan was"):
-        store.merge([tmp_path / "a", tmp_path / "c"], tmp_path / "all")
+        merge([tmp_path / "a", tmp_path / "c"], tmp_path / "all")
     assert not (tmp_path / "all").exists()
     with pytest.raises(RecordError, match="no records"):
-        store.merge([tmp_path / "all"])
+        merge([tmp_path / "all"])
 
 
 def test_merge_waits_for_no_one(tmp_path: Path) -> None:
@@ -433,7 +436,7 @@ def test_merge_waits_for_no_one(tmp_path: Path) -> None:
         Run(cell, work.info, Shard(0, 2)),
         pytest.raises(RunLockedError, match="shard-0-of-2"),
     ):
-        store.merge([tmp_path])
+        merge([tmp_path])
 
 
 def test_merge_reads_from_where_it_cannot_write(
@@ -443,7 +446,7 @@ def test_merge_reads_from_where_it_cannot_write(
     (cell / ".lock").unlink()
     real = os.access
     monkeypatch.setattr(os, "access", lambda p, mode: Path(p) != cell and real(p, mode))
-    store.merge([tmp_path / "archive"], tmp_path / "all")
+    merge([tmp_path / "archive"], tmp_path / "all")
     assert not (cell / ".lock").exists()
     assert_same_records(tmp_path / "all", whole)
 
@@ -471,7 +474,7 @@ def test_every_group_belongs_to_one_shard() -> None:
     ],
 )
 def test_folder_names_are_safe(name: str, folder: str) -> None:
-    assert store.folder_name(name) == folder
+    assert folder_name(name) == folder
 
 
 @pytest.mark.parametrize("step", ["write", "fsync", "replace"])

@@ -18,10 +18,11 @@ from lastword.records import cells as parted
 from lastword.records import columns, metrics, stored
 from lastword.records.cells import COUNTED, cells, shortest, summarise
 from lastword.records.columns import Lists, Matrices
-from lastword.records.frame import to_columns
+from lastword.records.frame import load_records, to_columns
+from lastword.records.info import find_cells
 from lastword.records.metrics import mc1, mc2, mc3
+from lastword.records.parts import part_folders
 from lastword.records.record import to_table
-from lastword.records.store import find_cells, load_records, part_folders
 from lastword.records.stored import read_cells
 from lastword.report.figures import hardest, representative
 from lastword.rule import geometry

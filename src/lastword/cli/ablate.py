@@ -28,8 +28,8 @@ def ablate(
         from lastword.evaluation.readings import read
         from lastword.files.folder import locate
         from lastword.records.cells import require_counted
-        from lastword.records.settings import one_theta, unfinished
-        from lastword.records.store import read_runs
+        from lastword.records.info import read_runs
+        from lastword.records.provenance import one_theta, unfinished
         from lastword.records.stored import read_cells
         from lastword.report.table import write_table
         from lastword.report.tables import necessity_table, sweep_table

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lastword.evaluation.statistics import Judgement
     from lastword.files.folder import Folder
     from lastword.records.cells import Cell
-    from lastword.records.store import Shard
+    from lastword.records.run import Shard
     from lastword.text.items import Item
     from lastword.text.tokens import Encoded, Tokenizer
 
@@ -63,7 +63,7 @@ class CellOptions:
 
     def part(self) -> "Shard | None":
         """The part of each cell that is done here; None for all."""
-        from lastword.records.store import Shard
+        from lastword.records.run import Shard
 
         return None if self.shard is None else Shard.parse(self.shard)
 
@@ -199,7 +199,7 @@ def _finished(
 
 def _tell(result: "RunResult", tracker: Tracker) -> None:
     """A tracker learns of a cell that had all its records."""
-    from lastword.records.store import read_run
+    from lastword.records.info import read_run
 
     with redirect_stdout(sys.stderr), tracked(tracker, read_run(result.cell)) as run:
         run.advance(result.items)

@@ -28,7 +28,7 @@ def merge(
 
     with waiting("joining records"):
         from lastword.files.folder import locate
-        from lastword.records.store import merge as join
+        from lastword.records.merge import merge as join
 
         joined = join([locate(r) for r in runs], None if out is None else locate(out))
     if as_json:

@@ -33,7 +33,7 @@ def report(
     with waiting("writing the report"):
         from lastword.evaluation.checklist import tally
         from lastword.files.folder import locate
-        from lastword.records.settings import unfinished
+        from lastword.records.provenance import unfinished
         from lastword.report.build import report as build
 
         root = locate(runs)

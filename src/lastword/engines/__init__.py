@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from lastword.benchmarks import Dataset, Template
     from lastword.evaluation.runner import RunResult
     from lastword.files.folder import Folder
-    from lastword.records.store import RunInfo, Shard
+    from lastword.records.info import RunInfo
+    from lastword.records.run import Shard
     from lastword.text.items import Blind
 
 

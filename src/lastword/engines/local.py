@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from lastword.benchmarks import Dataset, Template
 from lastword.evaluation import runner
 from lastword.files.folder import Folder
-from lastword.records.store import RunInfo, Shard
+from lastword.records.info import RunInfo
+from lastword.records.run import Shard
 
 if TYPE_CHECKING:
     from lastword.text.items import Blind

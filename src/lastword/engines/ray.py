@@ -31,7 +31,8 @@ from lastword.evaluation import runner
 from lastword.evaluation.ahead import window_from
 from lastword.evaluation.pace import Pace
 from lastword.files.folder import Folder
-from lastword.records.store import Run, RunInfo, Shard, differences
+from lastword.records.info import RunInfo, differences
+from lastword.records.run import Run, Shard
 
 if TYPE_CHECKING:
     from lastword.text.items import Blind

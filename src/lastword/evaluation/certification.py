@@ -11,7 +11,8 @@ from lastword.errors import RecordError
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, confidence
 from lastword.records.columns import Lists, PerItem
-from lastword.records.store import find_cells, missing_places, read_run
+from lastword.records.info import find_cells, read_run
+from lastword.records.parts import missing_places
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import margins
 from lastword.trust.certificate import Certificate, Counts, Subject

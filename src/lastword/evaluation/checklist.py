@@ -13,7 +13,7 @@ from lastword.evaluation.comparison import TRACE, Comparison, Standing
 from lastword.evaluation.dependence import Dependence, Gain
 from lastword.evaluation.statistics import LEVEL, ROUNDING, Judgement
 from lastword.records.cells import Cell, Summary, benchmark_of, column
-from lastword.records.settings import Extent, Name
+from lastword.records.provenance import Extent, Name
 
 Status = Literal["met", "not met", "not applicable"]
 

@@ -18,6 +18,8 @@ from lastword.evaluation.statistics import mcnemar
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
+from lastword.records.disk import write_durably
+from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import (
     fixed_and_broken,
     mc1_by_depth,
@@ -26,7 +28,6 @@ from lastword.records.metrics import (
     mc3_rows,
     of_items,
 )
-from lastword.records.store import find_cells, read_run, write_durably
 from lastword.trust.testing import holm
 
 if TYPE_CHECKING:

@@ -28,9 +28,11 @@ from lastword.files.folder import Folder
 from lastword.files.strict_json import strict
 from lastword.model.asked import asked
 from lastword.model.options import LoadOptions
-from lastword.records import store
+from lastword.records.card import listed
+from lastword.records.info import RUN_FILE, SCHEMA, RunInfo, cell_folder, differences, read_run
+from lastword.records.parts import serialise
 from lastword.records.record import Place, Row, failure, record
-from lastword.records.store import Run, RunInfo, Shard
+from lastword.records.run import Run, Shard
 from lastword.rule.decision import Decision
 from lastword.text.forest import common_prefixes
 from lastword.text.items import Blind, Item
@@ -69,7 +71,7 @@ class Job:
 
     def cell(self, out: Folder) -> Folder:
         """Folder of the cell under a root."""
-        return store.cell_folder(out, self.info["model"], self.benchmark)
+        return cell_folder(out, self.info["model"], self.benchmark)
 
 
 @dataclass(frozen=True)
@@ -173,13 +175,13 @@ def finished(
     Raises:
         RecordError: The cell is of another schema, or too many of its items failed.
     """
-    cell = store.cell_folder(out, model_name(options.name), label(dataset, template))
+    cell = cell_folder(out, model_name(options.name), label(dataset, template))
     folder = cell if shard is None else cell / shard.folder
-    if not ((cell / store.RUN_FILE).is_file() and folder.is_dir()):
+    if not ((cell / RUN_FILE).is_file() and folder.is_dir()):
         return None
-    known, wanted = store.read_run(cell), _settings(dataset, template, blind, {})
+    known, wanted = read_run(cell), _settings(dataset, template, blind, {})
     wanted["engine"] = engine
-    same = not store.differences({name: known.get(name) for name in wanted}, wanted)
+    same = not differences({name: known.get(name) for name in wanted}, wanted)
     if not same or known.get("asked") is None or known["asked"] != asked(options):
         return None
     run = Run(cell, known, shard)
@@ -269,7 +271,7 @@ def part(tracer: "Tracer", job: Job, group: int, batch: "Batch", pace: Pace) -> 
     if not known and count < len(batch) == pace.items(tokens):
         rows = computed(len(batch))
     failed = sum(row["error"] is not None for row in rows)
-    return Part(group, store.serialise(rows), len(rows), failed)
+    return Part(group, serialise(rows), len(rows), failed)
 
 
 def execute(
@@ -333,8 +335,8 @@ def collect(
         RecordError: The cell holds another run, the disk refuses, or too many items failed.
         RunLockedError: Another process does the same.
     """
-    cell = store.cell_folder(out, info["model"], info["benchmark"])
-    with Run(cell, info, shard) as run, store.listed(out):
+    cell = cell_folder(out, info["model"], info["benchmark"])
+    with Run(cell, info, shard) as run, listed(out):
         resumed, failed = run.records, run.failed
         if advance is not None:
             advance(resumed)
@@ -363,7 +365,7 @@ def _settings(
 ) -> RunInfo:
     """What `run.json` says that no model needs to be asked for."""
     return {
-        "schema": store.SCHEMA,
+        "schema": SCHEMA,
         "benchmark": label(dataset, template),
         "dataset": {"name": dataset.benchmark.name, **dataset.to_dict()},
         "template": template.to_dict(),

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lastword.files.folder import Folder, locate
+from lastword.records.info import RunInfo, read_runs
+from lastword.records.parts import part_files, read_part
+from lastword.records.record import COLUMNS
+
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def to_frame(table: pa.Table, info: dict[str, Any]) -> "pd.DataFrame":
+def to_frame(table: pa.Table, info: RunInfo) -> "pd.DataFrame":
     """The records of a cell, with the model and template that its run names.
 
     Args:
@@ -69,3 +74,32 @@ def _matrices(column: pa.ListArray) -> list[np.ndarray | None]:
         numbers[starts[a] : starts[b]].reshape(b - a, -1) if valid else None
         for valid, a, b in spans
     ]
+
+
+def load_records(path: str | Folder) -> "pd.DataFrame":
+    """Every record at or under a path, in the benchmark's order, one row an item.
+
+    Columns are those of `lastword.records.record.COLUMNS` after `model` and `template`.
+    `trajectory` and `blind_trajectory` are arrays [candidates, depths], other lists of numbers
+    arrays [candidates], `candidates` a list of texts, `gates` a dictionary by gate. `benchmark`
+    carries the template where that is not the default (`truthfulqa@own6`). Shards that were not
+    merged are read too.
+
+    Args:
+        path: A cell's folder, or any folder above (`runs/`, `s3://bucket/runs`).
+
+    Raises:
+        RecordError: No records, a torn part, or two different runs of one cell.
+    """
+    import pandas as pd
+
+    frames = [to_frame(_cell_table(cell), info) for cell, info in read_runs(locate(path)).items()]
+    return pd.concat(frames, ignore_index=True)
+
+
+def _cell_table(cell: Folder) -> pa.Table:
+    """The records of a cell from its own folder and its shards, by place, each place once."""
+    tables = [read_part(path) for path in part_files(cell)]
+    table = pa.concat_tables(tables or [COLUMNS.empty_table()])
+    _, first = np.unique(table["place"].to_numpy(), return_index=True)
+    return table.take(first)

@@ -17,8 +17,9 @@ from lastword.files.folder import Folder
 from lastword.records.cells import COUNTED, SLICE, Cell
 from lastword.records.columns import Places
 from lastword.records.frame import to_columns, to_frame
+from lastword.records.info import RunInfo, read_runs
+from lastword.records.parts import part_files, read_part
 from lastword.records.record import COLUMNS
-from lastword.records.store import RunInfo, part_files, read_part, read_runs
 
 if TYPE_CHECKING:
     import pandas as pd

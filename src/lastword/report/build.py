@@ -16,8 +16,8 @@ from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import judge, over_cells
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, calibration, summarise
-from lastword.records.settings import Extent, Name, engines, extents, one_theta
-from lastword.records.store import read_runs
+from lastword.records.info import read_runs
+from lastword.records.provenance import Extent, Name, engines, extents, one_theta
 from lastword.records.stored import read_cells
 from lastword.report import draw, figures, tables
 from lastword.report.checklist import checklist_table

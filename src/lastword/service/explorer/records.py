@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from lastword.files.folder import Folder
-from lastword.records.settings import thetas
-from lastword.records.store import read_runs
+from lastword.records.info import read_runs
+from lastword.records.provenance import thetas
 from lastword.records.stored import read_cells
 from lastword.report.figures import rows_of
 from lastword.report.page_data import Index, at_once

@@ -1,11 +1,12 @@
-"""Settings: under which Theta the records of a folder were made, and of how much of a benchmark."""
+"""Provenance: under which Theta records were made, by what, and of how much of a benchmark."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lastword.errors import RecordError
 from lastword.files.folder import Folder, locate
-from lastword.records.store import RunInfo, missing_places, read_runs
+from lastword.records.info import RunInfo, read_runs
+from lastword.records.parts import missing_places
 from lastword.theta import Theta
 
 Name = tuple[str, str]
@@ -30,7 +31,7 @@ def thetas(runs: Iterable[RunInfo]) -> dict[Name, Theta]:
     """The Theta of every run, by (model, benchmark).
 
     Args:
-        runs: As `store.read_runs` reads them, here and below.
+        runs: As `info.read_runs` reads them, here and below.
 
     Raises:
         ThetaError: A `run.json` with a Theta that this version does not know.

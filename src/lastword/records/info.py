@@ -1,0 +1,175 @@
+"""Info: what the `run.json` of a cell says, and when two runs are one.
+
+`OUT/<model>/<benchmark>[@template]/` is a cell. Its `run.json` says what is run, with the plan,
+which grows as the run comes to its items.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+from lastword.errors import RecordError
+from lastword.files import locking
+from lastword.files.folder import Folder, failures
+from lastword.records.disk import reported, write_durably
+
+SCHEMA = 1
+RUN_FILE = "run.json"
+
+# What may differ between two starts of one run: when, where, how it was asked for, from which copy
+# of the data, and the noise that the check at load measured.
+_CIRCUMSTANCE = ("created", "asked", "device", "machine", "check", "dataset.source")
+
+RunInfo = dict[str, Any]
+
+
+def cell_folder(out: Folder, model: str, benchmark: str) -> Folder:
+    """Folder of a cell: `OUT/<model>/<benchmark>`, each as one safe name."""
+    return out / folder_name(model) / folder_name(benchmark)
+
+
+def folder_name(name: str) -> str:
+    """A name that every file system takes: `/` is `--`, what is not a word is `-`."""
+    safe = re.sub(r"[^\w.@+=-]", "-", name.replace("/", "--"))
+    return safe if safe.strip(".") else f"-{safe}"
+
+
+def find_cells(path: Folder) -> list[Folder]:
+    """Every cell at or under a path, sorted: the folders with a `run.json`.
+
+    Raises:
+        RecordError: There is none.
+    """
+    cells = sorted(file.parent for file in path.rglob(RUN_FILE)) if path.is_dir() else []
+    if not cells:
+        raise RecordError(f"no records in {path}; expected a folder that `lastword eval` wrote")
+    return cells
+
+
+def read_run(folder: Folder) -> RunInfo:
+    """What a folder's `run.json` says.
+
+    Raises:
+        RecordError: Missing, unreadable or of another schema.
+    """
+    path = folder / RUN_FILE
+    try:
+        info = json.loads(path.read_text(encoding="utf-8"))
+    except failures(ValueError) as error:
+        raise RecordError(f"cannot read {path}: {error}; choose another --out") from error
+    if not isinstance(info, dict) or info.get("schema") != SCHEMA:
+        came = info.get("schema") if isinstance(info, dict) else None
+        raise RecordError(f"{path} has schema {came}; this version of lastword reads {SCHEMA}")
+    return info
+
+
+def read_runs(path: Folder) -> dict[Folder, RunInfo]:
+    """What every cell at or under a path is a run of.
+
+    Raises:
+        RecordError: No records, or two different runs of one cell.
+    """
+    seen: dict[tuple[str, str], Folder] = {}
+    runs = {cell: read_run(cell) for cell in find_cells(path)}
+    for cell, info in runs.items():
+        name = (info["model"], info["benchmark"])
+        if name in seen:
+            raise RecordError(
+                f"{seen[name]} and {cell} are both {' on '.join(name)}; load one of them"
+            )
+        seen[name] = cell
+    return runs
+
+
+def plan_of(info: RunInfo) -> list[list[int]]:
+    """The plan that a run records: a line of places a group."""
+    return [[int(place) for place in line.split()] for line in info["plan"]]
+
+
+def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
+    """A plan as a run records it."""
+    return [" ".join(map(str, group)) for group in groups]
+
+
+def differences(old: RunInfo, new: RunInfo) -> list[str]:
+    """What makes two runs different, one phrase each; empty where records may stand together."""
+    was, now = (dict(_flat(json.loads(json.dumps(info)))) for info in (old, new))
+    names = [n for n in dict.fromkeys([*was, *now]) if not _circumstantial(n)]
+    return [
+        f"{n} was {_short(was.get(n))} and is {_short(now.get(n))}"
+        for n in names
+        if not _same(was.get(n), now.get(n))
+    ]
+
+
+def agree(cell: Folder, info: RunInfo) -> RunInfo:
+    """The run that a cell holds: the first comer's, which later ones must be, but for the plan.
+
+    A plan may depend on the memory that was free; the first one stands, so that all pack the same.
+    """
+    with reported(cell), locking.lock(cell / ".run-lock"):
+        if not (cell / RUN_FILE).exists():
+            write_run(cell, {"created": _now(), **info})
+        first = read_run(cell)
+    phrases = differences(first, info | {"plan": first.get("plan")})
+    if phrases:
+        raise RecordError(
+            f"{cell} holds another run: {'; '.join(phrases)}; "
+            "choose another --out, or run with the same settings"
+        )
+    return first
+
+
+def write_run(cell: Folder, info: RunInfo) -> None:
+    """Write a cell's `run.json`.
+
+    Raises:
+        RecordError: The disk is full or refuses.
+    """
+    text = json.dumps(info, indent=1, allow_nan=False)
+    write_durably(cell / RUN_FILE, text.encode())
+
+
+def require_same(cells: Sequence[Folder]) -> None:
+    """Refuse cells of which one is another run than the first; a run may have planned further.
+
+    Raises:
+        RecordError: What differs.
+    """
+    first, plan = read_run(cells[0]), list[str]()
+    for other in cells:
+        run = read_run(other)
+        short, long = sorted([plan, run["plan"]], key=len)
+        if long[: len(short)] == short:  # one run had got further than the other
+            plan, run["plan"] = long, first["plan"]
+        if phrases := differences(first, run):
+            raise RecordError(f"{cells[0]} and {other} hold different runs: {'; '.join(phrases)}")
+
+
+def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        return [(name, value)]
+    return chain.from_iterable(_flat(v, f"{name}.{k}" if name else k) for k, v in value.items())
+
+
+def _circumstantial(name: str) -> bool:
+    return any(name == known or name.startswith(f"{known}.") for known in _CIRCUMSTANCE)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal, but for the last bits of a float: I(M) is a sum whose order a machine chooses."""
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+    return bool(a == b)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

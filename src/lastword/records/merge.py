@@ -1,0 +1,85 @@
+"""Merge: the parts of shards, and of one cell from several places, joined into their cells."""
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from lastword.files.folder import Folder
+from lastword.records.card import listed
+from lastword.records.disk import locked
+from lastword.records.info import RUN_FILE, cell_folder, find_cells, plan_of, read_run, require_same
+from lastword.records.parts import part_folders, part_paths, read_sound
+from lastword.records.run import Run
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a merge left in one cell.
+
+    Attributes:
+        folder: The cell.
+        items: How many items the run has.
+        missing: How many of them no source had a record of.
+    """
+
+    folder: Folder
+    items: int
+    missing: int
+
+
+def merge(sources: Sequence[Folder], out: Folder | None = None) -> list[Merged]:
+    """Join the parts of shards, and of one cell from several places, into their cells.
+
+    The sources stay as they are. Nothing is written where any two runs of a cell differ.
+
+    Args:
+        sources: Folders that `lastword eval` wrote, at any level.
+        out: Root of the joined cells; None joins each shard into the cell that it lies in.
+
+    Raises:
+        RecordError: No records, runs that differ, or a disk that refuses.
+        RunLockedError: A cell or shard is being written.
+    """
+    targets: dict[Folder, list[Folder]] = {}
+    roots = dict.fromkeys([] if out is None else [out])
+    for cell in dict.fromkeys(chain.from_iterable(find_cells(s) for s in sources)):
+        info = read_run(cell)
+        target = cell if out is None else cell_folder(out, info["model"], info["benchmark"])
+        targets.setdefault(target, []).append(cell)
+        if cell == cell_folder(root := cell.parent.parent, info["model"], info["benchmark"]):
+            roots.setdefault(root if out is None else out)
+    for target, cells in targets.items():
+        require_same([*([target] if (target / RUN_FILE).exists() else []), *cells])
+    with ExitStack() as stack:
+        for root in roots:
+            stack.enter_context(listed(root))
+        return [_merge_cell(target, cells) for target, cells in targets.items()]
+
+
+def _merge_cell(target: Folder, cells: Sequence[Folder]) -> Merged:
+    infos = [read_run(cell) for cell in cells]
+    longest = max((info["plan"] for info in infos), key=len)
+    info = {k: v for k, v in infos[0].items() if k != "created"} | {"plan": longest}
+    with Run(target, info) as run:
+        if further := plan_of(info)[len(run.info["plan"]) :]:
+            run.extend(further)
+        plan = run.plan
+        for folder in chain.from_iterable(part_folders(cell) for cell in cells):
+            if folder != target:
+                _take_over(run, folder, plan)
+        return Merged(target, info["items"], info["items"] - run.records)
+
+
+def _take_over(run: Run, folder: Folder, plan: Sequence[Sequence[int]]) -> None:
+    # Where we cannot write, in an archive on a read-only disk, nobody does.
+    with nullcontext() if _is_archive(folder) else locked(folder):
+        for group, path in part_paths(folder).items():
+            if group in run.lacking and read_sound(path, plan, group) is not None:
+                run.keep(group, path.read_bytes())
+
+
+def _is_archive(folder: Folder) -> bool:
+    return isinstance(folder, Path) and not os.access(folder, os.W_OK)

@@ -1,0 +1,169 @@
+"""Parts: Parquet files that each hold records of one group of a cell's plan.
+
+A part holds all records of its group, or as many as there are so far. What is done is what places
+there are records of. A part is written to a temporary file, synced, renamed, and its folder synced,
+so that it is there whole or not at all; a longer one takes its place in the same way.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from jaxtyping import Int
+from upath import UPath
+
+from lastword.errors import RecordError
+from lastword.files.folder import Folder, failures, reason
+from lastword.records.info import read_run
+from lastword.records.record import COLUMNS, Row, to_table
+
+_PART = re.compile(r"part-(\d{5,})\.parquet")
+_SHARD = re.compile(r"shard-\d+-of-\d+")
+
+
+def part_name(group: int) -> str:
+    """File name of a group's part."""
+    return f"part-{group:05d}.parquet"
+
+
+def part_paths(folder: Folder) -> dict[int, Folder]:
+    """The part files of a folder by group, ascending."""
+    files = {path.name: path for path in folder.iterdir()}
+    matches = filter(None, map(_PART.fullmatch, sorted(files)))
+    return {int(match[1]): files[match[0]] for match in matches}
+
+
+def part_folders(cell: Folder) -> list[Folder]:
+    """The folders of a cell that hold parts: its own, then its shards'."""
+    return [cell, *sorted(path for path in cell.iterdir() if _SHARD.fullmatch(path.name))]
+
+
+def part_files(cell: Folder) -> list[Folder]:
+    """Every part of a cell, of its own folder and of its shards'."""
+    return [path for folder in part_folders(cell) for path in part_paths(folder).values()]
+
+
+def missing_places(cell: Folder) -> list[int]:
+    """Places of a cell that have no record yet, in the cell or in its shards.
+
+    Raises:
+        RecordError: A torn part.
+    """
+    there = np.zeros(read_run(cell)["items"], dtype=bool)
+    for path in part_files(cell):
+        there[read_places(path)] = True
+    places: list[int] = np.flatnonzero(~there).tolist()
+    return places
+
+
+def read_places(path: Folder) -> Int[np.ndarray, " records"]:
+    """Which items of the run a part has records of.
+
+    Raises:
+        RecordError: A torn part.
+    """
+    places: np.ndarray = _table(path, path, ["place"])["place"].to_numpy()
+    return places
+
+
+def serialise(rows: Sequence[Row]) -> bytes:
+    """Rows as the bytes of a Parquet file: zstd, a checksum on every page."""
+    return _to_bytes(to_table(list(rows)))
+
+
+def _to_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, version="2.6")
+    return bytes(sink.getvalue())
+
+
+def read_sound(path: Folder, plan: Sequence[Sequence[int]], group: int) -> pa.Table | None:
+    """The records of one part; None where it is torn or holds others than its group's."""
+    try:
+        table = read_part(path)
+    except RecordError:
+        return None
+    places = table["place"].to_pylist()
+    allowed = set(plan[group]) if group < len(plan) else set()
+    return table if len({*places}) == len(places) and allowed.issuperset(places) else None
+
+
+def read_part(path: Folder, columns: Sequence[str] | None = None) -> pa.Table:
+    """The records of one part.
+
+    Args:
+        path: The part.
+        columns: Which of `COLUMNS`; None for all.
+
+    Raises:
+        RecordError: The file is torn, or holds something else.
+    """
+    names = COLUMNS.names if columns is None else list(columns)
+    return _conform(_table(path, path, names), path, pa.schema(map(COLUMNS.field, names)))
+
+
+def _table(source: Any, path: Folder, columns: list[str] | None = None) -> pa.Table:
+    try:
+        if isinstance(source, UPath):
+            source = pa.BufferReader(source.read_bytes())
+        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+            return file.read(columns)
+    except failures(ValueError, pa.ArrowException) as error:
+        raise RecordError(
+            f"{path} cannot be read ({reason(error)[:160]}); start the run again and it is redone"
+        ) from error
+
+
+def join(path: Folder, content: bytes) -> tuple[bytes, pa.Table]:
+    """A part's file and its records once new records stand beside those that it has already.
+
+    Args:
+        path: The part, which need not be there.
+        content: New records, as `serialise` made them; they take the place of older ones.
+    """
+    table = _conform(_table(pa.BufferReader(content), path), path)
+    if not path.exists():
+        return content, table
+    old, new = read_part(path), table["place"].combine_chunks()
+    others = old.filter(pc.invert(pc.is_in(old["place"], new)))
+    if not others.num_rows:
+        return content, table
+    table = pa.concat_tables([others, table])
+    return _to_bytes(table), table
+
+
+def _conform(table: pa.Table, path: Folder, schema: pa.Schema = COLUMNS) -> pa.Table:
+    """The columns that this version knows: one that came later is null, one that it lacks is left.
+
+    Raises:
+        RecordError: A column of another type.
+    """
+    columns = []
+    for wanted in schema:
+        if wanted.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, wanted.type))
+        elif table.schema.field(wanted.name).type == wanted.type:
+            columns.append(table[wanted.name])
+        elif pa.types.is_map(table.schema.field(wanted.name).type):  # pairs, until version 0.2
+            columns.append(table[wanted.name].cast(wanted.type))
+        else:
+            came = table.schema.field(wanted.name).type
+            raise RecordError(
+                f"{path}: column {wanted.name} is {came}, expected {wanted.type}; "
+                "read it with the version of lastword that wrote it"
+            )
+    return pa.table(columns, schema=schema)
+
+
+def set_aside(path: Folder) -> Folder:
+    """A torn part under another name, so that it can be looked at and is not read."""
+    for attempt in range(1, 1000):
+        torn = path.with_name(f"{path.name}.torn-{attempt}")
+        if not torn.exists():
+            path.rename(str(torn))  # takes no room on a full disk
+            return torn
+    raise RecordError(f"{path} was torn a thousand times; look at the disk under it")

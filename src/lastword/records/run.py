@@ -1,0 +1,191 @@
+"""Run: one folder of a cell, locked and open for writing, that outlives a kill and a full disk.
+
+`--shard i/n` writes into `shard-i-of-n/` of the cell; `merge` joins those. A folder has one writer
+at a time. All of it may lie on object storage (`files.folder`), where an object is there whole or
+not at all by itself.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+
+from lastword.errors import RecordError
+from lastword.files import locking
+from lastword.files.folder import Folder
+from lastword.files.locking import Lock
+from lastword.records.disk import lock, reported, write_durably
+from lastword.records.info import RunInfo, agree, plan_lines, plan_of, read_run, write_run
+from lastword.records.parts import join, part_name, part_paths, read_sound, set_aside
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `index` of `count`, counted from 0: the groups of the plan with that remainder."""
+
+    index: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """A shard from `i/n`.
+
+        Raises:
+            RecordError: Not two numbers, or i is not below n.
+        """
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if match is None or int(match[1]) >= int(match[2]):
+            raise RecordError(f"a shard is i/n with i from 0 to n-1, not {text!r}")
+        return cls(int(match[1]), int(match[2]))
+
+    def holds(self, group: int) -> bool:
+        """Whether a group of the plan belongs to this shard."""
+        return group % self.count == self.index
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder inside the cell."""
+        return f"shard-{self.index}-of-{self.count}"
+
+
+@dataclass
+class Run:
+    """One folder of records, locked and open for writing; use as a context manager.
+
+    Attributes:
+        cell: Folder of the cell.
+        info: What is run; once entered, what the cell's `run.json` says (its plan is kept, so that
+            a restart packs the same, and all shards do).
+        shard: Which part of the plan is written here; None for all.
+        lacking: Of each group of this folder that is not done, the places without a record.
+        done: How many records each group has, and how many of them are of items that failed.
+        set_aside: Parts that were torn; renamed, and to be done again.
+    """
+
+    cell: Folder
+    info: RunInfo
+    shard: Shard | None = None
+    lacking: dict[int, list[int]] = field(default_factory=dict)
+    done: dict[int, tuple[int, int]] = field(default_factory=dict)
+    set_aside: list[Folder] = field(default_factory=list)
+    _lock: Lock | None = field(default=None, repr=False)
+
+    @property
+    def folder(self) -> Folder:
+        """Where the parts are."""
+        return self.cell if self.shard is None else self.cell / self.shard.folder
+
+    @property
+    def plan(self) -> list[list[int]]:
+        """Groups of places in the item list."""
+        return plan_of(self.info)
+
+    @property
+    def records(self) -> int:
+        """How many records there are."""
+        return sum(records for records, _ in self.done.values())
+
+    @property
+    def failed(self) -> int:
+        """How many of them are of items that failed."""
+        return sum(failed for _, failed in self.done.values())
+
+    @property
+    def planned(self) -> int:
+        """How many of the run's items are in the plan, from the first on."""
+        return sum(line.count(" ") + 1 for line in self.info["plan"])
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is left to do in this folder."""
+        return not self.lacking and self.planned == self.info["items"]
+
+    def __enter__(self) -> "Run":
+        """Lock the folder, compare or write `run.json`, and look through the parts.
+
+        Raises:
+            RunLockedError: Another process writes here.
+            RecordError: The cell holds another run, or cannot be written.
+        """
+        with reported(self.folder):
+            if isinstance(self.folder, Path):  # on object storage there is none to make
+                self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = lock(self.folder)
+        try:
+            self._take_up()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let the next process in."""
+        assert self._lock is not None
+        self._lock.release()
+
+    def look(self) -> list[Folder]:
+        """Count what the parts hold and what is lacking; the parts that are torn."""
+        plan, torn = self.plan, []
+        self._expect()
+        for group, path in part_paths(self.folder).items():
+            if (table := read_sound(path, plan, group)) is None:
+                torn.append(path)
+            else:
+                self._count(group, table)
+        return torn
+
+    def extend(self, groups: Sequence[Sequence[int]]) -> None:
+        """Add groups to the plan, unless another process that runs the cell has planned on first.
+
+        Raises:
+            RecordError: The disk is full or refuses.
+        """
+        before = len(self.info["plan"])
+        with reported(self.cell), locking.lock(self.cell / ".run-lock"):
+            info = read_run(self.cell)
+            if len(info["plan"]) == before:
+                info["plan"] += plan_lines(groups)
+                write_run(self.cell, info)
+        self.info = info
+        self._expect(before)
+
+    def _expect(self, first: int = 0) -> None:
+        """Count the groups from the first on as lacking."""
+        shard = self.shard or Shard(0, 1)
+        for group, places in enumerate(plan_of(self.info)[first:], start=first):
+            if shard.holds(group):
+                self.lacking[group] = places
+
+    def keep(self, group: int, content: bytes) -> None:
+        """Keep records of a group, as `serialise` made them, beside its others, all or none.
+
+        Raises:
+            RecordError: The disk is full or refuses; the parts that are there stay whole.
+        """
+        path = self.folder / part_name(group)
+        content, table = join(path, content)
+        write_durably(path, content)
+        self._count(group, table)
+
+    def _take_up(self) -> None:
+        for stray in self.folder.glob(".part-*.tmp"):
+            stray.unlink()
+        self.info = agree(self.cell, self.info)
+        self.set_aside = [set_aside(path) for path in self.look()]
+
+    def _count(self, group: int, part: pa.Table) -> None:
+        places = set(part["place"].to_pylist())
+        self.done[group] = part.num_rows, part.num_rows - part["error"].null_count
+        rest = [p for p in self.lacking.get(group, ()) if p not in places]
+        if rest:
+            self.lacking[group] = rest
+        else:
+            self.lacking.pop(group, None)
