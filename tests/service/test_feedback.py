@@ -84,7 +84,7 @@ def test_a_label_is_judged_once(model, free):
         assert told["was_fixed"] and (told["labelled"], told["broken"]) == (2, 1)
         assert service.metric("lastword_labelled") == 2 and service.metric("lastword_broken") == 1
         assert service.metric("lastword_fixed_total") == 1
-        wealth = Monitor(0.1, 0.05, 2, 1).log_wealth
+        wealth = Monitor(0.1, 0.05).seen(True).seen(False).log_wealth
         assert service.metric("lastword_monitor_log_wealth") == pytest.approx(wealth)
 
 
@@ -146,9 +146,32 @@ def test_too_many_breaks_raise_an_alarm(model, free, on_alarm, tmp_path):
         # What is judged is the certified correction, shown or not.
         assert label(service, after, after["base_index"]).json()["was_broken"]
         assert len(service.events("alarm")) == 1
+        slip = service.client.get("/v1/model").json()["oversight"]["monitor"]["log_slip"]
     with running(model, on_alarm=on_alarm, state=tmp_path / "state.db") as service:
         (kept,) = service.events("alarm")  # a restart says that it stands
         assert kept["broken"] == event["broken"] + 1 and kept["alarm"]
+        monitor = service.client.get("/v1/model").json()["oversight"]["monitor"]
+        assert monitor["log_slip"] == slip
+
+
+def test_a_change_after_a_good_start_is_warned_of_before_the_alarm(model, free):
+    item = overridden(free)[0]
+    with running(model) as service:
+        oversight = service.service.corrector.oversight
+        for _ in range(300):
+            oversight.monitor = oversight.monitor.seen(broken=False)
+        told = {"slipping": False}
+        for _ in range(20):
+            if told["slipping"]:
+                break
+            answer = ask(service, item)
+            told = label(service, answer, answer["base_index"]).json()
+        assert told["slipping"] and not told["alarm"]
+        assert service.metric("lastword_slipping") == 1 and service.metric("lastword_alarm") == 0
+        (event,) = service.events("slipping")
+        assert event["broken"] == told["broken"] and event["log_slip"] >= log(20_000)
+        assert service.client.get("/v1/model").json()["oversight"]["monitor"]["slipping"]
+        assert ask(service, item)["corrected"]  # it switches nothing
 
 
 def test_answers_are_forgotten_by_number_and_by_age(model):

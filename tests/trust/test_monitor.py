@@ -1,7 +1,7 @@
 """The monitor: its definition, its memory, and false alarms that are few however long one looks."""
 
 from fractions import Fraction
-from math import log
+from math import inf, log
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from lastword.errors import InputError
-from lastword.trust.monitor import Monitor, log_wealth
+from lastword.trust.monitor import BETS, PATIENCE, Monitor, log_slip, log_wealth
 
 STEPS = 2000
 
@@ -18,14 +18,17 @@ STEPS = 2000
 @given(st.lists(st.booleans(), max_size=40), st.sampled_from(["0.02", "0.1", "0.5"]))
 def test_the_wealth_is_the_mean_of_the_products(broken, alpha):
     a = Fraction(alpha)
-    products = [Fraction(1)] * 9
+    products, slips = [Fraction(1)] * 10, [Fraction(0)] * 10
+    stakes = [Fraction(9, 10) / 2**j / a for j in range(10)]
     monitor = Monitor(float(a), 0.05)
     for x in broken:
         monitor = monitor.seen(x)
-        products = [
-            w * (1 + Fraction(k, 10) / a * (int(x) - a)) for k, w in enumerate(products, start=1)
-        ]
-    assert monitor.log_wealth == pytest.approx(log(sum(products) / 9), abs=1e-9)
+        won = [1 + stake * (int(x) - a) for stake in stakes]
+        products = [w * z for w, z in zip(products, won, strict=True)]
+        slips = [(1 + r) * z for r, z in zip(slips, won, strict=True)]
+    assert monitor.log_wealth == pytest.approx(log(sum(products) / 10), abs=1e-9)
+    slip = sum(slips) / 10
+    assert monitor.log_slip == (pytest.approx(log(slip), abs=1e-9) if broken else -inf)
     assert (monitor.labelled, monitor.broken) == (len(broken), sum(broken))
 
 
@@ -38,7 +41,7 @@ def test_the_alarm_stays_and_counts_that_are_none_are_refused():
         monitor = monitor.seen(False)
     assert monitor.alarm and monitor.log_wealth < log(20)
     assert Monitor(**vars(monitor)) == monitor  # its state is its fields
-    for wrong in ({"alpha": 0.0}, {"delta": 1.0}, {"labelled": 2, "broken": 3}):
+    for wrong in ({"alpha": 0.0}, {"delta": 1.0}, {"labelled": 2, "broken": 3}, {"slip": (0.0,)}):
         with pytest.raises(InputError):
             Monitor(**{"alpha": 0.1, "delta": 0.1} | wrong)
 
@@ -58,6 +61,59 @@ def test_false_alarms_are_few_however_long_one_looks():
     # A test that is made for one look fails where one looks all the time.
     peeking = (binom.sf(broken - 1, labelled, alpha) <= delta).any(axis=1)
     assert peeking.mean() > most + 0.1
+
+
+def alarms(rate: float, alpha: float, stakes: np.ndarray, streams: int = 200) -> np.ndarray:
+    """Labels until the alarm, inf where there is none in 20,000; wealth only rises at a break."""
+    gaps = np.random.default_rng(2).geometric(rate, (streams, int(2 * rate * 20_000)))
+    labelled, broken = gaps.cumsum(axis=1), np.arange(1, gaps.shape[1] + 1)
+    won, lost = np.log1p(stakes * (1 - alpha) / alpha), np.log1p(-stakes)
+    each = broken[:, None] * won + (labelled - broken)[:, :, None] * lost
+    wealth = np.logaddexp.reduce(each, axis=2) - log(len(stakes))
+    over = (wealth >= log(20)) & (labelled <= 20_000)
+    first = np.take_along_axis(labelled, over.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return np.where(over.any(axis=1), first, inf)
+
+
+@pytest.mark.parametrize("alpha", [0.02, 0.04])
+def test_twice_alpha_is_noticed_and_large_stakes_alone_miss_it(alpha):
+    found = alarms(2 * alpha, alpha, BETS)
+    assert np.isfinite(found).all() and np.median(found) < 1100 * 0.02 / alpha
+    version_before = alarms(2 * alpha, alpha, np.arange(1, 10) / 10)
+    assert np.isfinite(version_before).mean() < 0.3
+
+
+def slipping(rates: np.ndarray, alpha: float, streams: int, patience: float) -> np.ndarray:
+    """Labels until the warning, by stream; the number of labels where there is none."""
+    rng, state = np.random.default_rng(3), np.full((streams, len(BETS)), -inf)
+    first = np.full(streams, len(rates))
+    for t, rate in enumerate(rates):
+        state = log_slip(state, rng.random(streams)[:, None] < rate, alpha)
+        over = np.logaddexp.reduce(state, axis=1) - log(len(BETS)) >= log(patience)
+        first = np.where(over & (first == len(rates)), t + 1, first)
+    return first
+
+
+def test_a_change_after_two_thousand_good_labels_is_slipping_soon():
+    rates = np.repeat([0.0, 0.04], [2000, 4000])  # twice alpha after no break at all
+    delay = slipping(rates, 0.02, 60, PATIENCE) - 2000
+    assert delay.min() > 0 and delay.max() < 4000 and np.median(delay) < 1600
+    drawn = np.random.default_rng(4).random((60, 4000)) < 0.04
+    wealth = log_wealth(drawn.cumsum(axis=1), 2000 + np.arange(1, 4001), 0.02)
+    assert (wealth >= log(20)).any(axis=1).mean() < 0.1  # the alarm has a start to win back
+
+
+def test_false_warnings_of_slipping_are_as_far_apart_as_promised():
+    patience, runs = 100, 400
+    until = slipping(np.full(10 * patience, 0.1), 0.1, runs, patience)  # cut short: less, not more
+    assert until.mean() - 3 * until.std() / runs**0.5 >= patience
+    # Who starts at each label and takes the best start, at the level of one start, warns too soon.
+    rng, steps = np.random.default_rng(5), 10 * patience
+    won = np.where(rng.random((runs, steps)) < 0.1, np.log1p(0.9 * 9), np.log1p(-0.9))
+    total = won.cumsum(axis=1)
+    best = total - np.minimum.accumulate(np.c_[np.zeros(runs), total], axis=1)[:, :-1]
+    over = best >= log(20)
+    assert np.where(over.any(axis=1), over.argmax(axis=1) + 1, steps).mean() < patience
 
 
 def test_what_breaks_three_times_too_often_is_noticed_soon():

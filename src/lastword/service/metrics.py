@@ -66,6 +66,7 @@ class Metrics:
             "lastword_monitor_log_wealth", "Evidence that too many break; alarms at log(1/delta)."
         )
         self.alarm = gauge("lastword_alarm", "Whether the monitor has raised its alarm.")
+        self.slipping = gauge("lastword_slipping", "Whether the broken rate seems to have risen.")
         self.drift = gauge(
             "lastword_drift_log_wealth", "Evidence that a statistic has moved.", ["statistic"]
         )

@@ -2,7 +2,8 @@
 
 Labels that come back feed the monitor of the broken rate; what every decision shows feeds the tests
 of drift. Both may be looked at always. An alarm stays; under `--on-alarm shadow` correction is off
-from then on. What is judged is the certified correction, also while shadow hides it.
+from then on. Slipping is a warning that passes and switches nothing. What is judged is the
+certified correction, also while shadow hides it.
 """
 
 import hashlib
@@ -51,8 +52,9 @@ class Oversight:
             items=settings.feedback_items,
             seconds=settings.feedback_seconds,
         )
-        kept = self._ledger.state("monitor") or {}
-        self.monitor = Monitor(certificate.terms.alpha, certificate.terms.delta, **kept)
+        state = self._ledger.state("monitor") or {}
+        state |= {"slip": tuple(state.get("slip", ()))}
+        self.monitor = Monitor(certificate.terms.alpha, certificate.terms.delta, **state)
         self.drift = Drift(certificate.reference, certificate.terms.delta)
         if (state := self._ledger.state("drift")) is not None:
             self.drift.resume(self._ledger.seen(), state)
@@ -101,7 +103,7 @@ class Oversight:
             after = self.monitor.seen(broken)
             counts = {n: getattr(after, n) for n in ("labelled", "broken", "alarm")}
             try:
-                self._ledger.label(name, monitor=counts)
+                self._ledger.label(name, monitor=counts | {"slip": after.slip})
             except sqlite3.Error as error:  # nothing is counted that a restart would forget
                 self._tell_unkept(error)
                 told = "the label cannot be kept on disk; make room, and send it again"
@@ -112,12 +114,19 @@ class Oversight:
             self._metrics.fixed.inc()
         if after.alarm and not before.alarm:
             self.tell_alarm()
-        return {"overridden": entry.overridden, "was_broken": broken, "was_fixed": fixed, **counts}
+        if after.slipping and not before.slipping:
+            self._log.event("slipping", **counts, log_slip=round(after.log_slip, 3))
+        judged = {"overridden": entry.overridden, "was_broken": broken, "was_fixed": fixed}
+        return judged | counts | {"slipping": after.slipping}
 
     def describe(self) -> dict[str, Any]:
         """Where monitor and drift stand, as plain JSON values."""
         drift = {name: test.log_wealth for name, test in self.drift.tests.items()}
-        monitor = asdict(self.monitor) | {"log_wealth": self.monitor.log_wealth}
+        monitor = asdict(self.monitor) | {
+            "log_wealth": self.monitor.log_wealth,
+            "log_slip": self.monitor.log_slip if self.monitor.slip else None,
+            "slipping": self.monitor.slipping,
+        }
         return {"monitor": monitor, "drift": drift, "drifted": sorted(self.drift.warned)}
 
     def tell_alarm(self) -> None:
@@ -136,6 +145,7 @@ class Oversight:
         metrics.broken.set(monitor.broken)
         metrics.alarm.set(monitor.alarm)
         metrics.monitor.set(monitor.log_wealth)
+        metrics.slipping.set(monitor.slipping)
         for name, test in self.drift.tests.items():
             metrics.drift.labels(name).set(test.log_wealth)
             metrics.drifted.labels(name).set(name in self.drift.warned)

@@ -139,6 +139,7 @@ class FeedbackAnswer(BaseModel):
     labelled: int = Field(description="Answers whose truth came back so far.")
     broken: int = Field(description="Of them, answers that correction made wrong.")
     alarm: bool = Field(description="Whether so many breaks are too many.")
+    slipping: bool = Field(description="Whether the broken rate seems to have risen of late.")
 
 
 class GateAnswer(BaseModel):

@@ -3,6 +3,10 @@
 A gambler bets on every labelled answer against `a share of at most alpha is broken`. If that holds
 the wealth grows on average at no step, so it ever reaches 1/delta with probability at most delta
 (Ville), however often and for however long one looks.
+
+Wealth that a good start has lost has to be won back before the alarm. So a second test asks whether
+the rate went up at any label since (Shiryaev-Roberts: the wealth of one gambler who starts at each
+label). What it promises is another thing: the mean number of labels until a false warning.
 """
 
 import math
@@ -13,7 +17,10 @@ from jaxtyping import Float
 
 from lastword.errors import InputError
 
-BETS = np.arange(1, 10) / 10  # lambda alpha: the share of the wealth at stake while nothing breaks
+# lambda alpha, the share of the wealth at stake while nothing breaks: small ones win at rates that
+# are little above alpha, where large ones lose on average.
+BETS = 0.9 * 0.5 ** np.arange(10)
+PATIENCE = 20_000  # A: labels until a false warning of slipping, on average at least
 
 
 def log_wealth(
@@ -31,10 +38,26 @@ def log_wealth(
     lost = np.asarray(broken)[..., None]
     kept = np.asarray(labelled)[..., None] - lost
     stakes = BETS / alpha  # lambda
-    each = lost * np.log1p(stakes * (1 - alpha)) + kept * np.log1p(-stakes * alpha)
+    each = lost * np.log1p(stakes * (1 - alpha)) + kept * np.log1p(-BETS)
     most = each.max(axis=-1)
     wealth: np.ndarray = most + np.log(np.exp(each - most[..., None]).mean(axis=-1))
     return np.asarray(wealth)
+
+
+def log_slip(
+    before: Float[np.ndarray, "*streams bets"], broken: np.ndarray | bool, alpha: float
+) -> Float[np.ndarray, "*streams bets"]:
+    """log R_t = log((1 + R_(t-1)) (1 + lambda (X_t - alpha))) for each lambda; R_0 = 0.
+
+    Args:
+        before: log R_(t-1).
+        broken: X_t, whether correction made the answer wrong.
+        alpha: The share that may be broken.
+    """
+    stakes = BETS / alpha
+    won = np.where(broken, np.log1p(stakes * (1 - alpha)), np.log1p(-BETS))
+    after: np.ndarray = np.logaddexp(0.0, before) + won
+    return after
 
 
 @dataclass(frozen=True)
@@ -49,6 +72,7 @@ class Monitor:
         labelled: Answers whose truth is known.
         broken: Answers that correction made wrong.
         alarm: Whether the alarm has gone off; it stays.
+        slip: log R_t by stake, once there is a label.
 
     Raises:
         InputError: A share that is none, or counts that are none.
@@ -59,11 +83,14 @@ class Monitor:
     labelled: int = 0
     broken: int = 0
     alarm: bool = False
+    slip: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no service has counted."""
         if not (0 < self.alpha < 1 and 0 < self.delta < 1):
             raise InputError("a monitor's alpha and delta are shares between 0 and 1")
+        if self.slip and len(self.slip) != len(BETS):
+            raise InputError(f"a monitor bets {len(BETS)} stakes, not {len(self.slip)}")
         if not 0 <= self.broken <= self.labelled:
             raise InputError(f"{self.broken} of {self.labelled} answers cannot be broken")
 
@@ -72,7 +99,25 @@ class Monitor:
         """log E_t, in nats; the alarm goes off at log(1/delta)."""
         return float(log_wealth(self.broken, self.labelled, self.alpha))
 
+    @property
+    def log_slip(self) -> float:
+        """log R_t, in nats, mean over stakes; `slipping` from log A on."""
+        if not self.slip:
+            return -math.inf
+        return float(np.logaddexp.reduce(self.slip) - math.log(len(BETS)))
+
+    @property
+    def slipping(self) -> bool:
+        """Whether the labels of late say that more is broken than may be; it passes again."""
+        return self.log_slip >= math.log(PATIENCE)
+
     def seen(self, broken: bool) -> "Monitor":
         """The monitor after one more labelled answer."""
-        after = replace(self, labelled=self.labelled + 1, broken=self.broken + broken)
+        before = np.array(self.slip) if self.slip else np.full(len(BETS), -np.inf)
+        after = replace(
+            self,
+            labelled=self.labelled + 1,
+            broken=self.broken + broken,
+            slip=tuple(log_slip(before, broken, self.alpha).tolist()),
+        )
         return replace(after, alarm=self.alarm or after.log_wealth >= -math.log(self.delta))

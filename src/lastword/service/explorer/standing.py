@@ -67,9 +67,10 @@ def _alerts(oversight: Oversight | None) -> list[str]:
     if oversight is None:
         return []
     drifted = ", ".join(sorted(oversight.drift.warned))
-    alarm = oversight.monitor.alarm
+    alarm, slipping = oversight.monitor.alarm, oversight.monitor.slipping
     return [
         *(["Alarm: more was broken than was promised."] if alarm else []),
+        *(["Slipping: of late more seems to be broken than may be."] if slipping else []),
         *([f"What is asked has drifted: {drifted}."] if drifted else []),
     ]
 
