@@ -53,25 +53,27 @@ BAD: tuple[tuple[str, dict[str, Any], int], ...] = (
 NOTING = """
 import atexit, json, time
 from lastword.service.batching import Batcher
+from lastword.service.queues import Queues
 noted = {"waited": {"item": [], "ask": []}, "both": {"item": 0.0, "ask": 0.0}}
-submit, following, account = Batcher.submit, Batcher._next, Batcher._account
+submit, turn, end = Batcher.submit, Queues.turn, Queues.end
 def submitting(self, *order, **more):
     future = submit(self, *order, **more)
     future.submitted = time.monotonic()
     return future
-def choosing(self):
-    kind = following(self)
-    self.both = bool(self._waiting) and bool(self._asks)
-    return kind
-def accounting(self, kind, orders, seconds):
-    account(self, kind, orders, seconds)
+def choosing(self, now):
+    orders = turn(self, now)
+    self.both = bool(self.items) and bool(self.asks)
+    return orders
+def accounting(self, first, seconds):
+    futures = [order.future for order in self.in_hand]
+    end(self, first, seconds)
     begun = time.monotonic() - seconds
     if self.both:
-        noted["both"][kind] += seconds
-    for future in [o.future for o in orders if not hasattr(o.future, "begun")]:
+        noted["both"][first.kind] += seconds
+    for future in [future for future in futures if not hasattr(future, "begun")]:
         future.begun = begun
-        noted["waited"][kind].append(max(0.0, begun - getattr(future, "submitted", begun)))
-Batcher.submit, Batcher._next, Batcher._account = submitting, choosing, accounting
+        noted["waited"][first.kind].append(max(0.0, begun - getattr(future, "submitted", begun)))
+Batcher.submit, Queues.turn, Queues.end = submitting, choosing, accounting
 atexit.register(lambda: open(WAITS, "w").write(json.dumps(noted)))
 """
 

@@ -253,7 +253,7 @@ def test_requests_that_wait_together_are_computed_together(held, model):
             first = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "first"})
             served.wait_for(lambda: held.busy)
             rest = [pool.submit(served.client.post, "/v1/correct", json=as_body(i)) for i in items]
-            served.wait_for(lambda: len(served.service.corrector.batcher._waiting) == 6)
+            served.wait_for(lambda: len(served.service.corrector.batcher._queues.items) == 6)
             held.go.set()
             assert first.result().json()["id"] == "first"
             answers = [r.result().json() for r in rest]
@@ -278,7 +278,7 @@ def test_a_failing_item_takes_no_neighbour_down(held):
             pool.submit(served.client.post, "/v1/correct", json=BODY)
             served.wait_for(lambda: held.busy)
             rest = [pool.submit(served.client.post, "/v1/correct", json=as_body(i)) for i in items]
-            served.wait_for(lambda: len(served.service.corrector.batcher._waiting) == 5)
+            served.wait_for(lambda: len(served.service.corrector.batcher._queues.items) == 5)
             held.go.set()
             answers = [r.result() for r in rest]
         assert [a.status_code for a in answers] == [200, 503, 200, 500, 200]
@@ -362,7 +362,7 @@ def test_who_leaves_a_batch_leaves_the_queue(held):
             held.go.clear()
         held.go.set()  # it left while an item was held: that one ends, the rest are not computed
         served.wait_for(lambda: served.service.traffic.inside == 0)
-        served.wait_for(lambda: not served.service.corrector.batcher._waiting)
+        served.wait_for(lambda: not served.service.corrector.batcher._queues.items)
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
 
 

@@ -48,9 +48,9 @@ def turns_of(batcher) -> list[str]:
     following = batcher._next
 
     def noted():
-        kind = following()
-        turns.append(kind)
-        return kind
+        orders = following()
+        turns.extend(order.kind for order in orders[:1])
+        return orders
 
     batcher._next = noted
     return turns
@@ -172,7 +172,7 @@ def test_a_question_ends_at_its_deadline(model):
         alone = len(passes)
         answer = served.client.post("/v1/ask", json=QUESTION)
         assert answer.status_code == 504 and code_of(answer) == "deadline"
-        served.wait_for(lambda: not served.service.corrector.batcher._asks)
+        served.wait_for(lambda: not served.service.corrector.batcher.waiting("ask"))
         ran = len(passes)
         assert alone < ran < 30  # of 80
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
@@ -184,7 +184,7 @@ def test_a_question_ends_when_its_client_leaves(model):
         with httpx.Client(base_url=served.url, trust_env=False) as leaving:
             with pytest.raises(httpx.ReadTimeout):
                 leaving.post("/v1/ask", json=QUESTION, timeout=0.5)
-        served.wait_for(lambda: not served.service.corrector.batcher._asks)
+        served.wait_for(lambda: not served.service.corrector.batcher.waiting("ask"))
         assert len(passes) < 100
 
 
@@ -267,7 +267,7 @@ def test_memory_that_is_lacking_for_one_takes_no_other_down(model, lacking):
             first = pool.submit(served.client.post, "/v1/correct", json=BODY)
             served.wait_for(lambda: narrow.busy)
             rest = [pool.submit(served.client.post, "/v1/correct", json=i) for i in items]
-            served.wait_for(lambda: len(served.service.corrector.batcher._waiting) == 6)
+            served.wait_for(lambda: len(served.service.corrector.batcher._queues.items) == 6)
             narrow.go.set()
             assert first.result().status_code == 200
             answers = [r.result() for r in rest]
@@ -334,7 +334,7 @@ def test_who_comes_alone_goes_between_the_passes_of_a_batch(narrow):
         batch = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(6))
         served.wait_for(lambda: narrow.busy)
         single = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "alone"})
-        served.wait_for(lambda: len(served.service.corrector.batcher._waiting) == 6)
+        served.wait_for(lambda: len(served.service.corrector.batcher._queues.items) == 6)
         narrow.go.set()
         assert single.result().status_code == 200
         assert codes_of(batch.result().text) == [None] * 6
@@ -348,7 +348,7 @@ def test_a_batch_is_not_starved_by_those_who_come_alone(narrow):
             for i in range(3)
         ]
         batch = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(2))
-        served.wait_for(lambda: len(served.service.corrector.batcher._waiting) == 4)
+        served.wait_for(lambda: len(served.service.corrector.batcher._queues.items) == 4)
         narrow.go.set()
         assert codes_of(batch.result().text) == [None] * 2
         assert [a.result().status_code for a in alone] == [200] * 3
@@ -372,8 +372,8 @@ def test_nothing_of_a_batch_is_computed_once_its_client_has_left(narrow):
         with httpx.Client(base_url=served.url, trust_env=False) as leaving:
             with pytest.raises(httpx.ReadTimeout):
                 leaving.post("/v1/correct/batch", json=batch_of(6), timeout=1.0)
-        waiting = served.service.corrector.batcher._waiting
-        served.wait_for(lambda: all(order.future.done() for order in waiting))
+        queues = served.service.corrector.batcher._queues
+        served.wait_for(lambda: all(order.future.done() for order in queues.items))
         narrow.go.set()
         assert served.client.post("/v1/correct", json=BODY | {"id": "s"}).status_code == 200
     assert narrow.groups == [["b0"], ["s"]]
@@ -383,7 +383,7 @@ def test_items_too_long_to_be_answered_in_time_together_are_queued_in_parts(narr
     monkeypatch.setattr("lastword.service.batch._WINDOW_CHARACTERS", 3 * characters(ALONE))
     with running(narrow) as served, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(9))
-        waiting = served.service.corrector.batcher._queued
+        waiting = served.service.corrector.batcher.waiting
         served.wait_for(lambda: narrow.busy and waiting("item") == 2)
         time.sleep(0.1)
         assert waiting("item") == 2

@@ -72,7 +72,7 @@ def test_items_of_one_pass_share_its_spans(model, kept, mount):
         bodies = [{"prompt": i.prompt, "candidates": list(i.candidates)} for i in items]
         for body in bodies:
             pool.submit(served.client.post, "/v2/rerank", json=as_rerank(body))
-        served.wait_for(lambda: len(served.service.corrector.batcher._waiting) == 3)
+        served.wait_for(lambda: len(served.service.corrector.batcher._queues.items) == 3)
         held.go.set()
         served.wait_for(lambda: len(requests_of(kept)) == 4)
     together = [r for r in requests_of(kept) if r.name == "POST /v2/rerank"]

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -55,7 +56,10 @@ class Service:
         self.routes: dict[str, frozenset[str]] = {}
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
         self.metrics.served.labels(lastword.__version__, self.corrector.name).set(1)
-        self.metrics.oldest.set_function(self.corrector.batcher.oldest_seconds)
+        batcher = self.corrector.batcher
+        self.metrics.oldest.set_function(batcher.oldest_seconds)
+        self.metrics.waiting_items.set_function(partial(batcher.waiting, "item"))
+        self.metrics.waiting_questions.set_function(partial(batcher.waiting, "ask"))
 
     def announce(self) -> None:
         """Say in the log under what answers are given."""

@@ -9,8 +9,8 @@ from typing import Any
 from fastapi import Request
 
 from lastword.errors import ItemError, TraceError
-from lastword.service.batching import Promise
 from lastword.service.correction import Corrector, characters
+from lastword.service.orders import Promise
 from lastword.service.refusal import Refusal
 from lastword.service.schema import parse_item, problem, to_bytes
 from lastword.text.items import Item

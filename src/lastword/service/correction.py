@@ -10,9 +10,10 @@ from lastword.generation.ask import Asked, ask_in_steps
 from lastword.generation.sampling import Sampling
 from lastword.rule.decision import Decision
 from lastword.rule.geometry import tied_first
-from lastword.service.batching import Batcher, Promise
+from lastword.service.batching import Batcher
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
+from lastword.service.orders import Promise
 from lastword.service.oversight import oversee
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 
-from lastword.service.batching import Teller
 from lastword.service.guard import PROBES
+from lastword.service.orders import Teller
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider

@@ -1,0 +1,159 @@
+"""Whose turn it is, and what waits: held to their promises without a model and without a thread."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lastword import Item
+from lastword.service.orders import ALONE, ASK, BATCH, Order, Promise
+from lastword.service.queues import Queues
+from lastword.service.refusal import Refusal
+from lastword.service.turns import Turns
+
+LANES = (ALONE, BATCH, ASK)
+LONGEST = 1.0  # seconds of a turn
+# Who waits, and how long whoever is next then has the model.
+STEPS = st.lists(
+    st.tuples(st.sets(st.sampled_from(LANES), min_size=1), st.floats(0.01, LONGEST)),
+    min_size=1,
+    max_size=60,
+)
+
+
+def taken(steps) -> list[tuple[tuple[str, ...], float]]:
+    """The lanes that had the model one after the other, with their seconds."""
+    turns, log = Turns.of(*LANES), []
+    for waiting, seconds in steps:
+        lane, turns = turns.next(waiting)
+        assert lane in waiting
+        turns = turns.after(lane, seconds)
+        log.append((lane, seconds))
+    return log
+
+
+@given(STEPS)
+def test_no_branch_falls_back_by_more_than_one_turn(steps):
+    turns = Turns.of(*LANES)
+    for waiting, seconds in steps:
+        lane, turns = turns.next(waiting)
+        turns = turns.after(lane, seconds)
+        had = turns.seconds
+        assert abs(had["item",] - had[ASK]) <= LONGEST + 1e-6
+        assert abs(had[ALONE] - had[BATCH]) <= LONGEST + 1e-6
+
+
+@given(STEPS, st.sampled_from(LANES))
+def test_nobody_starves_however_the_others_come(steps, patient):
+    log = taken((waiting | {patient}, seconds) for waiting, seconds in steps)
+    own = sum(seconds for lane, seconds in log if lane == patient)
+    everybody = sum(seconds for _, seconds in log)
+    share = 1 / 2 if patient == ASK else 1 / 4
+    assert own >= share * everybody - 2 * LONGEST
+
+
+@given(st.lists(st.floats(0.01, LONGEST), min_size=40, max_size=80))
+def test_where_all_wait_questions_have_half_and_items_half_of_each_kind(seconds):
+    had = Counter()
+    for lane, span in taken((set(LANES), span) for span in seconds):
+        had[lane] += span
+    everybody = sum(had.values())
+    assert had[ASK] == pytest.approx(everybody / 2, abs=LONGEST)
+    assert had[ALONE] == pytest.approx(everybody / 4, abs=2 * LONGEST)
+    assert had[BATCH] == pytest.approx(everybody / 4, abs=2 * LONGEST)
+
+
+def test_of_equals_who_comes_alone_goes_first_then_a_batch_then_a_question():
+    log = taken([(set(LANES), 1.0)] * 4)
+    assert [lane for lane, _ in log] == [ALONE, ASK, BATCH, ASK]
+
+
+def test_who_was_away_has_saved_nothing_up():
+    log = taken([({BATCH}, 1.0)] * 50 + [({ALONE, BATCH}, 1.0)] * 4)
+    assert [lane for lane, _ in log[50:]] == [ALONE, ALONE, BATCH, ALONE]  # one turn ahead, not 50
+
+
+def test_turns_are_a_value():
+    turns = Turns.of(*LANES)
+    assert turns.after(ASK, 1.0) == turns.after(ASK, 1.0) != turns == Turns.of(*LANES)
+
+
+# What waits
+
+
+def order(lane=ALONE, deadline=1e9) -> Order:
+    work = (step for step in range(3)) if lane == ASK else Item("w5", ("w6", "w7"))
+    return Order(work, "decide", Promise(deadline), bulk=lane == BATCH)
+
+
+def queues(*orders: Order, together=64) -> Queues:
+    """Queues in which these have been read and wait for the model."""
+    queued = Queues({"item": 64, "ask": 64}, together)
+    for one in orders:
+        queued.add(one)
+    while queued.read():
+        queued.sort()
+    return queued
+
+
+def run(queued: Queues, orders: list[Order], seconds: float) -> None:
+    """A pass that answers the orders; a question has its answer at once."""
+    queued.start(orders)
+    for one in orders:
+        one.give("answer")
+    queued.end(orders[0], seconds)
+
+
+@given(st.lists(st.tuples(st.sampled_from(LANES), st.floats(0, 40)), max_size=30))
+def test_each_order_is_answered_once_or_told_its_deadline(those):
+    orders = [order(lane, deadline) for lane, deadline in those]
+    queued, now = queues(*orders), 0.0
+    while turn := queued.turn(now):
+        first = turn[0]
+        if first.kind == "item":
+            assert first.future.deadline >= now  # nothing is computed that nobody waits for
+        run(queued, [first], 1.0)
+        now += 1.0
+    assert queued.waiting() == [] and queued.in_hand == []
+    for one in orders:
+        error = one.future.exception()
+        assert one.future.done() and (error is None or error.code == "deadline")
+
+
+@given(st.lists(st.sampled_from(LANES), min_size=1, max_size=30), st.integers(1, 5))
+def test_within_a_lane_the_oldest_goes_first(lanes, together):
+    orders = [order(lane) for lane in lanes]
+    queued, answered = queues(*orders, together=together), []
+    while turn := queued.turn(0.0):
+        assert len(turn) <= together
+        run(queued, turn, 1.0)
+        answered += turn
+    assert len(answered) == len(orders)
+    for lane in LANES:
+        assert [o for o in answered if o.lane == lane] == [o for o in orders if o.lane == lane]
+
+
+def test_a_full_queue_gives_the_places_of_those_who_left_away():
+    queued = Queues({"item": 2, "ask": 1}, 64)
+    first = order()
+    queued.add(first)
+    queued.add(order(BATCH))
+    queued.add(order(ASK))
+    for lane in LANES:
+        with pytest.raises(Refusal, match="wait already") as refusal:
+            queued.add(order(lane))
+        assert refusal.value.code == "queue_full" and refusal.value.retry_after == 1
+    first.future.cancel()
+    queued.add(order())
+    assert len(queued.waiting("item")) == 2
+
+
+def test_who_is_refused_is_told_how_long_the_others_take():
+    queued = queues(*(order() for _ in range(4)), together=2)
+    run(queued, queued.turn(0.0), 6.0)  # three seconds each
+    for _ in range(62):
+        queued.add(order())
+    with pytest.raises(Refusal) as refusal:
+        queued.add(order())
+    assert refusal.value.retry_after == 64 * 3
