@@ -279,6 +279,49 @@ def test_a_state_on_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room
     again.close()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no limit there")
+def test_a_restart_on_a_full_disk_says_so_and_answers_without_taking_note(model, free, tmp_path):
+    import resource
+
+    path, item = tmp_path / "state.db", overridden(free)[0]
+    with running(model, state=path, on_alarm="shadow") as service:
+        answer = ask(service, item)
+        label(service, answer, answer["base_index"])
+        before = service.client.get("/v1/model").json()["oversight"]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        with running(model, state=path, on_alarm="shadow") as service:
+            (line,) = service.events("unkept")
+            assert "full" in line["reason"] or "I/O" in line["reason"]
+            assert service.client.get("/readyz").status_code == 200
+            # What a promise rests on is read all the same.
+            assert service.client.get("/v1/model").json()["oversight"] == before
+            assert ask(service, item)["feedback_id"] is None
+            assert code_of(label(service, answer, 0)) == "repeated_feedback"
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            answer = ask(service, item)  # there is room again
+            assert label(service, answer, answer["base_index"]).json()["labelled"] == 2
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        with pytest.raises(InputError, match="cannot keep state in .*new.db"):
+            create_app(model, Settings(state=tmp_path / "new.db"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_state_with_a_broken_page_is_refused_in_one_line(model, tmp_path):
+    path = tmp_path / "state.db"
+    with running(model, state=path) as service:
+        for place in range(3):
+            ask(service, ASKED[place])
+    content = bytearray(path.read_bytes())
+    for page in range(1, len(content) // 4096):  # the first says what the others are
+        content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="cannot (keep|read the) state in .*state.db"):
+        create_app(model, Settings(state=path))
+
+
 def test_a_state_that_is_none_is_refused(model, tmp_path):
     path = tmp_path / "state.db"
     path.write_text("no database at all, and long enough to be one " * 40)

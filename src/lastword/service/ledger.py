@@ -72,9 +72,14 @@ class Ledger:
         seconds: How long one is remembered.
         clock: Seconds since the epoch.
 
+    Attributes:
+        fault: Why a file that can be read takes nothing, as on a full disk; None where it does.
+
     Raises:
         InputError: The file cannot be used, is in use, or belongs to another certificate.
     """
+
+    fault: sqlite3.Error | None = None
 
     def __init__(
         self,
@@ -87,15 +92,20 @@ class Ledger:
     ) -> None:
         self._items, self._seconds, self._clock = items, seconds, clock
         self._durable = path is not None
+        owner = None
         try:
             self._open(":memory:" if path is None else str(path))
-            known = self.state("certificate")
+            owner = self.state("certificate")
+            if owner not in (None, certificate):
+                raise InputError(
+                    f"{path} keeps the state of another certificate; name another file"
+                )
+            with self._connection:
+                self.save(certificate=certificate)
         except sqlite3.Error as error:
-            raise InputError(f"cannot keep state in {path}: {error}") from error
-        if known not in (None, certificate):
-            raise InputError(f"{path} keeps the state of another certificate; name another file")
-        with self._connection:
-            self.save(certificate=certificate)
+            if owner != certificate:
+                raise InputError(f"cannot keep state in {path}: {error}") from error
+            self.fault = error
 
     def _open(self, name: str) -> None:
         # Callers take turns by a lock of their own.

@@ -58,6 +58,9 @@ class Oversight:
         self.drift = Drift(certificate.reference, certificate.terms.delta)
         if (state := self._ledger.state("drift")) is not None:
             self.drift.resume(self._ledger.seen(), state)
+        if self._ledger.fault is not None:
+            what = "answers have no feedback_id, and labels are refused, until --state has room"
+            self._log.event("unkept", reason=str(self._ledger.fault), told=what)
         self._measure()
 
     def close(self) -> None:
@@ -160,7 +163,10 @@ def oversee(
         InputError: What only a certificate gives a meaning to is asked for without one.
     """
     if certificate is not None:
-        return Oversight(certificate, settings, metrics, log)
+        try:
+            return Oversight(certificate, settings, metrics, log)
+        except sqlite3.Error as error:
+            raise InputError(f"cannot read the state in {settings.state}: {error}") from error
     if settings.state is not None or settings.on_alarm != "log":
         raise InputError("--state and --on-alarm oversee a certificate: give --certificate")
     return None
