@@ -12,7 +12,7 @@ QUICK := rule text view weights files trust test_imports.py test_theta.py test_s
 # Without bytecode on disk every run compiles the package and the tests once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test real coverage vllm check organism docs locked lock audit clean
+.PHONY: demo quick test fresh real coverage vllm check organism docs locked lock audit release clean
 
 demo: $(READY) real
 	$(BIN)/lastword demo
@@ -22,6 +22,10 @@ quick: $(READY)
 
 test: $(READY) real
 	$(TESTS)
+
+# What a stranger has: the newest packages, README as it stands, the quick tests; all of it in build/.
+fresh:
+	$(PYTHON) tests/fresh.py $(addprefix tests/,$(QUICK))
 
 coverage: $(READY) real
 	$(TESTS) --cov --cov-report=term --cov-report=html
@@ -62,13 +66,22 @@ lock: build/tools
 		--generate-hashes --python-version 3.11 --output-file build/hashes.txt -
 	cat build/head.txt build/hashes.txt > constraints.hashes.txt
 
+# What goes to the package index, in dist/, and the tag; .github/workflows/release.yml publishes a tag.
+release: check build/tools
+	test -z "$$(git status --porcelain)"  # a release is made of what is committed
+	rm -rf dist
+	$(BIN)/python -m hatchling build -t sdist -t wheel -d dist
+	build/tools/bin/twine check --strict dist/*
+	git tag -a v$$($(BIN)/python -m hatchling version) -m "lastword $$($(BIN)/python -m hatchling version)"
+	@echo "'git push origin v$$($(BIN)/python -m hatchling version)' publishes it"
+
 # Known vulnerabilities of the pins, by the index's own list of them.
 audit: build/tools
 	build/tools/bin/pip-audit --no-deps --disable-pip --requirement constraints.txt
 
 build/tools:
 	$(PYTHON) -m venv build/tools
-	build/tools/bin/pip install --quiet uv pip-audit
+	build/tools/bin/pip install --quiet uv pip-audit twine
 
 clean:
 	rm -rf build dist site htmlcov .coverage* .pytest_cache .mypy_cache .ruff_cache

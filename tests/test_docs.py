@@ -80,6 +80,6 @@ def test_links_lead_somewhere(page):
             assert (path.parent / target).exists(), f"{page} links to {target}"
 
 
-@pytest.mark.parametrize("target", ["demo", "quick", "test", "coverage", "check"])
+@pytest.mark.parametrize("target", ["demo", "quick", "test", "fresh", "coverage", "check"])
 def test_make_targets_of_the_pages_exist(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)

@@ -12,14 +12,14 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import blocks, parts
 
 from lastword import Tracer
 from lastword.model import named
@@ -31,8 +31,6 @@ PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
 }
-FENCE = re.compile(r"^```([\w+-]*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
-TYPED = ("sh", "console", "python")  # other blocks show what is printed, or a file
 REAL = named.PUBLISHED["smollm2-135m"]
 
 # Pages that a test of their own goes through, as a service is asked and told to stop in between.
@@ -70,44 +68,6 @@ LEFT_OUT = {
 }
 
 
-@dataclass
-class Block:
-    """What a page has people type, and the last command's output, in the block under it."""
-
-    kind: str
-    text: str
-    output: str | None = None
-
-
-def blocks(page: str) -> list[Block]:
-    """In the page's order."""
-    found: list[Block] = []
-    end = 0
-    for fence in FENCE.finditer(PAGES[page]):
-        kind, text = fence.groups()
-        if kind in TYPED:
-            found.append(Block(kind, text))
-            end = fence.end()
-        elif not kind and found and not PAGES[page][end : fence.start()].strip():
-            found[-1].output = text
-    return found
-
-
-def commands(text: str) -> Iterator[str]:
-    """The commands of a block; one ends with its line unless a quote or a backslash goes on."""
-    command = ""
-    for line in text.splitlines(keepends=True):
-        command += line
-        try:
-            shlex.split(command, comments=True)
-        except ValueError:  # a quote is open, or the last character is a backslash
-            continue
-        if not command.endswith("\\\n"):
-            if shlex.split(command, comments=True):
-                yield command.strip()
-            command = ""
-
-
 def arguments(command: str) -> list[str]:
     """What follows the program's name; what would run beside the next command is run before it."""
     _, *given = shlex.split(command.replace("\\\n", " ").removesuffix("&"), comments=True)
@@ -118,14 +78,8 @@ def left_out(text: str) -> str | None:
     return next((start for start in LEFT_OUT if text.startswith(start)), None)
 
 
-def parts(block: Block) -> list[str]:
-    """A program as it is, or each command of a shell's block."""
-    whole = block.kind == "python" or block.text.startswith("#!")
-    return [block.text] if whole else [*commands(block.text)]
-
-
 def typed(page: str) -> list[str]:
-    return [part for block in blocks(page) for part in parts(block)]
+    return [part for block in blocks(PAGES[page]) for part in parts(block)]
 
 
 def test_the_tables_of_what_is_not_run_are_not_stale():
@@ -133,7 +87,7 @@ def test_the_tables_of_what_is_not_run_are_not_stale():
     for start in LEFT_OUT:
         assert any(part.startswith(start) for part in everything), start
     for page, test in ELSEWHERE.items():
-        assert blocks(page)
+        assert blocks(PAGES[page])
         assert Path(page).name in (ROOT / test).read_text(encoding="utf-8")
 
 
@@ -232,7 +186,7 @@ def shown_pages() -> list[str]:
 @pytest.mark.parametrize("page", shown_pages())
 def test_a_page_by_copy_and_paste(page: str, at_work: Path, run: Any) -> None:
     names: dict[str, Any] = {}
-    for block in blocks(page):
+    for block in blocks(PAGES[page]):
         todo = [part for part in parts(block) if runs(part)]
         printed = [typed_in(part, names, run) for part in todo]
         if block.output is not None and todo:  # lines are folded there as a terminal folds them
@@ -257,7 +211,7 @@ def typed_in(part: str, names: dict[str, Any], run: Any) -> str:
 
 
 def test_readme_shows_the_output_of_its_first_command():
-    (shown,) = [block for block in blocks("README.md") if block.output is not None]
+    (shown,) = [block for block in blocks(PAGES["README.md"]) if block.output is not None]
     assert "smollm2" in shown.text
 
 
