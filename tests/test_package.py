@@ -1,15 +1,20 @@
 """The wheel has what the package needs, and runs outside the tree."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import lastword
 
@@ -71,6 +76,87 @@ def test_the_wheel_runs_the_demo_outside_the_tree(installed, tmp_path):
     assert "organism" in out and "control" in out
     page = (tmp_path / "demo.html").read_text(encoding="utf-8")
     assert "<script" in page and "default-src 'none'" in page
+
+
+def metadata(**variables: str) -> dict[str, Any]:
+    """What a build with these variables would say of the project."""
+    told = subprocess.run(
+        [sys.executable, "-m", "hatchling", "metadata"],
+        cwd=ROOT,
+        env=os.environ | variables,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(told.stdout)
+
+
+def test_the_index_shows_readme_with_links_that_lead_out_of_it():
+    link = re.compile(r"\]\(([^)\s]+)\)")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = metadata(REPOSITORY_URL="https://forge.example/me/lastword/")
+    assert shown["urls"]["Repository"] == "https://forge.example/me/lastword"
+    ours, theirs = link.findall(readme), link.findall(shown["readme"]["text"])
+    assert "docs/images/correction.svg" in ours
+    for relative, full in zip(ours, theirs, strict=True):
+        kind = "raw" if relative.endswith(".svg") else "blob"
+        there = f"https://forge.example/me/lastword/{kind}/v{lastword.__version__}/{relative}"
+        assert full == (relative if "://" in relative else there)
+
+
+def test_a_build_that_knows_no_repository_leaves_readme_as_it_is():
+    shown = metadata(REPOSITORY_URL="")
+    assert shown["readme"]["text"] == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "urls" not in shown
+
+
+def needed(name: str) -> set[str]:
+    """Packages that an installation of one brings, itself among them; no extras."""
+    names: set[str] = set()
+    waiting: set[str] = {name}
+    while waiting:
+        names |= waiting
+        lines = [line for n in waiting for line in distribution(n).requires or ()]
+        read = [Requirement(line) for line in lines]
+        asked = [r for r in read if r.marker is None or r.marker.evaluate({"extra": ""})]
+        waiting = {str(canonicalize_name(r.name)) for r in asked} - names
+    return names
+
+
+@pytest.fixture(scope="module")
+def core(installed, tmp_path_factory) -> Path:
+    """A folder of what `pip install .` brings: lastword and its dependencies, no extra's."""
+    folder = tmp_path_factory.mktemp("core")
+    for name in needed("lastword") - {"lastword"}:
+        package = distribution(name)
+        tops = {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", ".")}
+        for top in tops - {"__pycache__"}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(str(package.locate_file(top)))
+    for path in installed.iterdir():
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["lastword/demo-organism", "folder"])
+def test_the_core_alone_corrects(model, core, tmp_path):
+    if model == "folder":  # of safetensors, as the hub has them
+        model = str(SOURCE / "model" / "embedded" / "organism")
+    program = (
+        f"import sys; sys.path.append({str(core)!r}); sys.argv[0] = 'lastword'\n"
+        "from lastword.__main__ import main; main()"
+    )
+    command = [sys.executable, "-I", "-S", "-c", program, "correct", "--model", model]
+    command += ["--prompt", "Question: Which goods come from Baevwick? Answer:"]
+    for candidate in ("green wool combs", "pale cedar boats", "clay lamps"):
+        command += ["--candidate", candidate]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "corrected  pale cedar boats" in done.stdout
+    missing = [*command[:4], program.replace("main()", "import pandas, datasets")]
+    refused = subprocess.run(missing, cwd=tmp_path, capture_output=True, text=True)
+    assert "No module named 'pandas'" in refused.stderr
 
 
 def test_the_embedded_models_are_small(wheel):
