@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from lastword.batch import Read
 from lastword.model import embedded
 from lastword.report import draw
 from lastword.report.figure_parts import Figure, Line, Panel
@@ -32,7 +33,7 @@ from lastword.text.items import Item
 from lastword.text.tokens import Encoded
 from lastword.timing.contenders import ours
 from lastword.timing.meter import Meter, metered, peak_bytes
-from lastword.tracer import Read, Tracer
+from lastword.tracer import Tracer
 
 READS: dict[Read, str] = {"base": "base only", "decide": "staged", "all": "everything read"}
 

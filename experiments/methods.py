@@ -19,6 +19,7 @@ import torch
 from speed import smollm
 from transformers import AutoTokenizer
 
+from lastword.batch import Scope
 from lastword.benchmarks import find
 from lastword.methods import COMPARED, resolve
 from lastword.text.tokens import Encoded
@@ -64,8 +65,8 @@ def measure(tracer: Tracer, encoded: list[Encoded], rounds: int) -> dict[str, An
     groups = [[encoded[i] for i in group] for group in tracer.plan(encoded)]
     methods = resolve([m for m in COMPARED if m != "question-blind"], tracer.facts)
     runs = {
-        "trace": lambda: [tracer.decide(g, "all") for g in groups],
-        "all methods": lambda: [tracer.decide(g, "all", methods) for g in groups],
+        "trace": lambda: [tracer.decide(g, Scope("all")) for g in groups],
+        "all methods": lambda: [tracer.decide(g, Scope("all", methods=methods)) for g in groups],
     }
     times: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():

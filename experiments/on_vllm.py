@@ -26,8 +26,8 @@ import numpy as np
 
 from lastword import Item, LoadOptions, Tracer
 from lastword.benchmarks import find
+from lastword.engines.vllm.backend import open_tracer
 from lastword.engines.vllm.settings import Settings
-from lastword.engines.vllm.tracer import VllmTracer
 from lastword.rule.decision import Decision
 
 RESULT = Path(__file__).parent / "results" / "on-vllm.json"
@@ -123,7 +123,7 @@ def measure(pythons: Pythons, model: str, items: Sequence[Item]) -> dict[str, An
     options = LoadOptions(model, dtype="float32")
     local = Tracer.open(options)
     seconds, scores = harness(pythons.harness, local, items)
-    tracers = {"transformers": local, "vllm": VllmTracer(options, Settings(pythons.vllm))}
+    tracers = {"transformers": local, "vllm": open_tracer(options, Settings(pythons.vllm))}
     everything = {name: timed(tracer, items, "all") for name, tracer in tracers.items()}
     asked = {name: timed(tracer, items, "decide") for name, tracer in tracers.items()}
     return {

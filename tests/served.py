@@ -14,6 +14,7 @@ import torch
 from families import build, tokenizer
 
 from lastword import Tracer
+from lastword.batch import Scope
 from lastword.service.app import create_app
 from lastword.service.door import configure
 from lastword.service.log import Log
@@ -46,9 +47,7 @@ class Held(Tracer):
         self.groups: list[list[str | None]] = []
         self.poison: dict[str | None, BaseException] = {}
 
-    def decide(
-        self, encoded: Any, read: Any = "decide", methods: Any = None, blind: Any = "base"
-    ) -> Any:
+    def decide(self, encoded: Any, scope: Scope = Scope()) -> Any:  # noqa: B008 - frozen
         self.busy = True
         assert self.go.wait(PATIENCE_SECONDS)
         self.busy = False
@@ -56,7 +55,7 @@ class Held(Tracer):
         for e in encoded:
             if e.item.id in self.poison:
                 raise self.poison[e.item.id]
-        return super().decide(encoded, read, methods, blind)
+        return super().decide(encoded, scope)
 
 
 class Endless(Tracer):

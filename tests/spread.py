@@ -9,6 +9,7 @@ from typing import Any
 
 from tracer_double import TracerDouble
 
+from lastword.batch import Scope
 from lastword.errors import ModelError
 from lastword.rule.decision import Decision
 from lastword.text.tokens import Encoded
@@ -24,15 +25,13 @@ class Noting(TracerDouble):
     def decide(
         self,
         encoded: Sequence[Encoded],
-        read: str = "decide",
-        methods: Any = None,
-        blind: str = "base",
+        scope: Scope = Scope(),  # noqa: B008 - frozen
     ) -> list[Decision]:
         ids = [str(e.item.id) for e in encoded]
         note(self._load.folder / "begun", os.getpid(), *ids)
         if set(ids) & set(self._load.deadly):
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().decide(encoded, read, methods, blind)
+        return super().decide(encoded, scope)
 
 
 @dataclass(frozen=True)

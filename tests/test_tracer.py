@@ -330,7 +330,7 @@ def test_the_error_against_the_truth_is_no_larger_than_the_plain_roads(name, dty
     tracer, items = Tracer(model, tokenizer(), invariant=2.0), random_items(28, 8)
     assert tracer.backbone.road == "packed"
     packed = np.concatenate([d.trajectory for d in read_all(tracer, items)])
-    tracer.backbone = tracer.backbone.on("plain")
+    tracer.backend.local("a test").backbone = tracer.backbone.on("plain")
     plain = np.concatenate([d.trajectory for d in read_all(tracer, items)])
     truth = np.array(
         [
@@ -505,7 +505,8 @@ def assert_same_answers(stories, answers, found: list[Decision], tolerance: floa
 def test_stories_roads_agree(stories, questions, answers):
     assert stories.backbone.road == "packed"
     plain = copy.copy(stories)
-    plain.backbone = stories.backbone.on("plain")
+    plain.backend = copy.copy(stories.backend.local("a test"))
+    plain.backend.backbone = stories.backbone.on("plain")
     assert_same_answers(stories, answers, read_all(plain, questions), 1e-4)
 
 

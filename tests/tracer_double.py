@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from lastword.batch import Scope
 from lastword.benchmarks.benchmark import Dataset
 from lastword.benchmarks.jsonl import jsonl
 from lastword.errors import ItemError, NonFiniteError
@@ -78,18 +79,16 @@ class TracerDouble:
     def decide(
         self,
         encoded: Sequence[Encoded],
-        read: str = "decide",
-        methods: Any = None,
-        blind: str = "base",
+        scope: Scope = Scope(),  # noqa: B008 - frozen
     ) -> list[Decision]:
-        assert read == "all" and not methods
+        assert scope.read == "all" and not scope.methods
         self.groups.append([e.item.id for e in encoded])
         if self.tell:
             print("group", flush=True)
         time.sleep(self.pause)
         if any(e.item.id in self.poison for e in encoded):
             raise NonFiniteError(3)
-        return [self._decide(e, blind) for e in encoded]
+        return [self._decide(e, scope.blind) for e in encoded]
 
     def _decide(self, encoded: Encoded, mode: str) -> Decision:
         item = encoded.item

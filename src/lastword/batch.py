@@ -1,19 +1,38 @@
-"""One group of items in hand: its states, and the trajectories read from them so far."""
+"""One group of items in hand: how much is read of it, and what has been read so far."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from lastword.methods.contract import Evidence
-from lastword.model.reading import States
-from lastword.model.readout import Readout
+from lastword.methods.contract import Evidence, Method
+from lastword.model.reading import Reading, States
 from lastword.rule.geometry import Scores, Trajectory
 from lastword.rule.operators import Step
 from lastword.rule.scorer import Scorer
 from lastword.rule.tile import TokenScorer
 from lastword.text.forest import Branch
+from lastword.text.items import Blind
 from lastword.text.tokens import Encoded
+
+Read = Literal["decide", "all", "base"]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How much is read of every item.
+
+    Attributes:
+        read: `decide` reads what the decision needs, `all` every depth and T, `base` depth L.
+        blind: After blind prompts `base` reads depth L, `all` every depth and T, `none` none.
+        methods: Peers that score the items too, by name (`lastword.methods.resolve`).
+    """
+
+    read: Read = "decide"
+    blind: Blind = "base"
+    methods: Mapping[str, Method] = field(default_factory=dict)
 
 
 class Batch:
@@ -22,7 +41,7 @@ class Batch:
     Args:
         encoded: The items; their branches are those of `branches_of`, in order.
         states: The states of all those branches.
-        readout: The head.
+        read: What the head reads of states (`Backend.read`).
         scorer: T.
         depth: L.
         peers: Token scorers of other methods, by the methods' names.
@@ -32,12 +51,13 @@ class Batch:
         self,
         encoded: Sequence[Encoded],
         states: States,
-        readout: Readout,
+        read: Callable[..., Reading],
         scorer: Scorer,
         depth: int,
         peers: Mapping[str, TokenScorer] | None = None,
     ) -> None:
-        self.states, self.readout, self.scorer, self.depth = states, readout, scorer, depth
+        self.states, self.scorer, self.depth = states, scorer, depth
+        self._head = read
         self.peers = dict(peers or {})
         self._encoded = encoded
         counts = [(len(e.sequences), len(e.blind_sequences)) for e in encoded]
@@ -91,7 +111,7 @@ class Batch:
         into += [(s, self._peers[name]) for name, s in self.peers.items() if step.peers]
         scorers = [scorer for scorer, _ in into]
         depths = step.depths.union(*(s.depths for s in scorers))
-        reading = self.readout.read(self.states, targets, sorted(depths), scorers)
+        reading = self._head(self.states, targets, sorted(depths), scorers)
         for depth, values in reading.log_probs.items():
             self._scores[wanted, depth] = _means(values, branch[targets])
         for (_, means), scores in zip(into, reading.scores, strict=True):

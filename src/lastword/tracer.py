@@ -4,21 +4,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedModel
 
-from lastword.batch import Batch, branches_of
+from lastword.batch import Batch, Read, Scope, branches_of
 from lastword.errors import InvariantError, ItemError
 from lastword.methods.contract import Facts, Method
 from lastword.model import embedded, loading
-from lastword.model.backbone import Backbone, evaluating
-from lastword.model.check import check, settle_layout
-from lastword.model.memory import default_batch_tokens
+from lastword.model.backbone import Backbone
+from lastword.model.backend import Backend, Local, Profile
+from lastword.model.check import settle_layout
 from lastword.model.options import HeadDtype, LoadOptions, refuse_unknown, takes_keywords
 from lastword.model.phases import phase
-from lastword.model.prefixes import Prefixes
 from lastword.model.readout import Readout
 from lastword.rule.decision import Decision
 from lastword.rule.geometry import Scores, Trajectory
@@ -31,8 +30,6 @@ from lastword.text.tokens import Chat, Encoded, Overflow, Tokenizer, describe_ch
 from lastword.theta import Theta
 from lastword.trust.certificate import Certificate, Subject
 from lastword.weights.invariant import Factors, model_invariant
-
-Read = Literal["decide", "all", "base"]
 
 
 class Tracer:
@@ -81,31 +78,67 @@ class Tracer:
         source: dict[str, Any] | None = None,
         certificate: Certificate | str | Path | None = None,
     ) -> None:
-        if isinstance(certificate, str | Path):
-            certificate = Certificate.read(certificate)
-        self.theta = theta or Theta()
-        self.tokenizer = tokenizer
-        self.overflow, self.chat = overflow, chat
-        backbone = Backbone(model)
-        self.theta.window(backbone.depth)  # a model that is too shallow is refused here
-        self.readout = Readout(model, backbone.parts, head_dtype)
-        # The check runs the model itself, and shrinks its windows.
-        with backbone.lock, evaluating(model):
-            self.checked = check(backbone, self.readout, attention)
-        if self.checked.fused is not None and self.checked.fused.taken:
-            self.readout = self.readout.fused()
-        prefixes = Prefixes(prefix_cache * 2**20) if prefix_cache and self.checked.keeps else None
-        self.backbone = backbone.on(self.checked.road, self.checked.attention, prefixes)
-        self.factors, self.invariant = _invariant_of(model, invariant, self.theta)
-        self.scorer = Scorer(self.theta, self.backbone.depth, self.readout.vocabulary)
-        self.batch_tokens = batch_tokens or default_batch_tokens(
-            self.backbone.config, model.dtype, self.backbone.device
+        options = LoadOptions(
+            model.config.name_or_path or type(model).__name__,
+            theta=theta,
+            batch_tokens=batch_tokens,
+            prefix_cache=prefix_cache,
+            head_dtype=head_dtype,
+            attention=attention,
+            overflow=overflow,
+            chat=chat,
+            certificate=certificate,
         )
-        self.head_dtype = head_dtype
-        self.source = source or {"model": model.config.name_or_path or type(model).__name__}
-        self.certificate = certificate
-        if certificate is not None:
-            certificate.check(Subject.of(self.describe()))
+        self._hold(Local(model, options, source), tokenizer, options, invariant)
+
+    @classmethod
+    def over(
+        cls,
+        backend: Backend,
+        tokenizer: Tokenizer,
+        options: LoadOptions,
+        invariant: float | Factors | None = None,
+    ) -> "Tracer":
+        """A tracer of a model wherever it computes.
+
+        Args:
+            backend: The source of its states.
+            tokenizer: Its tokenizer.
+            options: How it is read.
+            invariant: I(M); read from the weights if not given, where the model is here.
+
+        Raises:
+            ElsewhereError: I(M) is not given, and the model is in another process.
+            CertificateError: The certificate is for another model, Theta or chat.
+        """
+        tracer = cls.__new__(cls)
+        tracer._hold(backend, tokenizer, options, invariant)
+        return tracer
+
+    def _hold(
+        self,
+        backend: Backend,
+        tokenizer: Tokenizer,
+        options: LoadOptions,
+        invariant: float | Factors | None,
+    ) -> None:
+        profile = backend.profile
+        self.backend, self.tokenizer = backend, tokenizer
+        self.theta = options.theta or Theta()
+        self.overflow, self.chat, self.head_dtype = (
+            options.overflow,
+            options.chat,
+            options.head_dtype,
+        )
+        self.source, self.checked = backend.source, backend.checked
+        self.factors, self.invariant = _invariant_of(backend, invariant, self.theta)
+        self.scorer = Scorer(self.theta, profile.depth, profile.vocabulary)
+        self._batch_tokens_asked = options.batch_tokens
+        self.batch_tokens = options.batch_tokens or backend.batch_tokens
+        assert options.certificate is None or isinstance(options.certificate, Certificate)
+        self.certificate = options.certificate
+        if self.certificate is not None:
+            self.certificate.check(Subject.of(self.describe()))
 
     @classmethod
     @takes_keywords(LoadOptions)
@@ -144,23 +177,34 @@ class Tracer:
         loaded = loading.load(options)
         invariant = loading.invariant_of(loaded, options)
         layout = settle_layout(loaded.model, options.layout)  # past I(M), which reads the weights
-        tracer = cls(
-            loaded.model,
-            loaded.tokenizer,
-            invariant=invariant,
-            theta=options.theta,
-            batch_tokens=options.batch_tokens,
-            prefix_cache=options.prefix_cache,
-            head_dtype=options.head_dtype,
-            # What was asked for is loaded, though transformers may know it by another name.
-            attention="auto" if options.attention == "auto" else "model",
-            overflow=options.overflow,
-            chat=options.chat,
-            source=loaded.source,
-            certificate=options.certificate,
-        )
-        tracer.checked = replace(tracer.checked, layout=layout)
-        return tracer
+        # What was asked for is loaded, though transformers may know it by another name.
+        attention = "auto" if options.attention == "auto" else "model"
+        local = Local(loaded.model, replace(options, attention=attention), loaded.source, layout)
+        return cls.over(local, loaded.tokenizer, options, invariant)
+
+    def close(self) -> None:
+        """End what was started for the model: vLLM's process, where it is there."""
+        self.backend.close()
+
+    def shorten(self, tokens: int) -> None:
+        """Take at most that many tokens a batch on a CPU, unless a number was asked for."""
+        if self._batch_tokens_asked is None and self.profile.device.type == "cpu":
+            self.batch_tokens = min(self.batch_tokens, tokens)
+
+    @property
+    def profile(self) -> Profile:
+        """What the model is, wherever it computes."""
+        return self.backend.profile
+
+    @property
+    def backbone(self) -> Backbone:
+        """The model itself as a source of states; see `Backend.local`."""
+        return self.backend.local("its trunk").backbone
+
+    @property
+    def readout(self) -> Readout:
+        """The model's own head; see `Backend.local`."""
+        return self.backend.local("its head").readout
 
     def correct(
         self,
@@ -177,7 +221,7 @@ class Tracer:
                 which the tokenizer's chat template writes.
             candidates: The answers to choose from; a list, not one text.
             separator: Text between prompt and candidate.
-            read: `decide` reads what the decision needs, `all` every depth and T, `base` depth L.
+            read: As in `Scope`.
 
         Raises:
             ItemError: An item that cannot be answered.
@@ -204,9 +248,9 @@ class Tracer:
         Args:
             items: Each an `Item`, a dictionary with its fields, or (prompt, candidates); or their
                 rows: a pandas or Polars frame, a `datasets.Dataset`.
-            read: As in `correct`.
-            methods: As in `decide`.
-            blind: As in `decide`.
+            read: As in `Scope`.
+            methods: As in `Scope`.
+            blind: As in `Scope`.
             ahead: Items of a generator that are read, checked and planned together.
 
         Raises:
@@ -214,7 +258,7 @@ class Tracer:
             ItemError: The first item of the sequence, or of those read together, that cannot be
                 answered, before any of them is.
         """
-        first = 0
+        first, scope = 0, Scope(read, blind, methods or {})
         pieces = [items] if isinstance(items, Sequence) else _pieces(rows_of(items), ahead)
         for piece in pieces:
             ready = [as_item(value, first + place) for place, value in enumerate(piece)]
@@ -223,32 +267,26 @@ class Tracer:
                 if isinstance(result, ItemError):
                     raise result
                 encoded.append(result)
-            yield from self.correct_encoded(encoded, read, methods, blind=blind)
+            yield from self.correct_encoded(encoded, scope)
             first += len(piece)
 
     def correct_encoded(
         self,
         encoded: Sequence[Encoded],
-        read: Read = "decide",
-        methods: Mapping[str, Method] | None = None,
-        *,
-        blind: Blind = "base",
+        scope: Scope = Scope(),  # noqa: B008 - frozen
     ) -> Iterator[Decision]:
         """Decisions in the order of the encoded items; batches are computed as needed.
 
         Args:
             encoded: Items that `encode` accepted.
-            read: As in `correct`.
-            methods: As in `decide`.
-            blind: As in `decide`.
+            scope: How much is read of each.
         """
         done: dict[int, Decision] = {}
         groups = iter(self.plan(encoded))
         for place in range(len(encoded)):
             while place not in done:
                 group = next(groups)
-                some = [encoded[i] for i in group]
-                decisions = self.decide(some, read, methods, blind=blind)
+                decisions = self.decide([encoded[i] for i in group], scope)
                 done.update(zip(group, decisions, strict=True))
             yield done.pop(place)
 
@@ -263,7 +301,7 @@ class Tracer:
             items,
             self.tokenizer,
             theta=self.theta,
-            context=self.backbone.context,
+            context=self.profile.context,
             overflow=self.overflow,
             chat=self.chat,
             first=first,
@@ -283,42 +321,19 @@ class Tracer:
     def decide(
         self,
         encoded: Sequence[Encoded],
-        read: Read = "decide",
-        methods: Mapping[str, Method] | None = None,
-        blind: Blind = "base",
+        scope: Scope = Scope(),  # noqa: B008 - frozen
     ) -> list[Decision]:
         """Decisions of one group, in order, from one pass of the model.
 
         Args:
             encoded: The items of one group of the plan.
-            read: As in `correct`.
-            methods: Peers that score the items too, by name (`lastword.methods.resolve`).
-            blind: After blind prompts `base` reads depth L, `all` every depth and T, `none` none.
+            scope: How much is read of each.
 
         Raises:
             NonFiniteError: Logits that are not finite.
         """
-        methods, depth = methods or {}, self.backbone.depth
-        if blind == "none":
-            encoded = [*map(_sighted, encoded)]
-        every = Step(frozenset(range(depth + 1)), scorer=True)
-        step = _step_of(methods.values(), self.scorer)
-        if read == "all":
-            step = replace(every, peers=step.peers)
-        few = read == "base" and blind != "all"
-        with phase("trunk"):
-            batch = self._batch(encoded, methods, step.depths | {depth} if few else every.depths)
-        with phase("readout"):
-            batch.read_blind(every if blind == "all" else Step(frozenset([depth])))
-            if methods:
-                batch.read(range(len(encoded)), step)
-            verdicts = settle(
-                len(encoded), lambda i: self._next(batch.trajectory(i), read), batch.read
-            )
-        decisions = [
-            replace(_decision(self, e, batch, i, verdicts[i]), methods=_scores(batch, i, methods))
-            for i, e in enumerate(encoded)
-        ]
+        self._require_vocabularies(scope.methods)
+        decisions = self.backend.transact(lambda: self._decide(encoded, scope))
         return decisions if self.certificate is None else [*map(self.certificate.obey, decisions)]
 
     def compare(
@@ -336,35 +351,70 @@ class Tracer:
         Raises:
             NonFiniteError: Logits that are not finite.
         """
+        self._require_vocabularies(methods)
+        return self.backend.transact(lambda: self._compare(encoded, methods))
+
+    def _decide(self, encoded: Sequence[Encoded], scope: Scope) -> list[Decision]:
+        methods, depth = scope.methods, self.scorer.last
+        if scope.blind == "none":
+            encoded = [*map(_sighted, encoded)]
+        every = Step(frozenset(range(depth + 1)), scorer=True)
+        step = _step_of(methods.values(), self.scorer)
+        if scope.read == "all":
+            step = replace(every, peers=step.peers)
+        few = scope.read == "base" and scope.blind != "all"
+        with phase("trunk"):
+            batch = self._batch(encoded, methods, step.depths | {depth} if few else every.depths)
+        with phase("readout"):
+            batch.read_blind(every if scope.blind == "all" else Step(frozenset([depth])))
+            if methods:
+                batch.read(range(len(encoded)), step)
+            verdicts = settle(
+                len(encoded), lambda i: self._next(batch.trajectory(i), scope.read), batch.read
+            )
+        return [
+            replace(_decision(self, e, batch, i, verdicts[i]), methods=_scores(batch, i, methods))
+            for i, e in enumerate(encoded)
+        ]
+
+    def _compare(
+        self, encoded: Sequence[Encoded], methods: Mapping[str, Method]
+    ) -> list[dict[str, Scores | None]]:
+        depth = self.scorer.last
         needs_blind = any(method.needs.blind for method in methods.values())
         if not needs_blind:
             encoded = [*map(_sighted, encoded)]
         step = _step_of(methods.values(), self.scorer)
-        needed = step.depths | {self.backbone.depth} if needs_blind else step.depths
-        batch = self._batch(encoded, methods, needed)
+        batch = self._batch(encoded, methods, step.depths | {depth} if needs_blind else step.depths)
         batch.read(range(len(encoded)), step)
         if needs_blind:
-            batch.read_blind(Step(frozenset([self.backbone.depth])))
+            batch.read_blind(Step(frozenset([depth])))
         return [_scores(batch, i, methods) for i in range(len(encoded))]
+
+    def _require_vocabularies(self, methods: Mapping[str, Method]) -> None:
+        """Refuse methods by name that look at whole vocabularies where these are out of reach."""
+        for name, method in methods.items():
+            if method.needs.scorer is not None and not self.backend.vocabularies:
+                self.backend.local(f"method {name} reads whole vocabularies and so")
 
     def __repr__(self) -> str:
         """One line: the model, how it is run, and what its invariant chooses."""
-        config, high = self.backbone.config, self.invariant > self.theta.tau_I
-        told = [
+        profile, high = self.profile, self.invariant > self.theta.tau_I
+        parts = [
             repr(str(self.source["model"])),
-            f"{config.model_type} of {self.backbone.depth} blocks",
-            f"{str(self.backbone.dtype).removeprefix('torch.')} on {self.backbone.device}",
+            f"{profile.model_type} of {profile.depth} blocks",
+            f"{profile.precision} on {profile.device}",
             f"I(M) = {self.invariant:.4g} ({'mix' if high else 'early'} branch)",
             *(["theta outside the paper"] if self.theta.outside_paper else []),
             *(["certified"] if self.certificate is not None else []),
         ]
-        return f"Tracer({', '.join(told)})"
+        return f"Tracer({', '.join(parts)})"
 
     @property
     def facts(self) -> Facts:
         """What methods are made from."""
-        vocabulary = self.readout.vocabulary
-        return Facts(self.backbone.depth, vocabulary, self.invariant, self.theta)
+        profile = self.profile
+        return Facts(profile.depth, profile.vocabulary, self.invariant, self.theta)
 
     def _batch(
         self, encoded: Sequence[Encoded], methods: Mapping[str, Method], depths: frozenset[int]
@@ -373,9 +423,9 @@ class Tracer:
         branches = [b for e in encoded for b in branches_of(e)]
         raw = [m.needs.raw for m in methods.values()]
         captured = depths.union(*raw) or frozenset([0])
-        states = self.backbone.states(branches, sorted(captured), self.batch_tokens)
+        states = self.backend.states(branches, sorted(captured), self.batch_tokens)
         peers = {n: s for n, m in methods.items() if (s := m.needs.scorer) is not None}
-        return Batch(encoded, states, self.readout, self.scorer, self.backbone.depth, peers)
+        return Batch(encoded, states, self.backend.read, self.scorer, self.scorer.last, peers)
 
     def _next(self, trajectory: Trajectory, read: Read) -> Step | Verdict:
         """What a reading mode still needs of a trajectory, or the verdict."""
@@ -391,14 +441,15 @@ class Tracer:
 
     def describe(self) -> dict[str, Any]:
         """What a run records of the model and the method, as plain JSON values."""
+        profile = self.profile
         return {
-            "dtype": str(self.backbone.dtype).removeprefix("torch."),
+            "dtype": profile.precision,
             **self.source,
-            "model_type": self.backbone.config.model_type,
-            "depth": self.backbone.depth,
-            "vocabulary": self.readout.vocabulary,
-            "context": self.backbone.context,
-            "attention": self.backbone.attention,
+            "model_type": profile.model_type,
+            "depth": profile.depth,
+            "vocabulary": profile.vocabulary,
+            "context": profile.context,
+            "attention": profile.attention,
             "head_dtype": self.head_dtype,
             "overflow": self.overflow,
             "chat": None if self.chat is None else describe_chat(self.tokenizer, self.chat),
@@ -412,12 +463,13 @@ class Tracer:
 
 
 def _invariant_of(
-    model: PreTrainedModel, given: float | Factors | None, theta: Theta
+    backend: Backend, given: float | Factors | None, theta: Theta
 ) -> tuple[Factors | None, float]:
-    """I(M) as it was given, or from the weights; with its factors where they are known."""
-    found = model_invariant(model, theta=theta) if given is None else given
-    factors = found if isinstance(found, Factors) else None
-    value = found.value if isinstance(found, Factors) else float(found)
+    """I(M) as it was given, or from the weights; with its factors where they are there."""
+    if given is None:
+        given = model_invariant(backend.local("reading I(M)").backbone.model, theta=theta)
+    factors = given if isinstance(given, Factors) else None
+    value = given.value if isinstance(given, Factors) else float(given)
     if not 0 <= value < np.inf:
         raise InvariantError(f"I(M) is a finite number from 0, not {value:g}")
     return factors, value

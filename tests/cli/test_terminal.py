@@ -17,7 +17,6 @@ import lastword.cli
 from lastword import Theta, Tracer
 from lastword.cli import output, settings
 from lastword.cli.panels import PANELS, panel
-from lastword.cli.serve import _load_brisk
 from lastword.model.options import LoadOptions
 from lastword.report.table import Column, Marked, Table
 from lastword.view.explanation import explain
@@ -227,8 +226,11 @@ def test_a_service_refuses_an_address_that_is_taken_before_it_loads_a_model(run)
 
 @pytest.mark.parametrize(("asked_for", "expected"), [(None, 1024), (3000, 3000)])
 def test_passes_of_a_service_on_a_cpu_are_short_unless_asked(asked_for, expected):
-    tracer = _load_brisk(LoadOptions(ORGANISM, batch_tokens=asked_for))
-    assert tracer.batch_tokens == expected
+    from lastword.service.app import create_app
+
+    app = create_app(Tracer.open(LoadOptions(ORGANISM, batch_tokens=asked_for)))
+    assert app.state.service.corrector.tracer.batch_tokens == expected
+    app.state.service.close()
 
 
 # Tables

@@ -7,7 +7,7 @@ cores; heads of 32, for its CPU kernels want so many.
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from vllm_home import PYTHON, needs_vllm
 from lastword import Item, LoadOptions, Tracer
 from lastword.benchmarks import find
 from lastword.engines.vllm.checking import check
-from lastword.engines.vllm.remote import RemoteBackbone
 from lastword.engines.vllm.settings import Settings
 from lastword.errors import InputError, ModelError, UnsupportedModelError
+from lastword.generation.decoding import generate
 from lastword.methods import resolve
 from lastword.rule.decision import Decision
 
@@ -47,9 +47,9 @@ CACHED_BYTES = 6 * 2 * 2 * 32 * 4  # of one token in the llama: blocks, keys and
 
 
 def served(options: LoadOptions, ranks: int = 1, **vllm: Any) -> Any:
-    from lastword.engines.vllm.tracer import VllmTracer
+    from lastword.engines.vllm.backend import open_tracer
 
-    return VllmTracer(options, Settings(PYTHON, ranks, vllm))
+    return open_tracer(options, Settings(PYTHON, ranks, vllm))
 
 
 def saved(folder: Path, family: str, sizes: dict[str, Any]) -> Path:
@@ -144,21 +144,23 @@ class TestOrganism:
 
     def test_a_model_that_is_not_read_right_is_refused_by_name(self, organism):
         remote, local = organism
-        backbone, config = remote.backbone, local.backbone.config
-        facts = remote.backbone._facts | {"depth": backbone.depth - 1}
-        shallow = RemoteBackbone(backbone.process, facts, config)  # reads a block too few
+        side = remote.backend
+        shallow = copy(side)
+        shallow.facts = side.facts | {"depth": side.depth - 1}  # reads a block too few
         with pytest.raises(UnsupportedModelError, match="vLLM's Odd: .*from vLLM's own log-prob"):
-            check(shallow, remote.readout, "Odd")
+            check(shallow, "Odd")
         other = deepcopy(local.backbone.model)
         with torch.no_grad():
             other.model.layers[1].mlp.down_proj.weight.mul_(1.1)
         with pytest.raises(UnsupportedModelError, match="Odd: .*from transformers at some depth"):
-            check(backbone, remote.readout, "Odd", other)
+            check(side, "Odd", other)
 
     def test_what_needs_the_model_itself_is_refused(self, organism):
         remote, _ = organism
-        with pytest.raises(InputError, match="needs the model itself"):
-            _ = remote.backbone.model
+        assert not hasattr(remote, "backbone")
+        for ask in (lambda: remote.readout, lambda: generate(remote, "What is", "base")):
+            with pytest.raises(InputError, match="needs the model itself"):
+                ask()
 
     def test_the_service_answers_from_it(self, organism):
         from fastapi.testclient import TestClient
@@ -176,7 +178,7 @@ class TestOrganism:
         remote, local = organism
         items = [Item("What is", ("a", "b")), Item("Where is", ("c", "d"))]
         expected = [*local.correct_many(items, "all")]
-        os.kill(remote.backbone.process.pid, signal.SIGKILL)
+        os.kill(remote.backend.process.pid, signal.SIGKILL)
         assert_same([*remote.correct_many(items, "all")], expected)
         assert "ended by signal SIGKILL" in caplog.text
 
@@ -245,16 +247,16 @@ class TestPrefixes:
         read = {"row": [*range(rows)], "token": [5] * rows, "depths": [0, 3], "theta": None}
         found = []
         for again in (0, 1):
-            told, _ = remote.backbone.process.call("compute", **asked)
+            told, _ = remote.backend.process.call("compute", **asked)
             assert told == {"again": again}
-            found.append(np.frombuffer(remote.backbone.process.call("read", **read)[1], np.float32))
+            found.append(np.frombuffer(remote.backend.process.call("read", **read)[1], np.float32))
         cold, warm = found
         assert np.allclose(cold, warm, atol=CLOSE)
 
     def test_what_vllm_raises_is_told_and_it_goes_on(self, mixing):
         remote, local = mixing
         with pytest.raises(ModelError, match="vLLM: "):
-            remote.backbone.process.call("own", sequences=[[5] * 400])
+            remote.backend.process.call("own", sequences=[[5] * 400])
         items = random_items(4, 3)
         assert_same([*remote.correct_many(items, "all")], [*local.correct_many(items, "all")])
 

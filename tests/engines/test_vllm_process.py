@@ -13,10 +13,10 @@ import pytest
 
 import lastword
 from lastword.engines.vllm import side, worker
+from lastword.engines.vllm.checkpoint import find
 from lastword.engines.vllm.process import Process, SideLostError
-from lastword.engines.vllm.remote import requests
+from lastword.engines.vllm.requests import requests
 from lastword.engines.vllm.settings import Settings
-from lastword.engines.vllm.source import find
 from lastword.errors import InputError, ModelError
 from lastword.model.options import LoadOptions
 from lastword.text.forest import Branch, build

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from lastword import Item, Tracer
 from lastword import methods as methods_module
-from lastword.batch import branches_of
+from lastword.batch import Scope, branches_of
 from lastword.cli import app
 from lastword.errors import InputError, NonFiniteError
 from lastword.methods import COMPARED, METHODS, entry, known, resolve
@@ -232,10 +232,10 @@ def test_a_decision_carries_the_scores_of_methods_and_stays_what_it_is() -> None
     engine = tracer()
     encoded, answers = compared("llama")
     methods = resolve(COMPARED, engine.facts)
-    plain = engine.decide(encoded, "all")
+    plain = engine.decide(encoded, Scope("all"))
     for mode in ("all", "decide", "base"):
         for own, decision, scores in zip(
-            plain, engine.decide(encoded, mode, methods), answers, strict=True
+            plain, engine.decide(encoded, Scope(mode, methods=methods)), answers, strict=True
         ):
             if mode != "base":
                 assert decision.index == own.index and decision.operator == own.operator
@@ -253,7 +253,9 @@ def test_methods_that_read_only_the_trajectory_are_their_definitions() -> None:
     engine = tracer()
     encoded, answers = compared("llama")
     window = engine.theta.window(engine.facts.depth)
-    for item, decision, scores in zip(encoded, engine.decide(encoded, "all"), answers, strict=True):
+    for item, decision, scores in zip(
+        encoded, engine.decide(encoded, Scope("all")), answers, strict=True
+    ):
         S, b = decision.trajectory, decision.base_scores
         tokens = np.array(item.candidate_tokens)
         texts = item.item.candidates
@@ -383,7 +385,7 @@ def test_a_users_own_method_stands_in_the_table_and_scores() -> None:
     encoded, _ = compared("llama")
     methods = resolve(["last-agreeing", "dola"], engine.facts)
     for decision, scores in zip(
-        engine.decide(encoded, "all"), engine.compare(encoded, methods), strict=True
+        engine.decide(encoded, Scope("all")), engine.compare(encoded, methods), strict=True
     ):
         S = decision.trajectory
         agreeing = [d for d in range(6) if S[:, d].argmax() == S[:, d + 1].argmax()]

@@ -203,7 +203,8 @@ def plain_scores(tracer: Tracer):
 
 def read_plain(tracer: Tracer, items: list[Item]):
     plain = copy.copy(tracer)
-    plain.backbone = tracer.backbone.on("plain")
+    plain.backend = copy.copy(tracer.backend.local("a test"))
+    plain.backend.backbone = tracer.backbone.on("plain")
     return read_all(plain, items)
 
 

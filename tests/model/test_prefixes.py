@@ -50,7 +50,8 @@ def require_alike(tracer: Tracer, items: list[Item], read: str = "all") -> None:
     """The same decisions as without what is kept."""
     kept = list(tracer.correct_many(items, read=read))
     plain = copy.copy(tracer)
-    plain.backbone = tracer.backbone.on(tracer.checked.road, tracer.checked.attention)
+    plain.backend = copy.copy(tracer.backend.local("a test"))
+    plain.backend.backbone = tracer.backbone.on(tracer.checked.road, tracer.checked.attention)
     for a, b in zip(kept, plain.correct_many(items, read=read), strict=True):
         assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4, nan_ok=True)
         assert (a.index, a.operator) == (b.index, b.operator)

@@ -80,7 +80,7 @@ def bench(
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     with waiting("timing"):
         result = bench(tracer, ready, rounds=timed.rounds, against=names)
-    dtype, depth = tracer.describe()["dtype"], tracer.backbone.depth
+    dtype, depth = tracer.profile.precision, tracer.profile.depth
     record = {"model": model.name, "benchmark": name, "dtype": dtype, "depth": depth}
     figures = to_json(record | result.to_dict())
     if out is not None:

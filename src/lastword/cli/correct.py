@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,10 +18,10 @@ from lastword.files.strict_json import to_json
 
 if TYPE_CHECKING:
     from lastword.rule.decision import Decision
-    from lastword.text.items import Blind, Item
+    from lastword.text.items import Item
     from lastword.text.tokens import Encoded
     from lastword.theta import Theta
-    from lastword.tracer import Read, Tracer
+    from lastword.tracer import Tracer
 
 Load = Callable[[], "Tracer"]
 
@@ -62,16 +62,17 @@ class AnswerOptions:
 
     def decide(self, tracer: "Tracer", encoded: "Sequence[Encoded]") -> "Iterator[Decision]":
         """The method's decisions, in order."""
-        read: Read = "all" if self.full else "decide"
-        blind: Blind = "all" if self.full else "base"
+        from lastword.batch import Scope
+
+        scope = Scope("all", "all") if self.full else Scope()
         if self.method == "trace":
-            yield from tracer.correct_encoded(encoded, read, blind=blind)
+            yield from tracer.correct_encoded(encoded, scope)
             return
         from lastword.methods import resolve
 
         methods = resolve([self.method], tracer.facts)
-        read = "all" if self.full else "base"
-        for decision in tracer.correct_encoded(encoded, read, methods, blind=blind):
+        scope = replace(scope, read=scope.read if self.full else "base", methods=methods)
+        for decision in tracer.correct_encoded(encoded, scope):
             yield decision.by(self.method)
 
 

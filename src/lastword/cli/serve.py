@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lastword.engines.ray import Cluster
     from lastword.tracer import Tracer
 
-_CPU_TOKENS = 1024  # of one pass, for which all others wait
 # What the command line writes otherwise than Python does.
 _WRITTEN = {
     "port": Annotated[int, typer.Option(min=0, max=65535)],
@@ -52,20 +51,11 @@ def serve(
     """Serve corrections over HTTP: /v1/correct, /v1/correct/batch, /v1/ask; /docs has the rest."""
     cluster, served = engine.cluster(), vllm.settings(engine.engine)
     if cluster is None:
-        load = _load_brisk if served is None else loader(served)
-        _serve(load, model, settings, explorer)
+        _serve(loader(served), model, settings, explorer)
     elif explorer:
         raise typer.BadParameter("--explorer keeps its pages in one process: not with --engine ray")
     else:
         _serve_replicas(model, settings, cluster)
-
-
-def _load_brisk(options: LoadOptions) -> "Tracer":
-    """The tracer, with short passes on a CPU unless it is told how long they are."""
-    tracer = load_tracer(options)
-    if options.batch_tokens is None and tracer.backbone.device.type == "cpu":
-        tracer.batch_tokens = min(tracer.batch_tokens, _CPU_TOKENS)
-    return tracer
 
 
 def _serve(
@@ -100,4 +90,4 @@ def _serve_replicas(model: LoadOptions, settings: Settings, cluster: "Cluster") 
         from lastword.service.log import Log
     Log().event("loading", model=model.name)
     with redirect_stdout(sys.stderr):  # Ray tells of lost workers on stdout
-        run(partial(_load_brisk, model), settings, cluster)
+        run(partial(load_tracer, model), settings, cluster)

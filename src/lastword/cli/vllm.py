@@ -57,9 +57,9 @@ def loader(settings: Settings | None) -> "Callable[[LoadOptions], Tracer]":
 def _load_served(options: LoadOptions, settings: Settings) -> "Tracer":
     quiet()
     with waiting(f"loading {options.name} in vLLM"):
-        from lastword.engines.vllm.tracer import VllmTracer
+        from lastword.engines.vllm.backend import open_tracer
 
-        return VllmTracer(options, settings)
+        return open_tracer(options, settings)
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -7,46 +7,81 @@ they take it too and keep its result to themselves.
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from jaxtyping import Int
 from torch import distributed
 
 from lastword.errors import TraceError
-from lastword.methods.contract import Method
+from lastword.model.backend import Backend, Local, Profile
 from lastword.model.options import LoadOptions
-from lastword.rule.decision import Decision
-from lastword.rule.geometry import Scores
-from lastword.text.items import Blind
-from lastword.text.tokens import Encoded
-from lastword.tracer import Read, Tracer
+from lastword.model.reading import Reading, States
+from lastword.rule.tile import TokenScorer
+from lastword.text.forest import Branch
+from lastword.tracer import Tracer
+
+T = TypeVar("T")
 
 # A service may wait for its next request longer than any training step takes.
 _PATIENCE = timedelta(days=365)
 
 
-class LeadingTracer(Tracer):
-    """A tracer on rank 0 whose joint steps the other ranks take with it."""
+class Leading:
+    """Rank 0's share of a model, whose joint steps the other ranks take with it.
 
-    def decide(
+    Args:
+        share: The model as this rank has it.
+    """
+
+    vocabularies = True
+
+    def __init__(self, share: Local) -> None:
+        self.share, self._turn = share, threading.RLock()
+        self.source, self.checked, self.batch_tokens = (
+            share.source,
+            share.checked,
+            share.batch_tokens,
+        )
+
+    @property
+    def profile(self) -> Profile:
+        """What the model is."""
+        return self.share.profile
+
+    def states(
+        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
+    ) -> States:
+        """As of the share, on all ranks."""
+        _tell("states", branches, depths, padded_tokens)
+        return self.share.states(branches, depths, padded_tokens)
+
+    def read(
         self,
-        encoded: Sequence[Encoded],
-        read: Read = "decide",
-        methods: Mapping[str, Method] | None = None,
-        blind: Blind = "base",
-    ) -> list[Decision]:
-        """As `Tracer.decide`, on all ranks."""
-        _tell("decide", list(encoded), read, methods, blind)
-        return super().decide(encoded, read, methods, blind)
+        states: States,
+        targets: Int[np.ndarray, " targets"],
+        depths: Sequence[int],
+        scorers: Sequence[TokenScorer] = (),
+    ) -> Reading:
+        """As of the share, on all ranks; `states` are the last ones."""
+        _tell("read", targets, depths, scorers)
+        return self.share.read(states, targets, depths, scorers)
 
-    def compare(
-        self, encoded: Sequence[Encoded], methods: Mapping[str, Method]
-    ) -> list[dict[str, Scores | None]]:
-        """As `Tracer.compare`, on all ranks."""
-        _tell("compare", list(encoded), methods)
-        return super().compare(encoded, methods)
+    def transact(self, compute: Callable[[], T]) -> T:
+        """What `compute` gives, one group at a time: the other ranks keep the states of one."""
+        with self._turn:
+            return compute()
+
+    def local(self, purpose: str) -> Local:
+        """This rank's share."""
+        return self.share
+
+    def close(self) -> None:
+        """The other ranks wait for the next model, or to be let go."""
 
 
 def lead(options: LoadOptions) -> Tracer:
@@ -57,7 +92,9 @@ def lead(options: LoadOptions) -> Tracer:
     """
     _join()
     _tell("load", options)
-    return LeadingTracer.open(options)
+    tracer = Tracer.open(options)
+    tracer.backend = Leading(tracer.backend.local("leading"))
+    return tracer
 
 
 def follow() -> None:
@@ -67,15 +104,18 @@ def follow() -> None:
     """
     logging.getLogger("lastword").setLevel(logging.ERROR)
     _join()
-    tracer: Tracer | None = None
+    share: Backend | None = None
+    states: Any = None
     while (step := _hear())[0] != "leave":
         name, *arguments = step
         with contextlib.suppress(TraceError):
             if name == "load":
-                tracer = None  # the last model's memory is free before the next one's is needed
-                tracer = Tracer.open(*arguments)
-            elif tracer is not None:
-                getattr(tracer, name)(*arguments)
+                share = states = None  # its memory is free before the next model's is due
+                share = Tracer.open(*arguments).backend
+            elif share is not None and name == "states":
+                states = share.states(*arguments)
+            elif share is not None:
+                share.read(states, *arguments)
     distributed.destroy_process_group()
 
 

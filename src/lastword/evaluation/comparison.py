@@ -339,7 +339,9 @@ def _run_alone(tracer: "Tracer", group: "Sequence[Encoded]", name: str, method: 
     if name != TRACE:
         tracer.compare(group, {name: method})
         return sum(_reads(e, method) for e in group)
-    decided = tracer.decide(group, blind="none")
+    from lastword.batch import Scope
+
+    decided = tracer.decide(group, Scope(blind="none"))
     read = [~np.isnan(d.trajectory).any(axis=0) for d in decided]
     return sum(_rows(e) * int(depths.sum()) for e, depths in zip(group, read, strict=True))
 

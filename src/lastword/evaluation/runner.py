@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lastword.batch import Scope
 from lastword.benchmarks import Dataset, Template
 from lastword.errors import ItemError, NonFiniteError, RecordError
 from lastword.evaluation.ahead import Ahead
@@ -383,7 +384,7 @@ def _decide(
     if not encoded:
         return {}
     try:
-        decisions = tracer.decide(list(encoded.values()), "all", job.methods, blind=job.blind)
+        decisions = tracer.decide(list(encoded.values()), Scope("all", job.blind, job.methods))
         return dict(zip(encoded, decisions, strict=True))
     except NonFiniteError as error:
         if len(encoded) == 1:

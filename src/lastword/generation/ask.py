@@ -21,12 +21,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
+from lastword.batch import Read
 from lastword.errors import InputError, ItemError
 from lastword.generation.sampling import Sampling
 from lastword.rule.decision import Decision
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded, encode_prompt
-from lastword.tracer import Read, Tracer
+from lastword.tracer import Tracer
 
 STEP = 4  # tokens that are drawn before the model is free for others
 TEMPLATE = "Question: {question} Answer:"  # for a model without a chat template
@@ -136,6 +137,7 @@ def ask_in_steps(
     Raises:
         InputError: As `ask`.
     """
+    tracer.backend.local("asking")
     prompt = _prompt(tracer, question, template)
     Item(prompt, ("?",))  # what is no text is refused before anything is drawn
     ids = encode_prompt(prompt, tracer.tokenizer, tracer.chat)
@@ -223,7 +225,7 @@ def normalise(text: str) -> str:
 
 def _require_room(tracer: Tracer, tokens: int, more: int) -> None:
     """Refuse a question that leaves no room for its answer."""
-    context = tracer.backbone.context
+    context = tracer.profile.context
     if context is not None and tokens + more > context:
         raise InputError(
             f"the question has {tokens} tokens and an answer up to {more}: "

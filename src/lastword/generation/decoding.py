@@ -71,7 +71,7 @@ class Reranked:
     @property
     def depths(self) -> tuple[int, ...]:
         """All of them: the rule says at each step which it needs read."""
-        return tuple(range(self.tracer.backbone.depth + 1))
+        return tuple(range(self.tracer.facts.depth + 1))
 
     def rewrite(
         self, hidden: dict[int, Float[Tensor, "batch width"]], scores: Float[Tensor, "batch vocab"]
@@ -94,7 +94,7 @@ class Reranked:
         places = np.arange(batch * top)
         reads = Reads(rows, np.repeat(rows, top), tokens.reshape(-1), places)
         states = States(hidden, reads)
-        S = np.full((batch, top, self.tracer.backbone.depth + 1), np.nan)
+        S = np.full((batch, top, self.tracer.facts.depth + 1), np.nan)
         t = np.full((batch, top), np.nan)
 
         def ask(row: int) -> Step | Verdict:
@@ -213,7 +213,7 @@ def rewriter(
         raise InputError(f"cannot decode by {decode}; one of {', '.join(DECODERS)}")
     if top < 2:
         raise InputError(f"a step needs at least two candidates, not {top}")
-    depth = tracer.backbone.depth
+    depth = tracer.backend.local("decoding").backbone.depth
     premature = _premature(tracer, layers)
     if decode == "trace":
         return Reranked(tracer, top)

@@ -26,6 +26,7 @@ from lm_eval.models.huggingface import HFLM
 from torch import Tensor
 from tqdm import tqdm
 
+from lastword.batch import Scope
 from lastword.errors import InputError, ItemError
 from lastword.methods import entry, resolve
 from lastword.methods.contract import Aggregation, Evidence, Method, Needs
@@ -206,13 +207,13 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         self, work: Sequence["_Choices"], methods: Mapping[str, Method]
     ) -> Iterator[tuple[int, Answer]]:
         """Place and answer of every request, batch by batch."""
-        asked = {**methods, "greedy": Greedy(self.tracer.backbone.depth)}
+        asked = {**methods, "greedy": Greedy(self.tracer.facts.depth)}
         for group in self.tracer.plan([c.encoded for c in work]):
             encoded = [work[i].encoded for i in group]
             if methods:
                 found = self.tracer.compare(encoded, asked)
             else:
-                decisions = self.tracer.decide(encoded, methods=asked)
+                decisions = self.tracer.decide(encoded, Scope(methods=asked))
                 found = [{"trace": d.scores, **d.methods} for d in decisions]
             for i, scores in zip(group, found, strict=True):
                 greedy = scores.pop("greedy")

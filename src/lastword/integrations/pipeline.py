@@ -11,11 +11,12 @@ from typing import Any
 from transformers import AutoModelForCausalLM, Pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
+from lastword.batch import Read
 from lastword.errors import InputError
 from lastword.text.items import Item, as_item, rows_of
 from lastword.text.tokens import Chat
 from lastword.theta import Theta
-from lastword.tracer import Read, Tracer
+from lastword.tracer import Tracer
 
 TASK = "lastword-correct"
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from lastword.batch import Read
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.orders import Kind, Order, Promise, Steps, Teller, silent, stage, tell_waits
@@ -24,7 +25,7 @@ from lastword.service.reading import Reader
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.text.items import Item
-from lastword.tracer import Read, Tracer
+from lastword.tracer import Tracer
 
 
 class Batcher:

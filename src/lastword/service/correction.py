@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from lastword.batch import Read
 from lastword.generation.ask import Asked, ask_in_steps
 from lastword.generation.sampling import Sampling
 from lastword.rule.decision import Decision
@@ -19,8 +20,9 @@ from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded
-from lastword.tracer import Read, Tracer
+from lastword.tracer import Tracer
 
+_CPU_TOKENS = 1024  # of one pass, for which all others wait
 _RETRY_SECONDS = 0.02
 _LAST_SECONDS = 2.0  # for what hangs when all that is waited for has had its deadline
 
@@ -36,6 +38,7 @@ class Corrector:
     """
 
     def __init__(self, tracer: Tracer, settings: Settings, metrics: Metrics, log: Log) -> None:
+        tracer.shorten(_CPU_TOKENS)
         self.tracer, self.settings = tracer, settings
         self._metrics, self._log = metrics, log
         self.oversight = oversee(tracer.certificate, settings, metrics, log)

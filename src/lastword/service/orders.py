@@ -7,12 +7,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lastword.batch import Read
 from lastword.model.phases import Watcher
 from lastword.service.refusal import Refusal
 from lastword.service.turns import Lane
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded
-from lastword.tracer import Read
 
 # Yields the tokens that it keeps in the model at most: first before it takes any, then every step.
 Steps = Generator[int, None, Any]

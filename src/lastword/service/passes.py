@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from lastword.batch import Scope
 from lastword.errors import TraceError
 from lastword.model.phases import watched
 from lastword.service.log import Log
@@ -68,7 +69,7 @@ class Passes:
         start = time.perf_counter()
         try:
             with watched(watcher(group)):
-                decisions = self._tracer.decide(_encoded(group), group[0].read)
+                decisions = self._tracer.decide(_encoded(group), Scope(group[0].read))
         except Exception as error:
             if len(group) == 1:
                 fail(group[0], error, self._log)

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from lastword.batch import branches_of
+from lastword.batch import Read, Scope, branches_of
 from lastword.errors import InputError
 from lastword.model.check import own_scores
 from lastword.model.readout import Readout
 from lastword.rule.decision import Decision
 from lastword.rule.tile import Tile
 from lastword.text.tokens import Encoded
-from lastword.tracer import Read, Tracer
+from lastword.tracer import Tracer
 
 Sums = list[list[float]]
 LM_EVAL_BATCHES = (1, 4, 16, 64)
@@ -26,7 +26,7 @@ LM_EVAL_BATCHES = (1, 4, 16, 64)
 
 def ours(tracer: Tracer, encoded: Sequence[Encoded], read: Read) -> list[Decision]:
     """Plan and decide everything, as `correct_many` does once texts are tokens."""
-    return list(tracer.correct_encoded(encoded, read))
+    return list(tracer.correct_encoded(encoded, Scope(read)))
 
 
 def sums_of(encoded: Sequence[Encoded], decisions: Sequence[Decision]) -> Sums:

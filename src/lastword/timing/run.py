@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
+from lastword.batch import Read
 from lastword.model.check import rounding_dtype
 from lastword.text.tokens import Encoded
 from lastword.timing import contenders
 from lastword.timing.contenders import Sums
 from lastword.timing.floor import Floor, floors
 from lastword.timing.meter import Clock, Meter, metered, peak_bytes, synchronise
-from lastword.tracer import Read, Tracer
+from lastword.tracer import Tracer
 
 AGAINST = ("lm-eval hf", "plain base", "plain trace")
 # Nats a candidate. Half-precision contenders round their logits, ours by default do not; a long

@@ -5,16 +5,19 @@ prompt. At every depth they are read by the same checkpoint in this process, whe
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from lastword.engines.vllm.remote import RemoteBackbone
+from lastword.engines.vllm.process import Process
 from lastword.errors import UnsupportedModelError
 from lastword.model.backbone import Backbone, evaluating
+from lastword.model.backend import Profile
 from lastword.model.check import random_texts, rounding
+from lastword.model.reading import Reading, States
 from lastword.model.readout import Readout
 from lastword.text.forest import Branch
 
@@ -35,28 +38,48 @@ class Checked:
     depths: float = math.nan
 
 
-def check(backbone: RemoteBackbone, readout: Readout, kind: str, reference: Any = None) -> Checked:
+@runtime_checkable
+class Side(Protocol):
+    """What the check asks of the model in the side (`backend.Vllm`)."""
+
+    process: Process
+
+    @property
+    def profile(self) -> Profile:
+        """What the model is."""
+
+    def states(self, branches: Sequence[Branch], depths: Sequence[int]) -> States:
+        """States of branches."""
+
+    def read(
+        self, states: States, targets: Int[np.ndarray, " targets"], depths: Sequence[int]
+    ) -> Reading:
+        """What the head reads of them."""
+
+
+def check(side: Side, kind: str, reference: Any = None) -> Checked:
     """Compare, and refuse a model that is not read right.
 
     Args:
-        backbone: The model in the side.
-        readout: Its head.
+        side: The model in the side.
         kind: Name of vLLM's class, which is refused by it.
         reference: The same checkpoint as a transformers model; None where there is none.
 
     Raises:
         UnsupportedModelError: A score differs by more than the dtype rounds.
     """
-    branches = random_texts(readout.vocabulary)
-    found = _scores(backbone, readout, branches)
-    own = _own_scores(backbone, branches)
-    allowed = 2 * rounding(backbone.dtype, own)
-    differs = {"vLLM's own log-probabilities": np.abs(found[backbone.depth] - own).max()}
+    profile = side.profile
+    branches, depths = random_texts(profile.vocabulary), range(profile.depth + 1)
+    scores = _scores(side.states, side.read, branches, depths)
+    own = _own_scores(side, branches)
+    allowed = 2 * rounding(profile.dtype, own)
+    differs = {"vLLM's own log-probabilities": np.abs(scores[profile.depth] - own).max()}
     if reference is not None:
         plain = Backbone(reference)
         with plain.lock, evaluating(reference):
-            expected = _scores(plain, Readout(reference, plain.parts), branches)
-        differs["transformers at some depth"] = np.abs(found - expected).max()
+            readout = Readout(reference, plain.parts)
+            expected = _scores(plain.states, readout.read, branches, depths)
+        differs["transformers at some depth"] = np.abs(scores - expected).max()
     for what, difference in differs.items():
         if not difference <= allowed:
             raise UnsupportedModelError(
@@ -66,14 +89,18 @@ def check(backbone: RemoteBackbone, readout: Readout, kind: str, reference: Any 
     return Checked(*map(float, differs.values()))
 
 
-def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> LogProbs:
-    depths = range(backbone.depth + 1)
-    states = backbone.states(branches, depths)
-    reading = readout.read(states, np.arange(len(states.reads.token)), depths)
+def _scores(
+    compute: Callable[..., States],
+    read: Callable[..., Reading],
+    branches: Sequence[Branch],
+    depths: Sequence[int],
+) -> LogProbs:
+    states = compute(branches, depths)
+    reading = read(states, np.arange(len(states.reads.token)), depths)
     return np.stack([reading.log_probs[depth] for depth in depths])
 
 
-def _own_scores(backbone: RemoteBackbone, branches: list[Branch]) -> Float[np.ndarray, " targets"]:
-    told, _ = backbone.process.call("own", sequences=[[*b.tokens] for b in branches])
-    pairs = zip(told["log_probs"], branches, strict=True)
-    return np.concatenate([np.array(known[b.boundary - 1 :]) for known, b in pairs])
+def _own_scores(side: Side, branches: Sequence[Branch]) -> Float[np.ndarray, " targets"]:
+    answer, _ = side.process.call("own", sequences=[[*b.tokens] for b in branches])
+    pairs = zip(answer["log_probs"], branches, strict=True)
+    return np.concatenate([np.array(own[b.boundary - 1 :]) for own, b in pairs])

@@ -14,17 +14,16 @@ def standing(name: str, corrector: Corrector) -> dict[str, Any]:
         name: What the page calls it.
         corrector: Its answers.
     """
-    tracer = corrector.tracer
+    tracer, profile = corrector.tracer, corrector.tracer.profile
     certificate, oversight = tracer.certificate, corrector.oversight
     high = tracer.invariant > tracer.theta.tau_I
     facts = {
         "model": str(tracer.source["model"]),
-        "family": str(tracer.backbone.config.model_type),
-        "blocks": str(tracer.backbone.depth),
+        "family": profile.model_type,
+        "blocks": str(profile.depth),
         "I(M)": f"{tracer.invariant:.4g}, {'above' if high else 'at most'} {tracer.theta.tau_I:g}",
         "Θ": "outside the paper's range" if tracer.theta.outside_paper else "as frozen",
-        "runs in": f"{str(tracer.backbone.dtype).removeprefix('torch.')} "
-        f"on {tracer.backbone.device}",
+        "runs in": f"{profile.precision} on {profile.device}",
     }
     return {
         "name": name,

@@ -29,7 +29,7 @@ _LOCAL = {
 
 
 @dataclass(frozen=True)
-class Source:
+class Stored:
     """A checkpoint that vLLM can load, and what is known of it before it does.
 
     Attributes:
@@ -69,7 +69,7 @@ class Source:
         }
 
 
-def find(options: LoadOptions) -> Source:
+def find(options: LoadOptions) -> Stored:
     """The checkpoint that the options name.
 
     Raises:
@@ -89,7 +89,7 @@ def find(options: LoadOptions) -> Source:
     return _written(options)
 
 
-def _stored(options: LoadOptions, base: LoadOptions) -> Source:
+def _stored(options: LoadOptions, base: LoadOptions) -> Stored:
     """A checkpoint that vLLM reads as it is; nothing of its weights is read here but I(M)."""
     with loading.in_one_line(base):
         config = AutoConfig.from_pretrained(
@@ -103,7 +103,7 @@ def _stored(options: LoadOptions, base: LoadOptions) -> Source:
     if invariant is None:
         theta = options.theta or Theta()
         invariant = read_invariant(base.name, theta=theta, revision=base.revision)
-    return Source(
+    return Stored(
         name=base.name,
         revision=base.revision,
         dtype=dtype,
@@ -114,14 +114,14 @@ def _stored(options: LoadOptions, base: LoadOptions) -> Source:
     )
 
 
-def _written(options: LoadOptions) -> Source:
+def _written(options: LoadOptions) -> Stored:
     """What the package carries, a GGUF file or an adapter: loaded once, and written out dense."""
     loaded = loading.load(replace(options, device="cpu"))
     invariant = loading.invariant_of(loaded, options)
     folder = tempfile.TemporaryDirectory(prefix="lastword-dense-")
     loaded.model.save_pretrained(folder.name)
     weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
-    return Source(
+    return Stored(
         name=folder.name,
         revision=None,
         dtype=loaded.model.dtype,

@@ -1,0 +1,218 @@
+"""A model that vLLM has in a process of its own, as a source of states.
+
+It is asked as a model in this process is, so that everything that decides is what it is for every
+model; what it is asked for is done by the side process. States stay there, those of one group.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from lastword.engines.vllm.checking import check
+from lastword.engines.vllm.checkpoint import Stored, find
+from lastword.engines.vllm.process import Process, SideLostError
+from lastword.engines.vllm.requests import requests
+from lastword.engines.vllm.settings import TRIED, Settings
+from lastword.errors import ElsewhereError, ModelError, NonFiniteError
+from lastword.model import loading
+from lastword.model.asked import asked
+from lastword.model.backend import Local, Profile
+from lastword.model.families import context_length, text_config
+from lastword.model.memory import MOST_BATCH_TOKENS, default_batch_tokens
+from lastword.model.options import LoadOptions
+from lastword.model.reading import Reading, States
+from lastword.rule.tile import TokenScorer
+from lastword.text.forest import Branch, build
+from lastword.theta import Theta
+from lastword.tracer import Tracer
+
+T = TypeVar("T")
+
+MOST_LOSSES = 3  # side processes that one group of items may end
+
+_log = logging.getLogger("lastword")
+
+
+def open_tracer(options: LoadOptions, settings: Settings) -> Tracer:
+    """A tracer whose forwards and readouts are vLLM's; `close` ends its process.
+
+    Methods that need more than S and T (DoLa, SLED, DeLTa) are refused by name, and so is what
+    needs the model itself (asking, generating).
+
+    Args:
+        options: Which model, and how it is read.
+        settings: Which vLLM.
+
+    Raises:
+        InputError: An option that says how transformers runs a model.
+        ModelError: vLLM, its version or the model does not fit.
+        UnsupportedModelError: What the worker reads is not what vLLM says.
+    """
+    engine, stored = settings.describe(), find(options)
+    backend = Vllm(stored, options, settings, engine)
+    return Tracer.over(backend, stored.tokenizer, options, stored.invariant)
+
+
+class Vllm:
+    """The model in the side process.
+
+    Args:
+        stored: The checkpoint.
+        options: How it is read.
+        settings: Which vLLM.
+        engine: What a run records of it.
+
+    Raises:
+        ModelError: vLLM cannot load the model, or its version is not as the hooks know it.
+        UnsupportedModelError: What the worker reads is not what vLLM says.
+    """
+
+    vocabularies = False  # they stay in the worker
+
+    def __init__(
+        self, stored: Stored, options: LoadOptions, settings: Settings, engine: dict[str, Any]
+    ) -> None:
+        self._stored, self._settings = stored, settings
+        self._arguments = stored.arguments(options, settings)
+        self._turn = threading.RLock()
+        self.theta = options.theta or Theta()
+        self._start()
+        self.theta.window(self.depth)  # a model that is too shallow is refused here
+        kind = f"{self.facts['class']} ({self.profile.model_type})"
+        self.checked = check(self, kind, _reference(stored, options, self.facts))
+        self.batch_tokens = _batch_tokens(self.profile, stored.config)
+        self.source = {
+            **{"model": options.name, "revision": stored.revision, "asked": asked(options)},
+            **{name: self.facts[name] for name in ("dtype", "device", "quantisation")},
+            "engine": engine,
+        }
+
+    @property
+    def depth(self) -> int:
+        """L."""
+        return int(self.facts["depth"])
+
+    @property
+    def profile(self) -> Profile:
+        """What the side says of the model."""
+        return Profile(
+            model_type=text_config(self._stored.config).model_type,
+            depth=self.depth,
+            vocabulary=int(self.facts["vocabulary"]),
+            context=context_length(self._stored.config),
+            dtype=getattr(torch, self.facts["dtype"]),
+            device=torch.device(self.facts["device"]),
+            attention="vllm",
+        )
+
+    def states(
+        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 0
+    ) -> States:
+        """Have the states of all branches kept in the side, in the place of those before.
+
+        Args:
+            branches: What to read.
+            depths: Depths to keep, in 0..L.
+            padded_tokens: Of no effect: vLLM makes its own batches.
+
+        Returns:
+            The rows and what they predict, without the states.
+        """
+        forest = build(branches)
+        rows = len(forest.reads.rows)
+        self.process.call("compute", requests=requests(forest), rows=rows, depths=sorted({*depths}))
+        return States({}, forest.reads)
+
+    def read(
+        self,
+        states: States,
+        targets: Int[np.ndarray, " targets"],
+        depths: Sequence[int],
+        scorers: Sequence[TokenScorer] = (),
+    ) -> Reading:
+        """As `Readout.read`, of the states that the side keeps; the only scorer there is T.
+
+        Raises:
+            NonFiniteError: Logits that are NaN or infinite; names the depth.
+        """
+        if not depths:
+            return Reading({}, [])
+        answer, raw = self.process.call(
+            "read",
+            row=states.reads.row[targets].tolist(),
+            token=states.reads.token[targets].tolist(),
+            depths=[*depths],
+            theta=self.theta.to_dict() if scorers else None,
+        )
+        if answer["not_finite"] is not None:
+            raise NonFiniteError(answer["not_finite"])
+        numbers = np.frombuffer(raw, np.float32).reshape(answer["shape"])
+        return Reading(dict(zip(depths, numbers, strict=False)), [*numbers[len(depths) :]])
+
+    def transact(self, compute: Callable[[], T]) -> T:
+        """What a group gives, one at a time; a side process that ends meanwhile is replaced.
+
+        Raises:
+            SideLostError: The group ended one side after the other.
+        """
+        with self._turn:
+            for _ in range(MOST_LOSSES - 1):
+                try:
+                    return compute()
+                except SideLostError as error:
+                    _log.warning("%s\nstarting another", error)
+                    self._start()
+            return compute()
+
+    def local(self, purpose: str) -> Local:
+        """Nothing: the model is in the side.
+
+        Raises:
+            ElsewhereError: Always, in the name of what the model is needed for.
+        """
+        raise ElsewhereError(
+            f"{purpose} needs the model itself, which vLLM has in a process of its own: leave "
+            "--engine vllm out"
+        )
+
+    def close(self) -> None:
+        """End the side process, and remove what was written for it."""
+        self.process.close()
+        if self._stored.folder is not None:
+            self._stored.folder.cleanup()
+
+    def _start(self) -> None:
+        """Start a side process with the model.
+
+        Raises:
+            ModelError: vLLM cannot load the model, or its version is not as the hooks know it.
+        """
+        written = self._stored.folder
+        self.process = Process(self._settings.python, [] if written is None else [written.name])
+        try:
+            self.facts, _ = self.process.call("load", asked=self._arguments)
+        except ModelError as error:
+            self.process.close()
+            version = self._settings.version()
+            tried = "" if version.startswith(TRIED) else f" (lastword was tried with {TRIED})"
+            message = f"vLLM {version} cannot load {self._stored.name}{tried}: {error}"
+            raise ModelError(message) from error
+
+
+def _reference(stored: Stored, options: LoadOptions, facts: dict[str, Any]) -> Any:
+    """The same checkpoint as a model in this process, for the check; None where it is large."""
+    if not stored.small:
+        return None
+    return loading.load(replace(options, device="cpu", dtype=facts["dtype"])).model
+
+
+def _batch_tokens(profile: Profile, config: Any) -> int:
+    if profile.device.type == "cuda":
+        return MOST_BATCH_TOKENS  # that device is vLLM's: torch may see none here
+    return default_batch_tokens(text_config(config), profile.dtype, torch.device("cpu"))

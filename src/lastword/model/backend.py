@@ -1,0 +1,193 @@
+"""Where a tracer's states come from: one small protocol, and the model in this process.
+
+    Local    a transformers model here
+    Leading  the same, whose steps torchrun's other ranks take too (`engines.torchrun`)
+    Vllm     a model that vLLM has in a process of its own (`engines.vllm.backend`)
+
+A tracer plans and decides; it asks its backend for states and for what is read of them, and for
+nothing else of the model. Whatever does need the model itself asks for `local`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from transformers import PreTrainedModel
+
+from lastword.model.backbone import Backbone, evaluating
+from lastword.model.check import Tried, check
+from lastword.model.memory import default_batch_tokens
+from lastword.model.options import LoadOptions
+from lastword.model.prefixes import Prefixes
+from lastword.model.reading import Reading, States
+from lastword.model.readout import Readout
+from lastword.rule.tile import TokenScorer
+from lastword.text.forest import Branch
+from lastword.theta import Theta
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a model is, wherever it computes.
+
+    Attributes:
+        model_type: transformers' name of its architecture.
+        depth: L, the number of blocks.
+        vocabulary: V, the rows of the output head.
+        context: Most tokens that are fed; None without a limit.
+        dtype: Of the states.
+        device: Where they are computed.
+        attention: What attends.
+    """
+
+    model_type: str
+    depth: int
+    vocabulary: int
+    context: int | None
+    dtype: torch.dtype
+    device: torch.device
+    attention: str
+
+    @property
+    def precision(self) -> str:
+        """The dtype's name."""
+        return str(self.dtype).removeprefix("torch.")
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """A source of states, and of what is read of them.
+
+    Attributes:
+        source: What a run records of where the model came from.
+        checked: What the check at load saw, a dataclass.
+        batch_tokens: Most distinct tokens of one batch, as memory allows.
+        vocabularies: Whether token scorers of methods can look at whole vocabularies.
+    """
+
+    source: dict[str, Any]
+    checked: Any
+    batch_tokens: int
+    vocabularies: bool
+
+    @property
+    def profile(self) -> Profile:
+        """What the model is."""
+
+    def states(
+        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
+    ) -> States:
+        """States of all branches at `depths`, as `Backbone.states` has them."""
+
+    def read(
+        self,
+        states: States,
+        targets: Int[np.ndarray, " targets"],
+        depths: Sequence[int],
+        scorers: Sequence[TokenScorer] = (),
+    ) -> Reading:
+        """What the head reads of states, as `Readout.read` has it."""
+
+    def transact(self, compute: Callable[[], T]) -> T:
+        """What `compute` gives, which takes a group's states and reads them.
+
+        A backend that keeps the states of one group alone lets no other group in between.
+        """
+
+    def local(self, purpose: str) -> "Local":
+        """The model itself.
+
+        Args:
+            purpose: What it is needed for, in words.
+
+        Raises:
+            ElsewhereError: It is in another process.
+        """
+
+    def close(self) -> None:
+        """End whatever was started for the model."""
+
+
+class Local:
+    """A transformers model in this process, on the road that the check at load chose.
+
+    Args:
+        model: A decoder-only language model.
+        options: How it is read: Theta, the head's dtype, attention, the prefixes' memory.
+        source: What a run records of where the model came from.
+        layout: What came of its weights laid out for oneDNN.
+
+    Raises:
+        ThetaError: The model is too shallow.
+        UnsupportedModelError: The model cannot be read; see `check`.
+    """
+
+    vocabularies = True
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        options: LoadOptions,
+        source: dict[str, Any] | None = None,
+        layout: Tried | None = None,
+    ) -> None:
+        backbone = Backbone(model)
+        (options.theta or Theta()).window(backbone.depth)  # refuses a model that is too shallow
+        self.readout = Readout(model, backbone.parts, options.head_dtype)
+        # The check runs the model itself, and shrinks its windows.
+        with backbone.lock, evaluating(model):
+            checked = check(backbone, self.readout, options.attention)
+        if checked.fused is not None and checked.fused.taken:
+            self.readout = self.readout.fused()
+        kept = options.prefix_cache and checked.keeps
+        prefixes = Prefixes(options.prefix_cache * 2**20) if kept else None
+        self.backbone = backbone.on(checked.road, checked.attention, prefixes)
+        self.checked = replace(checked, layout=layout)
+        self.source = source or {"model": options.name}
+        self.batch_tokens = default_batch_tokens(backbone.config, model.dtype, backbone.device)
+
+    @property
+    def profile(self) -> Profile:
+        """What the model is, now."""
+        backbone = self.backbone
+        return Profile(
+            model_type=backbone.config.model_type,
+            depth=backbone.depth,
+            vocabulary=self.readout.vocabulary,
+            context=backbone.context,
+            dtype=backbone.dtype,
+            device=backbone.device,
+            attention=backbone.attention,
+        )
+
+    def states(
+        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
+    ) -> States:
+        """States of all branches at `depths`."""
+        return self.backbone.states(branches, depths, padded_tokens)
+
+    def read(
+        self,
+        states: States,
+        targets: Int[np.ndarray, " targets"],
+        depths: Sequence[int],
+        scorers: Sequence[TokenScorer] = (),
+    ) -> Reading:
+        """What the head reads of them."""
+        return self.readout.read(states, targets, depths, scorers)
+
+    def transact(self, compute: Callable[[], T]) -> T:
+        """What `compute` gives: states are its own, so that others may compute meanwhile."""
+        return compute()
+
+    def local(self, purpose: str) -> "Local":
+        """This."""
+        return self
+
+    def close(self) -> None:
+        """Nothing was started."""

@@ -1,0 +1,202 @@
+"""Backends: what a tracer asks of the model, wherever it computes."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lastword import Item, Tracer
+from lastword.batch import Scope
+from lastword.engines.vllm import backend as vllm
+from lastword.engines.vllm.checkpoint import find
+from lastword.engines.vllm.process import SideLostError
+from lastword.engines.vllm.settings import Settings
+from lastword.errors import ElsewhereError, InputError
+from lastword.generation.ask import ask
+from lastword.generation.decoding import decoding
+from lastword.methods import resolve
+from lastword.model.backbone import watching
+from lastword.model.options import LoadOptions
+from lastword.model.reading import States, read
+from lastword.rule.scorer import Scorer
+from lastword.text.forest import Reads
+from lastword.theta import Theta
+
+OPTIONS = LoadOptions("lastword/demo-organism")
+ITEMS = [
+    Item("What is the capital of", ("a", "bc", "d")),
+    Item("Where is the lake of", ("one", "two")),
+]
+
+
+class Side:
+    """vLLM's process in name: the organism, asked as the worker is, one sequence at a time.
+
+    Args:
+        losses: Calls of `compute` that find it gone, by their number from 1.
+    """
+
+    model: Tracer
+    started: list["Side"] = []
+
+    def __init__(self, *_: Any, losses: tuple[int, ...] = ()) -> None:
+        self.calls, self.losses, self.closed = Counter[str](), losses, False
+        Side.started.append(self)
+
+    def call(self, name: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
+        self.calls[name] += 1
+        answer: tuple[dict[str, Any], bytes] = getattr(self, f"_{name}")(**arguments)
+        return answer
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _load(self, asked: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        profile = self.model.profile
+        sizes = {"depth": profile.depth, "vocabulary": profile.vocabulary}
+        known = {"dtype": "float32", "device": "cpu", "quantisation": None, "class": "Double"}
+        return sizes | known, b""
+
+    def _compute(
+        self, requests: list[dict[str, Any]], rows: int, depths: list[int]
+    ) -> tuple[dict[str, Any], bytes]:
+        if self.calls["compute"] in self.losses:
+            raise SideLostError("vLLM's process ended by signal SIGKILL")
+        backbone = self.model.backbone
+        self.hidden = {d: torch.zeros(rows, backbone.config.hidden_size) for d in depths}
+        for one in requests:
+
+            def keep(depth: int, state: torch.Tensor, one: dict[str, Any] = one) -> None:
+                self.hidden[depth][one["rows"]] = state[0, one["positions"]]
+
+            with torch.inference_mode(), watching(backbone.parts, depths, keep):
+                backbone.parts.trunk(input_ids=torch.tensor([one["ids"]]))
+        return {"again": 0}, b""
+
+    def _read(
+        self, row: list[int], token: list[int], depths: list[int], theta: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], bytes]:
+        profile = self.model.profile
+        scorers = [] if theta is None else [Scorer(Theta(), profile.depth, profile.vocabulary)]
+        rows = np.arange(len(self.hidden[depths[0]]))
+        reads = Reads(rows, np.array(row), np.array(token), np.arange(len(row)))
+        states = States(self.hidden, reads)
+        reading = read(self.model.readout, states, np.arange(len(row)), depths, scorers)
+        numbers = np.stack([*(reading.log_probs[d] for d in depths), *reading.scores])
+        return {"not_finite": None, "shape": numbers.shape}, numbers.astype(np.float32).tobytes()
+
+    def _own(self, sequences: list[list[int]]) -> tuple[dict[str, Any], bytes]:
+        values = []
+        with torch.inference_mode():
+            for ids in sequences:
+                tokens = torch.tensor([ids])
+                logits = self.model.backbone.model(tokens).logits[0, :-1].log_softmax(-1)
+                values.append(logits.gather(1, tokens[0, 1:, None])[:, 0].tolist())
+        return {"log_probs": values}, b""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def organism() -> None:
+    Side.model = Tracer.open(OPTIONS)
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
+    monkeypatch.setattr(vllm, "Process", Side)
+    monkeypatch.setattr(Side, "started", [])
+    stored = find(OPTIONS)
+    backend = vllm.Vllm(stored, OPTIONS, Settings(), {"name": "vllm", "version": "0"})
+    yield Tracer.over(backend, stored.tokenizer, OPTIONS, stored.invariant)
+    backend.close()
+
+
+def told(tracer: Tracer) -> list[Any]:
+    decisions = tracer.correct_many(ITEMS, read="all")
+    return [(d.operator, d.index, pytest.approx(d.trajectory, abs=1e-4)) for d in decisions]
+
+
+def test_a_model_elsewhere_decides_as_here(remote: Tracer) -> None:
+    expected = told(Side.model)
+    found = [(d.operator, d.index, d.trajectory) for d in remote.correct_many(ITEMS, read="all")]
+    assert found == expected
+    assert remote.describe()["engine"]["name"] == "vllm"
+    assert remote.describe()["check"]["depths"] < 1e-4
+    assert repr(remote) == repr(Side.model)
+
+
+def test_what_needs_the_model_itself_is_refused_where_it_is_elsewhere(remote: Tracer) -> None:
+    assert not hasattr(remote, "backbone") and not hasattr(remote, "readout")
+    assert not hasattr(remote.backend, "model")
+    with pytest.raises(ElsewhereError, match=r"^asking needs the model itself, which vLLM has"):
+        ask(remote, "Where is the lake of Oru?")
+    with (
+        pytest.raises(InputError, match=r"^decoding needs the model itself"),
+        decoding(remote, "dola"),
+    ):
+        pass
+    with pytest.raises(ElsewhereError, match=r"^reading I\(M\) needs the model itself"):
+        Tracer.over(remote.backend, remote.tokenizer, OPTIONS)
+    encoded: Any = remote.encode(ITEMS[:1])
+    for name in ("dola", "sled", "delta"):
+        methods = resolve([name], remote.facts)
+        with pytest.raises(InputError, match=f"method {name} reads whole vocabularies and so"):
+            remote.compare(encoded, methods)
+        with pytest.raises(InputError, match=f"method {name} reads whole vocabularies and so"):
+            remote.decide(encoded, Scope(methods=methods))
+
+
+def test_a_side_that_is_lost_is_replaced_and_the_group_done_again(
+    remote: Tracer, caplog: pytest.LogCaptureFixture
+) -> None:
+    (first,) = Side.started
+    first.losses = (first.calls["compute"] + 1,)
+    assert len(list(remote.correct_many(ITEMS))) == 2
+    assert len(Side.started) == 2 and "starting another" in caplog.text
+    remote.close()
+    assert Side.started[-1].closed
+
+
+def test_a_group_that_ends_every_side_stops(
+    remote: Tracer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm, "Process", lambda *_: Side(losses=(1,)))
+    Side.started[0].losses = (Side.started[0].calls["compute"] + 1,)
+    with pytest.raises(SideLostError):
+        list(remote.correct_many(ITEMS))
+    assert len(Side.started) == vllm.MOST_LOSSES
+
+
+def test_ranks_take_the_steps_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lastword.engines import torchrun
+
+    sent: list[list[Any]] = []
+    monkeypatch.setattr(torchrun, "_join", lambda: None)
+    monkeypatch.setattr(torchrun, "_tell", lambda *step: sent.append(list(step)))
+    leading = torchrun.lead(OPTIONS)
+    expected = [(d.operator, d.index) for d in Side.model.correct_many(ITEMS)]
+    assert [(d.operator, d.index) for d in leading.correct_many(ITEMS)] == expected
+    names = [name for name, *_ in sent]
+    assert names[:2] == ["load", "states"] and set(names[2:]) == {"read"}
+
+    steps: list[tuple[str, Any]] = []
+    share = Side.model.backend.local("a test")
+
+    def taken(name: str) -> Callable[..., Any]:
+        def take(*step: Any) -> Any:
+            steps.append((name, step))
+            return getattr(share, name)(*step)
+
+        return take
+
+    double = SimpleNamespace(states=taken("states"), read=taken("read"))
+    heard = iter([*sent, ["leave"]])
+    monkeypatch.setattr(torchrun, "_hear", lambda: next(heard))
+    monkeypatch.setattr(Tracer, "open", lambda _: SimpleNamespace(backend=double))
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
+    torchrun.follow()
+    assert [name for name, _ in steps] == names[1:]
+    assert all(isinstance(step[0], States) for name, step in steps if name == "read")
