@@ -7,7 +7,10 @@ from pathlib import Path
 import gguf_files
 import pytest
 
-from lastword.model import named
+from lastword import load_records
+from lastword.errors import ModelError
+from lastword.model import loading, named
+from lastword.model.options import LoadOptions
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -33,9 +36,29 @@ def test_eval_records_the_file(run: Run, path: Path, tmp_path: Path) -> None:
     code, _, err = run("eval", "--model", path, *options)
     assert code == 0, err
     (written,) = tmp_path.rglob("run.json")
-    text = written.read_text(encoding="utf-8")
-    assert "m.Q8_0.gguf" in text
-    assert "Q8_0 (GGUF), dequantised" in text
+    recorded = json.loads(written.read_text(encoding="utf-8"))
+    assert (recorded["model"], recorded["gguf"]) == ("m.Q8_0", "m.Q8_0.gguf")
+    assert recorded["quantisation"] == "Q8_0 (GGUF), dequantised"
+
+
+def test_a_name_of_ones_own_is_the_records(run: Run, path: Path, tmp_path: Path) -> None:
+    options = ("--benchmark", "everyday", "--limit", 2, "--device", "cpu", "--out", tmp_path)
+    command = ("eval", "--model", path.parent, "--gguf", path.name, "--name", "mine", *options)
+    code, out, err = run(*command)
+    assert code == 0 and "mine" in out, err
+    (written,) = tmp_path.rglob("run.json")
+    recorded = json.loads(written.read_text(encoding="utf-8"))
+    assert (recorded["model"], recorded["path"]) == ("mine", str(path))
+    assert set(load_records(tmp_path)["model"]) == {"mine"}
+    code, _, err = run(*command, "--model", path)
+    assert code == 2 and "--name is that of one model" in err
+
+
+def test_a_message_about_loading_names_the_file(path: Path) -> None:
+    options = LoadOptions(path.parent, gguf=path.name)
+    with pytest.raises(ModelError) as refusal, loading.in_one_line(options):
+        raise RuntimeError("no driver\nwhere there should be one")
+    assert str(refusal.value) == f"cannot load {path}: no driver"
 
 
 def test_invariant(run: Run, path: Path) -> None:

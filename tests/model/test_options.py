@@ -45,8 +45,8 @@ def untouched(monkeypatch):
         ("token", "HF_TOKEN"),
         ("cache_dir", "HF_HOME"),
         ("gguf_file", "gguf is meant"),
-        ("zebra", "it has revision, gguf, device, dtype, head_dtype"),
-        ("source", "it has revision"),
+        ("zebra", "it has alias, revision, gguf, device, dtype, head_dtype"),
+        ("source", "it has alias, revision"),
     ],
 )
 def test_a_keyword_that_is_none_is_refused_before_anything_is_loaded(name, meant, untouched):

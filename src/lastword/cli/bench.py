@@ -81,7 +81,8 @@ def bench(
     with waiting("timing"):
         result = bench(tracer, ready, rounds=timed.rounds, against=names)
     dtype, depth = tracer.profile.precision, tracer.profile.depth
-    record = {"model": model.name, "benchmark": name, "dtype": dtype, "depth": depth}
+    own = model.alias or model.label
+    record = {"model": own, "benchmark": name, "dtype": dtype, "depth": depth}
     figures = to_json(record | result.to_dict())
     if out is not None:
         write_lines(out, [figures])

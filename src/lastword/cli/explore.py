@@ -34,9 +34,9 @@ def explore(
     first, *others = models
     app = create_app(load_tracer(first), settings)
     service = app.state.service
-    correctors = {first.name: service.corrector}
+    correctors = {first.alias or first.label: service.corrector}
     for other in others:
         tracer = load_tracer(other)
-        correctors[other.name] = Corrector(tracer, settings, service.metrics, service.log)
+        correctors[other.label] = Corrector(tracer, settings, service.metrics, service.log)
     mount(app, correctors, None if runs is None else locate(runs))
     run(app)

@@ -40,7 +40,7 @@ def load_tracer(options: LoadOptions) -> "Tracer":
         TraceError: The model cannot be used.
     """
     quiet()
-    with waiting(f"loading {options.name}"):
+    with waiting(f"loading {options.label}"):
         from lastword.model import ranks
 
         if ranks.count() > 1:
@@ -59,7 +59,7 @@ def load_tokenizer(options: LoadOptions) -> "Tokenizer":
         ModelError: The tokenizer is missing or unreadable.
     """
     quiet()
-    with waiting(f"loading the tokenizer of {options.name}"):
+    with waiting(f"loading the tokenizer of {options.label}"):
         from lastword.model import loading
 
         return loading.load_tokenizer(options)
@@ -116,6 +116,8 @@ def _read(
 def _read_several(
     model: list[str] | None, preset: Literal["paper"] | None = None, **others: Any
 ) -> list[LoadOptions]:
+    if others["alias"] is not None and (preset or len(model or ()) > 1):
+        raise typer.BadParameter("--name is that of one model: give one --model with it")
     chosen = [_read(name, **others) for name in model or ()]
     if preset is not None:
         chosen += _of_preset(others)
@@ -148,6 +150,7 @@ _WRITTEN = {
             "`lastword get` fetches lastword/smollm2-135m."
         ),
     ],
+    "alias": Annotated[str | None, typer.Option("--name")],
     "attention": Annotated[str, typer.Option("--attn")],
     "device_map": Annotated[
         Literal["auto", "balanced", "sequential"] | None,

@@ -73,7 +73,7 @@ def _serve(
             from lastword.service.explorer.page import mount
     require_address(settings.host, settings.port)
     log = Log(prompts=settings.log_prompts)
-    log.event("loading", model=model.name)
+    log.event("loading", model=model.label)
     app = create_app(load(model), settings, log)
     if explorer:
         corrector = app.state.service.corrector
@@ -88,6 +88,6 @@ def _serve_replicas(model: LoadOptions, settings: Settings, cluster: "Cluster") 
     with waiting("loading the server"):
         from lastword.engines.replicas import run
         from lastword.service.log import Log
-    Log().event("loading", model=model.name)
+    Log().event("loading", model=model.label)
     with redirect_stdout(sys.stderr):  # Ray tells of lost workers on stdout
         run(partial(load_tracer, model), settings, cluster)

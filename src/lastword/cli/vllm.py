@@ -56,7 +56,7 @@ def loader(settings: Settings | None) -> "Callable[[LoadOptions], Tracer]":
 
 def _load_served(options: LoadOptions, settings: Settings) -> "Tracer":
     quiet()
-    with waiting(f"loading {options.name} in vLLM"):
+    with waiting(f"loading {options.label} in vLLM"):
         from lastword.engines.vllm.backend import open_tracer
 
         return open_tracer(options, settings)

@@ -140,7 +140,7 @@ def prepare(
     info = {
         **described,
         "model": model_name(described["model"]),
-        "weights": folder_digest(Path(described["model"]).expanduser()),
+        "weights": folder_digest(Path(described.get("path", described["model"])).expanduser()),
         **_settings(dataset, template, blind, methods or {}),
         "machine": _machine(),
         "plan": [],
@@ -176,7 +176,7 @@ def finished(
     Raises:
         RecordError: The cell is of another schema, or too many of its items failed.
     """
-    cell = cell_folder(out, model_name(options.name), label(dataset, template))
+    cell = cell_folder(out, model_name(options.alias or options.label), label(dataset, template))
     folder = cell if shard is None else cell / shard.folder
     if not ((cell / RUN_FILE).is_file() and folder.is_dir()):
         return None

@@ -13,7 +13,10 @@ from lastword.theta import Theta
 from lastword.weights.identity import files_digest, folder_digest
 
 # Where the model is and how it gets there, on which no record depends; its name is the cell's.
-_FREE = ("model", "device", "device_map", "layout", "batch_tokens", "prefix_cache", "allow_bin")
+_FREE = (
+    *("model", "alias", "device", "device_map", "layout"),
+    *("batch_tokens", "prefix_cache", "allow_bin"),
+)
 
 
 def asked(options: LoadOptions) -> str | None:

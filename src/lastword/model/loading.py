@@ -113,7 +113,7 @@ def load(options: LoadOptions) -> Loaded:
 
 def _load(options: LoadOptions) -> Loaded:
     if options.embedded is not None:
-        return Loaded(*embedded.load(options.embedded), {"model": options.name})
+        return Loaded(*embedded.load(options.embedded), options.names(options.name))
     if (file := gguf.find(options)) is not None:
         return _load_gguf(options, file)
     base, adapter = parts_of(options)
@@ -126,7 +126,7 @@ def _load(options: LoadOptions) -> Loaded:
             model = _merge(model, adapter, found)
     tokenizer = _tokenizer(base, adapter)
     source = {
-        "model": options.name if adapter is None else str(adapter),
+        **options.names(options.label if adapter is None else str(adapter)),
         "revision": base.revision,
         "dtype": _word(found.dtype),
         "device": _where(model, device),
@@ -144,9 +144,9 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
         model = _load_model(found)
         assert isinstance(found.checkpoint, GgufCheckpoint) and found.path is not None
         gguf.settle(model, found.checkpoint)
-        tokenizer = _tried(gguf.read_tokenizer(found.path), base.name)
+        tokenizer = _tried(gguf.read_tokenizer(found.path), base.label)
     source = {
-        "model": options.name,
+        **options.names(options.label),
         "revision": found.options.revision,
         "dtype": _word(found.dtype),
         "device": _where(model, found.device),
@@ -180,7 +180,7 @@ def load_tokenizer(options: LoadOptions) -> Tokenizer:
         return embedded.load(options.embedded)[1]
     if (file := gguf.find(options)) is not None:
         with in_one_line(file, "the tokenizer of "):
-            return _tried(gguf.read_tokenizer(gguf.path_of(gguf.download(file))), file.name)
+            return _tried(gguf.read_tokenizer(gguf.path_of(gguf.download(file))), file.label)
     base, adapter = parts_of(options)
     return _tokenizer(base, adapter)
 
@@ -231,12 +231,12 @@ def _look_into(base: LoadOptions, device: torch.device) -> _Found:
     config = AutoConfig.from_pretrained(
         base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
     )
-    _refuse_others(base.name, config, base.theta or Theta())
+    _refuse_others(base.label, config, base.theta or Theta())
     _refuse_kernels(base, config)
     dtype, stored = _dtype(base, stored_dtype(config), device), quantisation.stored_method(config)
     found = _Found(base, config, stored, dtype, device, open_checkpoint(base))
     if stored and base.quantize:
-        raise ModelError(f"{base.name} is quantised already ({stored}): leave --quantize out")
+        raise ModelError(f"{base.label} is quantised already ({stored}): leave --quantize out")
     if (method := "bitsandbytes" if base.quantize else stored) is not None:
         quantisation.require(base.name, method)
         quantisation.quieten()
@@ -297,7 +297,7 @@ def _load_model(found: _Found) -> PreTrainedModel:
     base, config, placement = found.options, found.config, _placement(found)
     quantisation.drop_outliers(config)
     if quantisation.is_dequantised(found.stored, found.device):
-        words = (base.name, found.stored, _word(found.dtype), found.device)
+        words = (base.label, found.stored, _word(found.dtype), found.device)
         _log.warning("%s is stored as %s, which becomes %s on %s", *words)
     model, info = _auto(config).from_pretrained(
         base.name if found.path is None else str(found.path.parent),
@@ -309,17 +309,17 @@ def _load_model(found: _Found) -> PreTrainedModel:
     )
     if wrong := sorted(name for name, *_ in info["mismatched_keys"]):
         raise ModelError(
-            f"{base.name} has {len(wrong)} tensors of other shapes than its config says "
+            f"{base.label} has {len(wrong)} tensors of other shapes than its config says "
             f"({', '.join(wrong[:3])}): transformers does not read this {config.model_type} whole"
         )
     if lacking := sorted(info["missing_keys"]):
         raise ModelError(
-            f"{base.name} lacks {len(lacking)} tensors of {type(model).__name__} "
+            f"{base.label} lacks {len(lacking)} tensors of {type(model).__name__} "
             f"({', '.join(lacking[:3])}): it is no whole language model"
         )
     if base.quantize is not None and not quantisation.took_hold(model):
         raise ModelError(
-            f"{base.name} ({config.model_type}) has no linear layers that bitsandbytes quantises: "
+            f"{base.label} ({config.model_type}) has no linear layers that bitsandbytes quantises: "
             "leave --quantize out"
         )
     if found.stored is not None:
@@ -365,7 +365,7 @@ def _refuse_too_large(found: _Found) -> None:
     kept = memory.Kept(found.dtype, base.quantize, dense)
     needed = memory.footprint(found.checkpoint, found.config, kept, device, base.batch_tokens)
     if needed is not None:
-        memory.refuse_too_large(base.name, needed, device, ranks.count())
+        memory.refuse_too_large(base.label, needed, device, ranks.count())
 
 
 def _placement(found: _Found) -> dict[str, Any]:
@@ -445,15 +445,15 @@ def in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise ModelError(f"{base.name} does not fit its device: {_first_line(error)}") from error
+        raise ModelError(f"{base.label} does not fit its device: {_first_line(error)}") from error
     except _TROUBLE as error:
         if isinstance(error.__cause__, RepositoryNotFoundError | RevisionNotFoundError):
             hub.connect(base.name, base.revision)  # refuses, and says what to do
         if "custom code" in str(error):
-            raise ModelError(_brings_code(f"{what}{base.name}")) from error
+            raise ModelError(_brings_code(f"{what}{base.label}")) from error
         asked = not constants.HF_HUB_OFFLINE or Path(base.name).exists()
         why = "" if asked else " (HF_HUB_OFFLINE is set: no hub was asked)"
-        raise ModelError(f"cannot load {what}{base.name}: {_first_line(error)}{why}") from error
+        raise ModelError(f"cannot load {what}{base.label}: {_first_line(error)}{why}") from error
 
 
 def _auto(config: Any) -> Any:
@@ -492,7 +492,7 @@ def _dtype(base: LoadOptions, stored: torch.dtype, device: torch.device) -> torc
         return cast(torch.dtype, kind)
     if device.type == "cpu" and stored == torch.float16:
         # The CPU multiplies float16 slowly and rounds more than it needs to.
-        _log.warning("%s is stored in float16, which becomes float32 on the CPU", base.name)
+        _log.warning("%s is stored in float16, which becomes float32 on the CPU", base.label)
         return torch.float32
     return stored
 

@@ -76,6 +76,7 @@ class LoadOptions:
     Attributes:
         model: Hub name, folder of a model or of a LoRA adapter, GGUF file, or a name of our own:
             lastword/demo-organism is embedded, `lastword get` fetches lastword/smollm2-135m.
+        alias: What records and tables call the model, in place of its own name.
         revision: Branch, tag or commit on the hub.
         gguf: Name of a GGUF file in the folder, or among the model's files on the hub.
         device: auto, cpu, cuda, cuda:1, mps.
@@ -107,6 +108,7 @@ class LoadOptions:
 
     model: str | Path
     _: KW_ONLY
+    alias: str | None = None
     revision: str | None = None
     gguf: str | None = None
     device: str = "auto"
@@ -142,6 +144,15 @@ class LoadOptions:
     def name(self) -> str:
         """The model as text."""
         return str(self.model)
+
+    @property
+    def label(self) -> str:
+        """The model as messages name it: the file, where it is one of a folder's or a hub's."""
+        return self.name if self.gguf is None else f"{self.name.rstrip('/')}/{self.gguf}"
+
+    def names(self, own: str) -> dict[str, str]:
+        """What a record has of the model's name: the alias, and its own beside that, or its own."""
+        return {"model": own} if self.alias is None else {"model": self.alias, "path": own}
 
     @property
     def embedded(self) -> str | None:

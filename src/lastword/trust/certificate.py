@@ -48,7 +48,8 @@ class Subject:
             described: `run.json`, or `Tracer.describe()`.
         """
         source = described["model"]
-        digest = described.get("weights") or folder_digest(Path(source).expanduser())
+        path = Path(described.get("path", source)).expanduser()
+        digest = described.get("weights") or folder_digest(path)
         marks = {"digest": digest, **{n: described.get(n) for n in ("revision", "quantisation")}}
         chat = described.get("chat")
         return cls(

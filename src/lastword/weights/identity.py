@@ -10,9 +10,11 @@ _SLICES = 64
 
 
 def model_name(source: str) -> str:
-    """The hub's name of a model; of a local folder, its own name."""
+    """The hub's name of a model; of a local folder or GGUF file, its own name."""
     path = Path(source).expanduser()
-    return path.resolve().name if path.is_dir() else source
+    if path.is_dir():
+        return path.resolve().name
+    return path.stem if path.is_file() else source
 
 
 def folder_digest(folder: Path) -> str | None:

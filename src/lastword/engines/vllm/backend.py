@@ -88,7 +88,8 @@ class Vllm:
         self.checked = check(self, kind, _reference(stored, options, self.facts))
         self.batch_tokens = _batch_tokens(self.profile, stored.config)
         self.source = {
-            **{"model": options.name, "revision": stored.revision, "asked": asked(options)},
+            **options.names(options.label),
+            **{"revision": stored.revision, "asked": asked(options)},
             **{name: self.facts[name] for name in ("dtype", "device", "quantisation")},
             "engine": engine,
         }
