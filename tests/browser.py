@@ -53,48 +53,55 @@ class Watched:
         assert self.complaints == [] and self.requests == []
 
 
-@contextmanager
-def chromium(folder: Path, **options: Any) -> Iterator[Watched]:
-    """An empty page in Chromium.
+class Chromium:
+    """One browser for all pages of a test file; each page has a context of its own."""
 
-    Args:
-        folder: An empty folder for the browser's own data.
-        options: Of Playwright's context.
-    """
-    executable = shutil.which("chromium") or shutil.which("chromium-browser")
-    if executable is None:
-        pytest.skip("no chromium: install it to open pages in tests")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        context = driver.chromium.launch_persistent_context(
-            str(folder),
-            executable_path=executable,
-            headless=True,
-            args=ARGUMENTS,
-            **({"viewport": DESKTOP} | options),
-        )
+    def __init__(self, browser: Any) -> None:
+        self._browser = browser
+
+    @contextmanager
+    def empty(self, **options: Any) -> Iterator[Watched]:
+        """An empty page.
+
+        Args:
+            options: Of Playwright's context.
+        """
+        context = self._browser.new_context(**({"viewport": DESKTOP} | options))
         try:
             yield Watched(context.new_page())
         finally:
             context.close()
 
+    @contextmanager
+    def opened(
+        self, path: Path, *, viewport: dict[str, int] = DESKTOP, scheme: str = "light"
+    ) -> Iterator[Watched]:
+        """A file, its items ready.
+
+        Args:
+            path: The page.
+            viewport: Width and height in pixels.
+            scheme: `light` or `dark`.
+        """
+        with self.empty(viewport=viewport, color_scheme=scheme) as watched:
+            watched.page.goto(path.as_uri())
+            watched.page.wait_for_selector("html[data-ready]")
+            yield watched
+
 
 @contextmanager
-def opened(
-    path: Path, folder: Path, *, viewport: dict[str, int] = DESKTOP, scheme: str = "light"
-) -> Iterator[Watched]:
-    """A file in Chromium, its items ready.
-
-    Args:
-        path: The page.
-        folder: An empty folder for the browser's own data.
-        viewport: Width and height in pixels.
-        scheme: `light` or `dark`.
-    """
-    with chromium(folder, viewport=viewport, color_scheme=scheme) as watched:
-        watched.page.goto(path.as_uri())
-        watched.page.wait_for_selector("html[data-ready]")
-        yield watched
+def started() -> Iterator[Chromium]:
+    """Chromium, until the block ends: its thread has an event loop that runs until then."""
+    executable = shutil.which("chromium") or shutil.which("chromium-browser")
+    if executable is None:
+        pytest.skip("no chromium: install it to open pages in tests")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        try:
+            yield Chromium(browser)
+        finally:
+            browser.close()
 
 
 def assert_accessible(page: Any) -> None:

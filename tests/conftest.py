@@ -20,6 +20,7 @@ from jaxtyping import install_import_hook
 assert "lastword" not in sys.modules, "shapes are checked only where the hook comes first"
 install_import_hook("lastword", "beartype.beartype")
 
+import browser
 import forked
 import pytest
 import torch
@@ -74,6 +75,13 @@ def script() -> Callable[[str], ModuleType]:
 def forks() -> Iterator[forked.Forks]:
     """Commands in processes of their own, as they come, that start at once."""
     with forked.forks(*forked.TORCH, *forked.LASTWORD) as ready:
+        yield ready
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[browser.Chromium]:
+    """A browser for one file: while it is there, its thread can run no other event loop."""
+    with browser.started() as ready:
         yield ready
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from browser import DESKTOP, assert_accessible, chromium
+from browser import DESKTOP, assert_accessible
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,8 +30,8 @@ def site(tmp_path_factory):
     return folder
 
 
-def test_the_site_is_accessible(site, tmp_path):
-    with chromium(tmp_path) as watched:
+def test_the_site_is_accessible(site, chromium):
+    with chromium.empty() as watched:
         for page in ("index.html", "trust/index.html", "service/index.html"):
             watched.page.goto((site / page).as_uri())
             assert_accessible(watched.page)
@@ -47,10 +47,10 @@ def test_every_page_is_in_the_contents_and_looks_as_the_report_does(site):
             assert text.count('aria-current="page"') == 1
 
 
-def test_no_table_is_cut_on_a_desktop_and_every_picture_is_there(site, tmp_path):
+def test_no_table_is_cut_on_a_desktop_and_every_picture_is_there(site, chromium):
     pages = [path for path in sorted(site.rglob("index.html")) if path.parent.name != "search"]
     assert len(pages) >= len(list((ROOT / "docs").glob("*.md")))
-    with chromium(tmp_path, viewport=DESKTOP) as watched:
+    with chromium.empty(viewport=DESKTOP) as watched:
         for path in pages:
             watched.page.goto(path.as_uri())
             found = [watched.page.evaluate(program) for program in (CUT, MISSING, WIDER)]

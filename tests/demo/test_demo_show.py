@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from browser import assert_accessible, opened
+from browser import assert_accessible
 from rich.console import Console
 
 from lastword.benchmarks import world
@@ -98,7 +98,7 @@ def section(**changes):
     return replace(made, **changes)
 
 
-def test_the_page_needs_no_network_and_escapes_candidates(tmp_path):
+def test_the_page_needs_no_network_and_escapes_candidates(chromium, tmp_path):
     path = tmp_path / "demo.html"
     write_page(path, [section()], Theta())
     html = path.read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def test_the_page_needs_no_network_and_escapes_candidates(tmp_path):
     assert "a &lt;note&gt;" in html and "correction &lt;hurts&gt;" in html and "12.5" in html
     assert "by &lt;depth&gt;" in html and "&lt;b&gt;TRACE&lt;/b&gt;" in html
     assert len(html) < 200_000
-    with opened(path, tmp_path / "browser") as watched:
+    with chromium.opened(path) as watched:
         view = watched.page
         view.wait_for_function("document.querySelectorAll('.item .drawing').length == 2")
         assert view.locator(".item b").count() == 0

@@ -14,7 +14,7 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 import pytest
-from browser import PHONE, assert_accessible, opened
+from browser import PHONE, assert_accessible
 from scipy.special import softmax
 from synthetic import synthetic_cell, synthetic_grid, write_cells
 from typer.testing import CliRunner
@@ -358,12 +358,12 @@ def test_the_headline_counts_the_verdicts(cells, expected):
     assert page.headline_of(grid, [verdict(*cell) for cell in cells]).endswith(expected)
 
 
-def test_header_rows_filters_and_verdicts_count_the_same_items(index, records, tmp_path):
+def test_header_rows_filters_and_verdicts_count_the_same_items(index, records, chromium):
     parts = parted.cells(records)
     items, fixed, broken = (
         [getattr(v, name) for v in judge(parts)] for name in ("items", "fixed", "broken")
     )
-    with opened(index, tmp_path) as watched:
+    with chromium.opened(index) as watched:
         view = watched.page
         names, values = (view.locator(f".masthead {t}").all_inner_texts() for t in ("dt", "dd"))
         facts = dict(zip(names, values, strict=True))
@@ -385,8 +385,8 @@ def test_header_rows_filters_and_verdicts_count_the_same_items(index, records, t
 # In a browser
 
 
-def test_the_page_opens_filters_and_shows_an_item(index, tmp_path):
-    with opened(index, tmp_path) as watched:
+def test_the_page_opens_filters_and_shows_an_item(index, chromium):
+    with chromium.opened(index) as watched:
         view = watched.page
         total = view.inner_text(".count")
         assert total == "98 of 98 items · 60 of 60 for MC2 alone · 2 of 2 failed"
@@ -411,8 +411,8 @@ def test_the_page_opens_filters_and_shows_an_item(index, tmp_path):
         watched.assert_quiet()
 
 
-def test_the_slider_tells_the_probabilities_of_its_depth(index, records, tmp_path):
-    with opened(index, tmp_path) as watched:
+def test_the_slider_tells_the_probabilities_of_its_depth(index, records, chromium):
+    with chromium.opened(index) as watched:
         view = watched.page
         view.goto(f"{index.as_uri()}#item-1-5")
         view.reload()
@@ -427,8 +427,8 @@ def test_the_slider_tells_the_probabilities_of_its_depth(index, records, tmp_pat
         watched.assert_quiet()
 
 
-def test_no_candidate_is_told_by_its_colour_alone(index, tmp_path):
-    with opened(index, tmp_path) as watched:
+def test_no_candidate_is_told_by_its_colour_alone(index, chromium):
+    with chromium.opened(index) as watched:
         view = watched.page
         view.locator(".list li button", has_text="model-a").nth(1).click()
         view.wait_for_selector(".item .drawing .curve")
@@ -447,8 +447,8 @@ def test_no_candidate_is_told_by_its_colour_alone(index, tmp_path):
         assert min(np.diff(sorted(tops))) > 12  # no letter stands on another
 
 
-def test_the_words_in_a_diagram_are_written(index, tmp_path):
-    with opened(index, tmp_path) as watched:
+def test_the_words_in_a_diagram_are_written(index, chromium):
+    with chromium.opened(index) as watched:
         view = watched.page
         view.locator(".drawn-diagram").first.scroll_into_view_if_needed()
         view.wait_for_selector(".drawn-diagram .annotation-text tspan")
@@ -460,16 +460,16 @@ def test_the_words_in_a_diagram_are_written(index, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_page_is_accessible(index, tmp_path):
-    with opened(index, tmp_path) as watched:
+def test_the_page_is_accessible(index, chromium):
+    with chromium.opened(index) as watched:
         watched.page.locator(".list li button").nth(2).click()
         watched.page.wait_for_selector(".item .drawing .curve")
         watched.page.locator("#cell-0 .opener").click()
         assert_accessible(watched.page)
 
 
-def test_hostile_text_is_read_as_text(index, tmp_path):
-    with opened(index, tmp_path) as watched:
+def test_hostile_text_is_read_as_text(index, chromium):
+    with chromium.opened(index) as watched:
         view = watched.page
         view.fill("input[name=search]", "</script><b>")
         view.locator(".list li button").first.click()
@@ -479,8 +479,8 @@ def test_hostile_text_is_read_as_text(index, tmp_path):
         watched.assert_quiet()
 
 
-def test_cells_sort_open_and_lead_to_their_items(index, tmp_path):
-    with opened(index, tmp_path) as watched:
+def test_cells_sort_open_and_lead_to_their_items(index, chromium):
+    with chromium.opened(index) as watched:
         view = watched.page
         heading = view.locator(".cells th button", has_text="ΔMC1")
         for expected in (sorted, lambda values: sorted(values, reverse=True)):
@@ -505,8 +505,8 @@ def test_cells_sort_open_and_lead_to_their_items(index, tmp_path):
         watched.assert_quiet()
 
 
-def test_a_phone_in_the_dark_reads_one_thing_at_a_time(index, tmp_path):
-    with opened(index, tmp_path, viewport=PHONE, scheme="dark") as watched:
+def test_a_phone_in_the_dark_reads_one_thing_at_a_time(index, chromium):
+    with chromium.opened(index, viewport=PHONE, scheme="dark") as watched:
         view = watched.page
         ground = view.evaluate("getComputedStyle(document.body).backgroundColor")
         assert max(map(int, re.findall(r"\d+", ground)[:3])) < 60
@@ -519,9 +519,9 @@ def test_a_phone_in_the_dark_reads_one_thing_at_a_time(index, tmp_path):
         watched.assert_quiet()
 
 
-def test_items_are_where_their_link_leads_although_figures_are_drawn_later(index, tmp_path):
+def test_items_are_where_their_link_leads_although_figures_are_drawn_later(index, chromium):
     narrow = {"width": 375, "height": 700}
-    with opened(index, tmp_path, viewport=narrow) as watched:
+    with chromium.opened(index, viewport=narrow) as watched:
         view = watched.page
         view.locator(".contents a", has_text="Items").click()
         stands_still(view)
@@ -554,16 +554,16 @@ def stands_still(view):
         place, last = view.evaluate("scrollY"), place
 
 
-def test_the_checklist_stands_on_the_page_with_its_reasons(index, written, tmp_path):
-    with opened(index, tmp_path) as watched:
+def test_the_checklist_stands_on_the_page_with_its_reasons(index, written, chromium):
+    with chromium.opened(index) as watched:
         rows = [row.split("\n") for row in watched.page.locator(".checklist li").all_inner_texts()]
         assert rows == [[p.status, p.name, p.why] for p in written.checklist] and len(rows) == 8
         assert tally(written.checklist) in watched.page.inner_text("#checklist .lede")
         watched.assert_quiet()
 
 
-def test_a_letter_has_its_key_in_the_figure(index, records, tmp_path):
-    with opened(index, tmp_path) as watched:
+def test_a_letter_has_its_key_in_the_figure(index, records, chromium):
+    with chromium.opened(index) as watched:
         figure = watched.page.locator("#figures figure", has_text="A worked example")
         figure.scroll_into_view_if_needed()
         figure.locator(".js-plotly-plot .main-svg").first.wait_for()
@@ -573,8 +573,8 @@ def test_a_letter_has_its_key_in_the_figure(index, records, tmp_path):
         assert [line.split("\n")[-1].removesuffix(" ✓") for line in key] == said
 
 
-def test_an_address_opens_its_item(index, tmp_path):
-    with opened(index, tmp_path) as watched:
+def test_an_address_opens_its_item(index, chromium):
+    with chromium.opened(index) as watched:
         view = watched.page
         view.goto(f"{index.as_uri()}#item-1-5")
         view.reload()
@@ -583,7 +583,7 @@ def test_an_address_opens_its_item(index, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_page_of_45_cells_has_all_of_their_items(tmp_path):
+def test_a_page_of_45_cells_has_all_of_their_items(tmp_path, chromium):
     cells = synthetic_grid(1, 60, depth=40)
     models = [cells.assign(model=f"org/model-{m:02}") for m in range(15)]
     one = parted.cells(cells)
@@ -598,7 +598,7 @@ def test_a_page_of_45_cells_has_all_of_their_items(tmp_path):
     grid = over_cells(np.array([v.summary.delta_mc1 for v in every]), resamples=100)
     index = tmp_path / "index.html"
     index.write_text(page.render(every, grid, [], [], [], blocks), encoding="utf-8")
-    with opened(index, tmp_path / "browser") as watched:
+    with chromium.opened(index) as watched:
         said = watched.page.inner_text(".count")
         assert said == "2,250 of 2,250 items · 450 of 450 for MC2 alone"
         watched.assert_quiet()

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pandas as pd
 import pytest
-from browser import assert_accessible, chromium
+from browser import assert_accessible
 from scipy.special import softmax
 from served import running
 from synthetic import synthetic_grid, write_cells
@@ -54,8 +54,8 @@ def served(model, runs):
 
 
 @pytest.fixture
-def page(served, tmp_path):
-    with chromium(tmp_path) as watched:
+def page(served, chromium):
+    with chromium.empty() as watched:
         watched.page.goto(served.url)
         watched.page.wait_for_selector("html[data-ready]")
         watched.page.wait_for_selector("#answer .drawing")
@@ -277,19 +277,19 @@ def test_its_routes_stand_under_the_limits_of_the_service(served):
     assert plain.status_code == 415
 
 
-def test_the_page_asks_for_the_token(model, tmp_path):
+def test_the_page_asks_for_the_token(model, chromium):
     with running(model, mounted(), token="letmein") as guarded:
         for path in ("/", "/explorer/models"):
             assert guarded.client.get(path).status_code == 401
         assert guarded.client.post("/explorer/answer", json=ASKED).status_code == 401
         credentials = {"username": "me", "password": "letmein"}
-        with chromium(tmp_path, http_credentials=credentials) as watched:
+        with chromium.empty(http_credentials=credentials) as watched:
             watched.page.goto(guarded.url)
             watched.page.wait_for_selector("#answer .drawing")
             assert watched.page.locator("#items").count() == 0
 
 
-def test_the_page_tells_what_is_certified_and_whether_it_holds(tmp_path):
+def test_the_page_tells_what_is_certified_and_whether_it_holds(chromium):
     certificate = Certificate(
         Subject("lastword/demo-organism"),
         Terms(0.1, 0.05),
@@ -307,7 +307,7 @@ def test_the_page_tells_what_is_certified_and_whether_it_holds(tmp_path):
         service.service.corrector.oversight.monitor = monitor
         (told,) = service.client.get("/explorer/models").json()["models"]
         assert told["alerts"] == ["Alarm: more was broken than was promised."]
-        with chromium(tmp_path) as watched:
+        with chromium.empty() as watched:
             watched.page.goto(service.url)
             watched.page.wait_for_selector("html[data-ready]")
             assert "Alarm: more was broken" in watched.page.inner_text("#models .alert")

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from browser import assert_accessible, chromium
+from browser import assert_accessible
 from served import running
 
 from lastword import Tracer
@@ -12,14 +12,14 @@ from lastword.service.reference import routes
 pytestmark = pytest.mark.slow
 
 
-def test_the_reference_shows_every_route_and_lets_one_be_tried(tmp_path):
+def test_the_reference_shows_every_route_and_lets_one_be_tried(chromium):
     with running(Tracer.demo(), token="letmein") as served:
         served.client.auth = ("me", "letmein")
         schema = served.client.get("/openapi.json").json()
         (example,) = schema["components"]["schemas"]["ItemBody"]["examples"]
         decision = served.client.post("/v1/correct", json=example).json()
         credentials = {"username": "me", "password": "letmein"}
-        with chromium(tmp_path, http_credentials=credentials) as watched:
+        with chromium.empty(http_credentials=credentials) as watched:
             view = watched.page
             view.goto(f"{served.url}/docs")
             view.wait_for_selector("html[data-ready]")
