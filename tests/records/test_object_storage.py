@@ -1,19 +1,19 @@
 """Records on object storage: as whole, as safe from a kill, and as good to read as on a disk."""
 
 import importlib
-import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from forked import Fork, Forks
 from object_storage import storage
 from synthetic import synthetic_cell, write_cells
 from tracer_double import TracerDouble, dataset
@@ -122,30 +122,25 @@ def test_two_writers_refuse_each_other(
     assert runner.execute(double, work, locate(url)).items == 20
 
 
-def start(url: str, items: int) -> subprocess.Popen[str]:
+@contextmanager
+def started(forks: Forks, url: str, items: int) -> Iterator[Fork]:
     """An evaluation in a process of its own, once it is about to write."""
-    child = subprocess.Popen(
-        [sys.executable, str(DOUBLE), url, str(items), "0.05"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(lastword.__file__).parents[1])},
-    )
-    assert child.stdout is not None and child.stdout.readline() == "ready\n"
-    return child
+    with forks.start("-m", DOUBLE.stem, url, items, 0.05, cwd=DOUBLE.parent) as child:
+        assert child.stdout.readline() == "ready\n"
+        yield child
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
-def test_killed_it_loses_the_group_in_hand_at_most(tmp_path: Path, url: str) -> None:
+def test_killed_it_loses_the_group_in_hand_at_most(forks: Forks, tmp_path: Path, url: str) -> None:
     rng, items, computed = random.Random(5), 60, 0
     for _ in range(3):
-        child = start(url, items)
-        assert child.stdout is not None
-        computed += sum(child.stdout.readline() == "group\n" for _ in range(rng.randrange(2, 6)))
-        time.sleep(rng.uniform(0, 0.1))
-        with child:
+        with started(forks, url, items) as child:
+            groups = range(rng.randrange(2, 6))
+            computed += sum(child.stdout.readline() == "group\n" for _ in groups)
+            time.sleep(rng.uniform(0, 0.1))
             child.kill()
-        assert child.returncode == -signal.SIGKILL
+            assert child.wait() == -signal.SIGKILL
         kept = [p for p in find_cells(locate(url))[0].iterdir() if p.suffix == ".parquet"]
         assert computed - 1 <= len(kept) < items / 3
         computed = len(kept)
@@ -162,11 +157,9 @@ def test_killed_it_loses_the_group_in_hand_at_most(tmp_path: Path, url: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
-def test_the_lock_of_a_killed_writer_is_taken_over(tmp_path: Path, url: str) -> None:
-    child = start(url, 20)
-    with child:
-        assert child.stdout is not None and child.stdout.readline() == "group\n"  # it has the lock
-        child.kill()
+def test_the_lock_of_a_killed_writer_is_taken_over(forks: Forks, tmp_path: Path, url: str) -> None:
+    with started(forks, url, 20) as child:
+        assert child.stdout.readline() == "group\n"  # it has the lock
     double, work = job(tmp_path)
     begun = time.monotonic()
     assert runner.execute(double, work, locate(url)).items == 20

@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from forked import Fork, Forks
 from tracer_double import TracerDouble, dataset
 
 import lastword
@@ -369,13 +372,13 @@ def test_two_writers_refuse_each_other_and_shards_do_not(tmp_path: Path) -> None
     runner.execute(double, work, tmp_path)
 
 
-def test_the_lock_holds_between_processes_and_dies_with_one(tmp_path: Path) -> None:
-    child = start(tmp_path, items=40, pause=0.2)
-    time.sleep(0.3)
-    double, work = job(tmp_path, 40)
-    with pytest.raises(RunLockedError):
-        runner.execute(double, work, tmp_path)
-    assert kill(child) == -signal.SIGKILL
+def test_the_lock_holds_between_processes_and_dies_with_one(forks: Forks, tmp_path: Path) -> None:
+    with started(forks, tmp_path, items=40, pause=0.2) as child:
+        assert child.stdout.readline() == "group\n"  # it has the lock
+        double, work = job(tmp_path, 40)
+        with pytest.raises(RunLockedError):
+            runner.execute(double, work, tmp_path)
+        assert kill(child) == -signal.SIGKILL
     assert runner.execute(double, work, tmp_path).items == 40
 
 
@@ -561,36 +564,36 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(Path(lastword.__file__).parents[1])}
 
 
-def start(folder: Path, items: int, pause: float) -> subprocess.Popen[str]:
+@contextmanager
+def started(forks: Forks, folder: Path, items: int, pause: float) -> Iterator[Fork]:
     """An evaluation in a process of its own, once it is about to write."""
-    command = [sys.executable, str(DOUBLE), str(folder), str(items), str(pause)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
-    assert child.stdout is not None and child.stdout.readline() == "ready\n"
-    return child
+    arguments = ("-m", DOUBLE.stem, folder, items, pause)
+    with forks.start(*arguments, cwd=DOUBLE.parent) as child:
+        assert child.stdout.readline() == "ready\n"
+        yield child
 
 
-def kill(child: subprocess.Popen[str]) -> int:
-    with child:
-        child.kill()
-        return child.wait()
+def kill(child: Fork) -> int:
+    child.kill()
+    return child.wait()
 
 
 @pytest.mark.slow
-def test_killed_at_twenty_random_moments_the_records_are_whole(tmp_path: Path) -> None:
+def test_killed_at_twenty_random_moments_the_records_are_whole(
+    forks: Forks, tmp_path: Path
+) -> None:
     rng, items = random.Random(7), 330
     progress = []
     for _ in range(20):
-        child = start(tmp_path / "killed", items, pause=0.002)
-        assert child.stdout is not None
-        for _ in range(rng.randrange(7)):
-            child.stdout.readline()  # one a group
-        time.sleep(rng.uniform(0, 0.01))
-        assert kill(child) == -signal.SIGKILL
+        with started(forks, tmp_path / "killed", items, pause=0.002) as child:
+            for _ in range(rng.randrange(7)):
+                child.stdout.readline()  # one a group
+            time.sleep(rng.uniform(0, 0.01))
+            assert kill(child) == -signal.SIGKILL
         progress.append(len(list((tmp_path / "killed").rglob("part-*.parquet"))))
     assert progress == sorted(progress) and len(set(progress)) > 8
     assert 0 < progress[-1] < items // 3
-    last = start(tmp_path / "killed", items, pause=0)
-    last.communicate()
-    assert last.returncode == 0
+    with started(forks, tmp_path / "killed", items, pause=0) as last:
+        assert last.stdout.read() and last.wait() == 0
     run(tmp_path / "whole", items)
     assert_same_records(tmp_path / "killed", tmp_path / "whole")

@@ -126,14 +126,9 @@ def test_the_llama_index_postprocessors(served, tmp_path):
     assert lines[2].startswith("CohereRerank pale cedar boats 0.")
 
 
-def test_every_option_of_the_page_is_one_of_the_command():
-    told = subprocess.run(
-        [sys.executable, "-m", "lastword", "serve", "--help"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"COLUMNS": "200"},
-        check=True,
-    ).stdout
+def test_every_option_of_the_page_is_one_of_the_command(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    _, told, _ = run("serve", "--help")
     options = set(re.findall(r"`(--[a-z-]+)`", PAGE)) - {"--model", "--runs"}  # of explore
     assert {"--shadow", "--log-prompts", "--batch-items", "--deadline"} <= options
     assert [o for o in options if o not in told] == []

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import httpx
 import pytest
+from forked import Fork, Forks
 
 from lastword import Tracer, demo
 
@@ -22,7 +21,7 @@ PATIENCE_SECONDS = 60
 class Process:
     """`lastword serve` on the embedded model, with its log."""
 
-    def __init__(self, process: subprocess.Popen, first: dict) -> None:
+    def __init__(self, process: Fork, first: dict) -> None:
         self.process, self.url = process, first["address"]
         self.events: list[dict] = []
         self._reader = threading.Thread(target=self._read)
@@ -39,23 +38,17 @@ class Process:
         return code
 
 
-@contextmanager
-def serving(*options: str, **environment: str):
-    command = [sys.executable, "-m", "lastword", "serve", "--model", "lastword/demo-organism"]
-    process = subprocess.Popen(
-        [*command, "--port", "0", *options],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-    )
-    try:
-        loading, started = (json.loads(process.stderr.readline()) for _ in range(2))
-        assert loading["event"] == "loading" and loading["model"] == "lastword/demo-organism"
-        yield Process(process, started)
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+@pytest.fixture
+def serving(forks: Forks):
+    @contextmanager
+    def serve(*options: str, **environment: str):
+        command = ("-m", "lastword", "serve", "--model", "lastword/demo-organism", "--port", "0")
+        with forks.start(*command, *options, env=os.environ | environment) as process:
+            loading, started = (json.loads(process.stderr.readline()) for _ in range(2))
+            assert loading["event"] == "loading" and loading["model"] == "lastword/demo-organism"
+            yield Process(process, started)
+
+    return serve
 
 
 def bodies(count: int) -> list[dict]:
@@ -102,7 +95,7 @@ class Load:
             assert not thread.is_alive()
 
 
-def test_told_to_stop_under_load_it_answers_all_that_it_accepted():
+def test_told_to_stop_under_load_it_answers_all_that_it_accepted(serving):
     with serving() as service:
         load = Load(service.url, clients=8)
         batch: list[str] = []
@@ -134,7 +127,7 @@ def _batch(url: str, items: list[dict]) -> list[str]:
         return answer.text.splitlines() if answer.status_code == 200 else []
 
 
-def test_the_token_comes_from_the_environment_and_the_door_is_closed_without_one(forks):
+def test_the_token_comes_from_the_environment_and_the_door_is_closed_without_one(serving, forks):
     with serving("--host", "0.0.0.0", LASTWORD_TOKEN="letmein") as service:
         url = service.url.replace("0.0.0.0", "127.0.0.1")
         with httpx.Client(base_url=url, trust_env=False) as http:
@@ -163,7 +156,7 @@ class Collector(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_the_standard_variables_send_its_traces_to_a_collector():
+def test_the_standard_variables_send_its_traces_to_a_collector(serving):
     collector = HTTPServer(("127.0.0.1", 0), Collector)
     threading.Thread(target=collector.serve_forever).start()
     address = f"http://127.0.0.1:{collector.server_port}"

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -295,19 +293,15 @@ def test_stopping_ends_though_the_model_hangs(held):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_process_whose_model_hangs_ends_as_one_that_was_told_to(number):
-    script = [sys.executable, str(Path(__file__).parents[1] / "served.py")]
-    with subprocess.Popen(script, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            url = json.loads(process.stderr.readline())["address"]
-            answer = httpx.post(f"{url}/v1/correct", json=BODY, timeout=PATIENCE_SECONDS)
-            assert answer.status_code == 504
-            process.send_signal(number)
-            _, err = process.communicate(timeout=PATIENCE_SECONDS)
-        finally:
-            process.kill()
-    events = [json.loads(line)["event"] for line in err.splitlines()]
-    assert events[-2:] == ["abandoned", "stopped"] and process.returncode == 0
+def test_a_process_whose_model_hangs_ends_as_one_that_was_told_to(number, forks):
+    with forks.start("-m", "served", cwd=Path(__file__).parents[1]) as process:
+        url = json.loads(process.stderr.readline())["address"]
+        answer = httpx.post(f"{url}/v1/correct", json=BODY, timeout=PATIENCE_SECONDS)
+        assert answer.status_code == 504
+        process.send_signal(number)
+        assert process.wait(PATIENCE_SECONDS) == 0
+        events = [json.loads(line)["event"] for line in process.stderr]
+    assert events[-2:] == ["abandoned", "stopped"]
 
 
 # Batches
