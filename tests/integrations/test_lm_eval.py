@@ -13,7 +13,7 @@ import lm_eval
 import numpy as np
 import pytest
 from families import build, random_items, text_of, tokenizer
-from harness_tasks import write_tasks
+from harness_tasks import OURS_ALONE, write_tasks
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
@@ -291,7 +291,7 @@ def test_the_model_is_known_by_name(tasks, tmp_path):
 def test_the_command_line(forks, tmp_path):
     items = [i for i in demo_items() if i.id.startswith("multi/overwritten")][:6]
     write_tasks(tmp_path, items)
-    command = ("-m", "lastword", "lm-eval")
+    command = ("-c", f"{OURS_ALONE}\nfrom lastword.__main__ import main\nmain()", "lm-eval")
     given = (
         "--model_args pretrained=lastword/demo-organism,method=trace --tasks made_choice,made_mass "
         f"--include_path {tmp_path} --output_path {tmp_path}/out"

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from families import build, talker, tokenizer
+from harness_tasks import write_tasks
 from safetensors.torch import load_file, save_file
 
 from lastword import Tracer
@@ -129,7 +131,7 @@ SHOW = ("--show-prompt", "--chat-template")
         (("eval", *BENCHMARK, *SHOW), WORDS),
         (("serve", "--port", "0"), MODEL),
         pytest.param(("explore", "--port", "0"), MODEL, marks=pytest.mark.slow),
-        pytest.param(("lm-eval", "--tasks", "arc_easy"), MODEL, marks=pytest.mark.slow),
+        (("lm-eval", "--tasks", "made_choice", "--include_path", "."), MODEL),
     ],
     ids=lambda value: value[0] if isinstance(value[0], str) else "",
 )
@@ -139,6 +141,11 @@ def test_no_command_runs_it(foreign, ran, run, tmp_path, monkeypatch, command, f
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     Path("items.jsonl").write_text(LINE + "\n")
     name, *options = command
+    if name == "lm-eval":
+        write_tasks(tmp_path)
+        harness = pytest.importorskip("lm_eval.tasks").TaskManager
+        alone = partialmethod(harness.__init__, include_defaults=False)
+        monkeypatch.setattr(harness, "__init__", alone)
     named = ["--model_args", "pretrained={}"] if name == "lm-eval" else ["--model", "{}"]
     folder = foreign(*files)
     code, _, err = run(name, *options, *(word.format(folder) for word in named))
