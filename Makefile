@@ -12,7 +12,7 @@ QUICK := rule text view weights files trust test_imports.py test_theta.py test_s
 # Without bytecode on disk every run compiles the package and the tests once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test fresh real coverage vllm check organism docs locked lock audit release clean
+.PHONY: demo quick test nightly fresh real coverage vllm check organism docs locked lock audit release clean
 
 demo: $(READY) real
 	$(BIN)/lastword demo
@@ -23,12 +23,16 @@ quick: $(READY)
 test: $(READY) real
 	$(TESTS)
 
+# Every row of the matrices that repeat one road, too (tests/tiers.py).
+nightly: $(READY) real
+	$(TESTS) --nightly
+
 # What a stranger has: the newest packages, README as it stands, the quick tests; all of it in build/.
 fresh:
 	$(PYTHON) tests/fresh.py $(addprefix tests/,$(QUICK))
 
 coverage: $(READY) real
-	$(TESTS) --cov --cov-report=term --cov-report=html
+	$(TESTS) --nightly --cov --cov-report=term --cov-report=html
 
 # The real model, 93 MB once; what cannot be fetched is told in a line, and done without.
 real: $(READY)

@@ -33,7 +33,12 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = "every row of matrices that repeat one road (tests/tiers.py)"
+    parser.addoption("--nightly", action="store_true", help=told)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # Files with slow tests come first: what is left at the end divides evenly over the processes.
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     count = Counter(item.path for item in items)
@@ -43,12 +48,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(skip)
+    if not config.getoption("nightly"):
+        for item in items:
+            if item.get_closest_marker("nightly"):
+                item.add_marker(pytest.mark.skip(reason="the night's"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = terminalreporter.stats.get("skipped", [])
     if count := sum("no vLLM at" in str(report.longrepr) for report in skipped):
         told = f"{count} tests of --engine vllm were NOT run: `make vllm` installs what they need"
+        terminalreporter.write_line(told, yellow=True)
+    if count := sum("the night's" in str(report.longrepr) for report in skipped):
+        told = f"{count} rows that repeat a road were NOT run: `make nightly` runs them too"
         terminalreporter.write_line(told, yellow=True)
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from families import FAMILIES as TINY
 from families import build, random_items, tokenizer
+from tiers import by_night
 from torch import nn
 from wide import wide
 
@@ -102,10 +103,13 @@ def trajectories(folder: Path, **options) -> np.ndarray:
 
 STORED = [(f.model_type, form) for f in FAMILIES for form in f.tried if form not in LOADING]
 LOADED = [(f.model_type, form) for f in FAMILIES for form in f.tried if form in LOADING]
+EXPERTS, NORMED = "qwen3_moe", "gemma3_text"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "form"), STORED)
+@pytest.mark.parametrize(
+    ("name", "form"), by_night(STORED, [(EXPERTS, "fp8"), ("gpt_oss", "mxfp4")])
+)
 def test_a_stored_quantisation_reads_as_dense_weights(name, form, saved, tmp_path):
     pytest.importorskip("accelerate")
     stored, twin = tmp_path / "stored", tmp_path / "twin"
@@ -117,7 +121,7 @@ def test_a_stored_quantisation_reads_as_dense_weights(name, form, saved, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.parametrize(("name", "form"), LOADED)
+@pytest.mark.parametrize(("name", "form"), by_night(LOADED, [(EXPERTS, "int8"), (NORMED, "nf4")]))
 def test_quantising_while_loading_moves_scores_by_its_rounding(name, form, saved):
     pytest.importorskip("bitsandbytes")
     plain = trajectories(saved(name))
