@@ -16,6 +16,7 @@ from families import build, tokenizer
 from lastword import Tracer
 from lastword.batch import Scope
 from lastword.service.app import create_app
+from lastword.service.dialects import DIALECTS
 from lastword.service.door import configure
 from lastword.service.log import Log
 from lastword.service.server import Server, run
@@ -96,11 +97,13 @@ class Running:
 
 
 @contextmanager
-def running(model: Any, mount: Any = None, **settings: Any) -> Iterator[Running]:
+def running(
+    model: Any, mount: Any = None, dialects: Any = DIALECTS, **settings: Any
+) -> Iterator[Running]:
     """Serve a tracer until the block ends; `mount` adds to the application before it starts."""
     stream = io.StringIO()
     chosen = Settings(port=0, **({"drain_seconds": 0.0} | settings))
-    app = create_app(model, chosen, Log(stream, prompts=chosen.log_prompts))
+    app = create_app(model, chosen, Log(stream, prompts=chosen.log_prompts), dialects)
     if mount is not None:
         mount(app)
     service = app.state.service

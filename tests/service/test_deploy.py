@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 import lastword
-from lastword.service.guard import PROBES
 from lastword.service.ledger import Ledger
+from lastword.service.probes import PROBES
 from lastword.service.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def test_kubernetes_asks_the_probes_of_the_service():
     asked = {
         name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")
     }
-    assert {get["path"] for get in asked.values()} <= PROBES
+    assert {get["path"] for get in asked.values()} <= {r.path for r in PROBES.routes if r.probe}
     assert asked["readiness"]["path"] == "/readyz"
     (port,) = container["ports"]
     assert {get["port"] for get in asked.values()} == {port["name"]}

@@ -9,7 +9,12 @@ from scipy.special import log_softmax
 from served import running, tracer
 
 from lastword import Tracer
-from lastword.service.choices import JsonSchema, ResponseFormat, StructuredOutputs, read_choices
+from lastword.service.dialects.openai.choices import (
+    JsonSchema,
+    ResponseFormat,
+    StructuredOutputs,
+    read_choices,
+)
 from lastword.service.refusal import Refusal
 
 CHOICES = ["w8 w9", "w10", "w11 w12 w13"]

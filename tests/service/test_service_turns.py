@@ -374,7 +374,9 @@ def test_nothing_of_a_batch_is_computed_once_its_client_has_left(narrow):
 
 
 def test_items_too_long_to_be_answered_in_time_together_are_queued_in_parts(narrow, monkeypatch):
-    monkeypatch.setattr("lastword.service.batch._WINDOW_CHARACTERS", 3 * characters(ALONE))
+    monkeypatch.setattr(
+        "lastword.service.dialects.own.batch._WINDOW_CHARACTERS", 3 * characters(ALONE)
+    )
     with running(narrow) as served, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(9))
         waiting = served.service.corrector.batcher.waiting

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from lastword.service.oversight import oversee
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.text.items import Item
-from lastword.text.tokens import Encoded
 from lastword.tracer import Tracer
 
 _CPU_TOKENS = 1024  # of one pass, for which all others wait
@@ -90,7 +89,7 @@ class Corrector:
                     raise
             await asyncio.sleep(_RETRY_SECONDS)
 
-    def turned_down(self, error: Exception) -> None:
+    def count_refusal(self, error: Exception) -> None:
         """Count an item of a batch that has no answer; whole requests are counted at the guard."""
         self._metrics.refusals.labels(Refusal.of(error).code).inc()
 
@@ -157,50 +156,26 @@ class Corrector:
             if gone is not None:
                 gone.cancel()
 
-    async def answer(
-        self, item: Item, request: str, left: Callable[[], Awaitable[None]], *, full: bool = False
-    ) -> tuple[dict[str, Any], Encoded]:
-        """The JSON of an item's decision, and the tokens that it was made of.
-
-        Args:
-            item: What is decided.
-            request: The request's name, for the log.
-            left: Returns when the client has left.
-            full: Whether every depth and T are read and told.
-
-        Raises:
-            Refusal: As `start` and `result`.
-            TraceError: What the item or the model raised.
-        """
-        promise = self.start(item, "all" if full else "decide")
-        decision = await self.result(promise, left)
-        assert promise.encoded is not None
-        return self.told(decision, item, full=full, request=request), promise.encoded
-
-    def told(self, decision: Decision, item: Item, *, full: bool, request: str) -> dict[str, Any]:
+    def write(self, decision: Decision, item: Item, *, full: bool, request: str) -> dict[str, Any]:
         """The JSON of a decision; under shadow the base's, with the difference logged."""
         self._log_decision(decision, item, request)
-        known = self._noted(decision)
-        if not self.shadow:
-            return decision.to_dict(full=full) | known
-        if decision.corrected:
-            self._metrics.shadow.labels(decision.operator).inc()
-        return as_base(decision).to_dict(full=full) | known
-
-    def told_answer(self, asked: Asked, *, request: str) -> dict[str, Any]:
-        """The JSON of an answered question; under shadow the choice is the base's."""
-        item = Item(asked.prompt, asked.decision.candidates)
-        self._metrics.decided(asked.decision)
-        told = self.told(asked.decision, item, full=False, request=request)
+        label = {}
+        if self.oversight is not None:
+            label["feedback_id"] = self.oversight.answered(decision)
         if self.shadow:
-            asked = replace(asked, decision=as_base(asked.decision))
-        return asked.to_dict() | {k: v for k, v in told.items() if k == "feedback_id"}
+            if decision.corrected:
+                self._metrics.shadow.labels(decision.operator).inc()
+            decision = as_base(decision)
+        return decision.to_dict(full=full) | label
 
-    def _noted(self, decision: Decision) -> dict[str, str | None]:
-        """The id under which the answer's label may come, where there is a certificate."""
-        if self.oversight is None:
-            return {}
-        return {"feedback_id": self.oversight.answered(decision)}
+    def write_answer(self, answer: Asked, *, request: str) -> dict[str, Any]:
+        """The JSON of an answered question; under shadow the choice is the base's."""
+        item = Item(answer.prompt, answer.decision.candidates)
+        self._metrics.decided(answer.decision)
+        decision = self.write(answer.decision, item, full=False, request=request)
+        if self.shadow:
+            answer = replace(answer, decision=as_base(answer.decision))
+        return answer.to_dict() | {k: v for k, v in decision.items() if k == "feedback_id"}
 
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
         self._log.event(
@@ -223,6 +198,11 @@ def characters(item: Item) -> int:
     """What is read of an item: its prompt once for each candidate, and the candidates."""
     before = len(item.prompt) + len(item.separator)
     return sum(before + len(candidate) for candidate in item.candidates)
+
+
+def by_score(scores: Sequence[float]) -> list[int]:
+    """Places from the highest score to the lowest; ties as they came."""
+    return sorted(range(len(scores)), key=lambda place: -scores[place])
 
 
 def as_base(decision: Decision) -> Decision:

@@ -12,14 +12,14 @@ import hmac
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 
-from lastword.service.dialects import refused
+from lastword.service.dialect import Paths
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
@@ -32,7 +32,6 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as it came
-PROBES = frozenset({"/healthz", "/readyz", "/health"})
 _HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 # Around every page; each says in itself which scripts it runs, by their digests.
 _POLICY = (
@@ -52,7 +51,7 @@ class Guard:
 
     Args:
         app: What stands behind the guard.
-        routes: The API's paths with their methods.
+        paths: Where everything is.
         settings: Limits, token and manners.
         metrics: What is counted.
         log: Where requests are told.
@@ -63,13 +62,13 @@ class Guard:
         self,
         app: App,
         *,
-        routes: Mapping[str, frozenset[str]],
+        paths: Paths,
         settings: Settings,
         metrics: Metrics,
         log: Log,
         traffic: "Traffic",
     ) -> None:
-        self._app, self._routes, self._settings = app, routes, settings
+        self._app, self._paths, self._settings = app, paths, settings
         self._metrics, self._log, self._traffic = metrics, log, traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +81,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = _Answer(send, scope, self._traffic)
+        answer = _Answer(send, scope, self._paths, self._traffic)
         start = time.perf_counter()
         if scope["method"] == "HEAD":  # the server sends an answer to it without the body
             scope = dict(scope, method="GET")
@@ -99,22 +98,22 @@ class Guard:
         self._count(scope, route, answer, time.perf_counter() - start)
 
     def _route(self, scope: Scope) -> str:
-        return str(scope["path"]) if scope["path"] in self._routes else "other"
+        return str(scope["path"]) if scope["path"] in self._paths.methods else "other"
 
     def _check(self, scope: Scope, route: str) -> None:
         limit = self._settings.header_bytes
         if sum(len(name) + len(value) for name, value in scope["headers"]) > limit:
             raise Refusal("headers_too_large", f"the headers have more than {limit} bytes")
-        if route not in PROBES:
+        if route not in self._paths.probes:
             self._check_sender(Headers(scope=scope))
         if route == "other":
             raise Refusal("not_found", "no such route; /docs lists them")
-        methods = self._routes.get(route)
+        methods = self._paths.methods.get(route)
         if methods is not None and scope["method"] not in methods:
-            allowed = ", ".join(sorted(methods))
-            told = f"{route} takes {allowed}, not {scope['method']}"
-            raise Refusal("method_not_allowed", told, allow=allowed)
-        if self._traffic.draining and methods is not None and route not in PROBES:
+            names = ", ".join(sorted(methods))
+            what = f"{route} takes {names}, not {scope['method']}"
+            raise Refusal("method_not_allowed", what, allow=names)
+        if self._traffic.draining and methods is not None and route not in self._paths.probes:
             raise Refusal("draining", "the service is stopping; try another", retry_after=1)
 
     def _check_sender(self, headers: Headers) -> None:
@@ -219,10 +218,11 @@ class Traffic:
 class _Answer:
     """What has been sent, with the headers that every answer carries."""
 
-    def __init__(self, send: Send, scope: Scope, traffic: Traffic) -> None:
-        self._send, self._scope, self._traffic = send, scope, traffic
-        given = Headers(scope=scope).get("x-request-id", "")
-        self.request = given if _ID.fullmatch(given) else uuid.uuid4().hex
+    def __init__(self, send: Send, scope: Scope, paths: Paths, traffic: Traffic) -> None:
+        self._send, self._traffic = send, traffic
+        self._dialect = paths.dialect(scope["path"])
+        name = Headers(scope=scope).get("x-request-id", "")
+        self.request = name if _ID.fullmatch(name) else uuid.uuid4().hex
         self.status = 0
         self.code: str | None = None
         self._ended = False
@@ -252,7 +252,7 @@ class _Answer:
             await self.end()
             return
         headers = [(k.encode(), v.encode()) for k, v in refusal.headers]
-        status, body = refused(self._scope["path"], refusal)
+        status, body = self._dialect.refuse(refusal)
         await self({"type": "http.response.start", "status": status, "headers": headers})
         await self({"type": "http.response.body", "body": body})
 
@@ -279,12 +279,12 @@ def _hostname(host: str) -> str | None:
 def _has_token(authorization: str, token: str) -> bool:
     """Whether a Bearer token, or the password that a browser asked for, is the token."""
     scheme, _, value = authorization.partition(" ")
-    given = value.strip().encode("utf-8", errors="replace")
+    secret = value.strip().encode("utf-8", errors="replace")
     if scheme.lower() == "basic":
         try:
-            given = base64.b64decode(given, validate=True).partition(b":")[2]
+            secret = base64.b64decode(secret, validate=True).partition(b":")[2]
         except ValueError:
             return False
     elif scheme.lower() != "bearer":
         return False
-    return hmac.compare_digest(given, token.strip().encode())  # files end with a newline
+    return hmac.compare_digest(secret, token.strip().encode())  # files end with a newline

@@ -235,6 +235,11 @@ def problem(error: BaseException) -> dict[str, Any]:
     return {"error": {"code": refusal.code, "message": str(refusal)}}
 
 
+def own_form(refusal: Refusal) -> dict[str, Any]:
+    """A refusal in the service's own form."""
+    return {"schema": SCHEMA} | problem(refusal)
+
+
 def invalid(details: list[Any]) -> Refusal:
     """The refusal of a body; says where and what, never what came."""
     told = [f"{_where(detail):.80}: {_wrong(detail)}" for detail in details[:3]]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 
-from lastword.service.guard import PROBES
 from lastword.service.orders import Teller
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ _DEFAULTS = {
     "OTEL_LOGS_EXPORTER": "none",
 }
 _EXCLUDED = "OTEL_PYTHON_FASTAPI_EXCLUDED_URLS"
-_QUIET = ",".join(f"{path}$" for path in sorted(PROBES | {"/metrics"}))
 
 
 def trace_if_asked(app: FastAPI) -> None:
@@ -65,10 +63,11 @@ def trace(app: FastAPI, provider: "TracerProvider") -> None:
     """
     from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
 
+    quiet = sorted(app.state.service.paths.probes | {"/metrics"})
     FastAPIInstrumentor.instrument_app(
         app,
         tracer_provider=provider,
-        excluded_urls=os.environ.get(_EXCLUDED, _QUIET),
+        excluded_urls=os.environ.get(_EXCLUDED, ",".join(f"{path}$" for path in quiet)),
         exclude_spans=["receive", "send"],
     )
     tracer = provider.get_tracer("lastword")

@@ -14,8 +14,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from lastword.report.document import compress, document
-from lastword.service.answers import json_of, takes_json
-from lastword.service.app import routes_of
+from lastword.service.call import JSON, json_of, takes
 from lastword.service.correction import Corrector
 from lastword.service.explorer.examples import examples
 from lastword.service.explorer.explained import explained
@@ -75,7 +74,7 @@ def mount(app: FastAPI, correctors: Mapping[str, Corrector], runs: "Folder | Non
     _add_answers(app, _Answers(correctors))
     if records is not None:
         _add_records(app, records)
-    app.state.service.routes.update(routes_of(app))
+    app.state.service.paths.add_methods(app)
 
 
 def _read(runs: "Folder") -> "Records":
@@ -111,14 +110,14 @@ def _add_page(app: FastAPI, correctors: Mapping[str, Corrector], records: "Recor
 
 
 def _add_answers(app: FastAPI, answers: "_Answers") -> None:
-    @app.post("/explorer/answer", dependencies=[Depends(takes_json)], include_in_schema=False)
+    @app.post("/explorer/answer", dependencies=[Depends(takes(JSON))], include_in_schema=False)
     async def answer(body: AskBody) -> Response:
         corrector, record = await answers.of(body)
         return json_of(explained(record, corrector.tracer.theta, body.thresholds))
 
 
 def _add_records(app: FastAPI, records: "Records") -> None:
-    @app.post("/explorer/record", dependencies=[Depends(takes_json)], include_in_schema=False)
+    @app.post("/explorer/record", dependencies=[Depends(takes(JSON))], include_in_schema=False)
     def record(body: RecordBody) -> Response:
         return json_of(records.view(body.cell, body.item, body.thresholds))
 

@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from fastapi import Request
-
 from lastword.errors import ItemError, TraceError
+from lastword.service.call import JSON
 from lastword.service.correction import Corrector, characters
 from lastword.service.orders import Promise
 from lastword.service.refusal import Refusal
@@ -16,29 +15,11 @@ from lastword.service.schema import parse_item, problem, to_bytes
 from lastword.text.items import Item
 
 NDJSON = "application/x-ndjson"
-JSON = "application/json"
 _NO_BATCH = f'expected {{"items": [...]}} as {JSON}, or one item a line as {NDJSON}'
 _WINDOW = 64  # items of one batch that are queued at a time, and their characters,
 _WINDOW_CHARACTERS = 2**17  # so that the last of them has its answer within its own deadline
 Entry = tuple[Item, bool] | ItemError
 Started = Promise | TraceError
-
-
-def kind_of(request: Request, *kinds: str) -> str:
-    """What a body says it is.
-
-    Args:
-        request: Its `content-type` is read.
-        kinds: What the route takes.
-
-    Raises:
-        Refusal: It is none of them, or does not say.
-    """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in kinds:
-        told = f"expected a body with the header `content-type: {' or '.join(kinds)}`"
-        raise Refusal("unsupported_media_type", f"{told}, not {kind or 'none'!r:.80}")
-    return kind
 
 
 def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
@@ -162,8 +143,8 @@ async def _line(
         assert not isinstance(entry, ItemError)
         item, full = entry
         decision = await corrector.result(started)
-        return to_bytes(corrector.told(decision, item, full=full, request=request)) + b"\n"
+        return to_bytes(corrector.write(decision, item, full=full, request=request)) + b"\n"
     except Exception as error:
-        corrector.turned_down(error)
+        corrector.count_refusal(error)
         name = entry.item if isinstance(entry, ItemError) else entry[0].id or str(place + 1)
         return to_bytes({"id": name} | problem(error)) + b"\n"

@@ -8,7 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from lastword.service.choices import Choices, ResponseFormat, StructuredOutputs, read_choices
+from lastword.service.dialects.openai.choices import (
+    Choices,
+    ResponseFormat,
+    StructuredOutputs,
+    read_choices,
+)
 from lastword.service.schema import Text, Unread
 from lastword.text.items import Item
 from lastword.text.messages import Message

@@ -1,0 +1,94 @@
+"""Call: one request in hand, as the handlers of all dialects have it."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Depends, Request, Response
+
+from lastword.service.refusal import Refusal
+from lastword.service.schema import to_bytes
+from lastword.text.items import Item
+from lastword.text.tokens import Encoded
+
+if TYPE_CHECKING:
+    from lastword.service.app import Service
+    from lastword.service.correction import Corrector
+    from lastword.service.orders import Promise
+
+JSON = "application/json"
+
+
+class Call:
+    """One request: its name, who answers it, and whether its client is still there.
+
+    Args:
+        request: As it came through the guard.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+    @property
+    def id(self) -> str:
+        """The name that the guard gave it."""
+        return str(self.request.scope["state"]["request"])
+
+    @property
+    def service(self) -> "Service":
+        """The service that it came to."""
+        service: Service = self.request.app.state.service
+        return service
+
+    @property
+    def corrector(self) -> "Corrector":
+        """Who answers."""
+        return self.service.corrector
+
+    async def answer(self, item: Item, *, full: bool = False) -> tuple[dict[str, Any], Encoded]:
+        """The JSON of an item's decision, and the tokens that it was made of.
+
+        Args:
+            item: What is decided.
+            full: Whether every depth and T are read and told.
+
+        Raises:
+            Refusal: As `Corrector.start` and `Corrector.result`.
+            TraceError: What the item or the model raised.
+        """
+        promise = self.corrector.start(item, "all" if full else "decide")
+        decision = await self.result(promise)
+        assert promise.encoded is not None
+        return self.corrector.write(decision, item, full=full, request=self.id), promise.encoded
+
+    async def result(self, promise: "Promise") -> Any:
+        """What a queued order gives while the client is there, as `Corrector.result`."""
+        return await self.corrector.result(promise, self._leaving)
+
+    async def _leaving(self) -> None:
+        """Return when the client has left."""
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass
+
+
+ThisCall = Annotated[Call, Depends(Call)]
+
+
+def kind_of(request: Request) -> str:
+    """What a body says it is, by its `content-type`."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def takes(*kinds: str) -> Callable[[Request], Awaitable[None]]:
+    """What refuses a body that does not say it is one of these kinds."""
+
+    async def check(request: Request) -> None:
+        if (kind := kind_of(request)) not in kinds:
+            need = f"expected a body with the header `content-type: {' or '.join(kinds)}`"
+            raise Refusal("unsupported_media_type", f"{need}, not {kind or 'none'!r:.80}")
+
+    return check
+
+
+def json_of(value: dict[str, Any]) -> Response:
+    """An answer of the service's own form."""
+    return Response(to_bytes(value), media_type=JSON)

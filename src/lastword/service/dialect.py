@@ -1,0 +1,133 @@
+"""What a dialect is: the routes that some clients know, and the form of its refusals.
+
+The service takes dialects as values: it knows their routes and forms, and none of them by name.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fastapi import Depends, FastAPI, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from lastword.files.strict_json import to_json
+from lastword.service.call import JSON, takes
+from lastword.service.refusal import Code, Refusal
+from lastword.service.schema import ErrorAnswer, own_form
+
+# What a body may meet, and what a request to the model may, beside an answer.
+BODY: tuple[Code, ...] = ("invalid_body", "body_too_large", "unsupported_media_type")
+MODEL: tuple[Code, ...] = (*BODY, "queue_full", "model", "deadline")
+_EVERY: tuple[Code, ...] = ("unauthorised", "forbidden", "internal")
+
+
+@dataclass(frozen=True)
+class Route:
+    """One route.
+
+    Attributes:
+        method: `GET` or `POST`.
+        path: Where it is.
+        handler: Its body, where it has one, and its `Call` in; the answer out. Its name is the
+            operation's, its docstring what the reference says.
+        answer: Model of its answer; None where `responses` describe it, or nothing does.
+        codes: What it may refuse, beside what every route may.
+        kinds: What its body may say it is.
+        responses: What is said of its answers beside that, as FastAPI takes it.
+        extra: What else FastAPI is to know of it.
+        probe: Whether it is answered without a token, and while the service stops.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    handler: Callable[..., Awaitable[Response]]
+    answer: Any = None
+    codes: tuple[Code, ...] = ()
+    kinds: tuple[str, ...] = (JSON,)
+    responses: Mapping[int | str, dict[str, Any]] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    probe: bool = False
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Routes in one form; the service's own form where nothing else is given.
+
+    Attributes:
+        routes: Its routes.
+        form: Writes a refusal as JSON.
+        error: Model of what `form` writes.
+        statuses: Statuses that its clients know by another number.
+    """
+
+    routes: tuple[Route, ...]
+    form: Callable[[Refusal], dict[str, Any]] = own_form
+    error: type[BaseModel] = ErrorAnswer
+    statuses: Mapping[int, int] = field(default_factory=dict)
+
+    def refuse(self, refusal: Refusal) -> tuple[int, bytes]:
+        """Status and body of a refusal."""
+        return self._status(refusal), to_json(self.form(refusal)).encode()
+
+    def add_to(self, app: FastAPI) -> None:
+        """Let an application answer the routes."""
+        for route in self.routes:
+            check = [Depends(takes(*route.kinds))] if route.method == "POST" else []
+            options = {"operation_id": route.handler.__name__} | dict(route.extra)
+            app.add_api_route(
+                route.path,
+                route.handler,
+                methods=[route.method],
+                dependencies=check,
+                responses=self._responses(route),
+                **options,
+            )
+
+    def _status(self, refusal: Refusal) -> int:
+        return self.statuses.get(refusal.status, refusal.status)
+
+    def _responses(self, route: Route) -> dict[int | str, dict[str, Any]]:
+        """The answers of a route for OpenAPI: its own, and what it may refuse."""
+        responses: dict[int | str, dict[str, Any]] = {}
+        if route.answer is not None:
+            responses[200] = {"model": route.answer}
+        for code in (*_EVERY, *route.codes):
+            responses[self._status(Refusal(code, ""))] = {
+                "model": self.error,
+                "description": code.replace("_", " "),
+            }
+        for status, more in route.responses.items():
+            responses[status] = responses.get(status, {}) | more
+        return responses
+
+
+class Paths:
+    """Where everything is: which methods a path takes, and in which dialect it is spoken to."""
+
+    def __init__(self) -> None:
+        self.methods: dict[str, frozenset[str]] = {}
+        self._dialects: dict[str, Dialect] = {}
+        self.probes: set[str] = set()
+
+    def add(self, dialect: Dialect) -> None:
+        """Take note of whose its paths are."""
+        for route in dialect.routes:
+            assert route.path not in self._dialects, f"two dialects have {route.path}"
+        self._dialects |= {route.path: dialect for route in dialect.routes}
+        self.probes |= {route.path for route in dialect.routes if route.probe}
+
+    def add_methods(self, app: FastAPI) -> None:
+        """Take note of all routes of an application; what can be got has a head."""
+        routes = [route for route in app.routes if isinstance(route, APIRoute)]
+        methods = {route.path: frozenset(route.methods or ()) for route in routes}
+        methods["/openapi.json"] = frozenset({"GET"})
+        for path, names in methods.items():
+            self.methods[path] = names | {"HEAD"} if "GET" in names else names
+
+    def dialect(self, path: str) -> Dialect:
+        """The dialect of a path; the service's own where none has it."""
+        return self._dialects.get(path, _OWN)
+
+
+_OWN = Dialect(())

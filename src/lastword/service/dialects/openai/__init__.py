@@ -1,0 +1,1 @@
+"""OpenAI's form: completions that are one of a list."""

@@ -1,0 +1,1 @@
+"""The service's own form: decisions with every reason, batches, questions, labels."""

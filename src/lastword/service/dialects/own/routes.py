@@ -1,0 +1,123 @@
+"""The service's own routes: one item, a batch, a question, a label, and what is served."""
+
+from typing import Any
+
+from fastapi import Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+import lastword
+from lastword.service.call import JSON, ThisCall, json_of, kind_of
+from lastword.service.dialect import BODY, MODEL, Dialect, Route
+from lastword.service.dialects.own.batch import NDJSON, first_of, lines_of, read_batch
+from lastword.service.refusal import Refusal
+from lastword.service.schema import (
+    AskAnswer,
+    DecisionAnswer,
+    FeedbackAnswer,
+    FeedbackBody,
+    ItemBody,
+    QuestionBody,
+)
+
+
+async def correct(body: ItemBody, call: ThisCall) -> Response:
+    """Correct the model's choice among the candidates of one prompt."""
+    decision, _ = await call.answer(body.item(), full=body.full)
+    return json_of(decision)
+
+
+async def correct_batch(call: ThisCall) -> Response:
+    """Correct many: one line an item, in order, as they are decided.
+
+    An item that fails is a line with its `id` and an `error`, as `{"id", "schema", "error"}`.
+    """
+    kind, body = kind_of(call.request), await call.request.body()
+    # A thread of its own: a body may take longer to read than others can wait.
+    limit = call.corrector.settings.batch_limit
+    entries = await run_in_threadpool(read_batch, body, kind, limit)
+    first = await first_of(call.corrector, entries)
+    lines = lines_of(call.corrector, entries, first, call.id)
+    return StreamingResponse(lines, media_type=NDJSON)
+
+
+async def ask(body: QuestionBody, call: ThisCall) -> Response:
+    """Sample answers to a question, and correct among them."""
+    sampling = body.model_dump(exclude={"question"})
+    answer = await call.result(call.corrector.start_asking(body.question, **sampling))
+    return json_of(call.corrector.write_answer(answer, request=call.id))
+
+
+async def feedback(body: FeedbackBody, call: ThisCall) -> Response:
+    """Say which candidates of an answer were right, by its `feedback_id`.
+
+    Which answers get their label must not depend on whether they were right.
+    """
+    oversight = call.corrector.oversight
+    if oversight is None:
+        need = "nothing is certified here that labels could judge: start with --certificate"
+        raise Refusal("uncertified", need)
+    right = [body.right] if isinstance(body.right, int) else body.right
+    return json_of(oversight.labelled(body.id, right))
+
+
+async def model(call: ThisCall) -> Response:
+    """What is served: the model, its constants, the versions, the certificate if it has one.
+
+    `certified` says whether overrides are held to a certificate, `oversight` whether it still
+    holds, `shadow` whether answers are the model's own.
+    """
+    corrector = call.corrector
+    oversight = None if corrector.oversight is None else corrector.oversight.describe()
+    manners = {"version": lastword.__version__, "shadow": corrector.shadow}
+    manners |= {"certified": oversight is not None, "oversight": oversight}
+    return json_of({**corrector.tracer.describe(), **manners})
+
+
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "One decision or error a line, in the order of the items.",
+        "content": {NDJSON: {"schema": {"type": "string"}}},
+    }
+}
+_ITEM_REF = {"$ref": "#/components/schemas/ItemBody"}
+_BATCH = {
+    JSON: {
+        "schema": {
+            "type": "object",
+            "title": "BatchBody",
+            "required": ["items"],
+            "additionalProperties": False,
+            "properties": {"items": {"type": "array", "minItems": 1, "items": _ITEM_REF}},
+        }
+    },
+    NDJSON: {"schema": {"type": "string", "description": "One item a line."}},
+}
+_BATCH_EXTRA = {
+    "response_class": StreamingResponse,
+    "openapi_extra": {"requestBody": {"required": True, "content": _BATCH}},
+}
+
+OWN = Dialect(
+    (
+        Route("POST", "/v1/correct", correct, DecisionAnswer, MODEL),
+        Route(
+            "POST",
+            "/v1/correct/batch",
+            correct_batch,
+            codes=MODEL,
+            kinds=(JSON, NDJSON),
+            responses=_STREAM,
+            extra=_BATCH_EXTRA,
+        ),
+        Route("POST", "/v1/ask", ask, AskAnswer, MODEL),
+        Route(
+            "POST",
+            "/v1/feedback",
+            feedback,
+            FeedbackAnswer,
+            (*BODY, "unknown_answer", "repeated_feedback", "uncertified", "unkept"),
+        ),
+        Route("GET", "/v1/model", model),
+    )
+)

@@ -1,0 +1,42 @@
+"""What watches the service: whether it lives, whether it takes items, what it has counted."""
+
+from typing import Any
+
+from fastapi import Response
+
+from lastword.service.call import ThisCall, json_of
+from lastword.service.dialect import Dialect, Route
+from lastword.service.metrics import CONTENT_TYPE
+from lastword.service.refusal import Refusal
+
+
+async def healthz(call: ThisCall) -> Response:
+    """Whether the process answers: 500 where the model's thread has ended."""
+    if not call.corrector.batcher.alive and not call.service.traffic.draining:
+        raise Refusal("internal", "the model's thread has ended: restart the service")
+    return json_of({"status": "ok"})
+
+
+async def readyz(call: ThisCall) -> Response:
+    """Whether items are taken: 503 while the service stops."""
+    if call.service.traffic.draining or not call.corrector.batcher.taking:
+        raise Refusal("draining", "the service takes no more items", retry_after=1)
+    return json_of({"status": "ready"})
+
+
+async def metrics(call: ThisCall) -> Response:
+    """Counters in Prometheus' text format."""
+    return Response(call.service.metrics.text(), media_type=CONTENT_TYPE)
+
+
+_TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
+PROBES = Dialect(
+    (
+        Route("GET", "/healthz", healthz, probe=True),
+        Route("GET", "/readyz", readyz, codes=("draining",), probe=True),
+        Route("GET", "/metrics", metrics, responses=_TEXT, extra={"response_class": Response}),
+    )
+)

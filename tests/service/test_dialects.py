@@ -1,0 +1,129 @@
+"""A dialect is a value: one file with its routes, one row in the table, and nothing elsewhere."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from served import running, tracer
+
+from lastword import Item
+from lastword.service import dialects
+from lastword.service.call import ThisCall
+from lastword.service.dialect import MODEL, Dialect, Route
+from lastword.service.dialects import DIALECTS
+from lastword.service.refusal import Refusal
+
+FOLDER = Path(dialects.__file__).parent
+
+
+# All that a file of a new dialect needs: bodies, handlers, the form of its refusals, the value ...
+
+
+class Vote(BaseModel):
+    text: str
+    options: list[str]
+
+
+class Verdict(BaseModel):
+    verdict: str
+
+
+class Complaint(BaseModel):
+    complaint: str
+
+
+async def vote(body: Vote, call: ThisCall) -> Response:
+    """Choose an option for a text."""
+    decision, _ = await call.answer(Item(body.text, tuple(body.options)))
+    return JSONResponse({"verdict": decision["answer"]})
+
+
+def complain(refusal: Refusal) -> dict[str, Any]:
+    return {"complaint": str(refusal)}
+
+
+VOTES = Dialect(
+    (Route("POST", "/vote", vote, Verdict, MODEL),), complain, Complaint, statuses={422: 400}
+)
+# ... and its row.
+TABLE = (*DIALECTS, VOTES)
+
+BODY = {"text": "w5 w6 w7", "options": ["w8 w9", "w10", "w11 w12 w13"]}
+
+
+@pytest.fixture(scope="module")
+def served(model):
+    with running(model, dialects=TABLE, token="letmein") as service:
+        service.client.headers["authorization"] = "Bearer letmein"
+        yield service
+
+
+def test_a_dialect_is_answered_as_the_others_are(served, model):
+    decision = model.correct(BODY["text"], BODY["options"])
+    answer = served.client.post("/vote", json=BODY)
+    assert answer.json() == {"verdict": decision.answer}
+    assert served.metric("lastword_requests_total", route="/vote", status="200") == 1
+    item = {"prompt": BODY["text"], "candidates": BODY["options"]}
+    assert served.client.post("/v1/correct", json=item).json()["answer"] == decision.answer
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        ({"json": {"text": "w5"}}, 400, "invalid_body"),
+        ({"json": BODY | {"options": []}}, 400, "item"),
+        ({"json": BODY | {"options": ["w8"] * 65}}, 400, "too_many_candidates"),
+        ({"content": b"{}"}, 415, "unsupported_media_type"),
+        ({"json": BODY, "headers": {"authorization": "Bearer other"}}, 401, "unauthorised"),
+    ],
+)
+def test_its_refusals_have_its_form_wherever_they_come_from(served, sent, status, code):
+    answer = served.client.post("/vote", **sent)
+    assert (answer.status_code, answer.headers["x-refusal"]) == (status, code)
+    assert list(answer.json()) == ["complaint"]
+
+
+def test_a_path_of_nobody_is_refused_in_the_services_own_form(served):
+    assert served.client.post("/votes", json=BODY).json()["error"]["code"] == "not_found"
+
+
+def test_the_schema_says_what_a_dialect_answers_and_refuses(served):
+    schema = served.client.get("/openapi.json").json()
+    operation = schema["paths"]["/vote"]["post"]
+    models = {
+        status: answer["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        for status, answer in operation["responses"].items()
+        if status != "422"  # which FastAPI adds
+    }
+    assert operation["operationId"] == "vote" and models.pop("200") == "Verdict"
+    assert {"400", "401", "413", "415", "429", "504"} <= set(models)
+    assert set(models.values()) == {"Complaint"}
+
+
+def test_two_dialects_do_not_share_a_path():
+    with pytest.raises(AssertionError, match="two dialects have /vote"):
+        with running(tracer(), dialects=(*TABLE, VOTES)):
+            pass
+
+
+# The table
+
+
+def test_every_file_of_the_folder_is_one_row_of_the_table():
+    names = {p.stem for p in FOLDER.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    rows = [{route.handler.__module__.split(".")[3] for route in d.routes} for d in DIALECTS]
+    assert all(len(modules) == 1 for modules in rows)
+    assert sorted(module for (module,) in rows) == sorted(names - {"__init__"})
+
+
+def test_the_core_of_the_service_imports_the_table_alone():
+    for path in FOLDER.parent.rglob("*.py"):
+        if FOLDER in path.parents:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                assert not node.module.startswith("lastword.service.dialects."), path
