@@ -49,7 +49,7 @@ def main() -> None:
         shown = {name: extent for name, extent in known.items() if name in names}
         made = write(Material(cells(records), THETA, extents=shown), out / "report")
         keep([path for path in made.paths if path.parent.name == "figures"])
-        photograph(out / "report" / "index.html", out / "browser")
+        photograph(out / "report" / "index.html")
 
 
 def keep(paths: Sequence[Path]) -> None:
@@ -120,12 +120,12 @@ def panel(word: str, record: Record) -> Panel:
     return replace(drawn, marks=marks, x_label="blocks of the model, from input to output")
 
 
-def photograph(page: Path, folder: Path) -> None:
+def photograph(page: Path) -> None:
     """The top of a report's page, and its items with the first one that was repaired."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from browser import opened
+    from browser import started
 
-    with opened(page, folder, viewport=WINDOW) as watched:
+    with started() as chromium, chromium.opened(page, viewport=WINDOW) as watched:
         view: Any = watched.page
         view.add_style_tag(content=".contents { position: static !important }")  # it follows along
         view.screenshot(path=str(IMAGES / "report.png"))

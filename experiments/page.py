@@ -18,7 +18,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from browser import opened
+from browser import started
 from synthetic import synthetic_grid
 
 from lastword.records.cells import cells
@@ -42,7 +42,7 @@ def main() -> None:
         records = cells(pd.concat(copies, ignore_index=True))
         written = build.write(build.Material(records, Theta(), ()), Path(folder), with_paper=False)
         index = written.paths[-1]
-        with opened(index, Path(folder) / "browser") as watched:
+        with started() as chromium, chromium.opened(index) as watched:
             seconds = []
             for _ in range(options.rounds):
                 start = time.perf_counter()
