@@ -2,13 +2,15 @@
 
 import json
 import os
+import socket
 import subprocess
-import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
 from families import build, config_of, random_items, tokenizer
+from forked import Forks
 
 from lastword import load_records
 from lastword.errors import ModelError
@@ -32,13 +34,30 @@ def folder(tmp_path_factory) -> Path:
     return path
 
 
-def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
+def torchrun(forks: Forks, *arguments: object) -> subprocess.CompletedProcess[str]:
     """The command line over two processes."""
-    start = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
+    start = ["-m", "torch.distributed.run", "--nproc_per_node=2"]
     start += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    command = [*start, "-m", "lastword", *map(str, arguments)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    return forks.run(*start, "-m", "lastword", *arguments)
+
+
+def twice(forks: Forks, *arguments: object) -> list[tuple[int, str, str]]:
+    """What torchrun's two processes are, without the imports: code, stdout and stderr of each."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "ours"}
+    shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(
+                forks.start(
+                    *("-m", "lastword", *arguments),
+                    env=os.environ | shared | {"RANK": rank, "LOCAL_RANK": rank},
+                )
+            )
+            for rank in "01"
+        ]
+        return [(fork.wait(), fork.stdout.read(), fork.stderr.read()) for fork in started]
 
 
 def evaluation(folder: Path) -> list[object]:
@@ -47,9 +66,9 @@ def evaluation(folder: Path) -> list[object]:
 
 
 @pytest.fixture(scope="module")
-def shared(folder: Path) -> subprocess.CompletedProcess[str]:
+def shared(folder: Path, forks: Forks) -> subprocess.CompletedProcess[str]:
     """An evaluation of every model by two processes, whose records are in `two`."""
-    done = torchrun(*evaluation(folder), folder / "two")
+    done = torchrun(forks, *evaluation(folder), folder / "two")
     assert done.returncode == 0, done.stderr
     return done
 
@@ -75,21 +94,22 @@ def test_two_processes_decide_as_one(folder, shared, run):
 
 
 @pytest.mark.slow
-def test_an_evaluation_writes_its_records_once(folder, shared):
+def test_an_evaluation_writes_its_records_once(folder, shared, forks):
     assert shared.stdout.count("MC1-base") == 1
     assert len(list((folder / "two").rglob("part-*.parquet"))) == len(NAMES)
     infos = list((folder / "two").rglob("run.json"))
     assert [json.loads(info.read_text())["tensor_parallel"] for info in infos] == [2] * len(NAMES)
-    again = torchrun(*evaluation(folder), folder / "two")
-    assert again.returncode == 0, again.stderr  # nothing is left to do, and nobody waits
+    again = twice(forks, *evaluation(folder), folder / "two")
+    assert [code for code, *_ in again] == [0, 0], again  # nothing is left to do, and nobody waits
+    assert [out.count("MC1-base") for _, out, _ in again] == [1, 0]
 
 
 @pytest.mark.slow
-def test_an_error_is_one_line_of_the_first_process(folder):
-    done = torchrun("correct", "--model", "/nowhere", "--prompt", "x", "--candidate", "y")
-    own = [line for line in done.stderr.splitlines() if line.startswith("lastword: ")]
-    assert own == ["lastword: no model at /nowhere: expected a folder with config.json"]
-    assert done.returncode == 1 and done.stdout == ""
+def test_an_error_is_one_line_of_the_first_process(forks):
+    asked = ("correct", "--model", "/nowhere", "--prompt", "x", "--candidate", "y")
+    first, second = twice(forks, *asked)
+    assert first == (1, "", "lastword: no model at /nowhere: expected a folder with config.json\n")
+    assert second == (0, "", "")  # it is dismissed
 
 
 # --- what is refused before the processes meet ---
