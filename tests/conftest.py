@@ -6,8 +6,10 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -26,6 +28,10 @@ import pytest
 import torch
 from filelock import FileLock
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
+
+# Files whose tests open it, by their ends.
+REAL = ("test_pages.py", "test_smollm2.py", "test_demo_tables.py")
 
 torch.set_num_threads(1)
 # An example's time tells of the machine's other work; CI's machines have some.
@@ -52,6 +58,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("nightly"):
                 item.add_marker(pytest.mark.skip(reason="the night's"))
+
+
+class Files(LoadFileScheduling):
+    """A file to a process, those that open the real model to one: it is opened there once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "the real model's" if file.endswith(REAL) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return Files(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -88,6 +107,18 @@ def forks() -> Iterator[forked.Forks]:
     """Commands in processes of their own, as they come, that start at once."""
     with forked.forks(*forked.TORCH, *forked.LASTWORD) as ready:
         yield ready
+
+
+@pytest.fixture(scope="session")
+def once() -> Callable[[Any], Any]:
+    """`Tracer.open`, which opens the real model, that takes half a minute, once for all files."""
+    from lastword import Tracer
+    from lastword.model import named
+
+    opened = Tracer.open
+    kept = cache(opened)
+    real = named.OWN + named.PUBLISHED["smollm2-135m"].name
+    return lambda options: (kept if options.name == real else opened)(options)
 
 
 @pytest.fixture(scope="module")

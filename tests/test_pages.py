@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -140,14 +139,6 @@ SMALL = {
     "LASTWORD_BENCH_DATA": "data",
     "LASTWORD_BENCH_TEMPLATE": "truthfulqa/zero-shot",
 }
-
-
-@pytest.fixture(scope="module")
-def once() -> Callable[[LoadOptions], Tracer]:
-    """`Tracer.open`, which opens the real model, that takes half a minute, once for all pages."""
-    opened = Tracer.open
-    kept = cache(opened)
-    return lambda options: (kept if options.name == named.OWN + REAL.name else opened)(options)
 
 
 @pytest.fixture

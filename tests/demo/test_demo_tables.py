@@ -121,15 +121,15 @@ def test_the_organism_still_answers_so(name: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(named.find(MODEL) is None, reason=f"no {MODEL.file}: {MODEL.advice}")
-def test_the_real_model_still_answers_so() -> None:
-    from lastword import Tracer
+def test_the_real_model_still_answers_so(once: Any) -> None:
     from lastword.demo.figures import everyday
     from lastword.demo.outcome import answer
     from lastword.demo.real import NAME
+    from lastword.model.options import LoadOptions
 
     items = everyday()
     assert len(REAL["answers"]) == len(REAL["base_answers"]) == len(items)
-    tracer = Tracer.from_pretrained(NAME, device="cpu")
+    tracer = once(LoadOptions(NAME))
     outcomes = answer(tracer, items[:24], lambda decisions, *_: decisions)
     found = [[str(o.decision.base_index), str(o.decision.index)] for o in outcomes]
     kept = zip(REAL["base_answers"][:24], REAL["answers"][:24], strict=True)

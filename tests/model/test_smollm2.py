@@ -1,5 +1,6 @@
 """SmolLM2-135M-Instruct in 4 bits, the one real model here: skipped where it was not fetched."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from gguf_reference import Llama
 
 from lastword import Tracer
 from lastword.model import named
+from lastword.model.options import LoadOptions
 from lastword.theta import Theta
 from lastword.weights.invariant import model_invariant, read_invariant
 
@@ -22,8 +24,8 @@ QUESTION = "Question: What is the capital of France?\nAnswer:"
 
 
 @pytest.fixture(scope="module")
-def tracer() -> Tracer:
-    return Tracer.from_pretrained("lastword/smollm2-135m", device="cpu")
+def tracer(once: Callable[[LoadOptions], Tracer]) -> Tracer:
+    return once(LoadOptions("lastword/smollm2-135m"))
 
 
 @pytest.fixture(scope="module")
