@@ -77,20 +77,26 @@ class Batch:
         span = self._blind[item]
         return None if span.start == span.stop else self._read_so_far(span)
 
-    def evidence(self, item: int, method: str) -> Evidence:
-        """What has been read of an item for the method of that name."""
+    def evidence(self, item: int, method: str = "") -> Evidence:
+        """What has been read of an item, by the method of that name too."""
         encoded, own = self._encoded[item], self._peers.get(method)
+        blind = self.blind(item)
+        lengths = np.array([len(s) for s in encoded.blind_sequences], dtype=np.int64)
         return Evidence(
             candidates=encoded.item.candidates,
             tokens=np.array(encoded.candidate_tokens),
             trajectory=self.trajectory(item),
             own=None if own is None else own[self._own[item]],
-            blind=None if (blind := self.blind(item)) is None else blind.base,
+            blind=blind,
+            blind_tokens=None if blind is None else lengths - encoded.blind_boundaries,
         )
 
     def read(self, items: Sequence[int], step: Step) -> None:
         """Read a step for some items; rows that they share are read once."""
-        self._read([self._own[i] for i in items], step)
+        if step.depths or step.scorer or step.peers:
+            self._read([self._own[i] for i in items], step)
+        if step.blind:
+            self._read([self._blind[i] for i in items], Step(step.blind))
 
     def read_blind(self, step: Step) -> None:
         """Read a step for all blind prompts."""

@@ -10,8 +10,10 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from lastword.batch import Batch, Read, Scope, branches_of
-from lastword.errors import InvariantError, ItemError
-from lastword.methods.contract import Facts, Method
+from lastword.errors import CertificateError, InvariantError, ItemError
+from lastword.methods.contract import Evidence, Facts, Method
+from lastword.methods.correction import Correction, Scored
+from lastword.methods.trace import Trace
 from lastword.model import embedded, loading
 from lastword.model.backbone import Backbone
 from lastword.model.backend import Backend, Local, Profile
@@ -20,9 +22,9 @@ from lastword.model.options import HeadDtype, LoadOptions, refuse_unknown, takes
 from lastword.model.phases import phase
 from lastword.model.readout import Readout
 from lastword.rule.decision import Decision
-from lastword.rule.geometry import Scores, Trajectory
+from lastword.rule.geometry import Scores
 from lastword.rule.operators import OPERATORS, Step
-from lastword.rule.router import Verdict, next_step, settle
+from lastword.rule.router import Verdict, settle
 from lastword.rule.scorer import Scorer
 from lastword.text.forest import plan
 from lastword.text.items import Blind, Item, as_item, rows_of
@@ -55,6 +57,8 @@ class Tracer:
         chat: Put prompts into the tokenizer's chat template.
         source: What `describe` records of where the model came from.
         certificate: Which overrides are let through (`lastword certify`), or its file; all without.
+        correction: What decides: `trace`, another method by its name (`pmi@0.5`), or a value of
+            one's own.
 
     Raises:
         CertificateError: The certificate cannot be read, or is for another model, Theta or chat.
@@ -77,6 +81,7 @@ class Tracer:
         chat: Chat | None = None,
         source: dict[str, Any] | None = None,
         certificate: Certificate | str | Path | None = None,
+        correction: Correction | str = "trace",
     ) -> None:
         options = LoadOptions(
             model.config.name_or_path or type(model).__name__,
@@ -89,7 +94,7 @@ class Tracer:
             chat=chat,
             certificate=certificate,
         )
-        self._hold(Local(model, options, source), tokenizer, options, invariant)
+        self._hold(Local(model, options, source), tokenizer, options, invariant, correction)
 
     @classmethod
     def over(
@@ -112,7 +117,7 @@ class Tracer:
             CertificateError: The certificate is for another model, Theta or chat.
         """
         tracer = cls.__new__(cls)
-        tracer._hold(backend, tokenizer, options, invariant)
+        tracer._hold(backend, tokenizer, options, invariant, options.correction)
         return tracer
 
     def _hold(
@@ -121,6 +126,7 @@ class Tracer:
         tokenizer: Tokenizer,
         options: LoadOptions,
         invariant: float | Factors | None,
+        correction: Correction | str,
     ) -> None:
         profile = backend.profile
         self.backend, self.tokenizer = backend, tokenizer
@@ -135,9 +141,15 @@ class Tracer:
         self.scorer = Scorer(self.theta, profile.depth, profile.vocabulary)
         self._batch_tokens_asked = options.batch_tokens
         self.batch_tokens = options.batch_tokens or backend.batch_tokens
+        self.correction = _correction_of(correction, self.facts)
         assert options.certificate is None or isinstance(options.certificate, Certificate)
         self.certificate = options.certificate
         if self.certificate is not None:
+            if self.correction.name != "trace":
+                raise CertificateError(
+                    f"a certificate is for TRACE's own overrides, not for those of "
+                    f"{self.correction.name}: leave the certificate or the correction out"
+                )
             self.certificate.check(Subject.of(self.describe()))
 
     @classmethod
@@ -174,6 +186,10 @@ class Tracer:
         Raises:
             ModelError: The checkpoint is missing, unreadable or cannot be used.
         """
+        if options.correction != "trace":
+            from lastword.methods import entry
+
+            entry(options.correction)  # an unknown one fails before the model is loaded
         loaded = loading.load(options)
         invariant = loading.invariant_of(loaded, options)
         layout = settle_layout(loaded.model, options.layout)  # past I(M), which reads the weights
@@ -212,6 +228,7 @@ class Tracer:
         candidates: Sequence[str],
         *,
         separator: str = " ",
+        blind_prompt: str | None = None,
         read: Read = "decide",
     ) -> Decision:
         """The corrected choice among the candidates of one prompt.
@@ -221,6 +238,7 @@ class Tracer:
                 which the tokenizer's chat template writes.
             candidates: The answers to choose from; a list, not one text.
             separator: Text between prompt and candidate.
+            blind_prompt: The prompt with the question left out, for corrections that read it.
             read: As in `Scope`.
 
         Raises:
@@ -228,7 +246,7 @@ class Tracer:
             NonFiniteError: Logits that are not finite.
         """
         given = {"prompt": prompt, "candidates": candidates, "separator": separator}
-        item = Item.from_dict(given)
+        item = Item.from_dict(given | {"blind_prompt": blind_prompt})
         return next(self.correct_many([item], read=read))
 
     def correct_many(
@@ -297,7 +315,7 @@ class Tracer:
             items: The items.
             first: Place of the first among all that are read, for the names of those without id.
         """
-        return encode(
+        results = encode(
             items,
             self.tokenizer,
             theta=self.theta,
@@ -306,6 +324,16 @@ class Tracer:
             chat=self.chat,
             first=first,
         )
+        return [self._applicable(r, first + i) for i, r in enumerate(results)]
+
+    def _applicable(self, encoded: Encoded | ItemError, place: int) -> Encoded | ItemError:
+        """The item, or why the correction does not apply to it."""
+        if isinstance(encoded, ItemError) or encoded.blind_sequences:
+            return encoded
+        if not isinstance(self.correction, Scored) or not self.correction.needs.blind:
+            return encoded
+        name = encoded.item.id or str(place)
+        return ItemError(f"{self.correction.name} needs a blind_prompt, and there is none", name)
 
     def plan(self, encoded: Sequence[Encoded]) -> list[list[int]]:
         """Groups of items that are computed together, as places; shared prefixes stay together.
@@ -356,39 +384,45 @@ class Tracer:
 
     def _decide(self, encoded: Sequence[Encoded], scope: Scope) -> list[Decision]:
         methods, depth = scope.methods, self.scorer.last
-        if scope.blind == "none":
+        needs = [self.correction.needs, *(m.needs for m in methods.values())]
+        if scope.blind == "none" and not self.correction.needs.blind:
             encoded = [*map(_sighted, encoded)]
         every = Step(frozenset(range(depth + 1)), scorer=True)
         step = _step_of(methods.values(), self.scorer)
         if scope.read == "all":
             step = replace(every, peers=step.peers)
         few = scope.read == "base" and scope.blind != "all"
+        depths = step.depths | {depth} if few else every.depths
         with phase("trunk"):
-            batch = self._batch(encoded, methods, step.depths | {depth} if few else every.depths)
+            batch = self._batch(encoded, methods, depths.union(*(n.blind for n in needs)))
         with phase("readout"):
-            batch.read_blind(every if scope.blind == "all" else Step(frozenset([depth])))
+            blind = frozenset([depth]).union(*(m.needs.blind for m in methods.values()))
+            batch.read_blind(every if scope.blind == "all" else Step(blind))
             if methods:
                 batch.read(range(len(encoded)), step)
             verdicts = settle(
-                len(encoded), lambda i: self._next(batch.trajectory(i), scope.read), batch.read
+                len(encoded), lambda i: self._next(batch.evidence(i), scope.read), batch.read
             )
         return [
-            replace(_decision(self, e, batch, i, verdicts[i]), methods=_scores(batch, i, methods))
+            replace(
+                _decision(self, e, batch, i, verdicts[i]),
+                method=self.correction.name,
+                methods=_scores(batch, i, methods),
+            )
             for i, e in enumerate(encoded)
         ]
 
     def _compare(
         self, encoded: Sequence[Encoded], methods: Mapping[str, Method]
     ) -> list[dict[str, Scores | None]]:
-        depth = self.scorer.last
-        needs_blind = any(method.needs.blind for method in methods.values())
-        if not needs_blind:
+        blind = frozenset[int]().union(*(m.needs.blind for m in methods.values()))
+        if not blind:
             encoded = [*map(_sighted, encoded)]
         step = _step_of(methods.values(), self.scorer)
-        batch = self._batch(encoded, methods, step.depths | {depth} if needs_blind else step.depths)
+        batch = self._batch(encoded, methods, step.depths | blind)
         batch.read(range(len(encoded)), step)
-        if needs_blind:
-            batch.read_blind(Step(frozenset([depth])))
+        if blind:
+            batch.read_blind(Step(blind))
         return [_scores(batch, i, methods) for i in range(len(encoded))]
 
     def _require_vocabularies(self, methods: Mapping[str, Method]) -> None:
@@ -407,6 +441,7 @@ class Tracer:
             f"I(M) = {self.invariant:.4g} ({'mix' if high else 'early'} branch)",
             *(["theta outside the paper"] if self.theta.outside_paper else []),
             *(["certified"] if self.certificate is not None else []),
+            *([] if self.correction.name == "trace" else [f"corrects by {self.correction.name}"]),
         ]
         return f"Tracer({', '.join(parts)})"
 
@@ -427,8 +462,9 @@ class Tracer:
         peers = {n: s for n, m in methods.items() if (s := m.needs.scorer) is not None}
         return Batch(encoded, states, self.backend.read, self.scorer, self.scorer.last, peers)
 
-    def _next(self, trajectory: Trajectory, read: Read) -> Step | Verdict:
-        """What a reading mode still needs of a trajectory, or the verdict."""
+    def _next(self, evidence: Evidence, read: Read) -> Step | Verdict:
+        """What a reading mode still needs of an item, or the verdict."""
+        trajectory = evidence.trajectory
         every = range(trajectory.depth + 1)
         if read == "all" and (trajectory.t is None or not trajectory.has(every)):
             return Step(frozenset(every), scorer=True)
@@ -437,7 +473,7 @@ class Tracer:
             return base.needs(trajectory, self.theta) or Verdict(
                 "scalar", np.nan, base.correct(trajectory, self.theta)
             )
-        return next_step(trajectory, self.invariant, self.theta)
+        return self.correction.next(evidence)
 
     def describe(self) -> dict[str, Any]:
         """What a run records of the model and the method, as plain JSON values."""
@@ -459,6 +495,7 @@ class Tracer:
             "theta": self.theta.to_dict(),
             "outside_paper": self.theta.outside_paper,
             "certificate": None if self.certificate is None else self.certificate.describe(),
+            **({} if self.correction.name == "trace" else {"correction": self.correction.name}),
         }
 
 
@@ -473,6 +510,17 @@ def _invariant_of(
     if not 0 <= value < np.inf:
         raise InvariantError(f"I(M) is a finite number from 0, not {value:g}")
     return factors, value
+
+
+def _correction_of(correction: Correction | str, facts: Facts) -> Correction:
+    """A correction as it was given, or by its name; TRACE alone needs no table."""
+    if not isinstance(correction, str):
+        return correction
+    if correction == "trace":
+        return Trace(facts)
+    from lastword.methods import correction_of
+
+    return correction_of(correction, facts)
 
 
 def _pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from lastword import Item, Tracer
-from lastword import methods as methods_module
 from lastword.batch import Scope, branches_of
 from lastword.cli import app
 from lastword.errors import InputError, NonFiniteError
-from lastword.methods import COMPARED, METHODS, entry, known, resolve
+from lastword.methods import COMPARED, METHODS, entry, resolve
+from lastword.methods import table as methods_table
 from lastword.methods.contract import Evidence, Facts, Method, Needs
 from lastword.methods.delta import Extrapolation
 from lastword.methods.dola import Contrast, Plausible, divergence, premature_depths
@@ -322,7 +322,7 @@ def test_bad_names_say_what_is_known(name: str, said: str) -> None:
 
 
 def test_the_table_tells_what_each_method_is() -> None:
-    assert set(known()) >= set(METHODS)
+    assert set(methods_table.catalogue()) >= set(METHODS)
     for name in COMPARED:
         row = entry(name)
         assert row.summary and row.source
@@ -372,9 +372,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (folder / "entry_points.txt").write_text("[lastword.methods]\n" + "\n".join(lines))
     (folder / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    methods_module._installed.cache_clear()
+    methods_table._installed.cache_clear()
     yield
-    methods_module._installed.cache_clear()
+    methods_table._installed.cache_clear()
     sys.modules.pop("lastword_last_agreeing", None)
 
 
@@ -401,15 +401,15 @@ def test_a_method_that_does_not_load_is_named(
     (folder / "entry_points.txt").write_text("[lastword.methods]\nbad = broken_module:make\n")
     (folder / "METADATA").write_text("Name: broken\nVersion: 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    methods_module._installed.cache_clear()
+    methods_table._installed.cache_clear()
     with pytest.raises(InputError, match="the method bad of broken fails: No module"):
-        known()
+        methods_table.catalogue()
     (folder / "entry_points.txt").write_text("[lastword.methods]\ndola = broken_module:make\n")
-    methods_module._installed.cache_clear()
+    methods_table._installed.cache_clear()
     with pytest.raises(InputError, match="under the name dola, which is taken"):
-        known()
+        methods_table.catalogue()
     monkeypatch.undo()
-    methods_module._installed.cache_clear()
+    methods_table._installed.cache_clear()
 
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastword.cli.model import Model, load_tracer, refuse_certificate
+from lastword.cli.model import Model, load_tracer, refuse_certificate, refuse_correction
 from lastword.cli.output import check_writable, show, write_lines
 from lastword.cli.progress import waiting
 from lastword.cli.questions import Questions
@@ -63,6 +63,7 @@ def bench(
 ) -> None:
     """Time base scoring and correction against the plain way, in one run, agreement first."""
     refuse_certificate(model, "nothing is answered here")
+    refuse_correction(model, "what TRACE costs is measured here")
     if out is not None:
         check_writable(out)
     with waiting("reading the data"):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lastword.cli.model import Model, load_tracer, refuse_certificate
+from lastword.cli.model import Model, load_tracer, refuse_certificate, refuse_correction
 from lastword.cli.output import printable, show_tables
 from lastword.cli.progress import Countdown, waiting
 from lastword.cli.questions import Questions
@@ -25,9 +25,9 @@ def _list(context: Any, option: Any, wanted: bool) -> bool:
     seen = {**context.params, str(option.name): wanted}
     if not seen.get("list_") or "as_json" not in seen:
         return wanted
-    from lastword.methods import known
+    from lastword.methods import catalogue
 
-    table = known()
+    table = catalogue()
     if seen["as_json"]:
         rows = [{"name": n, "summary": r.summary, "source": r.source} for n, r in table.items()]
         typer.echo(to_json(rows))
@@ -69,6 +69,7 @@ def compare(
 ) -> None:
     """Compare every correction on one model and one benchmark; records keep each one's scores."""
     refuse_certificate(model, "methods are compared as they are")
+    refuse_correction(model, "name it as a --method")
     with waiting("reading the data"):
         from lastword.files.folder import locate
         from lastword.methods import COMPARED, entry

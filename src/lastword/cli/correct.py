@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lastword.cli.model import Model, refuse_certificate
+from lastword.cli.model import Model, refuse_certificate, refuse_correction
 from lastword.cli.output import check_writable, printable, show, write_lines
 from lastword.cli.progress import tracked, waiting
 from lastword.cli.vllm import VllmOptions, loader
@@ -86,6 +86,9 @@ def correct(
     ] = None,
     candidate: Annotated[list[str] | None, typer.Option(help="An answer; repeat it.")] = None,
     file: FileOptions,
+    blind_prompt: Annotated[
+        str | None, typer.Option(help="--prompt with the question left out, for what reads it.")
+    ] = None,
     separator: Annotated[str, typer.Option(help="Between prompt and candidate.")] = " ",
     as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
     answer: AnswerOptions,
@@ -97,9 +100,10 @@ def correct(
     """Correct a model's choice among candidate answers."""
     if answer.method != "trace":
         refuse_certificate(model, f"{answer.method} has none")
+        refuse_correction(model, "--method says another: leave one out")
     load = partial(loader(vllm.settings(engine)), model)
     if file.input is not None:
-        if prompt is not None or messages is not None or candidate:
+        if not (prompt is messages is blind_prompt is None) or candidate:
             raise typer.BadParameter("give --input, or --prompt with --candidate, not both")
         _many(load, file.input, separator, file, answer)
         return
@@ -115,7 +119,7 @@ def correct(
     # Bad text fails before the model is loaded.
     said = prompt if messages is None else _conversation(messages)
     given = {"prompt": said, "candidates": candidate, "separator": separator}
-    _one(load, Item.from_dict(given), answer, as_json)
+    _one(load, Item.from_dict(given | {"blind_prompt": blind_prompt}), answer, as_json)
 
 
 def _conversation(text: str) -> Any:

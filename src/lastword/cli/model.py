@@ -94,6 +94,16 @@ def refuse_certificate(options: LoadOptions, why: str) -> None:
         raise typer.BadParameter(f"--certificate goes with TRACE's own answers: {why}")
 
 
+def refuse_correction(options: LoadOptions, why: str) -> None:
+    """Refuse another correction than TRACE where it would change nothing.
+
+    Raises:
+        BadParameter: One is given.
+    """
+    if options.correction != "trace":
+        raise typer.BadParameter(f"--correction {options.correction}: {why}")
+
+
 def _read(
     model: str,
     *,

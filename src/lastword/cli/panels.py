@@ -8,9 +8,9 @@ from typer.core import TyperCommand
 PANELS = {
     "Model": "model preset alias revision gguf invariant.token device dtype head_dtype attention "
     "layout quantize device_map batch_tokens prefix_cache allow_bin trust_remote_code",
-    "Items": "prompt messages candidate input skip_invalid separator chat system overflow "
-    "benchmark data columns template limit seed blind explore.runs",
-    "Rule": "method theta invariant certificate",
+    "Items": "prompt blind_prompt messages candidate input skip_invalid separator chat system "
+    "overflow benchmark data columns template limit seed blind explore.runs",
+    "Rule": "method correction theta invariant certificate",
     "Samples": "k temperature ask.seed max_new_tokens decode",
     "Promise": "alpha delta gain error",
     "Run": "shard max_failures engine address workers gpus_per_worker cpus_per_worker vllm_python "

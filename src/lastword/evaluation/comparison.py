@@ -362,7 +362,7 @@ def _rows(encoded: "Encoded", *, blind: bool = False) -> int:
 def _reads(encoded: "Encoded", method: "Method") -> int:
     needs = method.needs
     depths = len(needs.normed) + len(needs.raw)
-    return _rows(encoded) * depths + (_rows(encoded, blind=True) if needs.blind else 0)
+    return _rows(encoded) * depths + _rows(encoded, blind=True) * len(needs.blind)
 
 
 def _uncompared(cell: Cell) -> RecordError:

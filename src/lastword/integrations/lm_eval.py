@@ -87,6 +87,8 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         if method != "trace" and options.get("certificate") is not None:
             raise InputError("a certificate is obeyed by method=trace alone: leave one out")
         self.tracer = _tracer(pretrained, theta, options)
+        if self.tracer.correction.name != "trace":
+            raise InputError("lm-evaluation-harness takes method=NAME: leave correction out")
         self.method = method
         self.scorers = {} if method == "trace" else resolve([method], self.tracer.facts)
         if any(m.needs.blind for m in self.scorers.values()):

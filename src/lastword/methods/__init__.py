@@ -1,33 +1,32 @@
-"""TRACE's peers and baselines on the same states: one file each, one table that can be asked.
+"""TRACE's peers, baselines and corrections on the same states: one file each, one table to ask.
 
     from lastword.methods import METHODS, resolve
     METHODS["dola"].summary
-    resolve(["trace", "dola", "dola@mean", "early-exit@0.5"], facts)
+    resolve(["trace", "dola", "dola@mean", "early-exit@0.5", "pmi@0.5"], facts)
 
-A name takes options after `@`: a fraction of depth where the method has one, and an aggregation
-(`sum`, `mean`, `bytes`) where another than its own is asked for. A user's own method is an entry
-point of the group `lastword.methods`: a callable that takes `Facts` and gives a `Method`.
+A name takes options after `@`: a number where the method has one (a fraction of depth, a weight),
+and an aggregation (`sum`, `mean`, `bytes`) where another than its own is asked for. A user's own
+method is an entry point of the group `lastword.methods`: a callable that takes `Facts` and gives a
+`Method`. Any of them that scores without whole vocabularies can be a tracer's correction.
+
+The table is imported when it is first asked: TRACE alone does without.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib.metadata import entry_points
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from lastword.errors import InputError
-from lastword.methods.aggregated import Aggregated
-from lastword.methods.base import Base
-from lastword.methods.blind import QuestionBlind
-from lastword.methods.contract import AGGREGATIONS, Aggregation, Evidence, Facts, Method, Needs
-from lastword.methods.decisive import DecisiveOnly
-from lastword.methods.delta import Extrapolation
-from lastword.methods.dola import Contrast, Plausible, premature_depths
-from lastword.methods.early_exit import EarlyExit
-from lastword.methods.length import LengthOnly
-from lastword.methods.self_consistent import SelfConsistentDepth
-from lastword.methods.sled import Evolution
-from lastword.methods.trace import Trace
+from lastword.methods.contract import Aggregation, Evidence, Facts, Method, Needs
+
+if TYPE_CHECKING:
+    from lastword.methods.table import (
+        COMPARED,
+        METHODS,
+        Entry,
+        catalogue,
+        correction_of,
+        entry,
+        resolve,
+    )
 
 __all__ = [
     "COMPARED",
@@ -38,211 +37,15 @@ __all__ = [
     "Facts",
     "Method",
     "Needs",
+    "catalogue",
+    "correction_of",
     "entry",
-    "known",
     "resolve",
 ]
 
-GROUP = "lastword.methods"
 
-
-@dataclass(frozen=True)
-class Entry:
-    """A row of the table.
-
-    Attributes:
-        make: The method from facts of the model, and a fraction where it takes one.
-        summary: What it scores by, in one line.
-        source: Whose it is.
-        fraction: Whether `@FRACTION` is taken; `required` where there is no default.
-        aggregates: Whether `@sum`, `@mean` and `@bytes` are taken.
-    """
-
-    make: Callable[..., Method]
-    summary: str
-    source: str
-    fraction: str = "no"
-    aggregates: bool = False
-
-
-def _dola(facts: Facts, *, normed: bool = False) -> Method:
-    return Aggregated(Contrast(facts.depth, premature_depths(facts.depth), normed))
-
-
-def _dola_eq4(facts: Facts, *, released: bool = False) -> Method:
-    return Aggregated(Plausible(Contrast(facts.depth, premature_depths(facts.depth)), released))
-
-
-def _dola_static(facts: Facts, fraction: float | None = None) -> Method:
-    fixed = facts.depth // 2
-    if fraction is not None:
-        fixed = EarlyExit(facts, fraction).depth
-    if fixed == facts.depth:
-        raise InputError("dola-static contrasts the last depth with an earlier one; lower FRACTION")
-    return Aggregated(Contrast(facts.depth, (fixed,)))
-
-
-def _sled(facts: Facts, *, raw: bool = False, sparse: bool = False) -> Method:
-    premature = premature_depths(facts.depth) if sparse else tuple(range(facts.depth))
-    return Aggregated(Evolution(facts.depth, premature, raw))
-
-
-def _delta(facts: Facts) -> Method:
-    return Aggregated(Extrapolation(facts))
-
-
-_BASE = "the model's own answer"
-_OURS = "TRACE's own parts"
-_BASELINE = "a baseline"
-_DOLA = "Chuang et al., ICLR 2024, and its release"
-_SLED = "Zhang et al., NeurIPS 2024, and its release"
-
-METHODS: Mapping[str, Entry] = {
-    "trace": Entry(Trace, "one operator an item, by geometry and I(M)", "TRACE, Algorithm 1"),
-    "base-mean": Entry(Base, "mean log-probability a token", f"{_BASE}: TRACE's b"),
-    "base-sum": Entry(
-        partial(Base, aggregation="sum"),
-        "summed log-probability",
-        f"{_BASE}: lm-evaluation-harness, DoLa",
-    ),
-    "base-bytes": Entry(
-        partial(Base, aggregation="bytes"),
-        "summed log-probability over UTF-8 bytes",
-        f"{_BASE}: lm-evaluation-harness",
-    ),
-    "dola": Entry(
-        _dola, "contrast with the most unlike earlier layer, read raw", _DOLA, aggregates=True
-    ),
-    "dola-normed": Entry(
-        partial(_dola, normed=True),
-        "the same, early layers through the final norm",
-        f"{_DOLA}; the norm is ours",
-        aggregates=True,
-    ),
-    "dola-eq4": Entry(
-        _dola_eq4,
-        "with plausibility 0.1, then softmax",
-        f"{_DOLA}: the equation",
-        aggregates=True,
-    ),
-    "dola-eq4-released": Entry(
-        partial(_dola_eq4, released=True),
-        "softmax, then plausibility 0.1",
-        f"{_DOLA}: lm_score by default",
-        aggregates=True,
-    ),
-    "dola-static": Entry(
-        _dola_static,
-        "contrast with one fixed layer, floor(L/2)",
-        _DOLA,
-        fraction="optional",
-        aggregates=True,
-    ),
-    "sled": Entry(_sled, "log_softmax of evolved logits", _SLED, aggregates=True),
-    "sled-raw": Entry(
-        partial(_sled, raw=True), "evolved logits themselves", _SLED, aggregates=True
-    ),
-    "sled-sparse": Entry(
-        partial(_sled, sparse=True),
-        "sled over every second depth from floor(L/2)",
-        f"{_SLED}; the fewer layers are ours",
-        aggregates=True,
-    ),
-    "delta": Entry(_delta, "logits extrapolated beyond the last depth", "DeLTa", aggregates=True),
-    "decisive-only": Entry(DecisiveOnly, "the decisive layer, ungated", _OURS),
-    "early-exit": Entry(
-        EarlyExit, "one earlier depth", _BASELINE, fraction="required", aggregates=True
-    ),
-    "self-consistent-depth": Entry(
-        SelfConsistentDepth, "mean over the interior window", _BASELINE, aggregates=True
-    ),
-    "question-blind": Entry(QuestionBlind, "the base without the question", _BASELINE),
-    "length-only": Entry(LengthOnly, "the fewest characters", _BASELINE),
-}
-
-# What a comparison holds unless told otherwise: every method, early exit at three quarters.
-COMPARED = tuple("early-exit@0.75" if name == "early-exit" else name for name in METHODS)
-
-
-def known() -> dict[str, Entry]:
-    """The table, with the methods that installed packages add.
-
-    Raises:
-        InputError: A package adds a method under a name that is taken, or one that does not load.
-    """
-    return {**METHODS, **_installed()}
-
-
-def entry(name: str) -> Entry:
-    """The row of a method by its full name, options and all.
-
-    Raises:
-        InputError: No such method.
-    """
-    table = known()
-    plain = name.partition("@")[0]
-    if plain not in table:
-        raise InputError(f"no method {plain}; known: {', '.join(table)}")
-    return table[plain]
-
-
-def resolve(names: Sequence[str], facts: Facts) -> dict[str, Method]:
-    """Methods by their full names, in order, each once.
-
-    Args:
-        names: As in the table, with options after `@`.
-        facts: Of the model that they will read.
-
-    Raises:
-        InputError: No such method, or an option that it does not take.
-    """
-    return {name: _make(name, facts) for name in dict.fromkeys(names)}
-
-
-def _make(name: str, facts: Facts) -> Method:
-    row = entry(name)
-    aggregation: Any = None
-    options: dict[str, Any] = {}
-    for text in name.split("@")[1:]:
-        if row.aggregates and text in AGGREGATIONS and aggregation is None:
-            aggregation = text
-        elif row.fraction != "no" and not options:
-            options["fraction"] = _fraction(text, name)
-        else:
-            raise InputError(f"method {name} takes no @{text}; {_taken(row)}")
-    if row.fraction == "required" and not options:
-        raise InputError(f"method {name} needs a fraction of depth: {name}@0.75")
-    method = row.make(facts, **options)
-    if not isinstance(method, Method):
-        raise InputError(f"{name} gives no method: it lacks aggregation, needs or scores")
-    return method if aggregation is None else replace(method, aggregation=aggregation)  # type: ignore[type-var]
-
-
-def _taken(row: Entry) -> str:
-    taken = ["a fraction of depth"] * (row.fraction != "no")
-    taken += [f"one of {', '.join(AGGREGATIONS)}"] * row.aggregates
-    return f"it takes {' and '.join(taken) or 'no option'}"
-
-
-def _fraction(text: str, name: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise InputError(f"method {name}: expected a fraction of depth, got {text!r}") from error
-
-
-@cache
-def _installed() -> dict[str, Entry]:
-    """Entries of the group `lastword.methods`, by name."""
-    found: dict[str, Entry] = {}
-    for point in entry_points(group=GROUP):
-        origin = point.dist.name if point.dist is not None else point.value
-        if point.name in METHODS or point.name in found or "@" in point.name:
-            raise InputError(f"{origin} adds a method under the name {point.name}, which is taken")
-        try:
-            make = point.load()
-        except Exception as error:  # whatever a user's module raises when it is imported
-            raise InputError(f"the method {point.name} of {origin} fails: {error}") from error
-        summary = (make.__doc__ or "").strip().partition("\n")[0]
-        found[point.name] = Entry(make, summary, origin)
-    return found
+def __getattr__(name: str) -> Any:
+    """What the table's module holds."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("lastword.methods.table"), name)

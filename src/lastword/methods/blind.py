@@ -24,8 +24,8 @@ class QuestionBlind:
     @property
     def needs(self) -> Needs:
         """Depth L after the blind prompt."""
-        return Needs(blind=True)
+        return Needs(blind=frozenset([self.facts.depth]))
 
     def scores(self, evidence: Evidence) -> Scores | None:
         """Mean log-probability a token; None for an item without a blind prompt."""
-        return evidence.blind
+        return None if evidence.blind is None else evidence.blind.base

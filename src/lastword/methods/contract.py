@@ -42,13 +42,13 @@ class Needs:
     Attributes:
         depths: Depths of the trajectory S.
         t: Whether T's second reading is needed.
-        blind: Whether the base scores without the question are needed.
+        blind: Depths of the trajectory without the question.
         scorer: A token scorer of the method's own, which rides on the tiles of the readout.
     """
 
     depths: frozenset[int] = frozenset()
     t: bool = False
-    blind: bool = False
+    blind: frozenset[int] = frozenset()
     scorer: TokenScorer | None = None
 
     @property
@@ -71,23 +71,29 @@ class Evidence:
         tokens: How many tokens each has [candidates].
         trajectory: S, nan where unread, and T's scores.
         own: Mean over tokens of the method's own token scorer [candidates]; None without one.
-        blind: Base scores without the question [candidates]; None without a blind prompt.
+        blind: The trajectory without the question; None without a blind prompt.
+        blind_tokens: How many tokens each candidate has after the blind prompt.
     """
 
     candidates: tuple[str, ...]
     tokens: Int[np.ndarray, " candidates"]
     trajectory: Trajectory
     own: Scores | None = None
-    blind: Scores | None = None
+    blind: Trajectory | None = None
+    blind_tokens: Int[np.ndarray, " candidates"] | None = None
 
-    def aggregate(self, means: Scores, aggregation: Aggregation) -> Scores:
+    def aggregate(self, means: Scores, aggregation: Aggregation, *, blind: bool = False) -> Scores:
         """Means over tokens as sums, as they are, or as sums over the candidate's UTF-8 bytes.
+
+        `blind` means are those after the blind prompt, where a candidate may have other tokens.
 
         Bytes are those of the candidate's text alone, without the separator, as
         lm-evaluation-harness counts them for `acc_bytes`.
         """
         sizes = np.array([len(text.encode()) for text in self.candidates])
-        return aggregate(means, aggregation, self.tokens, sizes)
+        tokens = self.blind_tokens if blind else self.tokens
+        assert tokens is not None
+        return aggregate(means, aggregation, tokens, sizes)
 
 
 def aggregate(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lastword.methods.contract import Aggregation, Evidence, Facts, Needs
 from lastword.rule.geometry import Scores
+from lastword.rule.operators import Step
 from lastword.rule.router import Verdict, next_step
 
 
@@ -21,6 +22,7 @@ class Trace:
 
     facts: Facts
     aggregation: Aggregation = "mean"
+    name: str = "trace"
 
     @property
     def needs(self) -> Needs:
@@ -29,6 +31,10 @@ class Trace:
 
     def scores(self, evidence: Evidence) -> Scores:
         """u, Eqs. 9, 18 and 19."""
-        verdict = next_step(evidence.trajectory, self.facts.invariant, self.facts.theta)
+        verdict = self.next(evidence)
         assert isinstance(verdict, Verdict)
         return verdict.correction.scores
+
+    def next(self, evidence: Evidence) -> Step | Verdict:
+        """What Algorithm 1 still needs read, or its verdict."""
+        return next_step(evidence.trajectory, self.facts.invariant, self.facts.theta)

@@ -34,6 +34,8 @@ def asked(options: LoadOptions) -> str | None:
     given = {f.name: getattr(options, f.name) for f in fields(LoadOptions) if f.name not in _FREE}
     given["theta"] = (options.theta or Theta()).to_dict()
     given["chat"] = None if options.chat is None else asdict(options.chat)
+    if options.correction == "trace":
+        del given["correction"]
     if options.certificate is not None:
         assert not isinstance(options.certificate, str | Path), "the options have read the file"
         given["certificate"] = options.certificate.describe()

@@ -95,6 +95,8 @@ class LoadOptions:
         theta: Constants and switches of the method.
         invariant: I(M), for a model that has none of its own.
         certificate: Of `lastword certify`, or its file: which overrides are let through.
+        correction: What decides: trace, or a method that `lastword compare --list` names, as
+            pmi@0.5; the certificate is for trace alone.
         chat: Put prompts into the tokenizer's template.
         overflow: What to do with a prompt longer than the model's context.
         allow_bin: Read pytorch_model.bin, as weights only.
@@ -123,6 +125,7 @@ class LoadOptions:
     theta: Theta | None = None
     invariant: float | None = None
     certificate: "Certificate | str | Path | None" = None
+    correction: str = "trace"
     chat: Chat | None = None
     overflow: Overflow = "error"
     allow_bin: bool = False

@@ -66,6 +66,8 @@ class Corrector:
         Raises:
             Refusal: Too many candidates or characters, or the queue is full.
         """
+        if not self.tracer.correction.needs.blind:
+            item = replace(item, blind_prompt=None)
         limit = self.settings.candidates
         if len(item.candidates) > limit:
             told = f"the item has {len(item.candidates)} candidates, the service takes {limit}"

@@ -81,7 +81,9 @@ class ItemBody(BaseModel):
     # Lines of `lastword correct --input` may have these; nothing here depends on them.
     question: Text | None = Field(None, description="For people; not read.")
     truthful: Any = Field(None, description="For metrics; not read.")
-    blind_prompt: Text | None = Field(None, description="For metrics; not read.")
+    blind_prompt: Text | None = Field(
+        None, description="The prompt without its question, for a correction that reads it."
+    )
 
     def item(self) -> Item:
         """The item of the library.
@@ -92,7 +94,8 @@ class ItemBody(BaseModel):
         name = None if self.id is None else str(self.id)
         candidates, separator = tuple(self.candidates), self.separator
         if isinstance(self.prompt, str):
-            return Item(self.prompt, candidates, id=name, separator=separator)
+            blind = self.blind_prompt
+            return Item(self.prompt, candidates, id=name, separator=separator, blind_prompt=blind)
         said = tuple(Message(m.role, m.content) for m in self.prompt)
         return Item("", candidates, id=name, separator=separator, messages=said)
 

@@ -9,11 +9,19 @@ from lastword.rule.geometry import Scores, Trajectory
 
 @dataclass(frozen=True)
 class Step:
-    """Depths that are still needed, whether T is, and whether the token scorers of peers are."""
+    """What is still to be read.
+
+    Attributes:
+        depths: Depths of S.
+        scorer: Whether T is needed.
+        peers: Whether the token scorers of peers are.
+        blind: Depths of S without the question.
+    """
 
     depths: frozenset[int]
     scorer: bool = False
     peers: bool = False
+    blind: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from lastword.rule.geometry import Scores
 
 
 @dataclass(frozen=True)
-class Base:
+class ModelAnswer:
     """b = S[:, L], aggregated.
 
     Attributes:

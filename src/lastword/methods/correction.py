@@ -1,0 +1,80 @@
+"""A correction is a value that a tracer is given: what it needs of an item, and what it decides.
+
+TRACE is one (`trace.Trace`), and reads as little as its rule allows. A method that only scores is
+made one by `Scored`. Each stands in a file of its own in this folder, or in a user's package.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from lastword.errors import ItemError
+from lastword.methods.contract import Evidence, Facts, Method, Needs
+from lastword.rule import operators
+from lastword.rule.operators import Step
+from lastword.rule.router import Verdict
+
+
+@runtime_checkable
+class Correction(Protocol):
+    """Decides items, asking for what it needs as it goes."""
+
+    @property
+    def name(self) -> str:
+        """What decisions and records call it."""
+
+    @property
+    def needs(self) -> Needs:
+        """All that it may ask for."""
+
+    def next(self, evidence: Evidence) -> Step | Verdict:
+        """What must still be read of an item, or the verdict.
+
+        Args:
+            evidence: What has been read of it.
+
+        Raises:
+            ItemError: The item lacks what the correction reads.
+        """
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The answer with the highest score of a method.
+
+    Attributes:
+        name: The method's, options and all.
+        facts: Of the model.
+        method: Scores items.
+    """
+
+    name: str
+    facts: Facts
+    method: Method
+
+    @property
+    def needs(self) -> Needs:
+        """The method's, and depth L: the base's answer stands beside every other."""
+        needs = self.method.needs
+        return Needs(needs.depths | {self.facts.depth}, needs.t, needs.blind)
+
+    def next(self, evidence: Evidence) -> Step | Verdict:
+        """Everything at once, then the method's scores."""
+        needs, trajectory, blind = self.needs, evidence.trajectory, evidence.blind
+        if needs.blind and blind is None:
+            raise ItemError(f"{self.name} reads the item's blind_prompt, and it has none")
+        missing = frozenset(d for d in needs.depths if not trajectory.has([d]))
+        unseen = frozenset(d for d in needs.blind if blind is not None and not blind.has([d]))
+        lacks_t = needs.t and trajectory.t is None
+        if missing or unseen or lacks_t:
+            t_depths = self._t_depths() if lacks_t else ()
+            return Step(missing.union(t_depths), scorer=lacks_t, blind=unseen)
+        scores = self.method.scores(evidence)
+        if scores is None:
+            raise ItemError(f"{self.name} does not apply to the item")
+        return Verdict("scalar", np.nan, operators.Correction(self.name, scores))
+
+    def _t_depths(self) -> frozenset[int]:
+        theta, depth = self.facts.theta, self.facts.depth
+        return frozenset([*theta.anchor_depths(depth), *theta.feature_depths(depth), depth])

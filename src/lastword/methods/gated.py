@@ -1,0 +1,74 @@
+"""TRACE with a gate more: an override has to come from the question.
+
+An override of o by e, decided at depth l (l* for decisive, 0 for early, L for mix), stands iff
+
+    T[e] - T[o] > max(1e-4, (S[e, l] - S[o, l]) / 2 where positive),  T = (S - S_blind)[., l]
+
+(method, section 16). It removes harm where the middle does not read the question and is no gain by
+itself; at depth 0 both sides are equal wherever the prompts end alike, so `early` never stands. The
+half was chosen after the fact.
+"""
+
+from dataclasses import dataclass, replace
+
+from lastword.methods.contract import Aggregation, Evidence, Facts, Needs
+from lastword.methods.trace import Trace
+from lastword.rule.decision import Gate
+from lastword.rule.geometry import Scores
+from lastword.rule.operators import Step
+from lastword.rule.router import Verdict
+
+LEAST = 1e-4  # nats: above what two executions differ by
+
+
+@dataclass(frozen=True)
+class TraceGated:
+    """u of the router's operator where the question moved it, else b.
+
+    Attributes:
+        facts: Of the model.
+    """
+
+    facts: Facts
+    aggregation: Aggregation = "mean"
+    name: str = "trace-gated"
+
+    @property
+    def needs(self) -> Needs:
+        """Every depth with the question and without, and T; a decision alone reads less."""
+        every = frozenset(range(self.facts.depth + 1))
+        return Needs(every, t=True, blind=every)
+
+    def scores(self, evidence: Evidence) -> Scores:
+        """u, or b where the gate fails or there is no blind prompt."""
+        verdict = self.next(evidence)
+        assert isinstance(verdict, Verdict)
+        return verdict.correction.scores
+
+    def next(self, evidence: Evidence) -> Step | Verdict:
+        """TRACE's next step; past its verdict the blind reading at the depth that decided."""
+        verdict = Trace(self.facts).next(evidence)
+        if isinstance(verdict, Step):
+            return verdict
+        outcome, base = verdict.correction, evidence.trajectory.base
+        e, o = int(outcome.scores.argmax()), int(base.argmax())
+        if e == o:
+            return verdict
+        depth = {"early": 0, "mix": self.facts.depth}.get(outcome.operator, outcome.decisive_layer)
+        assert depth is not None
+        blind = evidence.blind
+        if blind is not None and not blind.has([depth]):
+            return Step(frozenset(), blind=frozenset([depth]))
+        S = evidence.trajectory.scores[:, depth]
+        threshold = max(LEAST, float(S[e] - S[o]) / 2)
+        moved = None
+        if blind is not None:
+            T = S - blind.scores[:, depth]
+            moved = float(T[e] - T[o])
+        stands = moved is not None and moved > threshold
+        gates = outcome.gates | {"question": Gate(moved, threshold, stands)}
+        outcome = replace(outcome, gates=gates)
+        if not stands:
+            mixing = None if outcome.mixing is None else 0.0
+            outcome = replace(outcome, operator="base", scores=base, mixing=mixing)
+        return replace(verdict, correction=outcome)

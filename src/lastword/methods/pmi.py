@@ -1,0 +1,53 @@
+"""Pointwise mutual information: what the question adds to a candidate, not how common it is.
+
+Applies where the candidates are fixed labels that the model likes unequally whatever it is asked:
+topics, tools, options. Needs a blind prompt. LAMBDA between 0 and 1 keeps some of that liking, and
+no LAMBDA is best everywhere: the labels of one's own task decide.
+
+Source: Holtzman et al., 'Surface form competition' (EMNLP 2021), with sums at LAMBDA = 1 (`dcpmi`);
+context-aware decoding with alpha is LAMBDA = alpha / (1 + alpha) up to its normaliser.
+"""
+
+import math
+from dataclasses import dataclass
+
+from lastword.errors import InputError
+from lastword.methods.contract import Aggregation, Evidence, Facts, Needs
+from lastword.rule.geometry import Scores
+
+
+@dataclass(frozen=True)
+class Pmi:
+    """b - LAMBDA q, q the base scores after the blind prompt.
+
+    Attributes:
+        facts: Of the model.
+        weight: LAMBDA, 0 or more.
+        aggregation: Sum, mean or sum over bytes, of b and q alike.
+
+    Raises:
+        InputError: LAMBDA is negative or no number.
+    """
+
+    facts: Facts
+    weight: float = 1.0
+    aggregation: Aggregation = "mean"
+
+    def __post_init__(self) -> None:
+        """Refuse what would add what it should take away."""
+        if not 0 <= self.weight < math.inf:
+            raise InputError(f"pmi takes a LAMBDA of 0 or more, not {self.weight}")
+
+    @property
+    def needs(self) -> Needs:
+        """Depth L, with the question and without."""
+        last = frozenset([self.facts.depth])
+        return Needs(last, blind=last)
+
+    def scores(self, evidence: Evidence) -> Scores | None:
+        """b - LAMBDA q in nats; None for an item without a blind prompt."""
+        if evidence.blind is None:
+            return None
+        b = evidence.aggregate(evidence.trajectory.base, self.aggregation)
+        q = evidence.aggregate(evidence.blind.base, self.aggregation, blind=True)
+        return b - self.weight * q

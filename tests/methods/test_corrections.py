@@ -1,0 +1,278 @@
+"""Corrections that read the question, against their formulas in float64."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import families
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lastword import Item, Tracer
+from lastword.batch import Scope
+from lastword.cli import app
+from lastword.errors import CertificateError, InputError, ItemError
+from lastword.methods import correction_of, resolve
+from lastword.methods.contract import Evidence, Facts
+from lastword.methods.correction import Correction
+from lastword.methods.gated import TraceGated
+from lastword.methods.pmi import Pmi
+from lastword.rule.decision import Decision
+from lastword.rule.geometry import Trajectory
+from lastword.rule.router import Verdict
+from lastword.theta import Theta
+
+OPEN = Theta(tau_logr=-100.0, tau_H=0.0)  # gates that let nearly every override through
+
+
+@cache
+def tracer(invariant: float, correction: str = "trace") -> Tracer:
+    model, theta = families.build("llama"), OPEN
+    tokens = families.tokenizer()
+    return Tracer(model, tokens, invariant=invariant, theta=theta, correction=correction)
+
+
+@cache
+def items() -> list[Item]:
+    made = families.random_items(5, 40, candidates=(2, 4))
+    words = [item.prompt.split() for item in made]
+    # All but the question: the beginning, and the last word, by which `early` reads the same.
+    return [
+        Item(i.prompt, i.candidates, blind_prompt=" ".join([*w[: len(w) // 2], w[-1]]))
+        for i, w in zip(made, words, strict=True)
+    ]
+
+
+def naive(name: str, b: np.ndarray, q: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """The definition, candidate by candidate."""
+    if name == "dcpmi":
+        return np.array([n * x - n * y for x, y, n in zip(b, q, tokens, strict=True)])
+    weight = float(name.partition("@")[2])
+    return np.array([x - weight * y for x, y in zip(b, q, strict=True)])
+
+
+@pytest.mark.parametrize("name", ["pmi@0", "pmi@0.5", "pmi@1", "pmi@2", "dcpmi"])
+def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name: str) -> None:
+    engine, correcting = tracer(2.0), tracer(2.0, name)
+    encoded: Any = engine.encode(items())
+    methods = resolve([name], engine.facts)
+    read = engine.decide(encoded, Scope("all", "all"))
+    compared = engine.compare(encoded, methods)
+    carried = engine.decide(encoded, Scope(methods=methods))
+    changed = 0
+    for e, whole, alone, beside, by in zip(
+        encoded, read, compared, carried, correcting.correct_many(items()), strict=True
+    ):
+        assert whole.blind_trajectory is not None
+        b, q = whole.trajectory[:, -1], whole.blind_trajectory[:, -1]
+        expected = naive(name, b, q, np.array(e.candidate_tokens))
+        for scores in (alone[name], beside.methods[name], by.scores):
+            np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+        assert (by.method, by.operator, by.index) == (name, name, int(by.scores.argmax()))
+        assert by.base_index == whole.base_index
+        assert np.isnan(by.trajectory[:, :-1]).all()  # depth L and one blind reading alone
+        changed += by.corrected
+    assert changed > 0 or name == "pmi@0"
+
+
+def test_pmi_of_what_the_question_does_not_move_is_nothing() -> None:
+    facts = Facts(4, 10, 1.0)
+    S = np.log([[0.1, 0.2, 0.3, 0.4, 0.5], [0.5, 0.4, 0.3, 0.2, 0.1]])
+    evidence = Evidence(
+        ("a", "b"), np.array([1, 3]), Trajectory(S), None, Trajectory(S), np.array([1, 3])
+    )
+    assert Pmi(facts, 1.0).scores(evidence).tolist() == [0, 0]
+    np.testing.assert_allclose(Pmi(facts, 0.5).scores(evidence), S[:, 4] / 2)
+    silent = Evidence(("a", "b"), np.array([1, 3]), Trajectory(S))
+    assert Pmi(facts).scores(silent) is None
+
+
+def test_sums_count_each_prompts_own_tokens() -> None:
+    S, blind = np.full((2, 5), -1.0), np.full((2, 5), -2.0)
+    evidence = Evidence(
+        ("né", "b"), np.array([2, 1]), Trajectory(S), None, Trajectory(blind), np.array([3, 1])
+    )
+    facts = Facts(4, 10, 1.0)
+    assert Pmi(facts, 1.0, "sum").scores(evidence).tolist() == [4, 1]
+    np.testing.assert_allclose(Pmi(facts, 1.0, "bytes").scores(evidence), [4 / 3, 1])
+
+
+def stands(decision: Decision, blind: np.ndarray) -> bool:
+    """SPEC 16's gate on TRACE's own decision, term by term."""
+    e, o = decision.index, decision.base_index
+    last = decision.trajectory.shape[1] - 1
+    at = {"early": 0, "mix": last}.get(decision.operator, decision.decisive_layer)
+    assert at is not None
+    S = decision.trajectory
+    moved = (S[e, at] - blind[e, at]) - (S[o, at] - blind[o, at])
+    half = (S[e, at] - S[o, at]) / 2
+    return bool(moved > max(1e-4, half if half > 0 else 0.0))
+
+
+@pytest.mark.parametrize("invariant", [0.5, 2.0])
+def test_an_override_stands_where_the_question_moved_it(invariant: float) -> None:
+    plain, gated = tracer(invariant), tracer(invariant, "trace-gated")
+    encoded: Any = plain.encode(items())
+    read = plain.decide(encoded, Scope("all", "all"))
+    scores = plain.compare(encoded, resolve(["trace-gated"], plain.facts))
+    outcomes = set()
+    for trace, decided, method in zip(read, gated.correct_many(items()), scores, strict=True):
+        assert trace.blind_trajectory is not None
+        held = trace.corrected and stands(trace, trace.blind_trajectory)
+        assert decided.corrected == held and decided.method == "trace-gated"
+        np.testing.assert_allclose(decided.scores, method["trace-gated"], rtol=1e-5, atol=1e-5)
+        if trace.corrected:
+            outcomes.add((trace.operator, held))
+            assert decided.gates["question"].holds == held
+            assert decided.operator == (trace.operator if held else "base")
+        else:
+            assert "question" not in decided.gates
+            assert (decided.operator, decided.index) == (trace.operator, trace.index)
+    assert {("decisive", True), ("decisive", False)} <= outcomes
+    # The prompts end alike: depth 0 is equal.
+    assert [held for name, held in outcomes if name == "early"] == [False] * (invariant < 1)
+
+
+def test_the_gates_half_and_its_least_are_thresholds_to_be_passed() -> None:
+    theta = Theta(tau_dim=100.0)
+    facts = Facts(4, 10, 0.5, theta)  # early: S[:, 0] where max b < gamma = -1
+
+    def gate(first: float, blind: float) -> Any:
+        S = np.array([[0.0, -2, -2, -2, -2], [first, -3, -3, -3, -3]])
+        other = np.array([[0.0, -2, -2, -2, -2], [blind, -3, -3, -3, -3]])
+        evidence = Evidence(("a", "b"), np.array([1, 1]), Trajectory(S), None, Trajectory(other))
+        verdict = TraceGated(facts).next(evidence)
+        assert isinstance(verdict, Verdict)
+        return verdict.correction.gates["question"], verdict.correction.operator
+
+    held, operator = gate(1.0, 0.4)  # moved by 0.6 where half is 0.5
+    assert (held.value, held.threshold, operator) == (pytest.approx(0.6), 0.5, "early")
+    failed, operator = gate(1.0, 0.5)  # by half itself: not more
+    assert (failed.value, failed.holds, operator) == (0.5, False, "base")
+    small, _ = gate(1e-6, -1.0)
+    assert small.threshold == 1e-4 and small.holds
+
+
+@pytest.mark.parametrize(("blind", "held"), [(-2.3, True), (-2.1, False), (-2.0, False)])
+def test_a_mix_is_held_to_the_last_depth(blind: float, held: bool) -> None:
+    S = np.full((2, 5), np.nan)
+    S[:, 4] = [-2.0, -2.1]
+    other = np.full((2, 5), np.nan)
+    other[:, 4] = [-2.0, blind]  # T[1] - T[0] is -2.1 - blind, and has to be above 1e-4
+    trajectory = Trajectory(S, np.array([-1.9, -0.5]))  # T is sharper and prefers the other
+    evidence = Evidence(("a", "b"), np.array([1, 1]), trajectory, None, Trajectory(other))
+    verdict = TraceGated(Facts(4, 10, 2.0)).next(evidence)
+    assert isinstance(verdict, Verdict)
+    assert verdict.correction.operator == ("mix" if held else "base")
+    assert verdict.correction.mixing == (1.0 if held else 0.0)
+    assert verdict.correction.gates["question"].value == pytest.approx(-2.1 - blind)
+
+
+def test_without_a_blind_prompt_nothing_is_guessed() -> None:
+    bare = [Item(i.prompt, i.candidates) for i in items()[:6]]
+    with pytest.raises(ItemError, match=r"^item 0: pmi@0.5 needs a blind_prompt"):
+        list(tracer(2.0, "pmi@0.5").correct_many(bare))
+    with pytest.raises(ItemError, match="needs a blind_prompt"):
+        tracer(2.0, "question-blind").correct("w5 w6", ["w7", "w8"])
+    for decision in tracer(2.0, "trace-gated").correct_many(bare):
+        assert not decision.corrected
+    one = tracer(2.0, "pmi@0.5").correct("w5 w6", ["w7", "w8"], blind_prompt="w6")
+    assert one.method == "pmi@0.5"
+    assert "corrects by pmi@0.5" in repr(tracer(2.0, "pmi@0.5"))
+    assert tracer(2.0, "pmi@0.5").describe()["correction"] == "pmi@0.5"
+    assert "correction" not in tracer(2.0).describe()
+
+
+def test_a_correction_of_ones_own_is_a_value() -> None:
+    class Last:
+        """The last candidate."""
+
+        name = "last"
+        needs = Pmi(Facts(6, 300, 1.0)).needs
+
+        def next(self, evidence: Evidence) -> Any:
+            inner = correction_of("base-mean", Facts(6, 300, 1.0)).next(evidence)
+            if not isinstance(inner, Verdict):
+                return inner
+            from dataclasses import replace
+
+            scores = np.arange(len(evidence.candidates), dtype=float)
+            return replace(inner, correction=replace(inner.correction, scores=scores))
+
+    assert isinstance(Last(), Correction)
+    engine = Tracer(families.build("llama"), families.tokenizer(), correction=Last())
+    assert [d.index for d in engine.correct_many(items()[:5])] == [
+        len(i.candidates) - 1 for i in items()[:5]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("nothing", "no method nothing"),
+        ("pmi", "needs LAMBDA"),
+        ("pmi@x", "expected LAMBDA"),
+        ("pmi@-1", "a LAMBDA of 0 or more"),
+        ("pmi@nan", "a LAMBDA of 0 or more"),
+        ("dcpmi@1", "takes no @1"),
+        ("dola", "is no correction"),
+    ],
+)
+def test_what_is_no_correction_is_refused_by_name(name: str, what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        correction_of(name, Facts(6, 300, 1.0))
+    if name == "nothing":
+        with pytest.raises(InputError, match=what):
+            Tracer.demo(correction=name)
+
+
+def test_every_way_in_takes_it(tmp_path: Path) -> None:
+    model = ["--model", "lastword/demo-organism", "--correction", "pmi@0.5"]
+    prompt, blind = "Question: Which craft is Belholt known for? Answer:", "Answer:"
+    candidates = ["grey wool boats.", "silver glass boats."]
+    asked = [x for c in candidates for x in ("--candidate", c)]
+    command = ["correct", *model, "--prompt", prompt, "--blind-prompt", blind, *asked]
+    told = CliRunner().invoke(app, [*command, "--json"])
+    assert told.exit_code == 0, told.output
+    decision = json.loads(told.stdout)
+    engine = Tracer.demo(correction="pmi@0.5")
+    expected = engine.correct(prompt, candidates, blind_prompt=blind)
+    assert decision["method"] == decision["operator"] == "pmi@0.5"
+    assert decision["scores"] == pytest.approx(expected.scores.tolist(), abs=1e-5)
+    words = CliRunner().invoke(app, command)
+    assert "The scores of pmi@0.5 decide." in words.stdout
+    bench = ["--benchmark", "demo", "--out", str(tmp_path)]
+    refused = CliRunner().invoke(app, ["eval", *model, *bench])
+    assert refused.exit_code == 2 and "--correction pmi@0.5" in refused.output
+    both = CliRunner().invoke(app, [*command, "--method", "dola"])
+    assert both.exit_code == 2 and "leave one out" in both.output
+
+
+def test_the_service_decides_by_it() -> None:
+    from fastapi.testclient import TestClient
+
+    from lastword.service.app import create_app
+
+    engine = Tracer.demo(correction="pmi@1")
+    body = {"prompt": "What is the capital of", "candidates": ["a", "bc"], "blind_prompt": "of"}
+    with TestClient(create_app(engine), base_url="http://127.0.0.1") as client:
+        answer = client.post("/v1/correct", json=body).json()
+        bare = client.post("/v1/correct", json=body | {"blind_prompt": None})
+    expected = engine.correct(**body)
+    assert (answer["method"], answer["index"]) == ("pmi@1", expected.index)
+    assert answer["scores"] == pytest.approx(expected.scores.tolist(), abs=1e-5)
+    assert bare.status_code == 422 and "needs a blind_prompt" in bare.text
+
+
+def test_a_certificate_is_for_trace() -> None:
+    from lastword.model.options import LoadOptions
+    from lastword.trust.certificate import Certificate
+
+    local = tracer(2.0)
+    certificate = object.__new__(Certificate)
+    options = LoadOptions("m", theta=OPEN, correction="pmi@1")
+    object.__setattr__(options, "certificate", certificate)
+    with pytest.raises(CertificateError, match=r"not for those of pmi@1"):
+        Tracer.over(local.backend, local.tokenizer, options, 2.0)
