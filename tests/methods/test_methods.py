@@ -418,7 +418,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(e
 def test_the_page_names_every_method() -> None:
     table = PAGE.partition("## The table")[2].partition("## ")[0]
     for name in METHODS:
-        assert f"`{name}`" in table or f"`{name}@FRACTION`" in table, name
+        assert any(f"`{name}{option}`" in table for option in ("", "@FRACTION", "@LAMBDA")), name
 
 
 def test_the_code_of_the_page_runs() -> None:
