@@ -25,6 +25,7 @@ from lastword import Item, Tracer
 from lastword.batch import Scope, branches_of
 from lastword.cli import app
 from lastword.errors import InputError, NonFiniteError
+from lastword.files import plugins
 from lastword.methods import COMPARED, METHODS, entry, resolve
 from lastword.methods import table as methods_table
 from lastword.methods.contract import Evidence, Facts, Method, Needs
@@ -372,9 +373,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (folder / "entry_points.txt").write_text("[lastword.methods]\n" + "\n".join(lines))
     (folder / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    methods_table._installed.cache_clear()
+    plugins.forget()
     yield
-    methods_table._installed.cache_clear()
+    plugins.forget()
     sys.modules.pop("lastword_last_agreeing", None)
 
 
@@ -401,15 +402,15 @@ def test_a_method_that_does_not_load_is_named(
     (folder / "entry_points.txt").write_text("[lastword.methods]\nbad = broken_module:make\n")
     (folder / "METADATA").write_text("Name: broken\nVersion: 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    methods_table._installed.cache_clear()
+    plugins.forget()
     with pytest.raises(InputError, match="the method bad of broken fails: No module"):
         methods_table.catalogue()
     (folder / "entry_points.txt").write_text("[lastword.methods]\ndola = broken_module:make\n")
-    methods_table._installed.cache_clear()
+    plugins.forget()
     with pytest.raises(InputError, match="under the name dola, which is taken"):
         methods_table.catalogue()
     monkeypatch.undo()
-    methods_table._installed.cache_clear()
+    plugins.forget()
 
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")

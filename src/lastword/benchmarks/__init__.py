@@ -13,6 +13,7 @@ from lastword.benchmarks.lm_eval import lm_eval
 from lastword.benchmarks.template import Template
 from lastword.benchmarks.truthfulqa import TRUTHFULQA, TRUTHFULQA_BINARY
 from lastword.errors import InputError
+from lastword.files.plugins import plugins
 
 __all__ = ["BENCHMARKS", "Benchmark", "Dataset", "Example", "Template", "find", "templates_for"]
 
@@ -36,7 +37,8 @@ def find(name: str, columns: str | None = None) -> Benchmark:
     """A benchmark by name.
 
     `jsonl:PATH` is a file of one's own items, `lm-eval:TASK` a task of lm-evaluation-harness, by
-    name or by its YAML file, `hf:NAME` a set of the hub or a folder.
+    name or by its YAML file, `hf:NAME` a set of the hub or a folder; installed packages add others
+    by entry points of the group `lastword.benchmarks`.
 
     Args:
         name: The name.
@@ -51,12 +53,25 @@ def find(name: str, columns: str | None = None) -> Benchmark:
         return jsonl(Path(name.removeprefix("jsonl:")))
     if name.startswith("lm-eval:"):
         return lm_eval(name.removeprefix("lm-eval:"))
-    if name not in BENCHMARKS:
+    table = catalogue()
+    if name not in table:
         raise InputError(
-            f"no benchmark {name!r}; known: {', '.join(BENCHMARKS)}, jsonl:PATH, lm-eval:TASK, "
-            "hf:NAME"
+            f"no benchmark {name!r}; known: {', '.join(table)}, jsonl:PATH, lm-eval:TASK, hf:NAME"
         )
-    return BENCHMARKS[name]
+    return table[name]
+
+
+def catalogue() -> dict[str, Benchmark]:
+    """The table, with the benchmarks that installed packages add.
+
+    Raises:
+        InputError: A package adds one under a name that is taken or not its own, or that fails.
+    """
+    added = plugins("lastword.benchmarks", "benchmark", BENCHMARKS)
+    for name, (value, origin) in added.items():
+        if not isinstance(value, Benchmark) or value.name != name:
+            raise InputError(f"{origin} adds under the name {name} no Benchmark that is called so")
+    return {**BENCHMARKS, **{name: value for name, (value, _) in added.items()}}
 
 
 def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, list[Template]]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib.metadata import entry_points
+from functools import partial
 from typing import Any
 
 from lastword.errors import InputError
+from lastword.files.plugins import plugins
 from lastword.methods.aggregated import Aggregated
 from lastword.methods.blind import QuestionBlind
 from lastword.methods.contract import AGGREGATIONS, Facts, Method
@@ -22,8 +22,6 @@ from lastword.methods.pmi import Pmi
 from lastword.methods.self_consistent import SelfConsistentDepth
 from lastword.methods.sled import Evolution
 from lastword.methods.trace import Trace
-
-GROUP = "lastword.methods"
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,12 @@ def catalogue() -> dict[str, Entry]:
     Raises:
         InputError: A package adds a method under a name that is taken, or one that does not load.
     """
-    return {**METHODS, **_installed()}
+    added = plugins("lastword.methods", "method", METHODS)
+    return {**METHODS, **{name: _row(make, origin) for name, (make, origin) in added.items()}}
+
+
+def _row(make: Callable[..., Method], origin: str) -> Entry:
+    return Entry(make, (make.__doc__ or "").strip().partition("\n")[0], origin)
 
 
 def entry(name: str) -> Entry:
@@ -251,20 +254,3 @@ def _number(text: str, name: str, row: Entry) -> float:
         return float(text)
     except ValueError as error:
         raise InputError(f"method {name}: expected {row.number}, got {text!r}") from error
-
-
-@cache
-def _installed() -> dict[str, Entry]:
-    """Entries of the group `lastword.methods`, by name."""
-    entries: dict[str, Entry] = {}
-    for point in entry_points(group=GROUP):
-        origin = point.dist.name if point.dist is not None else point.value
-        if point.name in METHODS or point.name in entries or "@" in point.name:
-            raise InputError(f"{origin} adds a method under the name {point.name}, which is taken")
-        try:
-            make = point.load()
-        except Exception as error:  # whatever a user's module raises when it is imported
-            raise InputError(f"the method {point.name} of {origin} fails: {error}") from error
-        summary = (make.__doc__ or "").strip().partition("\n")[0]
-        entries[point.name] = Entry(make, summary, origin)
-    return entries
