@@ -5,7 +5,6 @@ import re
 import shlex
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from forked import Forks
+from forked import Fork, Forks
 
 from lastword.trust.certify import Terms
 
@@ -28,6 +27,10 @@ ENVIRONMENT = os.environ | {
 }
 
 
+def words(command: str) -> list[str]:
+    return shlex.split(command.replace("\\\n", " "))
+
+
 @pytest.fixture
 def typed(forks: Forks, tmp_path: Path) -> Callable[[str], str]:
     """What a program, or a command of lastword, prints in the reader's folder."""
@@ -35,7 +38,7 @@ def typed(forks: Forks, tmp_path: Path) -> Callable[[str], str]:
     def run(text: str) -> str:
         command = ["-c", text]
         if text.startswith("lastword "):
-            command = ["-m", *shlex.split(text.replace("\\\n", " "))]
+            command = ["-m", *words(text)]
         done = forks.run(*command, cwd=tmp_path, env=ENVIRONMENT)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -50,28 +53,25 @@ def free_port() -> int:
 
 
 @pytest.mark.slow
-def test_the_tutorial_runs_as_it_stands(typed, tmp_path):
+def test_the_tutorial_runs_as_it_stands(typed, forks, tmp_path):
     evaluate, certify, serve = COMMANDS
     make, ask, within = PYTHON
     typed(make)
     assert "correction helps" in typed(evaluate)
     assert typed(certify) == PRINTED
     port = free_port()  # 8000 may be taken here
-    served = subprocess.Popen(
-        ["sh", "-c", f"exec {serve} --port {port}"], cwd=tmp_path, env=ENVIRONMENT
-    )
-    try:
+    command = ("-m", *words(serve), "--port", port)
+    with forks.start(*command, cwd=tmp_path, env=ENVIRONMENT) as served:
         _wait_for(f"http://127.0.0.1:{port}/readyz", served)
         told = typed(ask.replace(":8000", f":{port}"))
-    finally:
         served.send_signal(signal.SIGTERM)
-        served.wait(60)
+        assert served.wait(60) == 0
     assert told == "pale cedar boats None\n1 0 False\n"
     assert typed(within) == "corrected pale cedar boats\n"
     assert (tmp_path / "state.db").stat().st_size > 0
 
 
-def _wait_for(address: str, served: "subprocess.Popen[bytes]") -> None:
+def _wait_for(address: str, served: Fork) -> None:
     latest = time.monotonic() + 180
     while time.monotonic() < latest and served.poll() is None:
         try:
