@@ -33,7 +33,7 @@ class Lease:
     def __init__(self, path: UPath) -> None:
         self.path = path
         self._name, self._beats = uuid4().hex, 0
-        self._ended, self._renewal = Event(), Thread(target=self._renew, name="lease", daemon=True)
+        self._end, self._renewal = Event(), Thread(target=self._renew, name="lease", daemon=True)
 
     def __str__(self) -> str:
         """Where it is."""
@@ -45,15 +45,15 @@ class Lease:
         Raises:
             Timeout: It is another's, who renews it.
         """
-        seen, since = b"", time.monotonic()
-        while not self._made():
-            held = self._held()
-            if held != seen:
-                if seen and timeout == 0:
+        content, since = b"", time.monotonic()
+        while not self._create():
+            current = self._read()
+            if current != content:
+                if content and timeout == 0:
                     raise Timeout(str(self.path))
                 if timeout == 0:
                     _log.warning("%s is there: seeing for %g s whether it is renewed", self, LIFE)
-                seen, since = held, time.monotonic()
+                content, since = current, time.monotonic()
             elif time.monotonic() - since > LIFE:
                 self.path.unlink(missing_ok=True)
                 continue
@@ -62,7 +62,7 @@ class Lease:
 
     def release(self) -> None:
         """Let the next one in."""
-        self._ended.set()
+        self._end.set()
         self._renewal.join()
         if self._is_ours():
             self.path.unlink(missing_ok=True)
@@ -81,28 +81,28 @@ class Lease:
         """Let the next one in."""
         self.release()
 
-    def _made(self) -> bool:
+    def _create(self) -> bool:
         try:
             self.path.fs.pipe_file(self.path.path, self._content, mode="create")
         except FileExistsError:
             return False
         return True
 
-    def _held(self) -> bytes:
+    def _read(self) -> bytes:
         try:  # in one request: a file that is opened and then read may be renewed in between
             return bytes(self.path.fs.cat_file(self.path.path))
         except FileNotFoundError:
             return b""
 
     def _is_ours(self) -> bool:
-        return self._held().startswith(self._name.encode())
+        return self._read().startswith(self._name.encode())
 
     @property
     def _content(self) -> bytes:
         return f"{self._name} {self._beats}".encode()
 
     def _renew(self) -> None:
-        while not self._ended.wait(BEAT):
+        while not self._end.wait(BEAT):
             self._beats += 1
             with suppress(*failures()):  # out of reach: the next beat may come in time
                 if self._is_ours():

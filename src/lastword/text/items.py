@@ -76,11 +76,11 @@ class Item:
 
     def __repr__(self) -> str:
         """One line: the beginning of the prompt, how many candidates, the id and the truth."""
-        told = [repr(shorten(self.prompt)), f"{len(self.candidates)} candidates"]
-        told += [] if self.id is None else [f"id={self.id!r}"]
+        parts = [repr(shorten(self.prompt)), f"{len(self.candidates)} candidates"]
+        parts += [] if self.id is None else [f"id={self.id!r}"]
         if self.truthful is not None:
-            told.append(f"truthful={[i for i, true in enumerate(self.truthful) if true]}")
-        return f"Item({', '.join(told)})"
+            parts.append(f"truthful={[i for i, true in enumerate(self.truthful) if true]}")
+        return f"Item({', '.join(parts)})"
 
     @classmethod
     def from_dict(cls, value: Any, *, id: str | None = None, separator: str = " ") -> "Item":

@@ -55,12 +55,12 @@ def summarise(errors: Sequence[ItemError]) -> str:
     kinds: dict[str, list[ItemError]] = {}
     for error in errors:
         kinds.setdefault(re.sub(r"\d+", "#", error.reason), []).append(error)
-    told = [_told(alike) for alike in kinds.values()][:_KINDS]
-    more = len(kinds) - len(told)
-    return "; ".join([*told, *([f"and {more} other kinds"] if more else [])])
+    lines = [_line(alike) for alike in kinds.values()][:_KINDS]
+    more = len(kinds) - len(lines)
+    return "; ".join([*lines, *([f"and {more} other kinds"] if more else [])])
 
 
-def _told(alike: Sequence[ItemError]) -> str:
+def _line(alike: Sequence[ItemError]) -> str:
     first = alike[0]
     if len(alike) == 1:
         return str(first)

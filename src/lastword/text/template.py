@@ -47,17 +47,17 @@ def _overrun(template: str) -> str | None:
     """What a trial in a process of its own says against a template; None where nothing."""
     # -I: nothing beside the script and nothing of the surroundings is imported.
     limits = map(str, (_CPU_SECONDS, _MEMORY_BYTES, _CHARACTERS))
-    command, given = [sys.executable, "-I", str(_TRIAL), *limits], template.encode(errors="replace")
+    command, text = [sys.executable, "-I", str(_TRIAL), *limits], template.encode(errors="replace")
     try:
-        done = subprocess.run(
-            command, input=given, capture_output=True, timeout=_PATIENCE_SECONDS, check=False
+        outcome = subprocess.run(
+            command, input=text, capture_output=True, timeout=_PATIENCE_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         return "does not come to an end"
-    if done.returncode == 0:
+    if outcome.returncode == 0:
         return None
-    if done.returncode == 1 and done.stdout:
-        return " ".join(done.stdout.decode(errors="replace").split())[:200]
+    if outcome.returncode == 1 and outcome.stdout:
+        return " ".join(outcome.stdout.decode(errors="replace").split())[:200]
     return f"takes more than {_CPU_SECONDS} s or {_MEMORY_BYTES // 2**20} MiB"
 
 

@@ -121,14 +121,14 @@ def encode(
         InputError: The chat template that `chat` asks for is missing or refuses the prompt.
     """
     texts = [_texts(item, tokenizer, chat, theta.tokens.join) for item in items]
-    known = [t for found in texts if not isinstance(found, ItemError) for t in found]
-    reader = _Reader(tokenizer, (s for t in known for s in t.all), any(t.special for t in known))
+    parts = [t for prompts in texts if not isinstance(prompts, ItemError) for t in prompts]
+    reader = _Reader(tokenizer, (s for t in parts for s in t.all), any(t.special for t in parts))
     results: list[Encoded | ItemError] = []
-    for place, (item, found) in enumerate(zip(items, texts, strict=True)):
+    for place, (item, prompts) in enumerate(zip(items, texts, strict=True)):
         alone = first == 0 and len(items) == 1
         name = str(first + place) if item.id is None and not alone else item.id
         try:
-            results.append(_encode_item(item, found, reader, context, overflow))
+            results.append(_encode_item(item, prompts, reader, context, overflow))
         except ItemError as error:
             results.append(ItemError(str(error), name))
     return results
@@ -303,7 +303,7 @@ class _Reader:
 def _tokenise(tokenizer: Tokenizer, texts: list[str], special: bool = False) -> list[Ids]:
     if not texts:
         return []
-    found: list[Ids] = []
+    sequences: list[Ids] = []
     same: dict[int, int] = {}  # one object an id: a token of a sequence is 8 bytes, not 36
     for start in range(0, len(texts), _CALL):
         # verbose=False: whether a text fits is decided here, not by a warning of the tokenizer.
@@ -316,16 +316,16 @@ def _tokenise(tokenizer: Tokenizer, texts: list[str], special: bool = False) -> 
             return_token_type_ids=False,
             verbose=False,
         )
-        found += [tuple(map(same.setdefault, ids, ids)) for ids in output["input_ids"]]
-    return found
+        sequences += [tuple(map(same.setdefault, ids, ids)) for ids in output["input_ids"]]
+    return sequences
 
 
-def _leading_special(tokenizer: Tokenizer, known: dict[str, Ids]) -> Ids:
+def _leading_special(tokenizer: Tokenizer, ids_of: dict[str, Ids]) -> Ids:
     """What the tokenizer puts in front of a text; what it appends (EOS) is dropped."""
-    probe = next((text for text, ids in known.items() if ids), None)
+    probe = next((text for text, ids in ids_of.items() if ids), None)
     if probe is None:
         return ()
-    full, plain = _tokenise(tokenizer, [probe], special=True)[0], known[probe]
+    full, plain = _tokenise(tokenizer, [probe], special=True)[0], ids_of[probe]
     for start in range(len(full) - len(plain) + 1):
         if full[start : start + len(plain)] == plain:
             return full[:start]
@@ -346,14 +346,14 @@ class _Split:
 
 def _encode_item(
     item: Item,
-    found: list[_Texts] | ItemError,
+    prompts: list[_Texts] | ItemError,
     reader: _Reader,
     context: int | None,
     overflow: Overflow,
 ) -> Encoded:
-    if isinstance(found, ItemError):
-        raise found
-    splits = [_fit(_split(texts, reader), reader, context, overflow) for texts in found]
+    if isinstance(prompts, ItemError):
+        raise prompts
+    splits = [_fit(_split(texts, reader), reader, context, overflow) for texts in prompts]
     main, *blind = splits
     return Encoded(
         item=item,
@@ -412,21 +412,21 @@ def _fit(split: _Split, reader: _Reader, context: int | None, overflow: Overflow
     if context is None or length <= context:
         return split
     shared = min(split.boundaries)
-    kept = reader.count_special(split.sequences[0][:shared])
+    special = reader.count_special(split.sequences[0][:shared])
     drop = length - context
     if overflow == "error":
         raise ItemError(
             f"candidate {longest} needs {length} tokens with its prompt and the model's context is "
             f"{context}; shorten it or allow truncation (--overflow truncate)"
         )
-    if drop > shared - max(kept, 1):
+    if drop > shared - max(special, 1):
         raise ItemError(
             f"candidate {longest} does not fit the model's context of {context} tokens even "
             "without its prompt; shorten it"
         )
     return replace(
         split,
-        sequences=tuple(s[:kept] + s[kept + drop :] for s in split.sequences),
+        sequences=tuple(s[:special] + s[special + drop :] for s in split.sequences),
         boundaries=tuple(n - drop for n in split.boundaries),
         truncated=drop,
     )

@@ -51,9 +51,9 @@ class AdaptedCheckpoint(Checkpoint):
         """
         super().__init__(adapter.label, base.config)
         self._base, self._adapter, self._options = base, adapter, options
-        stored = {n.removeprefix(_PREFIX) for n in adapter.names}
-        self._modules = {n.removesuffix(_DOWN) for n in stored if n.endswith(_DOWN)}
-        self._whole = {n for n in stored if ".lora_" not in n and n in base.names}
+        names = {n.removeprefix(_PREFIX) for n in adapter.names}
+        self._modules = {n.removesuffix(_DOWN) for n in names if n.endswith(_DOWN)}
+        self._whole = {n for n in names if ".lora_" not in n and n in base.names}
         kind = "DoRA" if options.get("use_dora") else str(options.get("peft_type"))
         if kind != "LORA":
             raise CheckpointError(f"{self.label} is a {kind} adapter: merge it and save the model")

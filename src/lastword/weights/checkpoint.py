@@ -208,22 +208,22 @@ class TorchCheckpoint(Checkpoint):
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
         """The tensor, mapped from its file where the format allows."""
-        loaded = self._load(self._shards[name])
-        if name not in loaded:
+        tensors = self._load(self._shards[name])
+        if name not in tensors:
             raise CheckpointError(f"{self.label} lacks {name}, which the index promises")
-        return loaded[name]
+        return tensors[name]
 
     def _load(self, file: str) -> dict[str, Tensor]:
         if file not in self._loaded:
             path = self._folder / file
             try:
-                loaded = torch.load(
+                tensors = torch.load(
                     path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
                 )
             except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
                 reason = str(error).strip().partition("\n")[0]
                 raise CheckpointError(f"cannot read {path} as weights only: {reason}") from error
-            self._loaded[file] = {k: v for k, v in loaded.items() if isinstance(v, Tensor)}
+            self._loaded[file] = {k: v for k, v in tensors.items() if isinstance(v, Tensor)}
         return self._loaded[file]
 
 
@@ -292,9 +292,9 @@ def open_local(path: Path) -> Checkpoint:
         raise CheckpointError(
             f"{path} is neither .safetensors nor .bin: name the checkpoint folder"
         )
-    found = open_safetensors(files, config)
-    if found is not None:
-        return found
+    checkpoint = open_safetensors(files, config)
+    if checkpoint is not None:
+        return checkpoint
     index = read_json(files, TORCH_INDEX)
     if index is not None:
         return TorchCheckpoint(folder, config, _weight_map(index, files, TORCH_INDEX))
@@ -370,8 +370,8 @@ def _parse_header(text: bytearray, label: str) -> dict[str, TensorInfo]:
             if name != "__metadata__"
         }
     except _NONSENSE as error:
-        told = repr(error) if len(repr(error)) < 200 else type(error).__name__
-        raise CheckpointError(f"{label} has no readable safetensors header: {told}") from error
+        reason = repr(error) if len(repr(error)) < 200 else type(error).__name__
+        raise CheckpointError(f"{label} has no readable safetensors header: {reason}") from error
     _check_ranges(infos, origin, label)
     return infos
 

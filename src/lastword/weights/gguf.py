@@ -107,9 +107,9 @@ def require(label: str) -> None:
     Raises:
         ModelError: Says what to install.
     """
-    missing = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
-    if missing:
-        raise ModelError(f"{label} needs {' and '.join(missing)}: pip install 'lastword[gguf]'")
+    absent = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
+    if absent:
+        raise ModelError(f"{label} needs {' and '.join(absent)}: pip install 'lastword[gguf]'")
 
 
 def read_header(files: Files, file: str) -> Header:
@@ -195,7 +195,7 @@ def _parse(cursor: _Cursor, label: str) -> Header:
     table = [_entry(cursor) for _ in range(tensors)]
     alignment = values.get("general.alignment", 32)
     origin = -(-cursor.place // alignment) * alignment
-    return Header(label, values, {name: _stored(rest, origin, label) for name, *rest in table})
+    return Header(label, values, {name: _tensor(rest, origin, label) for name, *rest in table})
 
 
 def _value(cursor: _Cursor, kind: int) -> Any:
@@ -224,7 +224,7 @@ def _entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     return name, tuple(reversed(shape)), kind, offset
 
 
-def _stored(entry: list[Any], origin: int, label: str) -> StoredTensor:
+def _tensor(entry: list[Any], origin: int, label: str) -> StoredTensor:
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
     shape, number, offset = entry
@@ -350,20 +350,20 @@ class GgufCheckpoint(Checkpoint):
         self._files, self._file = files, file
         self._family = ARCHITECTURES.get(self.header.architecture)
         kind = self.header.architecture if self._family is None else self._family.model_type
-        found = {key: self.header.number(ours) for ours, key in _CONFIG.items()}
-        known = {key: value for key, value in found.items() if value is not None}
-        super().__init__(self.header.label, {"model_type": kind, **known})
+        values = {key: self.header.number(ours) for ours, key in _CONFIG.items()}
+        config = {key: value for key, value in values.items() if value is not None}
+        super().__init__(self.header.label, {"model_type": kind, **config})
 
     @cached_property
-    def _stored_as(self) -> dict[str, str]:
+    def _names(self) -> dict[str, str]:
         """llama.cpp's names by transformers'."""
         if (family := self._family) is None:
             raise InvariantError(
                 f"{self.label} has architecture {self.header.architecture}, and where its "
                 "projections lie in a GGUF file is not known; give I(M) with --invariant VALUE"
             )
-        named = ((_name(family, stored), stored) for stored in self.header.tensors)
-        return {name: stored for name, stored in named if name is not None}
+        pairs = ((_name(family, theirs), theirs) for theirs in self.header.tensors)
+        return {name: theirs for name, theirs in pairs if name is not None}
 
     @property
     def names(self) -> frozenset[str]:
@@ -372,16 +372,16 @@ class GgufCheckpoint(Checkpoint):
         Raises:
             InvariantError: It is not known how the architecture keeps its projections.
         """
-        return frozenset(self._stored_as)
+        return frozenset(self._names)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
         """The tensor in float32, dequantised, as transformers holds it."""
-        stored = self._stored_as[name]
+        stored = self._names[name]
         tensor = self.read_stored(stored)
         undo = self._family.undo.get(stored.split(".")[-2]) if self._family else None
         return tensor if undo is None else undo(tensor, self.config)
 
-    def read_stored(self, stored: str) -> Shaped[Tensor, "..."]:
+    def read_stored(self, name: str) -> Shaped[Tensor, "..."]:
         """The tensor of llama.cpp's name in float32, dequantised and otherwise as it is stored.
 
         Raises:
@@ -389,26 +389,26 @@ class GgufCheckpoint(Checkpoint):
         """
         from gguf import GGMLQuantizationType, dequantize
 
-        info = self.header.tensors[stored]
+        info = self.header.tensors[name]
         data = self._files.read(self._file, info.start, info.stop)
         if data is None or len(data) != info.stop - info.start:
-            raise CheckpointError(f"{self.label} is cut short at {stored}; get the file again")
+            raise CheckpointError(f"{self.label} is cut short at {name}; get the file again")
         rows = torch.frombuffer(data, dtype=torch.uint8).reshape(*info.shape[:-1], -1).numpy()
         try:
             dense = dequantize(rows, GGMLQuantizationType[info.kind])
         except NotImplementedError as error:
             raise CheckpointError(
-                f"{stored} of {self.label} is stored as {info.kind}, which the package gguf does "
+                f"{name} of {self.label} is stored as {info.kind}, which the package gguf does "
                 "not dequantise"
             ) from error
         return torch.from_numpy(dense).reshape(info.shape)
 
 
-def _name(family: Architecture, stored: str) -> str | None:
+def _name(family: Architecture, name: str) -> str | None:
     """transformers' name of a weight of the attention or the final norm; None of any other."""
-    if stored == "output_norm.weight":
+    if name == "output_norm.weight":
         return f"{family.norm}.weight"
-    match = _BLOCK.fullmatch(stored)
+    match = _BLOCK.fullmatch(name)
     if match is None or match[3] == "bias" or match[2] not in family.modules:
         return None
     return f"{family.blocks}{match[1]}.{family.modules[match[2]]}.weight"

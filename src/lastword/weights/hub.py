@@ -202,10 +202,10 @@ class HubFiles(Files):
 def _raise_if_busy(response: Any, endpoint: str) -> None:
     if response.status_code not in _BUSY:
         return
-    said = response.headers.get("Retry-After", "")
-    seconds = float(said) if said.isdigit() else None
+    patience = response.headers.get("Retry-After", "")
+    seconds = float(patience) if patience.isdigit() else None
     if seconds is not None and seconds > _LONGEST_WAIT:
-        raise UnreachableError(f"{endpoint} is busy and asks to wait {said} s: try again then")
+        raise UnreachableError(f"{endpoint} is busy and asks to wait {patience} s: try again then")
     raise _AgainError(f"it is busy: status {response.status_code}", seconds)
 
 
@@ -245,16 +245,16 @@ class HubModel:
         Raises:
             CheckpointError: It has no safetensors.
         """
-        found = self.offline
-        if found is None and self.commit:
-            found = _downloaded(self.files.name, self.commit)
-        found = found or open_safetensors(self.files, self.config)
-        if found is None:
+        checkpoint = self.offline
+        if checkpoint is None and self.commit:
+            checkpoint = _downloaded(self.files.name, self.commit)
+        checkpoint = checkpoint or open_safetensors(self.files, self.config)
+        if checkpoint is None:
             raise CheckpointError(
                 f"{self.files.label} has no safetensors on the hub: download it and name the "
                 "folder (pytorch_model.bin is read from disk alone)"
             )
-        return found
+        return checkpoint
 
 
 def connect(name: str, revision: str | None = None, token: str | None = None) -> HubModel:
@@ -271,9 +271,9 @@ def connect(name: str, revision: str | None = None, token: str | None = None) ->
     try:
         config = read_json(files, "config.json")
     except UnreachableError:
-        if (found := _downloaded(name, revision)) is None:
+        if (download := _downloaded(name, revision)) is None:
             raise
-        return HubModel(files, found.config, found)
+        return HubModel(files, download.config, download)
     if config is None:
         raise CheckpointError(
             f"{files.label} is neither a folder here nor a model with a config.json at the hub"
@@ -303,17 +303,17 @@ def open_gguf(
     try:
         files.read(file, 0, 4)  # an answer tells the commit
     except UnreachableError:
-        if (found := find_downloaded(name, file, revision)) is None:
+        if (path := find_downloaded(name, file, revision)) is None:
             raise
-        return open_file(found)
-    found = find_downloaded(name, file, files.commit) if files.commit else None
-    return GgufCheckpoint(files, file) if found is None else open_file(found)
+        return open_file(path)
+    path = find_downloaded(name, file, files.commit) if files.commit else None
+    return GgufCheckpoint(files, file) if path is None else open_file(path)
 
 
 def find_downloaded(name: str, file: str, revision: str | None) -> Path | None:
     """Where huggingface_hub's own cache keeps a file; None where it was not downloaded."""
-    found = try_to_load_from_cache(name, file, revision=revision)
-    return Path(found) if isinstance(found, str) else None
+    path = try_to_load_from_cache(name, file, revision=revision)
+    return Path(path) if isinstance(path, str) else None
 
 
 def find_commit(name: str, revision: str | None) -> str | None:
@@ -332,9 +332,9 @@ def find_commit(name: str, revision: str | None) -> str | None:
         validate_repo_id(name)
         HubFiles(name, revision, None).read("config.json", 0, 1)
     except UnreachableError:
-        if (kept := find_downloaded(name, "config.json", revision)) is None:
+        if (path := find_downloaded(name, "config.json", revision)) is None:
             raise
-        return _commit_of(kept)
+        return _commit_of(path)
     except (CheckpointError, HFValidationError):
         return None
     try:  # this also keeps, for a start without a network, what the revision named

@@ -102,8 +102,8 @@ class Factors:
     def from_dict(cls, values: Mapping[str, Any]) -> "Factors":
         """Factors from their JSON form."""
         e, m = values["blocks"]
-        kept = {name: values[name] for name in cls.__dataclass_fields__}
-        return cls(**kept | {"blocks": (e, m), "tensors": tuple(values["tensors"])})
+        fields = {name: values[name] for name in cls.__dataclass_fields__}
+        return cls(**fields | {"blocks": (e, m), "tensors": tuple(values["tensors"])})
 
 
 def rcv(matrix: Matrix) -> float:
@@ -151,8 +151,8 @@ def read_invariant(
     """
     if gguf is not None:
         return factors(_open(source, revision, token, gguf), theta=theta)
-    if (found := _open_here(source, token)) is not None:
-        return factors(found, theta=theta)
+    if (checkpoint := _open_here(source, token)) is not None:
+        return factors(checkpoint, theta=theta)
     return _read_hub(str(source), theta, revision, token)
 
 
@@ -194,10 +194,10 @@ def read_interpretations(
     """
     checkpoint = KeptCheckpoint(_open(source, revision, token, gguf))
     choices = [get_args(hint) for hint in get_type_hints(InvariantTheta).values()]
-    found = (InvariantTheta(*choice) for choice in itertools.product(*choices))
+    readings = (InvariantTheta(*choice) for choice in itertools.product(*choices))
     return tuple(
         Interpretation(switches, factors(checkpoint, theta=replace(theta, invariant=switches)))
-        for switches in found
+        for switches in readings
     )
 
 
@@ -211,8 +211,8 @@ def _open(
         if folder.is_dir():
             return open_file(folder / gguf)
         return hub.open_gguf(str(source), gguf, revision, token)
-    if (found := _open_here(source, token)) is not None:
-        return found
+    if (checkpoint := _open_here(source, token)) is not None:
+        return checkpoint
     return hub.connect(str(source), revision, token).open()
 
 
@@ -229,17 +229,17 @@ def _open_here(source: str | Path, token: str | None) -> Checkpoint | None:
 def _read_hub(name: str, theta: Theta, revision: str | None, token: str | None) -> Factors:
     from lastword.weights import hub
 
-    if hub.is_commit(revision) and (kept := _kept(revision, theta)):
-        return kept
+    if hub.is_commit(revision) and (cached := _cached(revision, theta)):
+        return cached
     model = hub.connect(name, revision, token)
-    if (kept := _kept(model.commit, theta)) is None:
-        kept = factors(model.open(), theta=theta)
+    if (cached := _cached(model.commit, theta)) is None:
+        cached = factors(model.open(), theta=theta)
         if model.commit:
-            invariant_cache.save(model.commit, theta, kept.to_dict())
-    return kept
+            invariant_cache.save(model.commit, theta, cached.to_dict())
+    return cached
 
 
-def _kept(commit: str | None, theta: Theta) -> Factors | None:
+def _cached(commit: str | None, theta: Theta) -> Factors | None:
     values = invariant_cache.load(commit, theta) if commit else None
     try:
         return Factors.from_dict(values) if values else None

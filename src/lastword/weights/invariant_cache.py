@@ -20,9 +20,9 @@ _READING = 1
 
 def folder() -> Path:
     """Where values are kept: `LASTWORD_CACHE`, else the user's cache folder."""
-    chosen = os.environ.get("LASTWORD_CACHE")
-    if chosen:
-        return Path(chosen)
+    variable = os.environ.get("LASTWORD_CACHE")
+    if variable:
+        return Path(variable)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lastword"
 
 
