@@ -103,7 +103,7 @@ def measure(shape: str) -> dict[str, float]:
         said = memory.footprint(
             open_local(Path(root, shape)),
             config,
-            memory.Kept(model.dtype),
+            memory.Storage(model.dtype),
             torch.device("cpu"),
             BATCH_TOKENS,
         )

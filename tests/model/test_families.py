@@ -176,7 +176,7 @@ def test_flex_attention_is_taken_where_it_is_right_and_faster(name, monkeypatch)
 
 
 def test_the_check_takes_flex_attention_on_a_gpu_alone(monkeypatch):
-    monkeypatch.setattr("lastword.model.check.try_flex", lambda *_: check.Tried(taken=True))
+    monkeypatch.setattr("lastword.model.check.try_flex", lambda *_: check.Trial(taken=True))
     tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT)
     assert tracer.checked.attention == "sdpa" and tracer.checked.flex is None
     monkeypatch.setattr("lastword.model.check.KERNEL_DEVICES", ("cpu",))

@@ -285,7 +285,7 @@ def test_the_check_tries_it_on_a_gpu_alone(monkeypatch):
         return own(of)
 
     monkeypatch.setattr(readout.Readout, "fused", fused)
-    for came in (check.Tried(True), check.Tried(False)):
+    for came in (check.Trial(True), check.Trial(False)):
         monkeypatch.setattr(check, "try_fused", lambda *_, came=came: came)
         tracer = tracer_of("llama", attention="model")
         assert tracer.checked.fused == came and len(taken) == 1

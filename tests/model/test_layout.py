@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from lastword import Tracer
 from lastword.errors import InputError, UnsupportedModelError
 from lastword.model import check, ranks
-from lastword.model.check import Tried, settle_layout
+from lastword.model.check import Trial, settle_layout
 from lastword.model.families import locate
 from lastword.model.layout import LaidOut, can_lay_out, is_plain, lay_out, plain_layers
 from lastword.model.options import LoadOptions
@@ -183,7 +183,7 @@ def test_the_invariant_is_read_from_the_weights_as_they_were(monkeypatch):
 # --- the choice ---
 
 
-def settled(monkeypatch: Any, tried: Tried, layout: Any = "auto") -> tuple[Tried | None, set[type]]:
+def settled(monkeypatch: Any, tried: Trial, layout: Any = "auto") -> tuple[Trial | None, set[type]]:
     """What comes of a trial that went so, and the layers that the model has then."""
     monkeypatch.setattr(check, "TIMED_WEIGHTS", 0)
     monkeypatch.setattr(check, "try_layout", lambda layers: tried)
@@ -192,14 +192,14 @@ def settled(monkeypatch: Any, tried: Tried, layout: Any = "auto") -> tuple[Tried
 
 
 def test_it_is_taken_where_it_is_right_and_faster(monkeypatch):
-    faster = Tried(False, 1e-6, 0.74, 1.0)
+    faster = Trial(False, 1e-6, 0.74, 1.0)
     assert settled(monkeypatch, faster) == (replace(faster, taken=True), {LaidOut})
     for other in (replace(faster, seconds=0.76), replace(faster, difference=1e-3)):
         assert settled(monkeypatch, other) == (other, {nn.Linear})
 
 
 def test_what_is_asked_for_is_done(monkeypatch):
-    slower = Tried(False, 1e-6, 2.0, 1.0)
+    slower = Trial(False, 1e-6, 2.0, 1.0)
     assert settled(monkeypatch, slower, "onednn") == (replace(slower, taken=True), {LaidOut})
     assert settled(monkeypatch, replace(slower, seconds=0.1), "stored") == (None, {nn.Linear})
     with pytest.raises(UnsupportedModelError, match=r"0\.001 of the largest number away"):
@@ -246,7 +246,7 @@ def test_what_onednn_raises_leaves_the_model_as_it_was(monkeypatch):
 
 def test_ranks_that_share_a_model_do_not_time_it(monkeypatch):
     monkeypatch.setattr(ranks, "count", lambda: 2)
-    assert settled(monkeypatch, Tried(False, 1e-6, 0.1, 1.0)) == (None, {nn.Linear})
+    assert settled(monkeypatch, Trial(False, 1e-6, 0.1, 1.0)) == (None, {nn.Linear})
 
 
 def test_a_layout_that_is_none_is_refused():

@@ -15,7 +15,7 @@ from transformers import AutoConfig
 from lastword.errors import TooLargeError
 from lastword.model import memory
 from lastword.model.loading import load
-from lastword.model.memory import Footprint, Kept
+from lastword.model.memory import Footprint, Storage
 from lastword.model.options import LoadOptions
 from lastword.weights.checkpoint import open_local
 
@@ -38,7 +38,7 @@ def test_the_estimate_is_within_a_tenth_of_the_peak(shape):
     assert 0.9 < json.loads(run.stdout)["ratio"] < 1.1
 
 
-def said(folder: Path, kept: Kept) -> Footprint:
+def said(folder: Path, kept: Storage) -> Footprint:
     found = memory.footprint(open_local(folder), AutoConfig.from_pretrained(folder), kept, CPU, 64)
     assert found is not None
     return found
@@ -80,7 +80,7 @@ def test_the_header_tells_what_the_weights_will_take(family, form, dtype, quanti
     if form is not None:
         getattr(formats, f"write_{form}")(folder, tmp_path / "stored", tmp_path / "twin")
         folder = tmp_path / "stored"
-    kept = Kept(getattr(torch, dtype), quantize, dequantised=form in ("fp8", "mxfp4"))
+    kept = Storage(getattr(torch, dtype), quantize, dequantised=form in ("fp8", "mxfp4"))
     loaded = load(LoadOptions(str(folder), dtype=dtype, quantize=quantize))
     assert said(folder, kept).weights == pytest.approx(held(loaded.model), rel=0.03)
 
@@ -88,9 +88,9 @@ def test_the_header_tells_what_the_weights_will_take(family, form, dtype, quanti
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_the_cpu_keeps_a_head_twice(dtype, tmp_path):
     build("llama").save_pretrained(tmp_path)
-    assert said(tmp_path, Kept(dtype)).head == 331 * 32 * 4
+    assert said(tmp_path, Storage(dtype)).head == 331 * 32 * 4
     config = AutoConfig.from_pretrained(tmp_path)
-    elsewhere = memory.footprint(open_local(tmp_path), config, Kept(dtype), torch.device("meta"))
+    elsewhere = memory.footprint(open_local(tmp_path), config, Storage(dtype), torch.device("meta"))
     assert elsewhere is not None and elsewhere.head == 0
 
 
@@ -99,7 +99,7 @@ def test_a_pickle_says_nothing_before_it_is_read(tmp_path):
     torch.save(formats.load_file(tmp_path / formats.WEIGHTS), tmp_path / "pytorch_model.bin")
     (tmp_path / formats.WEIGHTS).unlink()
     config = AutoConfig.from_pretrained(tmp_path)
-    assert memory.footprint(open_local(tmp_path), config, Kept(torch.float32), CPU) is None
+    assert memory.footprint(open_local(tmp_path), config, Storage(torch.float32), CPU) is None
 
 
 def test_shares_of_several_devices_divide_the_weights_alone(monkeypatch):

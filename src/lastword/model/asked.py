@@ -31,16 +31,16 @@ def asked(options: LoadOptions) -> str | None:
     files = _files(options)
     if files is None:
         return None
-    given = {f.name: getattr(options, f.name) for f in fields(LoadOptions) if f.name not in _FREE}
-    given["theta"] = (options.theta or Theta()).to_dict()
-    given["chat"] = None if options.chat is None else asdict(options.chat)
+    facts = {f.name: getattr(options, f.name) for f in fields(LoadOptions) if f.name not in _FREE}
+    facts["theta"] = (options.theta or Theta()).to_dict()
+    facts["chat"] = None if options.chat is None else asdict(options.chat)
     if options.correction == "trace":
-        del given["correction"]
+        del facts["correction"]
     if options.certificate is not None:
         assert not isinstance(options.certificate, str | Path), "the options have read the file"
-        given["certificate"] = options.certificate.describe()
-    given |= {"files": files, "ranks": os.environ.get("WORLD_SIZE", "1")}
-    return hashlib.sha256(to_json(given).encode()).hexdigest()
+        facts["certificate"] = options.certificate.describe()
+    facts |= {"files": files, "ranks": os.environ.get("WORLD_SIZE", "1")}
+    return hashlib.sha256(to_json(facts).encode()).hexdigest()
 
 
 def require_there(options: LoadOptions) -> None:
@@ -65,8 +65,8 @@ def _files(options: LoadOptions) -> str | None:
     path = Path(options.name).expanduser()
     if options.name.startswith(named.OWN):
         model = named.published(options.name)
-        found = None if model is None else named.find(model)
-        return None if found is None else files_digest([found])
+        file = None if model is None else named.find(model)
+        return None if file is None else files_digest([file])
     if path.is_dir():
         if options.gguf is not None:
             return files_digest([path / options.gguf])
@@ -79,12 +79,12 @@ def _commit(options: LoadOptions) -> str | None:
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
-    wanted = options.gguf or "config.json"
+    file = options.gguf or "config.json"
     try:
-        found = try_to_load_from_cache(options.name, wanted, revision=options.revision)
+        cached = try_to_load_from_cache(options.name, file, revision=options.revision)
     except HFValidationError:
         return None
-    if not isinstance(found, str):
+    if not isinstance(cached, str):
         return None
-    parts = Path(found).parts
+    parts = Path(cached).parts
     return parts[parts.index("snapshots") + 1]

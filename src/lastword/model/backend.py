@@ -18,7 +18,7 @@ from jaxtyping import Int
 from transformers import PreTrainedModel
 
 from lastword.model.backbone import Backbone, evaluating
-from lastword.model.check import Tried, check
+from lastword.model.check import Trial, check
 from lastword.model.memory import default_batch_tokens
 from lastword.model.options import LoadOptions
 from lastword.model.prefixes import Prefixes
@@ -134,7 +134,7 @@ class Local:
         model: PreTrainedModel,
         options: LoadOptions,
         source: dict[str, Any] | None = None,
-        layout: Tried | None = None,
+        layout: Trial | None = None,
     ) -> None:
         backbone = Backbone(model)
         (options.theta or Theta()).window(backbone.depth)  # refuses a model that is too shallow

@@ -50,7 +50,7 @@ LogProbs = Float[np.ndarray, " targets"]
 
 
 @dataclass(frozen=True)
-class Tried:
+class Trial:
     """What came of a kernel in the place of the usual way, and so why it was taken or not.
 
     Attributes:
@@ -96,9 +96,9 @@ class Checked:
     windowed: bool
     kept: float = math.nan
     keeps: bool = False
-    flex: Tried | None = None
-    fused: Tried | None = None
-    layout: Tried | None = None
+    flex: Trial | None = None
+    fused: Trial | None = None
+    layout: Trial | None = None
 
 
 def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
@@ -116,29 +116,29 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
     """
     _require_own(backbone, attention)
     branches = random_texts(readout.vocabulary)
-    plain, allowed = _check_plain(backbone.on("plain"), readout, branches)
-    taken: Road = "plain"
+    plain, tolerance = _check_plain(backbone.on("plain"), readout, branches)
+    best: Road = "plain"
     packed, windowed = np.nan, False
     for road in () if backbone.config.model_type in OWN_WINDOWS else ROADS:
         try:
             packed, windowed = _packed_difference(backbone.on(road), readout, plain.alone)
         except Exception:  # noqa: BLE001 - whatever packing raises, the model is not packable so
             continue
-        if packed <= allowed:
-            taken = road
+        if packed <= tolerance:
+            best = road
             break
     flex = None
     compiles = backbone.device.type in KERNEL_DEVICES
-    if attention == "auto" and taken == "packed" and compiles:
-        flex = try_flex(backbone, readout, plain.alone, allowed)
+    if attention == "auto" and best == "packed" and compiles:
+        flex = try_flex(backbone, readout, plain.alone, tolerance)
     used = "flex_attention" if flex and flex.taken else backbone.attention
-    kept = math.nan
-    if taken == "packed":
+    prefixes = math.nan
+    if best == "packed":
         with contextlib.suppress(Exception):  # the model's prefixes are not kept, whatever it is
-            kept = _kept_difference(backbone.on(taken, used), readout, plain.alone)
-    fused = try_fused(backbone.on(taken, used), readout) if compiles else None
-    found = plain.noise, packed, plain.readout, windowed, kept
-    return Checked(taken, used, *found, keeps=kept <= allowed, flex=flex, fused=fused)
+            prefixes = _kept_difference(backbone.on(best, used), readout, plain.alone)
+    fused = try_fused(backbone.on(best, used), readout) if compiles else None
+    differences = plain.noise, packed, plain.readout, windowed, prefixes
+    return Checked(best, used, *differences, keeps=prefixes <= tolerance, flex=flex, fused=fused)
 
 
 def _require_own(backbone: Backbone, attention: str) -> None:
@@ -150,29 +150,29 @@ def _require_own(backbone: Backbone, attention: str) -> None:
         )
 
 
-def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, allowed: float) -> Tried:
+def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, tolerance: float) -> Trial:
     """Hold flex attention on packed forests to the model's own: is it right, and faster.
 
     Args:
         backbone: The model, on any road.
         readout: Its head.
         alone: Scores of the check's texts on the plain road.
-        allowed: How far packed scores may be from them.
+        tolerance: How far packed scores may be from them.
     """
     flex = backbone.on("packed", "flex_attention")
     try:
         batch = _batch(readout.vocabulary, backbone.context)
         own_seconds, expected = _timed(backbone.on("packed"), readout, batch)
         difference, _ = _packed_difference(flex, readout, alone)
-        seconds, found = _timed(flex, readout, batch)
+        seconds, scores = _timed(flex, readout, batch)
     except Exception as error:  # noqa: BLE001 - whatever compiling or running it raises
-        return Tried(raised=_told(error))
-    difference = max(difference, _difference(found, expected))
-    taken = difference <= allowed and seconds < FASTER * own_seconds
-    return Tried(taken, difference, seconds, own_seconds)
+        return Trial(raised=_line(error))
+    difference = max(difference, _difference(scores, expected))
+    better = difference <= tolerance and seconds < FASTER * own_seconds
+    return Trial(better, difference, seconds, own_seconds)
 
 
-def try_fused(backbone: Backbone, readout: Readout) -> Tried:
+def try_fused(backbone: Backbone, readout: Readout) -> Trial:
     """Hold a readout that makes no logits to the usual one: is it right, and faster.
 
     Args:
@@ -184,15 +184,15 @@ def try_fused(backbone: Backbone, readout: Readout) -> Tried:
         fused = readout.fused()
         states = backbone.states(_batch(readout.vocabulary, backbone.context), depths)
         own_seconds, expected = _timed_read(readout, states)
-        seconds, found = _timed_read(fused, states)
+        seconds, log_probs = _timed_read(fused, states)
     except Exception as error:  # noqa: BLE001 - whatever compiling or running it raises
-        return Tried(raised=_told(error))
-    difference = _difference(found, expected)
-    taken = difference <= SAME_SUM and seconds < FASTER * own_seconds
-    return Tried(taken, difference, seconds, own_seconds)
+        return Trial(raised=_line(error))
+    difference = _difference(log_probs, expected)
+    better = difference <= SAME_SUM and seconds < FASTER * own_seconds
+    return Trial(better, difference, seconds, own_seconds)
 
 
-def settle_layout(model: PreTrainedModel, layout: Layout) -> Tried | None:
+def settle_layout(model: PreTrainedModel, layout: Layout) -> Trial | None:
     """Lay a model's blocks out for oneDNN, in the place of what they were, where that is faster.
 
     Args:
@@ -207,32 +207,32 @@ def settle_layout(model: PreTrainedModel, layout: Layout) -> Tried | None:
         InputError: `onednn`, and there is no layer that can be laid out.
         UnsupportedModelError: `onednn`, and its products are others, or none.
     """
-    asked = layout == "onednn"
+    explicit = layout == "onednn"
     # Ranks have to choose alike, and a small block's time says nothing.
-    if layout == "stored" or (ranks.count() > 1 and not asked):
+    if layout == "stored" or (ranks.count() > 1 and not explicit):
         return None
     blocks = locate(model).blocks
     layers = _layers_of_a_block(blocks)
-    if asked and not layers:
+    if explicit and not layers:
         raise InputError(
             "layout onednn is for linear layers in float32 on the CPU, and this model has none "
             "there: leave it out"
         )
-    if not asked and sum(layer.weight.numel() for layer in layers) < TIMED_WEIGHTS:
+    if not explicit and sum(layer.weight.numel() for layer in layers) < TIMED_WEIGHTS:
         return None
-    tried = try_layout(layers)
+    trial = try_layout(layers)
     del layers  # each is freed when it is laid out
-    right = tried.difference <= rounding(torch.float32, np.ones(1))
-    if asked and not right:
-        why = tried.raised or f"{tried.difference:.2g} of the largest number away from torch's"
+    right = trial.difference <= rounding(torch.float32, np.ones(1))
+    if explicit and not right:
+        why = trial.raised or f"{trial.difference:.2g} of the largest number away from torch's"
         raise UnsupportedModelError(
             f"oneDNN's products cannot be had on this machine ({why}): leave layout onednn out"
         )
-    faster = tried.seconds < LAYOUT_FASTER * tried.own_seconds
-    tried = replace(tried, taken=right and (asked or faster))
-    if tried.taken:
+    faster = trial.seconds < LAYOUT_FASTER * trial.own_seconds
+    trial = replace(trial, taken=right and (explicit or faster))
+    if trial.taken:
         lay_out(blocks)
-    return tried
+    return trial
 
 
 def _layers_of_a_block(blocks: nn.ModuleList) -> list[nn.Linear]:
@@ -243,7 +243,7 @@ def _layers_of_a_block(blocks: nn.ModuleList) -> list[nn.Linear]:
     return []
 
 
-def try_layout(layers: Iterable[nn.Linear]) -> Tried:
+def try_layout(layers: Iterable[nn.Linear]) -> Trial:
     """Time layers as they are and laid out for oneDNN, and hold their products to each other.
 
     On one thread, by its own clock: what other processes leave of the cores is not to decide.
@@ -258,24 +258,24 @@ def try_layout(layers: Iterable[nn.Linear]) -> Tried:
         with torch.inference_mode():
             own, seconds, apart = np.array([_try_layer(layer) for layer in shapes.values()]).T
     except Exception as error:  # noqa: BLE001 - whatever oneDNN raises
-        return Tried(raised=_told(error))
+        return Trial(raised=_line(error))
     finally:
         torch.set_num_threads(threads)
-    return Tried(False, float(apart.max()), float(seconds.sum()), float(own.sum()))
+    return Trial(False, float(apart.max()), float(seconds.sum()), float(own.sum()))
 
 
 def _try_layer(layer: nn.Linear) -> tuple[float, float, float]:
     """Seconds as it is and laid out; how far the products are apart, as a share of the largest."""
     draw = torch.Generator().manual_seed(0)
     rows = torch.randn(TIMED_ROWS, layer.in_features, generator=draw)
-    laid = LaidOut(layer)
-    expected, found = layer(rows), laid(rows)
-    apart = (found - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
-    own, seconds = _shortest(partial(layer, rows), partial(laid, rows), clock=time.thread_time)
+    onednn = LaidOut(layer)
+    expected, product = layer(rows), onednn(rows)
+    apart = (product - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
+    own, seconds = _shortest(partial(layer, rows), partial(onednn, rows), clock=time.thread_time)
     return own, seconds, float(apart)
 
 
-def _told(error: Exception) -> str:
+def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
@@ -299,22 +299,22 @@ def _check_plain(
     except (TraceError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever a model raises when it is read so
-        raise UnsupportedModelError(f"lastword cannot read {name}: {_told(error)}") from error
+        raise UnsupportedModelError(f"lastword cannot read {name}: {_line(error)}") from error
     noise_floor = rounding(rounding_dtype(backbone), own)
-    allowed = 4 * plain.noise + noise_floor
+    tolerance = 4 * plain.noise + noise_floor
     # Noise measures all the rest, so it has a limit of its own: a model that sees its neighbours'
     # padding would else pass every comparison.
-    for what, found, limit in (
+    for what, moves, limit in (
         ("with what else is in its batch", plain.noise, min(32 * noise_floor, NOISE)),
-        ("where lastword reads its last depth", plain.readout, allowed),
-        ("with the tokens after it: lastword reads causal models", plain.ahead, allowed),
+        ("where lastword reads its last depth", plain.readout, tolerance),
+        ("with the tokens after it: lastword reads causal models", plain.ahead, tolerance),
     ):
-        if not found <= limit:
+        if not moves <= limit:
             raise UnsupportedModelError(
-                f"lastword cannot read {name}: its score of a token moves by {found:.2g} nats "
+                f"lastword cannot read {name}: its score of a token moves by {moves:.2g} nats "
                 f"(allowed {limit:.2g}) {what}"
             )
-    return plain, allowed
+    return plain, tolerance
 
 
 def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[_Plain, LogProbs]:
@@ -383,8 +383,8 @@ def random_texts(
         return tuple(int(t) for t in draw.integers(vocabulary, size=count))
 
     common = tokens(preamble)
-    made = [common + tokens(length) for length in prompts]
-    return [Branch(p + tokens(length), len(p)) for p in made for length in candidates]
+    contexts = [common + tokens(length) for length in prompts]
+    return [Branch(p + tokens(length), len(p)) for p in contexts for length in candidates]
 
 
 def _batch(vocabulary: int, context: int | None) -> list[Branch]:

@@ -88,8 +88,11 @@ def _refuse_unread(header: Header) -> None:
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
     kind = header.architecture
-    known = {*GGUF_SUPPORTED_ARCHITECTURES, *GGUF_ARCHS, *ARCHITECTURES} - {"general", "tokenizer"}
-    if not known & {kind, kind.replace("-", "_"), kind.replace("moe", "_moe")}:
+    architectures = {*GGUF_SUPPORTED_ARCHITECTURES, *GGUF_ARCHS, *ARCHITECTURES} - {
+        "general",
+        "tokenizer",
+    }
+    if not architectures & {kind, kind.replace("-", "_"), kind.replace("moe", "_moe")}:
         raise UnsupportedModelError(
             f"{header.label} has architecture {kind}, which transformers does not read from GGUF: "
             "take the model's safetensors"
@@ -221,5 +224,5 @@ def describe(path: Path, header: Header) -> dict[str, str]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     kind = header.quantisation
-    stored = kind if kind in ("F32", "F16", "BF16") else f"{kind} (GGUF), dequantised"
-    return {"gguf": path.name, "gguf_sha256": digest, "quantisation": stored}
+    quantisation = kind if kind in ("F32", "F16", "BF16") else f"{kind} (GGUF), dequantised"
+    return {"gguf": path.name, "gguf_sha256": digest, "quantisation": quantisation}

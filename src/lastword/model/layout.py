@@ -84,10 +84,10 @@ def plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]
         return
     parents = [m for m in module.modules() if type(m) is not nn.Linear]
     slots = [(parent, name) for parent in parents for name in parent._modules]
-    kept = Counter(id(getattr(parent._modules[name], "weight", None)) for parent, name in slots)
+    uses = Counter(id(getattr(parent._modules[name], "weight", None)) for parent, name in slots)
     for parent, name in slots:
         layer: Any = parent._modules[name]
-        if not is_plain(layer) or kept[id(layer.weight)] > 1:
+        if not is_plain(layer) or uses[id(layer.weight)] > 1:
             continue
         # No share of a rank's, and no forward of its own.
         if type(layer.weight) is nn.Parameter and "forward" not in vars(layer):

@@ -75,13 +75,13 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A checkpoint that was looked into, before its weights are read.
+class _Plan:
+    """How a checkpoint is to be loaded, before its weights are read.
 
     Attributes:
         options: What was asked for, the name a full path or the revision a commit.
         config: transformers' config of it.
-        stored: What it is quantised as; asked once, since loading writes into the config.
+        method: What it is quantised as; asked once, since loading writes into the config.
         dtype: What the weights become.
         device: Where they go.
         checkpoint: Its header; None where nothing tells which commit it is.
@@ -90,7 +90,7 @@ class _Found:
 
     options: LoadOptions
     config: Any
-    stored: str | None
+    method: str | None
     dtype: torch.dtype
     device: torch.device
     checkpoint: Checkpoint | None
@@ -120,17 +120,17 @@ def _load(options: LoadOptions) -> Loaded:
     device = _device(options.device)
     base = pinned(base)
     with in_one_line(base):
-        found = _look_into(base, device)
-        model = _load_model(found)
+        plan = _look_into(base, device)
+        model = _load_model(plan)
         if adapter is not None:
-            model = _merge(model, adapter, found)
+            model = _merge(model, adapter, plan)
     tokenizer = _tokenizer(base, adapter)
     source = {
         **options.names(options.label if adapter is None else str(adapter)),
         "revision": base.revision,
-        "dtype": _word(found.dtype),
+        "dtype": _word(plan.dtype),
         "device": _where(model, device),
-        "quantisation": quantisation.describe(model, found.stored),
+        "quantisation": quantisation.describe(model, plan.method),
         **({} if adapter is None else {"base": base.name}),
         **({} if ranks.count() == 1 else {"tensor_parallel": ranks.count()}),
     }
@@ -140,20 +140,20 @@ def _load(options: LoadOptions) -> Loaded:
 def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     """As `load`, from one file that holds all of it."""
     with in_one_line(base):
-        found = _look_into_gguf(base, _device(options.device))
-        model = _load_model(found)
-        assert isinstance(found.checkpoint, GgufCheckpoint) and found.path is not None
-        gguf.settle(model, found.checkpoint)
-        tokenizer = _tried(gguf.read_tokenizer(found.path), base.label)
+        plan = _look_into_gguf(base, _device(options.device))
+        model = _load_model(plan)
+        assert isinstance(plan.checkpoint, GgufCheckpoint) and plan.path is not None
+        gguf.settle(model, plan.checkpoint)
+        tokenizer = _bounded(gguf.read_tokenizer(plan.path), base.label)
     source = {
         **options.names(options.label),
-        "revision": found.options.revision,
-        "dtype": _word(found.dtype),
-        "device": _where(model, found.device),
-        **gguf.describe(found.path, found.checkpoint.header),
+        "revision": plan.options.revision,
+        "dtype": _word(plan.dtype),
+        "device": _where(model, plan.device),
+        **gguf.describe(plan.path, plan.checkpoint.header),
     }
-    known = found.checkpoint.header.architecture in ARCHITECTURES
-    return Loaded(model, tokenizer, source, found.options if known else None)
+    readable = plan.checkpoint.header.architecture in ARCHITECTURES
+    return Loaded(model, tokenizer, source, plan.options if readable else None)
 
 
 def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
@@ -180,7 +180,7 @@ def load_tokenizer(options: LoadOptions) -> Tokenizer:
         return embedded.load(options.embedded)[1]
     if (file := gguf.find(options)) is not None:
         with in_one_line(file, "the tokenizer of "):
-            return _tried(gguf.read_tokenizer(gguf.path_of(gguf.download(file))), file.label)
+            return _bounded(gguf.read_tokenizer(gguf.path_of(gguf.download(file))), file.label)
     base, adapter = parts_of(options)
     return _tokenizer(base, adapter)
 
@@ -210,38 +210,38 @@ def pinned(base: LoadOptions) -> LoadOptions:
     return replace(base, revision=hub.find_commit(base.name, base.revision) or base.revision)
 
 
-def _look_into_gguf(base: LoadOptions, device: torch.device) -> _Found:
+def _look_into_gguf(base: LoadOptions, device: torch.device) -> _Plan:
     """As `_look_into`; a file on a hub is downloaded once its header says that it can be used."""
     checkpoint = gguf.open_checkpoint(base)
     dtype = _dtype(base, gguf.dtype_of(checkpoint.header), device)
     if base.device_map is None:
-        weights = memory.weights_of(checkpoint, memory.Kept(dtype)) or 0
+        weights = memory.weights_of(checkpoint, memory.Storage(dtype)) or 0
         memory.refuse_too_large(checkpoint.label, memory.Footprint(weights, 0, 0), device)
     base = gguf.download(base)
     path = gguf.path_of(base)
     config = gguf.read_config(path, checkpoint.header)
     _refuse_others(checkpoint.label, config, base.theta or Theta())
-    found = _Found(base, config, None, dtype, device, checkpoint, path)
-    _refuse_too_large(found)
-    return found
+    plan = _Plan(base, config, None, dtype, device, checkpoint, path)
+    _refuse_too_large(plan)
+    return plan
 
 
-def _look_into(base: LoadOptions, device: torch.device) -> _Found:
+def _look_into(base: LoadOptions, device: torch.device) -> _Plan:
     """What is known before the weights are read; what cannot be used is refused here."""
     config = AutoConfig.from_pretrained(
         base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
     )
     _refuse_others(base.label, config, base.theta or Theta())
     _refuse_kernels(base, config)
-    dtype, stored = _dtype(base, stored_dtype(config), device), quantisation.stored_method(config)
-    found = _Found(base, config, stored, dtype, device, open_checkpoint(base))
-    if stored and base.quantize:
-        raise ModelError(f"{base.label} is quantised already ({stored}): leave --quantize out")
-    if (method := "bitsandbytes" if base.quantize else stored) is not None:
-        quantisation.require(base.name, method)
+    dtype, method = _dtype(base, stored_dtype(config), device), quantisation.stored_method(config)
+    plan = _Plan(base, config, method, dtype, device, open_checkpoint(base))
+    if method and base.quantize:
+        raise ModelError(f"{base.label} is quantised already ({method}): leave --quantize out")
+    if (quantiser := "bitsandbytes" if base.quantize else method) is not None:
+        quantisation.require(base.name, quantiser)
         quantisation.quieten()
-    _refuse_too_large(found)
-    return found
+    _refuse_too_large(plan)
+    return plan
 
 
 def _refuse_others(name: str, config: Any, theta: Theta) -> None:
@@ -252,8 +252,8 @@ def _refuse_others(name: str, config: Any, theta: Theta) -> None:
             f"{name} is an encoder-decoder ({kind}): lastword reads decoder-only language models"
         )
     remote = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
-    known = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or hasattr(config, "text_config")
-    if not (known or remote):
+    causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or hasattr(config, "text_config")
+    if not (causal or remote):
         raise UnsupportedModelError(
             f"{name} is no language model with a head ({kind}): lastword reads decoder-only ones"
         )
@@ -265,9 +265,9 @@ def _refuse_others(name: str, config: Any, theta: Theta) -> None:
 def _refuse_kernels(base: LoadOptions, config: Any) -> None:
     """Refuse a config that names attention on a hub, which transformers would fetch and run."""
     for part in (config, text_config(config)):
-        asked = getattr(part, "_attn_implementation", None)
-        if not base.trust_remote_code and "/" in str(asked):
-            raise ModelError(_brings_code(f"{base.name} (attention {asked!r:.60})"))
+        attention = getattr(part, "_attn_implementation", None)
+        if not base.trust_remote_code and "/" in str(attention):
+            raise ModelError(_brings_code(f"{base.name} (attention {attention!r:.60})"))
 
 
 def _brings_code(what: str) -> str:
@@ -292,56 +292,56 @@ def open_checkpoint(base: LoadOptions) -> Checkpoint | None:
     return hub.open_commit(base.name, base.revision)
 
 
-def _load_model(found: _Found) -> PreTrainedModel:
+def _load_model(plan: _Plan) -> PreTrainedModel:
     """The model on its devices, from the very commit that its config came from."""
-    base, config, placement = found.options, found.config, _placement(found)
+    base, config, placement = plan.options, plan.config, _placement(plan)
     quantisation.drop_outliers(config)
-    if quantisation.is_dequantised(found.stored, found.device):
-        words = (base.label, found.stored, _word(found.dtype), found.device)
+    if quantisation.is_dequantised(plan.method, plan.device):
+        words = (base.label, plan.method, _word(plan.dtype), plan.device)
         _log.warning("%s is stored as %s, which becomes %s on %s", *words)
     model, info = _auto(config).from_pretrained(
-        base.name if found.path is None else str(found.path.parent),
+        base.name if plan.path is None else str(plan.path.parent),
         config=config,
-        dtype=found.dtype,
+        dtype=plan.dtype,
         output_loading_info=True,
         **placement,
-        **_choices(found),
+        **_choices(plan),
     )
     if wrong := sorted(name for name, *_ in info["mismatched_keys"]):
         raise ModelError(
             f"{base.label} has {len(wrong)} tensors of other shapes than its config says "
             f"({', '.join(wrong[:3])}): transformers does not read this {config.model_type} whole"
         )
-    if lacking := sorted(info["missing_keys"]):
+    if absent := sorted(info["missing_keys"]):
         raise ModelError(
-            f"{base.label} lacks {len(lacking)} tensors of {type(model).__name__} "
-            f"({', '.join(lacking[:3])}): it is no whole language model"
+            f"{base.label} lacks {len(absent)} tensors of {type(model).__name__} "
+            f"({', '.join(absent[:3])}): it is no whole language model"
         )
     if base.quantize is not None and not quantisation.took_hold(model):
         raise ModelError(
             f"{base.label} ({config.model_type}) has no linear layers that bitsandbytes quantises: "
             "leave --quantize out"
         )
-    if found.stored is not None:
-        _cast_rest(model, found.dtype)
-    return cast(PreTrainedModel, model if placement else model.to(found.device))
+    if plan.method is not None:
+        _cast_rest(model, plan.dtype)
+    return cast(PreTrainedModel, model if placement else model.to(plan.device))
 
 
-def _choices(found: _Found) -> dict[str, Any]:
+def _choices(plan: _Plan) -> dict[str, Any]:
     """Which files transformers takes, and what it is told only where it was asked for."""
-    base = found.options
-    chosen: dict[str, Any] = {
+    base = plan.options
+    arguments: dict[str, Any] = {
         "revision": base.revision,
         "trust_remote_code": base.trust_remote_code,
         "use_safetensors": None if base.allow_bin else True,
     }
-    if found.path is not None:
-        chosen = gguf.choices(found.path)
+    if plan.path is not None:
+        arguments = gguf.choices(plan.path)
     if base.attention not in ("auto", "model"):
-        chosen["attn_implementation"] = base.attention
+        arguments["attn_implementation"] = base.attention
     if base.quantize is not None:
-        chosen["quantization_config"] = quantisation.options_for(base.quantize, found.dtype)
-    return chosen
+        arguments["quantization_config"] = quantisation.options_for(base.quantize, plan.dtype)
+    return arguments
 
 
 def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
@@ -356,31 +356,31 @@ def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
             parameter.data = parameter.data.to(dtype)
 
 
-def _refuse_too_large(found: _Found) -> None:
+def _refuse_too_large(plan: _Plan) -> None:
     """Estimate what the model takes; one that accelerate spreads is not held to one device."""
-    base, device = found.options, found.device
-    if found.checkpoint is None or base.device_map is not None:
+    base, device = plan.options, plan.device
+    if plan.checkpoint is None or base.device_map is not None:
         return
-    dense = quantisation.is_dequantised(found.stored, device)
-    kept = memory.Kept(found.dtype, base.quantize, dense)
-    needed = memory.footprint(found.checkpoint, found.config, kept, device, base.batch_tokens)
-    if needed is not None:
-        memory.refuse_too_large(base.label, needed, device, ranks.count())
+    dense = quantisation.is_dequantised(plan.method, device)
+    storage = memory.Storage(plan.dtype, base.quantize, dense)
+    need = memory.footprint(plan.checkpoint, plan.config, storage, device, base.batch_tokens)
+    if need is not None:
+        memory.refuse_too_large(base.label, need, device, ranks.count())
 
 
-def _placement(found: _Found) -> dict[str, Any]:
+def _placement(plan: _Plan) -> dict[str, Any]:
     """Where the weights go: shares of ranks, a device map, or straight to the one device."""
-    base, device = found.options, found.device
+    base, device = plan.options, plan.device
     if ranks.count() > 1:
         if base.device_map is not None:
             raise ModelError("--device-map and torchrun exclude each other: leave one out")
-        return {"distributed_config": ranks.shares(base.name, found.config)}
+        return {"distributed_config": ranks.shares(base.name, plan.config)}
     if base.device_map is not None:
         if find_spec("accelerate") is None:
             raise ModelError("--device-map needs accelerate: pip install 'lastword[large]'")
         where = base.device_map if isinstance(base.device_map, str) else dict(base.device_map)
         return {"device_map": where, "offload_folder": str(_offload_folder())}
-    quantised = base.quantize is not None or found.stored is not None
+    quantised = base.quantize is not None or plan.method is not None
     if quantised or (device.type != "cpu" and find_spec("accelerate") is not None):
         return {"device_map": {"": device}}  # no detour by the CPU's memory
     return {}
@@ -397,7 +397,7 @@ def _offload_folder() -> Path:
     return folder
 
 
-def _merge(model: PreTrainedModel, adapter: Path, found: _Found) -> PreTrainedModel:
+def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedModel:
     """The model with an adapter's weights merged into its own, by PEFT.
 
     It knows every kind of adapter, and needs the whole model: `weights.adapter` merges plain LoRA
@@ -407,8 +407,8 @@ def _merge(model: PreTrainedModel, adapter: Path, found: _Found) -> PreTrainedMo
         raise ModelError(f"{adapter} is an adapter, and merging it needs peft: pip install peft")
     from peft import PeftModel
 
-    own = memory.weights_of(open_own(adapter), memory.Kept(found.dtype)) or 0
-    memory.refuse_too_large(str(adapter), memory.Footprint(own, 0, 0), found.device)
+    own = memory.weights_of(open_own(adapter), memory.Storage(plan.dtype)) or 0
+    memory.refuse_too_large(str(adapter), memory.Footprint(own, 0, 0), plan.device)
     try:
         merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
     except torch.OutOfMemoryError:
@@ -416,7 +416,7 @@ def _merge(model: PreTrainedModel, adapter: Path, found: _Found) -> PreTrainedMo
     except Exception as error:  # its config is taken by PEFT's classes as it comes
         why = " ".join(str(error).split())[:200]
         raise ModelError(
-            f"the adapter {adapter} does not fit {found.options.name}: {why}"
+            f"the adapter {adapter} does not fit {plan.options.name}: {why}"
         ) from error
     return cast(PreTrainedModel, merged)
 
@@ -430,11 +430,11 @@ def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
             base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
         )
-        return _tried(tokenizer, base.name)
+        return _bounded(tokenizer, base.name)
 
 
-def _tried(tokenizer: Tokenizer, name: str) -> Tokenizer:
-    """The tokenizer, its chat template found to have bounds."""
+def _bounded(tokenizer: Tokenizer, name: str) -> Tokenizer:
+    """The tokenizer, whose chat template has bounds."""
     require_bounded(tokenizer.chat_template, name)
     return tokenizer
 
@@ -451,8 +451,8 @@ def in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
             hub.connect(base.name, base.revision)  # refuses, and says what to do
         if "custom code" in str(error):
             raise ModelError(_brings_code(f"{what}{base.label}")) from error
-        asked = not constants.HF_HUB_OFFLINE or Path(base.name).exists()
-        why = "" if asked else " (HF_HUB_OFFLINE is set: no hub was asked)"
+        reachable = not constants.HF_HUB_OFFLINE or Path(base.name).exists()
+        why = "" if reachable else " (HF_HUB_OFFLINE is set: no hub was asked)"
         raise ModelError(f"cannot load {what}{base.label}: {_first_line(error)}{why}") from error
 
 
@@ -482,7 +482,7 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _dtype(base: LoadOptions, stored: torch.dtype, device: torch.device) -> torch.dtype:
+def _dtype(base: LoadOptions, own: torch.dtype, device: torch.device) -> torch.dtype:
     if base.dtype != "auto":
         kind = getattr(torch, base.dtype, None)
         if kind not in (torch.float32, torch.bfloat16, torch.float16):
@@ -490,17 +490,17 @@ def _dtype(base: LoadOptions, stored: torch.dtype, device: torch.device) -> torc
                 f"unknown dtype {base.dtype}: expected auto, float32, bfloat16 or float16"
             )
         return cast(torch.dtype, kind)
-    if device.type == "cpu" and stored == torch.float16:
+    if device.type == "cpu" and own == torch.float16:
         # The CPU multiplies float16 slowly and rounds more than it needs to.
         _log.warning("%s is stored in float16, which becomes float32 on the CPU", base.label)
         return torch.float32
-    return stored
+    return own
 
 
 def stored_dtype(config: Any) -> torch.dtype:
     """What a config says of its weights; float32 where it does not."""
-    stored = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
-    kind = getattr(torch, stored) if isinstance(stored, str) else stored or torch.float32
+    name = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
+    kind = getattr(torch, name) if isinstance(name, str) else name or torch.float32
     return cast(torch.dtype, kind)
 
 

@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Any
 
 # Packages whose version decides what works, beside our own.
-_TOLD = ("torch", "transformers", "tokenizers", "huggingface-hub", "datasets", "lm_eval")
+_PACKAGES = ("torch", "transformers", "tokenizers", "huggingface-hub", "datasets", "lm_eval")
 
 # What each extra is for.
 EXTRAS = {
@@ -46,7 +46,7 @@ def missing(extra: str) -> list[str]:
 
 def _versions() -> dict[str, str | None]:
     ours = {"lastword": _version("lastword"), "python": platform.python_version()}
-    return {**ours, "platform": platform.platform()} | {name: _version(name) for name in _TOLD}
+    return {**ours, "platform": platform.platform()} | {name: _version(name) for name in _PACKAGES}
 
 
 def _version(package: str) -> str | None:
@@ -61,14 +61,14 @@ def _requirements(extra: str) -> Iterator[Any]:
     from packaging.requirements import Requirement
 
     for line in metadata.requires("lastword") or ():
-        found = Requirement(line)
-        if found.marker is None or not found.marker.evaluate({"extra": extra}):
+        requirement = Requirement(line)
+        if requirement.marker is None or not requirement.marker.evaluate({"extra": extra}):
             continue
-        if found.name == "lastword":
-            for other in sorted(found.extras):
+        if requirement.name == "lastword":
+            for other in sorted(requirement.extras):
                 yield from _requirements(other)
-        elif "extra" in str(found.marker):
-            yield found
+        elif "extra" in str(requirement.marker):
+            yield requirement
 
 
 def _unmet(requirement: Any) -> str | None:
@@ -91,15 +91,21 @@ def _devices() -> Iterator[dict[str, Any]]:
         return {"name": name, "is": what, "free_gb": None if free is None else round(free / 1e9, 1)}
 
     yield row("cpu", f"{platform.machine()}, {torch.get_num_threads()} threads")
-    built = torch.accelerator.current_accelerator()
-    if built is None:
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
         return
     if not torch.accelerator.is_available():
-        yield {"name": built.type, "is": "torch is built for it; none is here", "free_gb": None}
+        yield {
+            "name": accelerator.type,
+            "is": "torch is built for it; none is here",
+            "free_gb": None,
+        }
         return
-    name_of = getattr(torch.get_device_module(built), "get_device_name", lambda _: built.type)
+    name_of = getattr(
+        torch.get_device_module(accelerator), "get_device_name", lambda _: accelerator.type
+    )
     for index in range(torch.accelerator.device_count()):
-        yield row(f"{built.type}:{index}", name_of(index))
+        yield row(f"{accelerator.type}:{index}", name_of(index))
 
 
 def _hub() -> dict[str, Any]:
@@ -127,9 +133,9 @@ def _models() -> dict[str, str | None]:
     """Models that lastword knows by name, and where each lies; None where it has to be fetched."""
     from lastword.model.named import find, names, published
 
-    found = {name: published(name) for name in names()}
+    models = {name: published(name) for name in names()}
     return {
-        name: "embedded" if known is None else _place(find(known)) for name, known in found.items()
+        name: "embedded" if model is None else _place(find(model)) for name, model in models.items()
     }
 
 

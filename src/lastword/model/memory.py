@@ -56,7 +56,7 @@ class Footprint:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Storage:
     """How a checkpoint's tensors will be kept.
 
     Attributes:
@@ -73,7 +73,7 @@ class Kept:
 def footprint(
     checkpoint: Checkpoint,
     config: Any,
-    kept: Kept,
+    storage: Storage,
     device: torch.device,
     batch_tokens: int | None = None,
 ) -> Footprint | None:
@@ -82,47 +82,47 @@ def footprint(
     Args:
         checkpoint: Its tensors' names, dtypes and shapes are looked at; none is read.
         config: The model's transformers config.
-        kept: How it will be kept.
+        storage: How it will be kept.
         device: Where it will run.
         batch_tokens: Most distinct tokens of one batch; None for the default.
     """
-    weights = weights_of(checkpoint, kept)
+    weights = weights_of(checkpoint, storage)
     if weights is None:
         return None
     text = text_config(config)
     head = text.vocab_size * text.hidden_size * 4 if device.type == "cpu" else 0
-    tokens = batch_tokens or default_batch_tokens(text, kept.dtype, device)
+    tokens = batch_tokens or default_batch_tokens(text, storage.dtype, device)
     depth, theta = text.num_hidden_layers, Theta()
     copies = TILE_COPIES + len({*theta.anchor_depths(depth), *theta.feature_depths(depth)})
     most = TILE_LOGITS_CUDA if device.type == "cuda" else TILE_LOGITS
     tile = copies * 4 * min(most, min(1024, tokens) * text.vocab_size)
-    return Footprint(weights, head, tokens * token_bytes(text, kept.dtype) + tile)
+    return Footprint(weights, head, tokens * token_bytes(text, storage.dtype) + tile)
 
 
-def weights_of(checkpoint: Checkpoint, kept: Kept) -> int | None:
+def weights_of(checkpoint: Checkpoint, storage: Storage) -> int | None:
     """Bytes of a checkpoint's weights once they are loaded; None where its header does not say."""
     if isinstance(checkpoint, GgufCheckpoint):
-        stored = checkpoint.header.tensors.values()
-        return kept.dtype.itemsize * sum(math.prod(tensor.shape) for tensor in stored)
+        tensors = checkpoint.header.tensors.values()
+        return storage.dtype.itemsize * sum(math.prod(tensor.shape) for tensor in tensors)
     if isinstance(checkpoint, SafetensorsCheckpoint):
-        return sum(_bytes(name, info, kept) for name, info in checkpoint.tensors())
+        return sum(_bytes(name, info, storage) for name, info in checkpoint.tensors())
     return None
 
 
-def _bytes(name: str, info: TensorInfo, kept: Kept) -> int:
-    stored, count = info.stop - info.start, math.prod(info.shape)
-    if kept.dequantised:
+def _bytes(name: str, info: TensorInfo, storage: Storage) -> int:
+    size, count = info.stop - info.start, math.prod(info.shape)
+    if storage.dequantised:
         if name.endswith(("_scale_inv", "_scale", "_scales")):
             return 0
         if name.endswith("_blocks"):
-            return 2 * count * kept.dtype.itemsize  # two values a byte
+            return 2 * count * storage.dtype.itemsize  # two values a byte
         if info.dtype in _FLOAT8:
-            return count * kept.dtype.itemsize
+            return count * storage.dtype.itemsize
     if info.dtype not in _FLOATS:
-        return stored
-    if kept.quantize is not None and len(info.shape) == 2 and _LINEAR.fullmatch(name):
-        return int(count * _BYTES[kept.quantize])
-    return count * kept.dtype.itemsize
+        return size
+    if storage.quantize is not None and len(info.shape) == 2 and _LINEAR.fullmatch(name):
+        return int(count * _BYTES[storage.quantize])
+    return count * storage.dtype.itemsize
 
 
 def token_bytes(config: Any, dtype: torch.dtype) -> int:
@@ -189,12 +189,12 @@ def _free_cgroup() -> int | None:
     return limit - used + int(stat.get("inactive_file", 0))
 
 
-def refuse_too_large(name: str, needed: Footprint, device: torch.device, shares: int = 1) -> None:
+def refuse_too_large(name: str, need: Footprint, device: torch.device, shares: int = 1) -> None:
     """Refuse a model that does not fit before any of it is loaded.
 
     Args:
         name: What the model is called.
-        needed: What it takes.
+        need: What it takes.
         device: Where it would run.
         shares: Number of devices that its weights are divided over.
 
@@ -202,12 +202,12 @@ def refuse_too_large(name: str, needed: Footprint, device: torch.device, shares:
         TooLargeError: It takes more than is free; says what makes it smaller.
     """
     free = available(device)
-    total = needed.total - needed.weights + needed.weights // shares
+    total = need.total - need.weights + need.weights // shares
     if free is not None and total > free:
         raise TooLargeError(
             f"{name} takes about {gigabytes([total])} GB on {device} (weights "
-            f"{gigabytes([needed.weights // shares])}, head and batch "
-            f"{gigabytes([needed.head, needed.batch])}) and {gigabytes([free])} GB are free: try "
+            f"{gigabytes([need.weights // shares])}, head and batch "
+            f"{gigabytes([need.head, need.batch])}) and {gigabytes([free])} GB are free: try "
             "--quantize nf4, --dtype bfloat16, fewer --batch-tokens, or --device-map auto to "
             "spread it"
         )

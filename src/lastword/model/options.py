@@ -55,7 +55,7 @@ _FOREIGN = {
 }
 
 
-def _told(kind: type[T]) -> type[T]:
+def _strict_keywords(kind: type[T]) -> type[T]:
     """Let a misspelt keyword of the class be an `InputError` with what is meant."""
     made = kind.__init__
 
@@ -68,7 +68,7 @@ def _told(kind: type[T]) -> type[T]:
     return kind
 
 
-@_told
+@_strict_keywords
 @dataclass(frozen=True)
 class LoadOptions:
     """Which model, how it is loaded, and how it is read.
@@ -163,19 +163,19 @@ class LoadOptions:
         return self.name.removeprefix(EMBEDDED) if self.name.startswith(EMBEDDED) else None
 
 
-def refuse_unknown(function: str, given: Iterable[str]) -> None:
+def refuse_unknown(function: str, names: Iterable[str]) -> None:
     """Refuse a keyword that is no option, before anything is loaded.
 
     Raises:
         InputError: In the function's name, with what is meant where that can be told.
     """
-    known = [f.name for f in fields(LoadOptions)][1:]
-    for name in given:
-        if name in known:
+    options = [f.name for f in fields(LoadOptions)][1:]
+    for name in names:
+        if name in options:
             continue
-        near = difflib.get_close_matches(name, known, n=1)
-        meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
-        raise InputError(f"{function} has no option {name}: {_FOREIGN.get(name, meant)}")
+        near = difflib.get_close_matches(name, options, n=1)
+        advice = f"did you mean {near[0]}?" if near else f"it has {', '.join(options)}"
+        raise InputError(f"{function} has no option {name}: {_FOREIGN.get(name, advice)}")
 
 
 def takes_keywords(
@@ -186,17 +186,19 @@ def takes_keywords(
     def spread(
         method: Callable[[type[T], LoadOptions], T],
     ) -> Callable[Concatenate[type[T], P], T]:
-        def call(cls: type[T], /, *args: P.args, **given: P.kwargs) -> T:
-            refuse_unknown(method.__qualname__, given)
-            return method(cls, kind(*args, **given))
+        def call(cls: type[T], /, *args: P.args, **keywords: P.kwargs) -> T:
+            refuse_unknown(method.__qualname__, keywords)
+            return method(cls, kind(*args, **keywords))
 
         update_wrapper(call, method)
         first, _ = inspect.signature(method).parameters.values()
         own = inspect.signature(kind).parameters.values()
         call.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
-        told = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:")[2].partition("\n\n")[0]
+        attributes = (
+            inspect.cleandoc(kind.__doc__ or "").partition("Attributes:")[2].partition("\n\n")[0]
+        )
         doc = inspect.cleandoc(method.__doc__ or "")
-        call.__doc__ = doc.replace("Raises:", f"Args:{told}\n\nRaises:", 1)
+        call.__doc__ = doc.replace("Raises:", f"Args:{attributes}\n\nRaises:", 1)
         return call
 
     return spread

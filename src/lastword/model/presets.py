@@ -42,9 +42,9 @@ def presets() -> tuple[Preset, ...]:
 
 def find_preset(name: str) -> Preset | None:
     """The preset that a hub name, a variant, a folder of that name or the paper's name means."""
-    wanted = name.rstrip("/").rpartition("/")[2].casefold()
+    own = name.rstrip("/").rpartition("/")[2].casefold()
     for preset in presets():
         names = (preset.model, preset.hub, *preset.variants)
-        if wanted in (n.rpartition("/")[2].casefold() for n in names):
+        if own in (n.rpartition("/")[2].casefold() for n in names):
             return preset
     return None

@@ -32,16 +32,16 @@ THRESHOLD = 0.0
 
 def stored_method(config: Any) -> str | None:
     """The `quant_method` that a checkpoint's config names; None where it is not quantised."""
-    found = stored_options(config)
-    return None if found is None else str(found.get("quant_method") or "bitsandbytes")
+    options = stored_options(config)
+    return None if options is None else str(options.get("quant_method") or "bitsandbytes")
 
 
 def stored_options(config: Any) -> dict[str, Any] | None:
     """A checkpoint's own `quantization_config`, of a wrapper or of its text model."""
     for part in (config, text_config(config)):
-        found = getattr(part, "quantization_config", None)
-        if found is not None:
-            return dict(found) if isinstance(found, Mapping) else dict(found.to_dict())
+        options = getattr(part, "quantization_config", None)
+        if options is not None:
+            return dict(options) if isinstance(options, Mapping) else dict(options.to_dict())
     return None
 
 
@@ -57,11 +57,11 @@ def require(name: str, method: str) -> None:
         ModelError: Names what to install.
     """
     packages = PACKAGES.get(method, {})
-    missing = [pip for module, pip in packages.items() if find_spec(module) is None]
-    if missing:
+    absent = [pip for module, pip in packages.items() if find_spec(module) is None]
+    if absent:
         raise ModelError(
-            f"{name} needs {' and '.join(missing)} to load {method} weights: "
-            f"pip install {' '.join(missing)}"
+            f"{name} needs {' and '.join(absent)} to load {method} weights: "
+            f"pip install {' '.join(absent)}"
         )
 
 
@@ -94,9 +94,9 @@ def took_hold(model: nn.Module) -> bool:
 def drop_outliers(config: Any) -> None:
     """Set the outlier threshold of a checkpoint that was stored as LLM.int8 to `THRESHOLD`."""
     for part in (config, text_config(config)):
-        stored = getattr(part, "quantization_config", None)
-        if isinstance(stored, dict) and stored.get("load_in_8bit"):
-            part.quantization_config = stored | {"llm_int8_threshold": THRESHOLD}
+        options = getattr(part, "quantization_config", None)
+        if isinstance(options, dict) and options.get("load_in_8bit"):
+            part.quantization_config = options | {"llm_int8_threshold": THRESHOLD}
 
 
 def describe(model: Any, stored: str | None) -> str | None:

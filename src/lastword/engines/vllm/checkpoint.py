@@ -97,7 +97,7 @@ def _stored(options: LoadOptions, base: LoadOptions) -> Stored:
         )
     dtype = loading.stored_dtype(config) if base.dtype == "auto" else getattr(torch, base.dtype)
     checkpoint = loading.open_checkpoint(base)
-    weights = None if checkpoint is None else memory.weights_of(checkpoint, memory.Kept(dtype))
+    weights = None if checkpoint is None else memory.weights_of(checkpoint, memory.Storage(dtype))
     plain = getattr(config, "quantization_config", None) is None
     invariant: Factors | float | None = options.invariant
     if invariant is None:
