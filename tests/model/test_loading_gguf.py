@@ -124,7 +124,7 @@ def test_tokenizer_and_chat_template_come_from_the_file(llama: Path) -> None:
 
 def test_a_file_in_a_folder_by_name(llama: Path) -> None:
     loaded = load(llama.parent, gguf="llama.gguf")
-    assert loaded.source["model"] == str(llama.parent)
+    assert loaded.source["model"] == str(llama)
     assert loaded.source["gguf"] == "llama.gguf"
 
 
@@ -181,7 +181,7 @@ class TestHub:
         about = tracer.describe()
         assert about["revision"] == hub_server.COMMIT
         assert about["gguf"] == "tiny.Q8_0.gguf"
-        assert about["model"] == "org/model"
+        assert about["model"] == "org/model/tiny.Q8_0.gguf"
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         again = Tracer.from_pretrained("org/model", gguf="tiny.Q8_0.gguf", device="cpu")
         assert again.describe() == about
