@@ -12,10 +12,9 @@ import pytest
 
 import lastword
 
-ROOT = Path(lastword.__file__).parent
-PACKAGE = ROOT.parent
-
-REPOSITORY = ROOT.parents[1]
+REPOSITORY = Path(__file__).resolve().parents[1]
+PACKAGE = REPOSITORY / "src"
+ROOT = PACKAGE / "lastword"
 CONTRIBUTING = REPOSITORY / "CONTRIBUTING.md"
 
 # Deferred imports that point up, each with its reason; two are the most that the house bears.
