@@ -20,7 +20,7 @@ from lastword.demo.organism import answered, figures_of
 from lastword.demo.outcome import answer
 from lastword.demo.real import NAME
 from lastword.model.embedded import Name
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 
 RESULTS = Path(__file__).parent / "results" / "demo.json"
 COMMAND = "lastword get smollm2-135m && python experiments/demo.py"

@@ -24,12 +24,13 @@ from lastword.records.cells import cells
 from lastword.records.frame import load_records
 from lastword.records.info import read_runs
 from lastword.records.provenance import extents
+from lastword.records.record import Record
 from lastword.report import draw
 from lastword.report.build import Material, write
 from lastword.report.figure_parts import Figure, Panel, Rule
 from lastword.report.figures import rows_of, trajectory
 from lastword.theta import Theta
-from lastword.view.portrait import Record, portrait
+from lastword.view.portrait import portrait
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "experiments" / "results" / "evidence" / "own"
@@ -104,14 +105,14 @@ def median_of(records: pd.DataFrame) -> Record:
 
 
 def change(record: Record) -> float:
-    return sum(c.after - c.before for c in portrait(record).candidates if c.true)
+    return sum(c.after - c.before for c in portrait(record.decision).candidates if c.true)
 
 
 def panel(word: str, record: Record) -> Panel:
     """One item's trajectory for who knows nothing yet: the two answers, and where TRACE looks."""
-    seen = portrait(record, THETA)
+    seen = portrait(record.decision, THETA)
     before, after = (seen.candidates[place].text for place in (seen.base_index, seen.index))
-    title = f"{word}: {before} → {after}\n{fill(record['question'], 40)}"
+    title = f"{word}: {before} → {after}\n{fill(str(record.question), 40)}"
     drawn = trajectory(record, THETA, title)
     marks = tuple(
         replace(mark, label="TRACE answers here") if isinstance(mark, Rule) else mark

@@ -28,7 +28,7 @@ from lastword import Item, LoadOptions, Tracer
 from lastword.benchmarks import find
 from lastword.engines.vllm.backend import open_tracer
 from lastword.engines.vllm.settings import Settings
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 
 RESULT = Path(__file__).parent / "results" / "on-vllm.json"
 SCRIPT = Path(__file__).with_name("harness_on_vllm.py")

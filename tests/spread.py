@@ -11,7 +11,7 @@ from tracer_double import TracerDouble
 
 from lastword.batch import Scope
 from lastword.errors import ModelError
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 from lastword.text.tokens import Encoded
 
 

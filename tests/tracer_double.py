@@ -9,7 +9,6 @@ import hashlib
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -20,7 +19,7 @@ from lastword.batch import Scope
 from lastword.benchmarks.benchmark import Dataset
 from lastword.benchmarks.jsonl import jsonl
 from lastword.errors import ItemError, NonFiniteError
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Verdict, next_step
 from lastword.text.items import Item
@@ -100,8 +99,11 @@ class TracerDouble:
         if item.blind_prompt is not None:
             blind = np.array([_scores(item.blind_prompt, c) for c in item.candidates])
         whole = blind if mode == "all" else None
-        return replace(
-            verdict.decision(item.candidates, trajectory, self.invariant),
+        return verdict.answer(
+            Decision,
+            item.candidates,
+            trajectory,
+            self.invariant,
             blind_scores=None if blind is None else blind[:, -2],
             blind_trajectory=None if whole is None else whole[:, :-1],
             blind_t_scores=None if whole is None else whole[:, -1],

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from lastword.generation.ask import ask
     from lastword.generation.sampling import Sampling
     from lastword.model.options import LoadOptions
+    from lastword.records.decision import Decision, to_frame
     from lastword.records.frame import load_records
-    from lastword.rule.decision import Decision, Gate
-    from lastword.rule.frame import to_frame
+    from lastword.rule.answer import Gate
     from lastword.text.items import Item
     from lastword.text.tokens import Chat
     from lastword.theta import Theta
@@ -66,8 +66,8 @@ __all__ = [
 
 _HOMES = {
     "Chat": "lastword.text.tokens",
-    "Decision": "lastword.rule.decision",
-    "Gate": "lastword.rule.decision",
+    "Decision": "lastword.records.decision",
+    "Gate": "lastword.rule.answer",
     "Item": "lastword.text.items",
     "LoadOptions": "lastword.model.options",
     "Sampling": "lastword.generation.sampling",
@@ -76,7 +76,7 @@ _HOMES = {
     "Tracer": "lastword.tracer",
     "ask": "lastword.generation.ask",
     "load_records": "lastword.records.frame",
-    "to_frame": "lastword.rule.frame",
+    "to_frame": "lastword.records.decision",
 }
 
 

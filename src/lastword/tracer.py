@@ -21,7 +21,7 @@ from lastword.model.check import settle_layout
 from lastword.model.options import HeadDtype, LoadOptions, refuse_unknown, takes_keywords
 from lastword.model.phases import phase
 from lastword.model.readout import Readout
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores
 from lastword.rule.operators import OPERATORS, Step
 from lastword.rule.router import Verdict, settle
@@ -551,8 +551,11 @@ def _decision(
 ) -> Decision:
     blind = batch.blind(place)
     whole = blind if blind is not None and blind.t is not None else None
-    return replace(
-        verdict.decision(encoded.item.candidates, batch.trajectory(place), tracer.invariant),
+    return verdict.answer(
+        Decision,
+        encoded.item.candidates,
+        batch.trajectory(place),
+        tracer.invariant,
         blind_scores=None if blind is None else blind.base,
         blind_trajectory=None if whole is None else whole.scores,
         blind_t_scores=None if whole is None else whole.t,

@@ -124,7 +124,7 @@ def test_plain_output_names_both_answers_their_probabilities_and_why(run, model,
         assert any(
             line.split() == [*answer.split(), f"{before:.3f}", f"{after:.3f}"] for line in lines
         )
-    assert lines[-1] == explain(d.to_record(), Theta())
+    assert lines[-1] == explain(d, Theta())
 
 
 def test_a_conversation_is_written_by_the_models_own_template(run, one_line, model, tmp_path):

@@ -311,7 +311,7 @@ def test_reasons_have_the_threshold_of_every_number():
     decision = Tracer.demo().correct(
         BAEVWICK, ["green wool combs", "pale cedar boats", "clay lamps"]
     )
-    said = explain(decision.to_record(), Theta())
+    said = explain(decision, Theta())
     assert f"(d_eff = {decision.d_eff:.5g} > {Theta().tau_dim:.5g})" in said
     numbers = [gate for gate in decision.gates.values() if not isinstance(gate.value, bool)]
     assert all(f" {gate.threshold:g}" in said for gate in numbers if np.isfinite(gate.value))

@@ -24,7 +24,8 @@ from lastword.demo.show import show
 from lastword.demo.terminal import shades
 from lastword.errors import InputError
 from lastword.model import named
-from lastword.rule.decision import Decision, Gate
+from lastword.records.decision import Decision
+from lastword.rule.answer import Gate
 from lastword.text.items import Item
 from lastword.theta import Theta
 from lastword.tracer import Tracer
@@ -86,7 +87,7 @@ def test_worked_items_are_the_first_by_rule_and_absent_where_there_is_none():
 
 
 def test_a_trajectory_is_drawn_as_one_shade_a_depth():
-    lines = [shades(candidate.shares) for candidate in portrait(WON.record).candidates]
+    lines = [shades(candidate.shares) for candidate in portrait(WON.record.decision).candidates]
     assert [len(line) for line in lines] == [5, 5]
     assert lines[0][2] == "█" and lines[1][2] == " " and lines[0][0] == lines[1][0] == "▄"
 

@@ -24,7 +24,7 @@ from lastword.engines.vllm.settings import Settings
 from lastword.errors import InputError, ModelError, UnsupportedModelError
 from lastword.generation.decoding import generate
 from lastword.methods import resolve
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 
 pytestmark = [pytest.mark.slow, needs_vllm]
 

@@ -9,7 +9,7 @@ from tracer_double import TracerDouble, dataset
 
 from lastword.evaluation import pace, runner
 from lastword.evaluation.pace import Pace
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 from lastword.text.tokens import Encoded
 
 TOKENS = 8  # of each item of the double, about

@@ -19,7 +19,7 @@ from lastword.methods.contract import Evidence, Facts
 from lastword.methods.correction import Correction
 from lastword.methods.gated import TraceGated
 from lastword.methods.pmi import Pmi
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Verdict
 from lastword.theta import Theta

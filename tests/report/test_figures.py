@@ -36,15 +36,16 @@ def marks(panel, kind):
 def test_a_trajectory_shows_the_probability_of_every_candidate(records):
     record = figures.representative(cells.cells(records), "decisive")
     panel = figures.trajectory(record, THETA)
-    S = np.stack(record["trajectory"])
+    answer = record.decision
+    S = answer.trajectory
     expected = np.exp(S) / np.exp(S).sum(axis=0)
     for line in marks(panel, Line):
         place = min(range(len(S)), key=lambda i: np.abs(expected[i] - line.y).max())
         np.testing.assert_allclose(line.y, expected[place], atol=1e-12)
         assert line.x == tuple(range(S.shape[1]))
-        assert (line.role == "truthful") == record["truthful"][place]
+        assert (line.role == "truthful") == record.truthful[place]
         assert (line.role == "winner") == (
-            place == record["base_index"] and not record["truthful"][place]
+            place == answer.base_index and not record.truthful[place]
         )
     assert len(marks(panel, Line)) == len(S)
 
@@ -53,7 +54,7 @@ def test_the_representative_item_is_the_median_of_the_repaired(records):
     for operator in ("mix", "early", "decisive"):
         chosen = figures.representative(cells.cells(records), operator)
         own = records[(records.operator == operator) & (records.mc1_base == 0) & (records.mc1 == 1)]
-        gains = sorted(gain(row) for row in own.to_dict("records"))
+        gains = sorted(map(gain, figures.rows_of(own)))
         assert gain(chosen) == pytest.approx(gains[(len(gains) - 1) // 2])
     figure = figures.regimes(cells.cells(records), THETA)
     titles = [panel.title.split("\n")[0] for panel in figure.panels]
@@ -61,8 +62,8 @@ def test_the_representative_item_is_the_median_of_the_repaired(records):
 
 
 def gain(record):
-    truth = np.array(record["truthful"], dtype=bool)
-    before, after = (np.exp(record[name]) for name in ("base_scores", "scores"))
+    truth = np.array(record.truthful, dtype=bool)
+    before, after = np.exp(record.decision.base_scores), np.exp(record.decision.scores)
     return after[truth].sum() / after.sum() - before[truth].sum() / before.sum()
 
 
@@ -82,7 +83,7 @@ def test_nothing_repaired_is_no_figure(records):
 def test_the_worked_example_tells_the_item_end_to_end(records):
     record = figures.representative(cells.cells(records), "decisive")
     path, sharpness, gates, scores = figures.worked_example(record, THETA).panels
-    S, layer = np.stack(record["trajectory"]), int(record["decisive_layer"])
+    S, layer = record.decision.trajectory, record.decision.decisive_layer
     (curve,) = marks(sharpness, Line)
     np.testing.assert_allclose(curve.y, geometry.decisiveness(S[:, 1:], THETA.eps_H))
     assert curve.x[int(np.argmax(curve.y))] == layer == marks(path, Rule)[0].at
@@ -91,8 +92,8 @@ def test_the_worked_example_tells_the_item_end_to_end(records):
     assert [note.text[0] for note in marks(gates, Note)] == ["✓"] * 3
     before, after = marks(scores, Bars)
     np.testing.assert_allclose(before.values, np.exp(S[:, -1]) / np.exp(S[:, -1]).sum())
-    np.testing.assert_allclose(after.values, np.asarray(record["probabilities"]))
-    shown = f"{geometry.margin(S[:, -1]):.2f} → {geometry.margin(record['scores']):.2f} nats"
+    np.testing.assert_allclose(after.values, record.decision.probabilities)
+    shown = f"{geometry.margin(S[:, -1]):.2f} → {geometry.margin(record.decision.scores):.2f} nats"
     assert shown in scores.title
 
 
@@ -131,17 +132,17 @@ def test_an_item_is_named_by_benchmark_and_id(records):
 def test_of_an_items_records_the_one_that_tells_most_is_shown(records):
     rows = figures.rows_of(records[records["mc1"].notna()])
     chosen = telling(rows)
-    assert chosen["operator"] == "decisive" and (chosen["mc1_base"], chosen["mc1"]) == (0, 1)
-    kept = [row for row in rows if row["operator"] == "base"]
-    assert telling(kept)["id"] == kept[0]["id"]
+    assert chosen.decision.operator == "decisive" and (chosen.mc1_base, chosen.mc1) == (0, 1)
+    kept = [row for row in rows if row.decision.operator == "base"]
+    assert telling(kept) is kept[0]
 
 
 @pytest.mark.parametrize("operator", ["base", "mix", "early"])
 def test_an_item_that_no_layer_decides_is_a_worked_example_too(records, operator):
     record = figures.rows_of(records[records["operator"] == operator])[0]
     figure = figures.worked_example(record, THETA)
-    assert record["id"] in figure.caption and figures.OPERATORS[operator] in figure.caption
-    looked_for = record["decisive_layer"] == record["decisive_layer"]
+    assert str(record.id) in figure.caption and figures.OPERATORS[operator] in figure.caption
+    looked_for = record.decision.decisive_layer is not None
     assert len(marks(figure.panels[1], Rule)) == looked_for
 
 
@@ -157,8 +158,8 @@ def test_every_letter_of_a_figure_has_its_key_in_the_figure(records):
             letters |= {name for bars in marks(panel, Bars) for name in bars.names}
             assert letters <= {key.letter for key in (*panel.key, *figure.key)}
     record = figures.representative(cells.cells(records), "decisive")
-    assert [key.text for key in example.key] == [short(t, 48) for t in record["candidates"]]
-    assert [key.true for key in example.key] == list(record["truthful"])
+    assert [key.text for key in example.key] == [short(t, 48) for t in record.candidates]
+    assert [key.true for key in example.key] == list(record.truthful)
 
 
 def test_the_motifs_earn_the_evidence_of_the_definition():

@@ -24,6 +24,7 @@ from lastword.errors import RecordError
 from lastword.evaluation.checklist import tally
 from lastword.evaluation.statistics import Interval, Judgement, judge, over_cells
 from lastword.records import cells as parted
+from lastword.records.record import Record
 from lastword.report import build, figure_parts, figures, page, page_data
 from lastword.report.build import Material, report
 from lastword.report.cost import Timing
@@ -103,7 +104,7 @@ def test_of_very_many_records_a_sample_is_packed_and_said(records, tmp_path, mon
     assert [len(places) for places in shown] == [20, 20, 20]
     for cell, places in zip(cells, shown, strict=True):
         became = page_data.outcomes(cell)
-        rows = cell.records.to_dict("records")
+        rows = figures.rows_of(cell.records)
         assert became.tolist() == [page_data.outcome(row) for row in rows]
         drawn = Counter(became[places].tolist())
         for name, there in Counter(became.tolist()).items():
@@ -139,31 +140,47 @@ def test_what_is_taken_of_several_groups_is_even():
     ],
 )
 def test_what_became_of_an_answer(changes, expected):
-    record = {"index": 0, "base_index": 0, "mc1_base": 0.0, "mc1": 0.0, "truthful": [False] * 2}
-    assert page_data.outcome(record | changes) == expected
+    scores = {name: [-1.0, -2.0] for name in ("scores", "base_scores")}
+    row: dict[str, object] = {
+        "prompt": "?",
+        "candidates": ["a", "b"],
+        "trajectory": [[-1.0], [-2.0]],
+        **scores,
+    }
+    row |= {"index": 0, "base_index": 0, "mc1_base": 0.0, "mc1": 0.0, "truthful": [False] * 2}
+    row |= {"regime": "scalar", "operator": "base"}
+    assert page_data.outcome(Record.read(row | changes)) == expected
 
 
 def test_codes_are_one_letter_each(records):
     answered = {code: name for code, name in page_data.OUTCOMES.items() if name != "failed"}
     for names in (page_data.REGIMES, page_data.OPERATORS, answered):
         assert all(code == name[0] for code, name in names.items())
-    codes = {page_data.codes(record) for record in records.to_dict("records")}
+    codes = {page_data.codes(record) for record in figures.rows_of(records)}
     assert "--ee" in codes and all(len(code) == 4 for code in codes)
     assert {code[3] for code in codes} <= set(page_data.JUDGED)
 
 
 def test_depths_that_were_not_read_are_not_drawn(records):
-    record = dict(records[records.error.isna()].iloc[0])
-    S = np.stack(record["trajectory"])
+    record = figures.rows_of(records[records.error.isna()])[0]
+    S = record.decision.trajectory.copy()
     S[:, 3] = np.nan
-    assert page_data.item(record | {"trajectory": S}, THETA)["panels"] == []
+    unread = replace(record, answer=replace(record.decision, trajectory=S))
+    assert page_data.item(unread, THETA)["panels"] == []
+
+
+def test_a_failed_item_says_why():
+    record = Record(prompt="?", candidates=("a", "b"), error="it does not fit")
+    said = "This item failed and counts nowhere: it does not fit."
+    assert page_data.item(record, THETA) == {"words": said, "error": True}
 
 
 def test_what_was_read_without_the_question_is_packed_beside_it(records):
-    record = dict(records[records.error.isna()].iloc[0])
+    record = figures.rows_of(records[records.error.isna()])[0]
     assert [p["blind"] for p in page_data.item(record, THETA)["panels"]] == [[], []]
-    blind = np.stack(record["trajectory"])[:, ::-1]
-    shown = page_data.item(record | {"blind_trajectory": blind}, THETA)
+    blind = record.decision.trajectory[:, ::-1]
+    whole = replace(record, answer=replace(record.decision, blind_trajectory=blind))
+    shown = page_data.item(whole, THETA)
     shares, scores = (np.cumsum(p["blind"], axis=1) / p["unit"] for p in shown["panels"])
     assert shares == pytest.approx(softmax(blind, axis=0), abs=1e-3)
     assert scores == pytest.approx(blind, abs=1e-3)
@@ -569,7 +586,7 @@ def test_a_letter_has_its_key_in_the_figure(index, records, chromium):
         figure.locator(".js-plotly-plot .main-svg").first.wait_for()
         example = figures.representative(parted.cells(records), "decisive")
         key = figure.locator(".letters.wide li").all_inner_texts()
-        said = [short(text, 48) for text in example["candidates"]]
+        said = [short(text, 48) for text in example.candidates]
         assert [line.split("\n")[-1].removesuffix(" ✓") for line in key] == said
 
 

@@ -1,5 +1,7 @@
 """What the rule would do under other thresholds: the same as a tracer with that Theta does."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from families import build, tokenizer
@@ -19,7 +21,7 @@ def tracer(theta=None):
 
 @pytest.fixture(scope="module")
 def record():
-    return tracer().correct(PROMPT, CANDIDATES, read="all").to_record()
+    return tracer().correct(PROMPT, CANDIDATES, read="all")
 
 
 @pytest.mark.parametrize(
@@ -58,4 +60,4 @@ def test_what_is_no_threshold_or_was_not_read_is_refused(record):
     with pytest.raises(InputError, match="a finite number"):
         moved(Theta(), {"gamma": np.inf})
     with pytest.raises(InputError, match="not read whole"):
-        what_if(record | {"t_scores": None}, moved(Theta(), {"tau_dim": 3.0}))
+        what_if(replace(record, t_scores=None), moved(Theta(), {"tau_dim": 3.0}))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from lastword.errors import CertificateError
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 from lastword.theta import ScorerTheta, Theta
 from lastword.trust.certificate import Certificate, Counts, Subject
 from lastword.trust.certify import Terms
@@ -170,7 +170,7 @@ def test_an_override_stands_or_gives_way_to_the_model(operators, margin, rule):
     told = stood.to_dict()["withheld"]
     assert (told["rule"], told["index"], told["answer"]) == (rule, 1, "b")
     assert told["operator"] == "decisive" and told["scores"] == [-1.5, -1.0, -3.0]
-    text = explain(stood.to_dict())
+    text = explain(stood)
     assert f"make it “b”, which the certificate withholds ({rule}): the answer stays “a”" in text
     assert "so that depth's scores decide" in text
 
@@ -186,6 +186,6 @@ def test_what_is_unsure_is_deferred_by_the_scores_that_are_shown():
     wanted = decision([-9.0, -1.0, -9.0], [-1.0, -1.25, -1.5])
     lets, withholds = (replace(GOOD, policy=p, threshold=0.5) for p in (GOOD.policy, OFF))
     assert not lets.obey(wanted).deferred and withholds.obey(wanted).deferred
-    assert "it is deferred" in explain(withholds.obey(wanted).to_dict())
+    assert "it is deferred" in explain(withholds.obey(wanted))
     at = softmax(wanted.base_scores).max()
     assert not replace(withholds, threshold=at).obey(wanted).deferred

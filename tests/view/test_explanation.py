@@ -1,12 +1,15 @@
 """A decision in words: what held, what did not, and what the answer became."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lastword import Theta
-from lastword.rule.decision import Decision, Gate
+from lastword.records.decision import Decision
+from lastword.records.record import Record
+from lastword.rule.answer import Gate
 from lastword.view.explanation import explain
 
 
@@ -57,7 +60,7 @@ def spatial(operator, layer, **gates):
 
 
 def told(value, **more):
-    return explain({**value.to_dict(), "candidates": list(value.candidates), **more})
+    return explain(replace(value, **more))
 
 
 def test_a_mixed_answer_says_why_and_what_changed():
@@ -89,7 +92,7 @@ def test_the_earliest_state_is_never_called_evidence_from_the_question(operator)
 
 
 def test_a_decisive_layer_is_named_with_its_gates():
-    text = told(spatial("decisive", 7), truthful=[False, True, False])
+    text = told(spatial("decisive", 7), truthful=(False, True, False))
     assert "The sharpest depth is 7. It prefers another answer." in text
     assert "2 > 1" in text and "0.9 > 0.7" in text and "All three gates hold" in text
     assert text.endswith("from “a” (false) to “b” (true).")
@@ -108,10 +111,10 @@ def test_digits_tell_a_value_from_its_threshold():
 
 
 def test_with_theta_the_dimension_stands_beside_its_threshold():
-    record = spatial("base", 2).to_record()
+    record = spatial("base", 2)
     assert "(d_eff = 1.25 > 1.0015)" in explain(record, Theta(tau_dim=1.0015))
     assert "(d_eff = 1.25)" in explain(record)
-    assert "(d_eff = 1 < 1.0015)" in explain(decision().to_record(), Theta(tau_dim=1.0015))
+    assert "(d_eff = 1 < 1.0015)" in explain(decision(), Theta(tau_dim=1.0015))
 
 
 def test_an_infinite_ratio_is_a_sign_not_a_word():
@@ -123,7 +126,6 @@ def test_one_candidate_failure_peer_tie_and_truncation():
     alone = np.array([-1.0])
     one = decision(candidates=("x",), scores=alone, base_scores=alone, base_index=0, index=0)
     assert told(one) == "There is one candidate, so there is nothing to choose."
-    assert "it does not fit" in explain({"error": "it does not fit", "index": None})
     assert told(decision(method="dola")).startswith("The scores of dola decide.")
     assert "shared by several" in told(decision(tied=True))
     assert "12 prompt tokens were dropped" in told(decision(truncated=12))
@@ -132,6 +134,6 @@ def test_one_candidate_failure_peer_tie_and_truncation():
 def test_a_long_candidate_is_cut_and_a_record_reads_the_same():
     long = decision(candidates=("y" * 200, "it is blue"))
     assert "y" * 79 + "…" in told(long) and "y" * 80 not in told(long)
-    record = long.to_dict() | {"candidates": list(long.candidates)}
-    stored = record | {"gates": json.dumps(record["gates"]), "decisive_layer": float("nan")}
-    assert explain(stored) == explain(record)
+    told_once = long.to_dict(full=True) | {"candidates": list(long.candidates), "prompt": "?"}
+    row = told_once | {"gates": json.dumps(told_once["gates"]), "decisive_layer": float("nan")}
+    assert explain(Record.read(row | {"trajectory": long.trajectory}).decision) == explain(long)

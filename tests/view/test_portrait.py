@@ -42,14 +42,14 @@ def test_depths_that_were_read_are_drawn_with_the_bases_own_probabilities_last(r
 
 
 def test_truth_is_green_the_false_winner_red_and_the_rest_grey():
-    record = spatial("base", 2).to_record() | {"base_index": 2}
+    record = replace(spatial("base", 2), base_index=2)
 
     def roles(**changes):
-        return [candidate.role for candidate in portrait(record | changes).candidates]
+        return [candidate.role for candidate in portrait(replace(record, **changes)).candidates]
 
-    assert roles(truthful=[False, True, False]) == ["corrected", "truthful", "winner"]
-    assert roles(truthful=[False, True, False], index=2) == ["other", "truthful", "winner"]
-    assert roles(truthful=[False, False, True], index=2) == ["other", "other", "truthful"]
+    assert roles(truthful=(False, True, False)) == ["corrected", "truthful", "winner"]
+    assert roles(truthful=(False, True, False), index=2) == ["other", "truthful", "winner"]
+    assert roles(truthful=(False, False, True), index=2) == ["other", "other", "truthful"]
     assert roles() == ["corrected", "other", "mix"]
     assert LOOKS["other"].dash == "dash" and LOOKS["truthful"].dash == "solid"
 
@@ -60,11 +60,11 @@ def test_truth_is_green_the_false_winner_red_and_the_rest_grey():
 )
 def test_the_chosen_depths_are_those_whose_scores_decide(operator, chosen, name):
     read = {"trajectory": np.zeros((3, 13)), "operator": operator}
-    seen = portrait(spatial("decisive", 5).to_record() | read, Theta())
+    seen = portrait(replace(spatial("decisive", 5), **read), Theta())
     assert (seen.chosen, seen.chosen_name) == (chosen, name)
     assert (seen.window, seen.depth, seen.sharpest) == ((6, 10), 12, 5)
-    unread = read | {"operator": "base", "decisive_layer": float("nan")}
-    stands = portrait(spatial("base", 2).to_record() | unread)
+    unread = read | {"operator": "base", "decisive_layer": None}
+    stands = portrait(replace(spatial("base", 2), **unread))
     assert (stands.chosen, stands.window, stands.sharpest) == ((), None, None)
 
 
@@ -73,7 +73,7 @@ def test_letters_go_on_after_z():
 
 
 def test_a_terminal_shows_texts_as_text_and_counts_at_the_right():
-    seen = portrait(decision().to_record())
+    seen = portrait(decision())
     table = terminal_table(seen, {"answer": ["[red]x", "it is blue"], "sampled": (10, 2)})
     said = io.StringIO()
     Console(file=said, width=60).print(table)

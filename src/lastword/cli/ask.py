@@ -63,10 +63,9 @@ def _show(asked: "Asked", theta: "Theta") -> None:
     from lastword.view.portrait import portrait
     from lastword.view.table import terminal_table
 
-    record = asked.decision.to_record()
     names = [printable(text) for text in asked.decision.candidates]
     names[0] += " (greedy)" if asked.greedy else ""
     columns = {"answer": names, "sampled": asked.counts}
     typer.echo(printable(asked.answer))
-    show(terminal_table(portrait(record), columns))
-    typer.echo(printable(explain(record, theta)))
+    show(terminal_table(portrait(asked.decision), columns))
+    typer.echo(printable(explain(asked.decision, theta)))

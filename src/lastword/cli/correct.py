@@ -17,7 +17,7 @@ from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import to_json
 
 if TYPE_CHECKING:
-    from lastword.rule.decision import Decision
+    from lastword.records.decision import Decision
     from lastword.text.items import Item
     from lastword.text.tokens import Encoded
     from lastword.theta import Theta
@@ -265,7 +265,6 @@ def _show(decision: "Decision", theta: "Theta") -> None:
     from lastword.view.portrait import portrait
     from lastword.view.table import terminal_table
 
-    record = decision.to_record()
     names = [printable(text) for text in decision.candidates]
     changed = "" if decision.corrected else "  (unchanged)"
     typer.echo(f"base       {printable(decision.base_answer)}")
@@ -275,7 +274,7 @@ def _show(decision: "Decision", theta: "Theta") -> None:
         typer.echo(f"withheld   {answer}  (by {wanted.operator}; {wanted.rule})")
     if decision.deferred:
         typer.echo("deferred   too unsure for the certificate")
-    show(terminal_table(portrait(record), {"candidate": names}))
-    typer.echo(printable(explain(record, theta)))
+    show(terminal_table(portrait(decision), {"candidate": names}))
+    typer.echo(printable(explain(decision, theta)))
     if overrides := _overrides(theta):
         typer.echo("theta: " + ", ".join(f"{k} = {v}" for k, v in overrides.items()))

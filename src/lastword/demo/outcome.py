@@ -1,13 +1,14 @@
 """What the method does to a model's items: decisions, judged and averaged."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lastword.records.decision import Decision
 from lastword.records.metrics import Numbers, fixed_and_broken, mc1, mc2
-from lastword.rule.decision import Decision
+from lastword.records.record import Record
 from lastword.text.items import Item
 
 if TYPE_CHECKING:
@@ -28,9 +29,12 @@ class Outcome:
     mc2: float
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         """What is shown of the item and its decision."""
-        return self.decision.to_record(self.item.truthful) | {"prompt": self.item.prompt}
+        item, answer = self.item, replace(self.decision, truthful=self.item.truthful)
+        return Record(
+            prompt=item.prompt, candidates=item.candidates, truthful=item.truthful, answer=answer
+        )
 
     @property
     def held(self) -> bool:

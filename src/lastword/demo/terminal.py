@@ -47,8 +47,8 @@ def worked_item(name: str, rule: str, outcome: Outcome, theta: Theta) -> Group:
     return Group(
         Text(f"{name}: the {rule} ({item.id})", style="bold"),
         Text(item.question or item.prompt),
-        Padding(_trajectories(portrait(outcome.record, theta)), (0, 0, 0, 2)),
-        Text(explain(outcome.record)),
+        Padding(_trajectories(portrait(outcome.record.decision, theta)), (0, 0, 0, 2)),
+        Text(explain(outcome.record.decision)),
     )
 
 

@@ -30,11 +30,11 @@ from lastword.files.strict_json import strict
 from lastword.model.asked import asked
 from lastword.model.options import LoadOptions
 from lastword.records.card import listed
+from lastword.records.decision import Decision
 from lastword.records.info import RUN_FILE, SCHEMA, RunInfo, cell_folder, differences, read_run
 from lastword.records.parts import serialise
 from lastword.records.record import Place, Row, failure, record
 from lastword.records.run import Run, Shard
-from lastword.rule.decision import Decision
 from lastword.text.forest import common_prefixes
 from lastword.text.items import Blind, Item
 from lastword.weights.identity import folder_digest, model_name

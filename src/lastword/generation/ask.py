@@ -24,7 +24,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 from lastword.batch import Read
 from lastword.errors import InputError, ItemError
 from lastword.generation.sampling import Sampling
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded, encode_prompt
 from lastword.tracer import Tracer

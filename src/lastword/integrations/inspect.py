@@ -31,7 +31,7 @@ except ModuleNotFoundError as error:
 from lastword.errors import InputError
 from lastword.generation.ask import TEMPLATE
 from lastword.generation.decoding import decoder
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 from lastword.text.messages import read_messages
 from lastword.text.tokens import templated
 from lastword.tracer import Tracer

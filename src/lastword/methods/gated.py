@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from lastword.methods.contract import Aggregation, Evidence, Facts, Needs
 from lastword.methods.trace import Trace
-from lastword.rule.decision import Gate
+from lastword.rule.answer import Gate
 from lastword.rule.geometry import Scores
 from lastword.rule.operators import Step
 from lastword.rule.router import Verdict

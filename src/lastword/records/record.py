@@ -1,94 +1,255 @@
-"""Record: one row an item, as Parquet holds it; metrics beside the decision that they judge.
+"""Record: one item as it was asked, answered and judged, a row of Parquet.
 
-Columns of nested numbers are lists of float64; `gates` and `withheld` are JSON strings, as
-`Decision.to_dict` writes them. A failed item keeps its text and has `error`; what it would have
-said is null.
+`Record` and its `Answer` say what there is; a column, its type, what is written into it and what is
+read from it follow from the types of their fields (`FORMS`). Columns of nested numbers are lists of
+float64; `gates` and `withheld` are JSON, as `Decision.to_dict` has them. A failed item keeps its
+text and has `error`; what it would have said is null.
 """
 
 import json
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
 import pyarrow as pa
 
+from lastword.errors import RecordError
 from lastword.files.strict_json import to_json
+from lastword.records.decision import Decision
 from lastword.records.metrics import mc1, mc2, mc3
-from lastword.rule.decision import Decision
+from lastword.rule.answer import Answer, Gate, Withheld
+from lastword.rule.fact import Fact, fact, facts
+from lastword.rule.geometry import Columns, Scores
 from lastword.text.items import Item
 
 if TYPE_CHECKING:
     from lastword.text.tokens import Encoded
 
-_NUMBERS = pa.list_(pa.float64())
-# Pairs, as a map would hold them: `datasets` knows no maps.
-_BY_NAME = pa.list_(pa.struct([("key", pa.string()), ("value", _NUMBERS)]))
-
-COLUMNS = pa.schema(
-    [
-        ("id", pa.string()),
-        ("benchmark", pa.string()),
-        ("kind", pa.string()),  # the metric that the item is for; null for all
-        ("place", pa.int32()),  # in the benchmark's item list
-        ("group", pa.int32()),  # of the plan: items that shared a batch
-        ("prompt", pa.string()),
-        ("question", pa.string()),
-        ("prompt_tokens", pa.int32()),
-        ("candidates", pa.list_(pa.string())),
-        ("candidate_tokens", pa.list_(pa.int32())),
-        ("truthful", pa.list_(pa.bool_())),
-        ("trajectory", pa.list_(_NUMBERS)),
-        ("t_scores", _NUMBERS),
-        ("blind_scores", _NUMBERS),
-        ("blind_trajectory", pa.list_(_NUMBERS)),  # null unless every depth was read blind
-        ("blind_t_scores", _NUMBERS),
-        ("d_eff", pa.float64()),
-        ("invariant", pa.float64()),
-        ("regime", pa.string()),
-        ("operator", pa.string()),
-        ("decisive_layer", pa.int32()),
-        ("lambda", pa.float64()),
-        ("gates", pa.string()),
-        ("scores", _NUMBERS),
-        ("probabilities", _NUMBERS),
-        ("base_scores", _NUMBERS),
-        ("index", pa.int32()),
-        ("base_index", pa.int32()),
-        ("tied", pa.bool_()),
-        ("mc1_base", pa.float64()),
-        ("mc1", pa.float64()),
-        ("mc2_base", pa.float64()),
-        ("mc2", pa.float64()),
-        ("mc3_base", pa.float64()),
-        ("mc3", pa.float64()),
-        ("methods", _BY_NAME),  # scores of TRACE's peers, by name
-        ("seconds", pa.float64()),
-        ("truncated", pa.int32()),
-        ("boundary_moved", pa.bool_()),
-        ("withheld", pa.string()),  # what a certificate did not let through
-        ("deferred", pa.bool_()),
-        ("error", pa.string()),
-    ]
-)
+Row = dict[str, Any]
 
 # MC3 asks whether every truth beats every falsehood: a question for the set with several truths.
 _COUNTS = {"mc1": ("mc1", None), "mc2": ("mc2", None), "mc3": ("mc2", None)}
 _METRICS = {"mc1": mc1, "mc2": mc2, "mc3": mc3}
 
-Row = dict[str, Any]
+# As files have had them since the first version; a newer column comes after these.
+_ORDER = (
+    "id benchmark kind place group prompt question prompt_tokens candidates candidate_tokens"
+    " truthful trajectory t_scores blind_scores blind_trajectory blind_t_scores d_eff invariant"
+    " regime operator decisive_layer lambda gates scores probabilities base_scores index base_index"
+    " tied mc1_base mc1 mc2_base mc2 mc3_base mc3 methods seconds truncated boundary_moved withheld"
+    " deferred error"
+).split()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Record:
+    """One item of a run; what it lacks is None."""
+
+    model: str = field(default="", metadata=fact("Whose answer it is.", stored=False))
+    id: str | None = field(default=None, metadata=fact("Name of the item."))
+    benchmark: str = field(
+        default="", metadata=fact("Of the cell, with its template where that is not the default.")
+    )
+    kind: str | None = field(
+        default=None, metadata=fact("The metric that the item is for; null for all.")
+    )
+    place: int = field(default=0, metadata=fact("In the benchmark's item list."))
+    group: int = field(default=0, metadata=fact("Of the plan: items of one number shared a batch."))
+    prompt: str = field(metadata=fact("Text before the answer."))
+    question: str | None = field(default=None, metadata=fact("For people."))
+    candidates: tuple[str, ...] = field(metadata=fact("The answers to choose from."))
+    truthful: tuple[bool, ...] | None = field(default=None, metadata=fact("Which are right."))
+    prompt_tokens: int | None = field(default=None, metadata=fact("How many the prompt has."))
+    candidate_tokens: tuple[int, ...] | None = field(
+        default=None, metadata=fact("How many each candidate has.")
+    )
+    boundary_moved: bool | None = field(
+        default=None, metadata=fact("Whether the prompt's last token changed with the candidate.")
+    )
+    truncated: int | None = field(
+        default=None, metadata=fact("Prompt tokens dropped to fit the context.")
+    )
+    answer: Answer | None = field(
+        default=None, metadata=fact("Columns of its own; None where the item failed.", stored=False)
+    )
+    mc1_base: float | None = field(default=None, metadata=fact("MC1 of the base scores."))
+    mc1: float | None = field(default=None, metadata=fact("MC1 of the scores that decide."))
+    mc2_base: float | None = field(default=None, metadata=fact("MC2 of the base scores."))
+    mc2: float | None = field(default=None, metadata=fact("MC2 of the scores that decide."))
+    mc3_base: float | None = field(default=None, metadata=fact("MC3 of the base scores."))
+    mc3: float | None = field(default=None, metadata=fact("MC3 of the scores that decide."))
+    seconds: float | None = field(
+        default=None, metadata=fact("Its share of the time that its group took.")
+    )
+    error: str | None = field(default=None, metadata=fact("Why it could not be answered."))
+
+    @property
+    def decision(self) -> Answer:
+        """The answer of an item that did not fail."""
+        assert self.answer is not None, f"{self.id} failed"
+        return self.answer
+
+    @property
+    def gain(self) -> float | None:
+        """MC1 after minus before; None where the item does not count for it."""
+        return None if self.mc1 is None or self.mc1_base is None else self.mc1 - self.mc1_base
+
+    def to_row(self) -> Row:
+        """What Parquet holds of it."""
+        return _row(self) | ({} if self.answer is None else _row(self.answer))
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> "Record":
+        """The record of a row of a data frame (`records.frame`).
+
+        Args:
+            row: By column; what is null, nan or left out is what its field has by default.
+
+        Raises:
+            RecordError: The row lacks what every item has.
+        """
+        own = _fields(cls, row) | {"model": str(row.get("model", ""))}
+        try:
+            if own.get("error") is None:
+                shared = {name: own[name] for name in ("id", *_SHARED) if name in own}
+                own["answer"] = Answer(**_fields(Answer, row), **shared)
+            return cls(**own)
+        except TypeError as error:
+            raise RecordError(f"a record is not whole: {error}") from error
+
+
+_SHARED = ("candidates", "truthful", "truncated")
+
+
+class Form(NamedTuple):
+    """How a type is stored: its column, what is written into it, and what is read from it."""
+
+    column: pa.DataType
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _gates(gates: Mapping[str, Gate]) -> str:
+    return json.dumps({name: gate.to_dict() for name, gate in gates.items()})
+
+
+def _read_gates(gates: str | Mapping[str, Any]) -> dict[str, Gate]:
+    read = json.loads(gates) if isinstance(gates, str) else gates
+    # A frame that pandas made of dictionaries has None for a gate that another row has.
+    present = {name: gate for name, gate in read.items() if gate is not None}
+    return {
+        name: Gate(_finite(gate["value"]), gate["threshold"], gate["holds"])
+        for name, gate in present.items()
+    }
+
+
+def _finite(value: Any) -> float | bool | None:
+    return float(value) if isinstance(value, str) else value
+
+
+def _read_withheld(withheld: str | Mapping[str, Any]) -> Withheld:
+    read = json.loads(withheld) if isinstance(withheld, str) else withheld
+    return Withheld(**{**read, "scores": np.asarray(read["scores"], dtype=float)})
+
+
+def _read_scores(value: Any) -> Scores:
+    scores: Scores = np.asarray(value, dtype=float)
+    return scores
+
+
+def _read_matrix(value: Any) -> Columns:
+    matrix: Columns = np.stack([np.asarray(row, dtype=float) for row in value])
+    return matrix
+
+
+def _pairs(methods: Mapping[str, Scores | None]) -> list[dict[str, Any]]:
+    return [{"key": n, "value": None if u is None else u.tolist()} for n, u in methods.items()]
+
+
+_NUMBERS = pa.list_(pa.float64())
+# Pairs, as a map would hold them: `datasets` knows no maps.
+_BY_NAME = pa.list_(pa.struct([("key", pa.string()), ("value", _NUMBERS)]))
+
+FORMS: dict[Any, Form] = {
+    str: Form(pa.string(), str, str),
+    bool: Form(pa.bool_(), bool, bool),
+    int: Form(pa.int32(), int, int),
+    float: Form(pa.float64(), _number, float),
+    tuple[str, ...]: Form(pa.list_(pa.string()), list, lambda v: tuple(map(str, v))),
+    tuple[bool, ...]: Form(pa.list_(pa.bool_()), list, lambda v: tuple(map(bool, v))),
+    tuple[int, ...]: Form(pa.list_(pa.int32()), list, lambda v: tuple(map(int, v))),
+    Scores: Form(_NUMBERS, np.ndarray.tolist, _read_scores),
+    Columns: Form(pa.list_(_NUMBERS), np.ndarray.tolist, _read_matrix),
+    Mapping[str, Gate]: Form(pa.string(), _gates, _read_gates),
+    Withheld: Form(pa.string(), lambda w: to_json(w.to_dict()), _read_withheld),
+    Mapping[str, Scores | None]: Form(_BY_NAME, _pairs, dict),
+}
+
+
+def form(own: Fact) -> Form:
+    """How a fact is stored.
+
+    Raises:
+        TypeError: Its type has no form.
+    """
+    kinds = [kind for kind in get_args(own.type) if kind is not NoneType]
+    optional = NoneType in get_args(own.type)
+    kind = kinds[0] if optional else own.type
+    kind = str if get_origin(kind) is Literal else kind
+    if kind not in FORMS:
+        raise TypeError(f"{own.name} is {own.type}, and no column has a form for that: see FORMS")
+    return FORMS[kind]
+
+
+@cache
+def _stored(owner: type) -> tuple[tuple[Fact, Form, bool], ...]:
+    """What is stored of a dataclass: each fact, its form, and whether it is a field."""
+    names = {own.name for own in fields(owner)}
+    return tuple((own, form(own), own.attribute in names) for own in facts(owner) if own.stored)
+
+
+def columns(*owners: type) -> pa.Schema:
+    """The columns of what is stored of some dataclasses."""
+    types = {own.name: how.column for owner in owners for own, how, _ in _stored(owner)}
+    names = [*_ORDER, *(name for name in types if name not in _ORDER)]
+    return pa.schema([(name, types[name]) for name in names])
+
+
+COLUMNS = columns(Record, Answer)
+
+
+def _row(owner: Record | Answer) -> Row:
+    """The cells of what is stored."""
+    kind: type = type(owner)
+    values = ((own.name, how, own.of(owner)) for own, how, _ in _stored(kind))
+    return {name: None if value is None else how.write(value) for name, how, value in values}
+
+
+def _fields(owner: type, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields by name, as a row has them."""
+    return {
+        own.attribute: how.read(cell)
+        for own, how, is_field in _stored(owner)
+        if is_field and not _missing(cell := row.get(own.name))
+    }
+
+
+def _missing(cell: Any) -> bool:
+    """Whether a cell is null; a data frame may have nan for that."""
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a record stands.
-
-    Attributes:
-        benchmark: The cell's benchmark, with its template where that is not the default.
-        kind: The metric that the item is for; None for all.
-        place: In the benchmark's item list.
-        group: Of the plan.
-    """
+    """Where a record stands: as `Record` has it."""
 
     benchmark: str
     kind: str | None
@@ -105,24 +266,21 @@ def record(where: Place, encoded: "Encoded", decision: Decision, seconds: float)
         decision: What was decided, with every depth read.
         seconds: The item's share of the time that its group took.
     """
-    return (
-        _text(where, encoded.item)
-        | {
-            "prompt_tokens": encoded.prompt_tokens,
-            "candidate_tokens": list(encoded.candidate_tokens),
-            "boundary_moved": encoded.boundary_moved,
-            "truncated": encoded.truncated,
-            "seconds": seconds,
-            "error": None,
-        }
-        | _decided(decision)
-        | _judged(where.kind, encoded.item.truthful, decision)
-    )
+    return Record(
+        **_asked(where, encoded.item),
+        prompt_tokens=encoded.prompt_tokens,
+        candidate_tokens=encoded.candidate_tokens,
+        boundary_moved=encoded.boundary_moved,
+        truncated=encoded.truncated,
+        seconds=seconds,
+        answer=decision,
+        **_metrics(where.kind, encoded.item.truthful, decision),
+    ).to_row()
 
 
 def failure(where: Place, item: Item, error: str) -> Row:
     """The row of an item that could not be answered: its text and why."""
-    return _text(where, item) | {"error": error}
+    return Record(**_asked(where, item), error=error).to_row()
 
 
 def to_table(rows: list[Row]) -> pa.Table:
@@ -130,60 +288,15 @@ def to_table(rows: list[Row]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=COLUMNS)
 
 
-def _text(where: Place, item: Item) -> Row:
-    return {
-        "id": item.id,
-        "benchmark": where.benchmark,
-        "kind": where.kind,
-        "place": where.place,
-        "group": where.group,
-        "prompt": item.prompt,
-        "question": item.question,
-        "candidates": list(item.candidates),
-        "truthful": None if item.truthful is None else list(item.truthful),
-    }
+def _asked(where: Place, item: Item) -> dict[str, Any]:
+    own = {name: getattr(item, name) for name in ("id", "prompt", "question", *_SHARED[:2])}
+    return vars(where) | own
 
 
-def _decided(decision: Decision) -> Row:
-    gates = {name: gate.to_dict() for name, gate in decision.gates.items()}
-    return {
-        "trajectory": decision.trajectory.tolist(),
-        "t_scores": _list(decision.t_scores),
-        "blind_scores": _list(decision.blind_scores),
-        "blind_trajectory": _list(decision.blind_trajectory),
-        "blind_t_scores": _list(decision.blind_t_scores),
-        "d_eff": _known(decision.d_eff),
-        "invariant": decision.invariant,
-        "regime": decision.regime,
-        "operator": decision.operator,
-        "decisive_layer": decision.decisive_layer,
-        "lambda": decision.mixing,
-        "gates": json.dumps(gates),
-        "scores": decision.scores.tolist(),
-        "probabilities": decision.probabilities.tolist(),
-        "base_scores": decision.base_scores.tolist(),
-        "index": decision.index,
-        "base_index": decision.base_index,
-        "tied": decision.tied,
-        "withheld": None if decision.withheld is None else to_json(decision.to_dict()["withheld"]),
-        "deferred": decision.deferred,
-        "methods": [{"key": n, "value": _list(u)} for n, u in decision.methods.items()],
-    }
-
-
-def _judged(kind: str | None, truthful: tuple[bool, ...] | None, decision: Decision) -> Row:
-    row: Row = {}
+def _metrics(kind: str | None, truthful: tuple[bool, ...] | None, answer: Answer) -> dict[str, Any]:
+    scores: dict[str, float] = {}
     for name, metric in _METRICS.items():
         if truthful is not None and kind in _COUNTS[name]:
-            row[f"{name}_base"] = _known(metric(decision.base_scores, truthful))
-            row[name] = _known(metric(decision.scores, truthful))
-    return row
-
-
-def _list(numbers: np.ndarray | None) -> list[Any] | None:
-    return None if numbers is None else numbers.tolist()
-
-
-def _known(value: float) -> float | None:
-    """Null for what is undefined."""
-    return None if math.isnan(value) else value
+            scores[f"{name}_base"] = metric(answer.base_scores, truthful)
+            scores[name] = metric(answer.scores, truthful)
+    return scores

@@ -8,7 +8,7 @@ import numpy as np
 
 from lastword.errors import RecordError
 from lastword.records.cells import Cell
-from lastword.view.portrait import Record
+from lastword.records.record import Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,9 +52,9 @@ def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
 
 def telling(rows: list[Record]) -> Record:
     """The first of an item's records that TRACE repaired, best by a decisive layer."""
-    return max(rows, key=_told)
 
+    def telling(record: Record) -> tuple[bool, bool, bool]:
+        answer = record.decision
+        return record.gain == 1, answer.operator == "decisive", answer.corrected
 
-def _told(record: Record) -> tuple[bool, bool, bool]:
-    repaired = record["mc1_base"] == 0 and record["mc1"] == 1
-    return repaired, record["operator"] == "decisive", record["index"] != record["base_index"]
+    return max(rows, key=telling)

@@ -89,7 +89,7 @@ def _depths(one: Dependence) -> Panel:
         Line(depths, _points(one.blind), "other", "blind", above=not higher),
         Line(depths, _points(one.sighted), "corrected", "read", above=higher),
     )
-    title = f"{model_name({'model': one.model})}\n{one.benchmark}, {one.items} items"
+    title = f"{model_name(one.model)}\n{one.benchmark}, {one.items} items"
     return Panel(title, lines, "depth", "MC1, points")
 
 

@@ -15,6 +15,7 @@ from lastword.evaluation.ablation import Effect, Sweep
 from lastword.records.cells import Cell, column, mean
 from lastword.records.columns import Lists, PerItem, Places
 from lastword.records.metrics import Reliability
+from lastword.records.record import Record
 from lastword.report.cost import Timing
 from lastword.report.figure_parts import (
     Arrow,
@@ -34,10 +35,11 @@ from lastword.report.figure_parts import (
 )
 from lastword.report.table import Table
 from lastword.rule import geometry
+from lastword.rule.answer import Answer
 from lastword.theta import Theta
 from lastword.view.explanation import gate_lines
 from lastword.view.palette import Role
-from lastword.view.portrait import Candidate, Portrait, Record, portrait, short
+from lastword.view.portrait import Candidate, Portrait, portrait, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +58,7 @@ _BEHIND: tuple[Role, ...] = ("other", "mix", "corrected", "winner", "truthful")
 
 def trajectory(record: Record, theta: Theta, title: str = "") -> Panel:
     """Candidate probabilities over depth, with the depths that decided as lines."""
-    seen = portrait(record, theta)
+    seen = portrait(record.decision, theta)
     depths = tuple(map(float, seen.depths))
     rules = [Rule(float(depth), label=seen.chosen_name) for depth in seen.chosen]
     lines = [
@@ -154,11 +156,12 @@ def _record(cell: Cell, item: int) -> Record:
 
 def worked_example(record: Record, theta: Theta) -> Figure:
     """One item end to end: trajectory, D_l, gates, scores before and after."""
-    seen = portrait(record, theta)
+    answer = record.decision
+    seen = portrait(answer, theta)
     path = trajectory(record, theta, f"(a) {subject(record, 40)}")
     caption = (
-        f"One item end to end: {record['benchmark']} {record['id']} on {model_name(record)}, d_eff"
-        f" = {float(record['d_eff']):.3f}, answered by {OPERATORS[record['operator']]}. (a)"
+        f"One item end to end: {record.benchmark} {record.id} on {model_name(record.model)}, d_eff"
+        f" = {answer.d_eff:.3f}, answered by {OPERATORS[answer.operator]}. (a)"
         " Candidate probabilities over depth; (b) decisiveness, whose argmax is ℓ*; (c) the gates"
         " that were asked; (d) candidate probabilities and the margin of the scores before and"
         " after."
@@ -166,8 +169,8 @@ def worked_example(record: Record, theta: Theta) -> Figure:
     panels = (
         replace(path, marks=(band(seen), *path.marks), key=()),
         _sharpness(seen, theta),
-        _gates_panel(record),
-        _before_after(record),
+        _gates_panel(answer),
+        _before_after(answer),
     )
     key = tuple(map(_key, seen.candidates))
     return Figure("worked-example", "A worked example", caption, panels, columns=2, key=key)
@@ -199,20 +202,18 @@ def _sharpness(seen: Portrait, theta: Theta) -> Panel:
 _HELD: tuple[tuple[str, Role], ...] = (("✗", "alarm"), ("✓", "truthful"))
 
 
-def _gates_panel(record: Record) -> Panel:
+def _gates_panel(answer: Answer) -> Panel:
     notes = []
-    for place, (line, holds) in enumerate(gate_lines(record)):
+    for place, (line, holds) in enumerate(gate_lines(answer)):
         mark, role = _HELD[bool(holds)]
         notes.append(Note(0.04, 0.78 - 0.22 * place, f"{mark} {line}", role, centred=False))
     return Panel("(c) Gates", tuple(notes), axes=False)
 
 
-def _before_after(record: Record) -> Panel:
-    seen = portrait(record)
+def _before_after(answer: Answer) -> Panel:
+    seen = portrait(answer)
     names = tuple(candidate.letter for candidate in seen.candidates)
-    before, after = (
-        geometry.margin(np.asarray(record[name], dtype=float)) for name in ("base_scores", "scores")
-    )
+    before, after = (geometry.margin(u) for u in (answer.base_scores, answer.scores))
     first, second = zip(*((c.before, c.after) for c in seen.candidates), strict=True)
     bars = _side_by_side(
         Bars(names, first, "base", "before"), Bars(names, second, "corrected", "after")
@@ -230,14 +231,16 @@ def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
     """
     if len(rows) < 2:
         return None
-    rows = sorted(rows, key=lambda r: (np.nan_to_num(r["invariant"], nan=np.inf), r["model"]))
-    panels = tuple(trajectory(r, theta, f"{model_name(r)}\n{_invariant(r)}") for r in rows)
+    rows = sorted(rows, key=lambda r: (_invariant(r), r.model))
+    panels = tuple(
+        trajectory(r, theta, f"{model_name(r.model)}\n{_invariant_line(r)}") for r in rows
+    )
     lettered = {key.letter for panel in panels for key in panel.key}
-    key = tuple(k for k in map(_key, portrait(rows[0]).candidates) if k.letter in lettered)
-    wrong = sum(r["mc1_base"] == 0 for r in rows)
-    right = sum(r["mc1_base"] == 0 and r["mc1"] == 1 for r in rows)
+    key = tuple(k for k in map(_key, portrait(rows[0].decision).candidates) if k.letter in lettered)
+    wrong = sum(r.mc1_base == 0 for r in rows)
+    right = sum(r.gain == 1 for r in rows)
     caption = (
-        f"“{subject(rows[0])}” ({rows[0]['benchmark']} {rows[0]['id']}) on {len(rows)} models,"
+        f"“{subject(rows[0])}” ({rows[0].benchmark} {rows[0].id}) on {len(rows)} models,"
         f" by I(M) from low to high: {wrong} are wrong at the last depth, and TRACE repairs"
         f" {right} of these. Green: truthful; red: the false answer of the last depth; blue:"
         " another false answer, where TRACE chose one."
@@ -293,24 +296,29 @@ def _digests(cell: Cell) -> UInt64[np.ndarray, " items"]:
 
 def subject(record: Record, limit: int = 60) -> str:
     """The question in one printable line, or the end of the prompt where there is none."""
-    question = record.get("question")
-    text = question if isinstance(question, str) and question.strip() else record["prompt"][-limit:]
-    return short(text, limit)
+    question = record.question or ""
+    return short(question if question.strip() else record.prompt[-limit:], limit)
 
 
-def model_name(record: Record) -> str:
+def model_name(model: str) -> str:
     """A model's name without its owner or folder, in one short line."""
-    return short(str(record["model"]).rstrip("/").rsplit("/", 1)[-1], 32)
+    return short(model.rstrip("/").rsplit("/", 1)[-1], 32)
 
 
 def rows_of(records: "pd.DataFrame") -> list[Record]:
     """The records one by one."""
-    return [{str(k): v for k, v in row.items()} for row in records.to_dict("records")]
+    return [Record.read({str(k): v for k, v in row.items()}) for row in records.to_dict("records")]
 
 
-def _invariant(record: Record) -> str:
-    value = record["invariant"]
-    return "" if value is None or value != value else f"I(M) = {float(value):.2f}"
+def _invariant(record: Record) -> float:
+    """I(M), infinite where the model has none."""
+    value = record.decision.invariant
+    return np.inf if value is None else value
+
+
+def _invariant_line(record: Record) -> str:
+    value = record.decision.invariant
+    return "" if value is None else f"I(M) = {value:.2f}"
 
 
 def _numbers(values: Iterable[float]) -> Numbers:
@@ -484,7 +492,7 @@ def per_model(table: Table) -> Figure:
 
 
 def _usage(rows: Sequence[Mapping[str, Any]]) -> Panel:
-    names = tuple(f"{model_name({'model': r['Model']})}  {i}" for i, r in enumerate(rows, 1))
+    names = tuple(f"{model_name(str(r['Model']))}  {i}" for i, r in enumerate(rows, 1))
     operators: tuple[Role, ...] = ("decisive", "mix", "early")
     shares = np.array([[float(row[f"% {name}"]) for row in rows] for name in operators])
     shares = np.nan_to_num(shares)
@@ -514,9 +522,7 @@ def costs(timed: Sequence[Timing]) -> Figure:
     by_model: dict[str, list[Timing]] = {}
     for timing in sorted(timed, key=lambda c: (c.depth, c.model)):
         by_model.setdefault(timing.model, []).append(timing)
-    names = tuple(
-        f"{model_name({'model': name})} (L = {own[0].depth})" for name, own in by_model.items()
-    )
+    names = tuple(f"{model_name(name)} (L = {own[0].depth})" for name, own in by_model.items())
     base = _numbers(mean([c.base_seconds_per_item for c in own]) for own in by_model.values())
     trace = _numbers(mean([c.trace_seconds_per_item for c in own]) for own in by_model.values())
     ratios = tuple(f"{mean([c.ratio for c in own]):.2f}×" for own in by_model.values())

@@ -5,20 +5,22 @@ and it compresses to about a byte a number. A block is gzip in base64, so that n
 a benchmark stands in the page as it came.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from lastword.records.cells import Cell, column
 from lastword.records.columns import Places
+from lastword.records.record import Record
 from lastword.report.document import compress
 from lastword.report.figure_parts import Rule
 from lastword.report.figures import band, rows_of, subject
+from lastword.rule.answer import Gate
 from lastword.theta import Theta
-from lastword.view.explanation import GATE_NAMES, explain, gates_of
-from lastword.view.portrait import Portrait, Record, portrait
+from lastword.view.explanation import GATE_NAMES, explain
+from lastword.view.portrait import Portrait, portrait
 
 REGIMES = {"s": "scalar", "c": "candidate-space"}
 OPERATORS = {name[0]: name for name in ("base", "decisive", "mix", "early")}
@@ -66,7 +68,7 @@ class Index:
     def add(self, cell: int, rows: Sequence[Record]) -> None:
         """Take in records of a cell, after those that it has had before."""
         if cell == len(self._cells):
-            model = self._models.setdefault(str(rows[0]["model"]), len(self._models))
+            model = self._models.setdefault(rows[0].model, len(self._models))
             benchmark = self.texts.benchmark(rows[0])
             self._cells.append({"model": model, "benchmark": benchmark, "text": [], "codes": ""})
         own = self._cells[cell]
@@ -103,19 +105,19 @@ class Texts:
 
     def benchmark(self, record: Record) -> int:
         """The place of a record's benchmark among all."""
-        place = self._benchmarks.setdefault(str(record["benchmark"]), len(self._benchmarks))
+        place = self._benchmarks.setdefault(record.benchmark, len(self._benchmarks))
         if place == len(self._by_benchmark):
             self._by_benchmark.append({})
         return place
 
     def place(self, record: Record) -> int:
         """The place of a record's text in the index."""
-        key = (record["benchmark"], str(record["id"]), record["prompt"], *record["candidates"])
+        key = (record.benchmark, str(record.id), record.prompt, *record.candidates)
         if key in self._places:
             return self._places[key]
         place = self._places[key] = len(self.index)
         benchmark = self.benchmark(record)
-        self.index.append((str(record["id"]), benchmark, subject(record, _QUESTION_LIMIT)))
+        self.index.append((str(record.id), benchmark, subject(record, _QUESTION_LIMIT)))
         self._by_benchmark[benchmark][place] = text(record)
         return place
 
@@ -168,63 +170,54 @@ def outcomes(cell: Cell) -> np.ndarray:
 
 def text(record: Record) -> Block:
     """What was asked, and what is true of it where that is known."""
-    truthful = record.get("truthful")
     return {
-        "prompt": record["prompt"],
-        "candidates": [str(candidate) for candidate in record["candidates"]],
-        "truthful": None if truthful is None else [bool(t) for t in truthful],
+        "prompt": record.prompt,
+        "candidates": record.candidates,
+        "truthful": record.truthful,
     }
 
 
 def codes(record: Record) -> str:
     """Four letters: regime, operator, what became of the answer, and which metric counts it."""
-    if failed(record):
+    if record.answer is None:
         return "--ee"
-    return f"{record['regime'][0]}{record['operator'][0]}{outcome(record)[0]}{_judged(record)}"
+    answer = record.answer
+    return f"{answer.regime[0]}{answer.operator[0]}{outcome(record)[0]}{_metric(record)}"
 
 
 def outcome(record: Record) -> str:
     """Whether correction fixed or broke an answer that MC1 counts, or changed or kept one."""
-    if failed(record):
+    if record.answer is None:
         return "failed"
-    gain = float(record["mc1"] - record["mc1_base"]) if _known(record, "mc1_base") else 0.0
-    if gain:
-        return "fixed" if gain > 0 else "broken"
-    return "unchanged" if record["base_index"] == record["index"] else "changed"
+    if record.gain:
+        return "fixed" if record.gain > 0 else "broken"
+    return "changed" if record.answer.corrected else "unchanged"
 
 
-def _judged(record: Record) -> str:
-    if _known(record, "mc1_base"):
+def _metric(record: Record) -> str:
+    if record.mc1_base is not None:
         return "1"
-    return "2" if _known(record, "mc2_base") else "n"
-
-
-def _known(record: Record, name: str) -> bool:
-    value = record.get(name)
-    return value is not None and value == value  # nan where a frame has none
-
-
-def failed(record: Record) -> bool:
-    """Whether the item could not be answered."""
-    return isinstance(record.get("error"), str)
+    return "n" if record.mc2_base is None else "2"
 
 
 def item(record: Record, theta: Theta) -> Block:
     """What the page shows of one item, beside its text."""
-    if failed(record):
-        return {"words": explain(record, theta), "error": True}
-    seen = portrait(record, theta)
-    letters = [candidate.letter for candidate in seen.candidates]
+    if record.answer is None:
+        words = f"This item failed and counts nowhere: {record.error}."
+        return {"words": words, "error": True}
+    answer = record.answer
+    seen = portrait(answer, theta)
+    letters = tuple(candidate.letter for candidate in seen.candidates)
     return {
-        "words": explain({**record, "candidates": letters}, theta),
+        "words": explain(replace(answer, candidates=letters), theta),
         "letters": letters,
         "roles": [candidate.role for candidate in seen.candidates],
         "index": seen.index,
         "base_index": seen.base_index,
         "base_probabilities": [round(candidate.before, 4) for candidate in seen.candidates],
         "probabilities": [round(candidate.after, 4) for candidate in seen.candidates],
-        "gates": [_gate(name, gate) for name, gate in gates_of(record).items()],
-        **_depths(seen, record["operator"]),
+        "gates": [_gate(name, gate) for name, gate in answer.gates.items()],
+        **_depths(seen, answer.operator),
     }
 
 
@@ -267,11 +260,11 @@ def _steps(values: Sequence[Sequence[float]]) -> list[list[int]]:
     return steps
 
 
-def _gate(name: str, gate: Mapping[str, Any]) -> tuple[str, str, str, bool | None]:
-    threshold = gate["threshold"]
+def _gate(name: str, gate: Gate) -> tuple[str, str, str, bool | None]:
+    title, threshold = GATE_NAMES.get(name, name), gate.threshold
     if isinstance(threshold, bool):
-        shown = {True: "yes", False: "no", None: "–"}
-        return GATE_NAMES.get(name, name), shown[gate["value"]], shown[threshold], gate["holds"]
+        words: dict[Any, str] = {True: "yes", False: "no", None: "–"}
+        return title, words[gate.value], words[threshold], gate.holds
     sign = "<" if name == "confidence" else ">"
-    value = "–" if gate["value"] is None else f"{float(gate['value']):.4g}"
-    return GATE_NAMES.get(name, name), value, f"{sign} {float(threshold):g}", gate["holds"]
+    value = "–" if gate.value is None else f"{float(gate.value):.4g}"
+    return title, value, f"{sign} {threshold:g}", gate.holds

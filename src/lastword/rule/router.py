@@ -7,8 +7,9 @@ same decision.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from lastword.rule.decision import Decision, Gate, Regime
+from lastword.rule.answer import Form, Gate, Regime
 from lastword.rule.geometry import Trajectory, effective_dimension, tied_first
 from lastword.rule.operators import OPERATORS, Correction, Step
 from lastword.rule.operators.correction import unread
@@ -29,18 +30,25 @@ class Verdict:
     d_eff: float
     correction: Correction
 
-    def decision(
-        self, candidates: Sequence[str], trajectory: Trajectory, invariant: float
-    ) -> Decision:
-        """The decision on these candidates, with everything that it was made of.
+    def answer(
+        self,
+        form: type[Form],
+        candidates: Sequence[str],
+        trajectory: Trajectory,
+        invariant: float,
+        **known: Any,
+    ) -> Form:
+        """The answer among these candidates, with everything that it was made of.
 
         Args:
+            form: What is made.
             candidates: One text a row of the trajectory.
             trajectory: What the verdict was reached on.
             invariant: I(M).
+            known: Other fields of the answer.
         """
         correction, tied = self.correction, tied_first(self.correction.scores)
-        return Decision(
+        return form(
             candidates=tuple(candidates),
             index=int(tied[0]),
             base_index=int(trajectory.base.argmax()),
@@ -56,6 +64,7 @@ class Verdict:
             trajectory=trajectory.scores,
             t_scores=trajectory.t,
             tied=len(tied) > 1,
+            **known,
         )
 
 

@@ -8,12 +8,9 @@ whether it may override; they change nothing of what is read, so that the model 
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from lastword.errors import InputError
-from lastword.rule.decision import Decision
+from lastword.rule.answer import Answer
 from lastword.rule.geometry import (
     Trajectory,
     effective_dimension,
@@ -42,45 +39,48 @@ def moved(theta: Theta, thresholds: Mapping[str, float]) -> Theta:
     return Theta.from_dict(theta.to_dict() | dict(thresholds))
 
 
-def what_if(record: Mapping[str, Any], theta: Theta) -> Decision:
-    """The decision of an item that was read whole, by the rule under another Theta.
+def what_if(answer: Answer, theta: Theta) -> Answer:
+    """The answer to an item that was read whole, by the rule under another Theta.
 
     Args:
-        record: `Decision.to_record` or a record of `lastword eval`, with trajectory and t.
+        answer: With its whole trajectory and t.
         theta: Constants and switches; windows and anchors as they were.
 
     Raises:
-        InputError: The record lacks a depth or T.
+        InputError: The answer lacks a depth or T.
     """
-    trajectory = trajectory_of(record)
-    verdict = next_step(trajectory, float(record["invariant"]), theta)
+    trajectory, invariant = trajectory_of(answer), _invariant(answer)
+    verdict = next_step(trajectory, invariant, theta)
     if isinstance(verdict, Step):
         raise InputError("this item was not read whole: the rule needs more of its trajectory")
-    decision = verdict.decision(record["candidates"], trajectory, float(record["invariant"]))
-    return replace(decision, base_index=int(record["base_index"]))
+    other = verdict.answer(Answer, answer.candidates, trajectory, invariant)
+    return replace(other, base_index=answer.base_index, truthful=answer.truthful)
 
 
-def measured(record: Mapping[str, Any], theta: Theta) -> dict[str, float]:
+def measured(answer: Answer, theta: Theta) -> dict[str, float]:
     """What each threshold is held against, by its name; of at least two candidates.
 
     Args:
-        record: As in `what_if`.
+        answer: As in `what_if`.
         theta: Constants and switches.
     """
-    trajectory = trajectory_of(record)
+    trajectory = trajectory_of(answer)
     window = trajectory.scores[:, theta.window(trajectory.depth)]
     return {
         "tau_dim": effective_dimension(window),
         "tau_logr": log_margin_ratio(window, trajectory.base, theta.delta_r),
         "tau_H": normalised_entropy(trajectory.base),
-        "tau_I": float(record["invariant"]),
+        "tau_I": _invariant(answer),
         "gamma": float(trajectory.base.max()),
     }
 
 
-def trajectory_of(record: Mapping[str, Any]) -> Trajectory:
-    """S and t of a record, as far as they were read."""
-    t = record.get("t_scores")
-    read = t is not None and not isinstance(t, float)  # the nan that a data frame has for nothing
-    S = np.stack([np.asarray(row, dtype=float) for row in record["trajectory"]])
-    return Trajectory(S, np.asarray(t, dtype=float) if read else None)
+def trajectory_of(answer: Answer) -> Trajectory:
+    """S and t of an answer, as far as they were read."""
+    return Trajectory(answer.trajectory, answer.t_scores)
+
+
+def _invariant(answer: Answer) -> float:
+    if answer.invariant is None:
+        raise InputError("this item has no I(M): the rule cannot be asked again")
+    return answer.invariant

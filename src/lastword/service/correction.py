@@ -9,8 +9,7 @@ from typing import Any
 from lastword.batch import Read
 from lastword.generation.ask import Asked, ask_in_steps
 from lastword.generation.sampling import Sampling
-from lastword.rule.decision import Decision
-from lastword.rule.geometry import tied_first
+from lastword.records.decision import Decision
 from lastword.service.batching import Batcher
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
@@ -167,7 +166,7 @@ class Corrector:
         if self.shadow:
             if decision.corrected:
                 self._metrics.shadow.labels(decision.operator).inc()
-            decision = as_base(decision)
+            decision = decision.as_base()
         return decision.to_dict(full=full) | label
 
     def write_answer(self, answer: Asked, *, request: str) -> dict[str, Any]:
@@ -176,7 +175,7 @@ class Corrector:
         self._metrics.decided(answer.decision)
         decision = self.write(answer.decision, item, full=False, request=request)
         if self.shadow:
-            answer = replace(answer, decision=as_base(answer.decision))
+            answer = replace(answer, decision=answer.decision.as_base())
         return answer.to_dict() | {k: v for k, v in decision.items() if k == "feedback_id"}
 
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
@@ -205,22 +204,3 @@ def characters(item: Item) -> int:
 def by_score(scores: Sequence[float]) -> list[int]:
     """Places from the highest score to the lowest; ties as they came."""
     return sorted(range(len(scores)), key=lambda place: -scores[place])
-
-
-def as_base(decision: Decision) -> Decision:
-    """The decision of the model's own scores, as if nothing had been corrected."""
-    tied = tied_first(decision.base_scores)
-    return replace(
-        decision,
-        index=decision.base_index,
-        operator="base",
-        method="base",
-        scores=decision.base_scores,
-        d_eff=float("nan"),
-        gates={},
-        decisive_layer=None,
-        mixing=None,
-        tied=len(tied) > 1,
-        withheld=None,
-        deferred=False,
-    )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lastword.errors import InputError
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 from lastword.rule.geometry import tied_first
 from lastword.service.refusal import Refusal
 

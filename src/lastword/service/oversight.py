@@ -17,7 +17,7 @@ from typing import Any
 
 from lastword.errors import InputError
 from lastword.files.strict_json import strict
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 from lastword.service.ledger import Entry, Ledger
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics

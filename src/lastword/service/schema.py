@@ -12,11 +12,15 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
+    create_model,
 )
 
 from lastword.errors import ItemError
 from lastword.files.strict_json import to_json
-from lastword.rule.decision import SCHEMA
+from lastword.records.decision import SCHEMA
+from lastword.rule.answer import Answer, Gate, Regime, Withheld
+from lastword.rule.fact import Fact, Told, facts
+from lastword.rule.geometry import Columns, Scores
 from lastword.service.refusal import Code, Refusal
 from lastword.text.items import Item
 from lastword.text.messages import Message
@@ -163,40 +167,63 @@ class WithheldAnswer(BaseModel):
     scores: list[float]
 
 
-class DecisionAnswer(BaseModel):
+# JSON's form of what is no plain value in Python.
+_WIRE: dict[Any, Any] = {
+    float: float | None,  # null for nan
+    Scores: list[float],
+    Scores | None: list[float] | None,
+    Columns: list[list[float | None]],
+    Mapping[str, Gate]: dict[str, GateAnswer],
+    Withheld | None: WithheldAnswer | None,
+}
+_PLAIN = {str, int, bool, Regime, str | None, int | None, float | None}
+
+
+def wire_type(own: Fact) -> Any:
+    """The type of a fact in JSON.
+
+    Raises:
+        TypeError: Nothing says what it is there.
+    """
+    if own.type not in _WIRE and own.type not in _PLAIN:
+        raise TypeError(f"{own.name} is {own.type}, and JSON has no form for that: see _WIRE")
+    return _WIRE.get(own.type, own.type)
+
+
+def wire_fields(owner: type, told: Told) -> dict[str, Any]:
+    """What JSON has of a dataclass at some time, as fields of a pydantic model."""
+    return {
+        own.attribute: (
+            wire_type(own) | None if optional else wire_type(own),
+            Field(
+                None if optional else ...,
+                alias=None if own.name == own.attribute else own.name,
+                description=f"With `full`. {own.doc}" if told == "full" else own.doc,
+            ),
+        )
+        for own in facts(owner)
+        if own.told == told
+        for optional in [told != "always"]
+    }
+
+
+_DecisionAnswer = create_model(
+    "_DecisionAnswer",
+    __config__=ConfigDict(serialize_by_alias=True, protected_namespaces=()),
+    schema_version=(int, Field(alias="schema", description="Version of this answer's form.")),
+    **wire_fields(Answer, "given"),
+    **wire_fields(Answer, "always"),
+    feedback_id=(
+        str | None,
+        Field(None, description="Under a certificate: what `/v1/feedback` calls this answer."),
+    ),
+    # Without a blind prompt, which a service does not take, that is all there is.
+    **wire_fields(Answer, "full"),
+)
+
+
+class DecisionAnswer(_DecisionAnswer):  # type: ignore[misc, valid-type]
     """A decision, and every reason for it; what was not needed is null."""
-
-    model_config = ConfigDict(serialize_by_alias=True, protected_namespaces=())
-
-    schema_version: int = Field(alias="schema", description="Version of this answer's form.")
-    id: str | None = None
-    index: int = Field(description="Place of the corrected answer.")
-    answer: str
-    base_index: int = Field(description="Place of the model's own answer.")
-    base_answer: str
-    corrected: bool
-    tied: bool
-    regime: Literal["scalar", "candidate-space"]
-    method: str = Field(description="`trace`; `base` under --shadow.")
-    operator: str
-    d_eff: float | None
-    invariant: float | None
-    scores: list[float]
-    probabilities: list[float]
-    base_scores: list[float]
-    gates: dict[str, GateAnswer]
-    decisive_layer: int | None
-    mixing: float | None = Field(alias="lambda")
-    truncated: int
-    withheld: WithheldAnswer | None = Field(
-        description="What correction wanted and the certificate did not let through."
-    )
-    deferred: bool = Field(description="Too unsure to be given, by the certificate's threshold.")
-    feedback_id: str | None = Field(
-        None, description="Under a certificate: what `/v1/feedback` calls this answer."
-    )
-    trajectory: list[list[float | None]] | None = Field(None, description="With `full`.")
-    t_scores: list[float] | None = Field(None, description="With `full`.")
 
 
 class AskAnswer(DecisionAnswer):

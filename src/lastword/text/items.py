@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from lastword.errors import InputError, ItemError
 from lastword.text.messages import Message, read_messages
-from lastword.view.shorten import shorten
+from lastword.text.shorten import shorten
 
 # What is read of an item with its question left out: depth L, every depth and T, or nothing.
 Blind = Literal["base", "all", "none"]

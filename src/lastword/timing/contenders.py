@@ -15,7 +15,7 @@ from lastword.batch import Read, Scope, branches_of
 from lastword.errors import InputError
 from lastword.model.check import own_scores
 from lastword.model.readout import Readout
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 from lastword.rule.tile import Tile
 from lastword.text.tokens import Encoded
 from lastword.tracer import Tracer

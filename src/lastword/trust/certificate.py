@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from lastword.errors import CertificateError, InputError
-from lastword.rule.decision import Decision
+from lastword.records.decision import Decision
 from lastword.rule.geometry import margin
 from lastword.theta import Theta
 from lastword.trust.certify import Terms

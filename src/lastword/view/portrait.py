@@ -1,21 +1,18 @@
 """The portrait of an answered item: every number that a picture or a table of it shows.
 
-Made once, from a decision's dictionary or from a record, so that the notebook, the terminal, the
+Made once, so that the notebook, the terminal, the
 explorer, the report and the demo show the same; whoever draws it computes nothing.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
+from lastword.rule.answer import Answer
+from lastword.text.shorten import shorten
 from lastword.theta import Theta
 from lastword.view.palette import Role
-from lastword.view.shorten import shorten
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -75,58 +72,47 @@ class Portrait:
     chosen_name: str
 
 
-def portrait(record: Record, theta: Theta | None = None) -> Portrait:
+def portrait(answer: Answer, theta: Theta | None = None) -> Portrait:
     """What there is to see of an answered item.
 
     Args:
-        record: A decision's record (`Decision.to_record`) or one of `lastword eval`.
+        answer: Decided here, or read from a record.
         theta: Constants of the decision; without them neither window nor anchors are known.
     """
-    S = np.stack([np.asarray(row, dtype=float) for row in record["trajectory"]])
+    S = answer.trajectory
     depth = S.shape[1] - 1
     read = np.flatnonzero(~np.isnan(S).any(axis=0))
     window = None if theta is None else theta.window(depth)
-    layer = record["decisive_layer"]
-    chosen = _chosen(record, depth, theta)
+    chosen = _chosen(answer, depth, theta)
+    blind = np.full(S.shape, np.nan) if answer.blind_trajectory is None else answer.blind_trajectory
     return Portrait(
-        candidates=_candidates(record, S[:, read], _blind(record, S.shape)[:, read]),
-        index=int(record["index"]),
-        base_index=int(record["base_index"]),
+        candidates=_candidates(answer, S[:, read], blind[:, read]),
+        index=answer.index,
+        base_index=answer.base_index,
         depth=depth,
         depths=tuple(read.tolist()),
         window=None if window is None else (window[0], window[-1]),
-        sharpest=None if layer is None or layer != layer else int(layer),
+        sharpest=answer.decisive_layer,
         chosen=chosen,
-        chosen_name=_NAMES.get(record["operator"], "").format(*chosen),
+        chosen_name=_NAMES.get(answer.operator, "").format(*chosen),
     )
 
 
 _NAMES = {"decisive": "ℓ* = {}", "early": "depth {}"}
 
 
-def _blind(record: Record, shape: tuple[int, ...]) -> np.ndarray:
-    """S without the question; nan where it was not read."""
-    rows = record.get("blind_trajectory")
-    if rows is None or isinstance(rows, float):  # the nan that a data frame has for nothing
-        return np.full(shape, np.nan)
-    return np.stack([np.asarray(row, dtype=float) for row in rows])
-
-
-def _candidates(record: Record, S: np.ndarray, blind: np.ndarray) -> tuple[Candidate, ...]:
-    before, after = (
-        softmax(np.asarray(record[name], dtype=float)) for name in ("base_scores", "scores")
-    )
+def _candidates(answer: Answer, S: np.ndarray, blind: np.ndarray) -> tuple[Candidate, ...]:
+    before, after = answer.base_probabilities, answer.probabilities
     pi = softmax(S, axis=0)  # over the candidates, at every depth
-    truthful = record.get("truthful")
-    truths = [None] * len(S) if truthful is None else [bool(true) for true in truthful]
+    truths = answer.truthful or [None] * len(S)
     blind = blind if np.isfinite(blind).all() else blind[:, :0]
-    columns = zip(record["candidates"], truths, before, after, strict=True)
+    columns = zip(answer.candidates, truths, before, after, strict=True)
     return tuple(
         Candidate(
             letter=letter(place),
-            text=str(text),
+            text=text,
             true=true,
-            role=_role(record, place, true),
+            role=_role(answer, place, true),
             before=float(b),
             after=float(u),
             scores=tuple(S[place].tolist()),
@@ -138,23 +124,24 @@ def _candidates(record: Record, S: np.ndarray, blind: np.ndarray) -> tuple[Candi
     )
 
 
-def _role(record: Record, place: int, true: bool | None) -> Role:
+def _role(answer: Answer, place: int, true: bool | None) -> Role:
     """Where truth is known it shows, and what is wrong about the answers; else the answers show."""
     if true:
         return "truthful"
-    if true is False and place == record["base_index"]:
+    if true is False and place == answer.base_index:
         return "winner"
-    if place == record["index"]:
+    if place == answer.index:
         return "corrected"
-    return "mix" if place == record["base_index"] else "other"
+    return "mix" if place == answer.base_index else "other"
 
 
-def _chosen(record: Record, depth: int, theta: Theta | None) -> tuple[int, ...]:
-    if record["operator"] == "decisive":
-        return (int(record["decisive_layer"]),)
-    if record["operator"] == "early":
+def _chosen(answer: Answer, depth: int, theta: Theta | None) -> tuple[int, ...]:
+    if answer.operator == "decisive":
+        assert answer.decisive_layer is not None
+        return (answer.decisive_layer,)
+    if answer.operator == "early":
         return (0,)
-    return theta.anchor_depths(depth) if theta and record["operator"] == "mix" else ()
+    return theta.anchor_depths(depth) if theta and answer.operator == "mix" else ()
 
 
 def letter(place: int) -> str:

@@ -8,8 +8,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from lastword.rule.answer import Answer
 from lastword.view.explanation import explain
-from lastword.view.portrait import Portrait, Record, portrait
+from lastword.view.portrait import Portrait, portrait
 from lastword.view.sketch import sketch
 
 
@@ -42,10 +43,10 @@ def terminal_table(
     return table
 
 
-def notebook(record: Record) -> str:
+def notebook(answer: Answer) -> str:
     """What a notebook shows of a decision: its candidates, its trajectory and its reasons."""
-    seen = portrait(record)
-    return f"<div>{html_table(seen)}{sketch(seen)}<p>{escape(explain(record))}</p></div>"
+    seen = portrait(answer)
+    return f"<div>{html_table(seen)}{sketch(seen)}<p>{escape(explain(answer))}</p></div>"
 
 
 def html_table(seen: Portrait) -> str:

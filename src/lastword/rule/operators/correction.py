@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lastword.rule.decision import Gate
+from lastword.rule.answer import Gate
 from lastword.rule.geometry import Scores, Trajectory
 
 

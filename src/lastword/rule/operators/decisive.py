@@ -7,7 +7,7 @@ and the last is uncertain (Eqs. 6-9; method, section 4).
 
 from scipy.special import log_softmax
 
-from lastword.rule.decision import Gate
+from lastword.rule.answer import Gate
 from lastword.rule.geometry import (
     Trajectory,
     decisive_layer,

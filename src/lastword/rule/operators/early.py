@@ -5,7 +5,7 @@ rotary positions S[:, 0] depends on no token of the prompt but its last: it scor
 own wording and is no evidence about the question (Eq. 19; method, section 6).
 """
 
-from lastword.rule.decision import Gate
+from lastword.rule.answer import Gate
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators.correction import Correction, Step, unread
 from lastword.theta import Theta

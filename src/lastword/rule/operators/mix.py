@@ -4,7 +4,7 @@ Applies in the scalar regime of a model with I(M) > tau_I. Trusts T where it is 
 base and backs the base's choice, reverses it where T pulls away (Eqs. 17-18; method, section 6).
 """
 
-from lastword.rule.decision import Gate
+from lastword.rule.answer import Gate
 from lastword.rule.geometry import Trajectory, margin
 from lastword.rule.operators.correction import Correction, Step
 from lastword.theta import Theta

@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from lastword.files.strict_json import strict
-from lastword.report.page_data import failed, item, text
+from lastword.records.record import Record
+from lastword.report.page_data import item, text
+from lastword.rule.answer import Answer
 from lastword.rule.what_if import THRESHOLDS, measured, moved, trajectory_of, what_if
 from lastword.theta import Theta
 from lastword.view.explanation import GATE_NAMES, explain
-from lastword.view.portrait import Record, letter
+from lastword.view.portrait import letter
 
 # What each threshold is held against, the sign under which something happens, and how far a slider
 # reaches at least on either side.
@@ -30,7 +33,7 @@ def explained(record: Record, theta: Theta, thresholds: Mapping[str, float]) -> 
     """The whole view of an item.
 
     Args:
-        record: A decision's record with its prompt, or one of `lastword eval`.
+        record: Of an item answered here, or one of `lastword eval`.
         theta: Constants of the decision.
         thresholds: Those that are moved, by name.
 
@@ -38,16 +41,17 @@ def explained(record: Record, theta: Theta, thresholds: Mapping[str, float]) -> 
         InputError: A threshold that is none.
     """
     told: dict[str, Any] = {"text": text(record), "item": item(record, theta)}
-    if failed(record) or not _whole(record):
+    answer = record.answer
+    if answer is None or not _whole(answer):
         return told | {"thresholds": [], "what_if": None}
-    values = measured(record, theta)
+    values = measured(answer, theta)
     rows = [_row(name, values[name], getattr(theta, name)) for name in THRESHOLDS]
-    return told | {"thresholds": rows, "what_if": _what_if(record, moved(theta, thresholds))}
+    return told | {"thresholds": rows, "what_if": _what_if(answer, moved(theta, thresholds))}
 
 
-def _whole(record: Record) -> bool:
+def _whole(answer: Answer) -> bool:
     """Whether the rule can be asked again: every depth and T were read, and there is a choice."""
-    trajectory = trajectory_of(record)
+    trajectory = trajectory_of(answer)
     every = trajectory.has(range(trajectory.depth + 1))
     return len(trajectory.scores) > 1 and every and trajectory.t is not None
 
@@ -68,14 +72,13 @@ def _row(name: str, value: float, frozen: float) -> dict[str, Any]:
     }
 
 
-def _what_if(record: Record, theta: Theta) -> dict[str, Any]:
+def _what_if(answer: Answer, theta: Theta) -> dict[str, Any]:
     """What the rule does under a Theta, in words, with the candidates by their letters."""
-    decision = what_if(record, theta)
-    letters = [letter(place) for place in range(len(decision.candidates))]
-    told = {**decision.to_dict(), "candidates": letters, "truthful": record.get("truthful")}
+    letters = tuple(map(letter, range(len(answer.candidates))))
+    other = replace(what_if(answer, theta), candidates=letters)
     return {
-        "words": explain(told, theta),
-        "operator": decision.operator,
-        "letter": letters[decision.index],
-        "differs": decision.index != int(record["index"]),
+        "words": explain(other, theta),
+        "operator": other.operator,
+        "letter": other.answer,
+        "differs": other.index != answer.index,
     }

@@ -6,13 +6,15 @@ here and nothing else, and sets text alone, whatever a model or a reader wrote.
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import Depends, FastAPI, Response
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from lastword.records.record import Record
 from lastword.report.document import compress, document
 from lastword.service.call import JSON, json_of, takes
 from lastword.service.correction import Corrector
@@ -31,7 +33,6 @@ _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "items.js", "explorer.js")
 _KEPT = 64  # answers, so that a threshold is moved without asking the model again
 
-Record = dict[str, Any]
 Thresholds = dict[str, float]
 
 
@@ -156,7 +157,8 @@ async def _record(corrector: Corrector, body: AskBody) -> Record:
     if body.blind_prompt is not None:
         started.append(corrector.start(Item(body.blind_prompt, item.candidates), "all"))
     decision, *blind = [await corrector.result(future) for future in started]
-    record: Record = decision.to_record(item.truthful) | {"prompt": item.prompt}
-    if blind:
-        record["blind_trajectory"] = blind[0].trajectory
-    return record
+    whole = blind[0].trajectory if blind else None
+    answer = replace(decision, truthful=item.truthful, blind_trajectory=whole)
+    return Record(
+        prompt=item.prompt, candidates=item.candidates, truthful=item.truthful, answer=answer
+    )

@@ -1,0 +1,219 @@
+"""Answer: what is known of one answered item, and every reason for it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar
+
+from scipy.special import softmax
+
+from lastword.errors import ItemError
+from lastword.files.strict_json import strict
+from lastword.rule.fact import fact
+from lastword.rule.geometry import Columns, Scores, tied_first
+from lastword.text.shorten import shorten
+
+Regime = Literal["scalar", "candidate-space"]
+Form = TypeVar("Form", bound="Answer")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One comparison of the rule; `None` where the decision did not need it (method, section 9)."""
+
+    value: float | bool | None
+    threshold: float | bool
+    holds: bool | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form; a value that is not finite is a string."""
+        return {"value": strict(self.value), "threshold": self.threshold, "holds": self.holds}
+
+
+@dataclass(frozen=True, eq=False)
+class Withheld:
+    """What TRACE wanted where a certificate did not let it through (method, section 13).
+
+    Attributes:
+        rule: The rule that it fails, in words.
+        index: Place of the answer that TRACE wanted.
+        answer: That answer.
+        operator: Whose override it was.
+        scores: u, the scores that wanted it [candidates].
+    """
+
+    rule: str
+    index: int
+    answer: str
+    operator: str
+    scores: Scores
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {own.name: strict(getattr(self, own.name)) for own in fields(self)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Answer:
+    """The corrected choice among the candidates of one item; equal to itself alone.
+
+    The fields stand in the order of their JSON. One more is one more line: what is made from them
+    has it then, and a type that JSON, Parquet or the service has no form for is refused there.
+    """
+
+    id: str | None = field(default=None, metadata=fact("Its name.", told="given", stored=False))
+    candidates: tuple[str, ...] = field(
+        metadata=fact("The candidates, as given.", told="never", stored=False)
+    )
+    truthful: tuple[bool, ...] | None = field(
+        default=None,
+        metadata=fact("Which are right; null where nobody says.", told="never", stored=False),
+    )
+    index: int = field(metadata=fact("Place of the corrected answer.", also=("answer",)))
+    base_index: int = field(
+        metadata=fact("Place of the model's own answer.", also=("base_answer", "corrected"))
+    )
+    tied: bool = field(default=False, metadata=fact("Whether the top score is shared."))
+    regime: Regime = field(metadata=fact("By d_eff against tau_dim (method, section 3)."))
+    method: str = field(
+        default="trace",
+        metadata=fact("`trace`; `base` under --shadow; a peer's name.", stored=False, reason=True),
+    )
+    operator: str = field(
+        metadata=fact("`base`, `decisive`, `mix` or `early`; a method's name for its peers.")
+    )
+    d_eff: float = field(
+        default=math.nan,
+        metadata=fact("Effective trajectory dimension, Eq. 5; nan where unneeded.", reason=True),
+    )
+    invariant: float | None = field(
+        default=None, metadata=fact("I(M) of the model, Eq. 16, needed or not.")
+    )
+    scores: Scores = field(
+        metadata=fact("u, the scores that decide.", also_stored=("probabilities",))
+    )
+    base_scores: Scores = field(metadata=fact("b = S[:, L], mean log-probability a token in nats."))
+    gates: Mapping[str, Gate] = field(
+        default_factory=dict,
+        metadata=fact("The regime's gates by name, in the order of the rule.", reason=True),
+    )
+    decisive_layer: int | None = field(
+        default=None, metadata=fact("l*, Eq. 7; null where it was not needed.", reason=True)
+    )
+    mixing: float | None = field(
+        default=None,
+        metadata=fact("lambda, Eq. 17; null outside the mix branch.", name="lambda", reason=True),
+    )
+    truncated: int = field(
+        default=0, metadata=fact("Prompt tokens dropped to fit the context.", stored=False)
+    )
+    withheld: Withheld | None = field(
+        default=None,
+        metadata=fact(
+            "What correction wanted and the certificate did not let through.", reason=True
+        ),
+    )
+    deferred: bool = field(
+        default=False,
+        metadata=fact("Too unsure to be given, by the certificate's threshold.", reason=True),
+    )
+    trajectory: Columns = field(
+        metadata=fact("S, by candidate and depth 0..L; null where unread.", told="full")
+    )
+    t_scores: Scores | None = field(
+        default=None, metadata=fact("t; null where T was not read.", told="full")
+    )
+    blind_scores: Scores | None = field(
+        default=None,
+        metadata=fact("b without the question; null without a blind prompt.", told="never"),
+    )
+    blind_trajectory: Columns | None = field(
+        default=None,
+        metadata=fact("S without the question; null unless read whole.", told="full, given"),
+    )
+    blind_t_scores: Scores | None = field(
+        default=None,
+        metadata=fact("t without the question; null like `blind_trajectory`.", told="full, given"),
+    )
+    methods: Mapping[str, Scores | None] = field(
+        default_factory=dict,
+        metadata=fact(
+            "Scores of peers that were asked too; null where one does not apply.", told="never"
+        ),
+    )
+
+    def by(self: Form, method: str) -> Form:
+        """What a peer that was asked too decides, without TRACE's gates.
+
+        Raises:
+            ItemError: The method does not apply to the item.
+        """
+        scores = self.methods[method]
+        if scores is None:
+            raise ItemError(f"method {method} does not apply: it has no blind_prompt", self.id)
+        return self._decided_by(scores, method, self._no_reasons() | {"method": method})
+
+    def as_base(self: Form) -> Form:
+        """What the model's own scores decide, as if nothing had been corrected."""
+        return self._decided_by(self.base_scores, "base", self._no_reasons() | {"method": "base"})
+
+    def withhold(self: Form, rule: str) -> Form:
+        """The model's own answer in the place of the corrected one, which fails `rule`."""
+        wanted = Withheld(rule, self.index, self.answer, self.operator, self.scores)
+        return self._decided_by(self.base_scores, "base", {"withheld": wanted})
+
+    def _decided_by(self: Form, scores: Scores, operator: str, reasons: dict[str, Any]) -> Form:
+        """The same item answered by other scores, with other reasons."""
+        tied = tied_first(scores)
+        index, shared = int(tied[0]), len(tied) > 1
+        return replace(self, scores=scores, operator=operator, index=index, tied=shared, **reasons)
+
+    def _no_reasons(self) -> dict[str, Any]:
+        """The rule's reasons as they are where it was not asked."""
+        return {
+            own.name: own.default if own.default_factory is MISSING else own.default_factory()
+            for own in fields(self)
+            if own.metadata["fact"].reason
+        }
+
+    @property
+    def answer(self) -> str:
+        """The corrected answer."""
+        return self.candidates[self.index]
+
+    @property
+    def base_answer(self) -> str:
+        """The model's own answer."""
+        return self.candidates[self.base_index]
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the corrected answer differs from the model's own."""
+        return self.index != self.base_index
+
+    @property
+    def probabilities(self) -> Scores:
+        """softmax(u): candidate-restricted probabilities of the corrected scores."""
+        probabilities: Scores = softmax(self.scores)
+        return probabilities
+
+    @property
+    def base_probabilities(self) -> Scores:
+        """softmax(b): candidate-restricted probabilities of the base scores."""
+        probabilities: Scores = softmax(self.base_scores)
+        return probabilities
+
+    def __repr__(self) -> str:
+        """One line: the answer, whose it is, and its probability among how many."""
+        whose = f"by {self.operator}"
+        if self.withheld is not None:
+            whose = f"{self.withheld.operator} withheld"
+        elif self.corrected:
+            whose = f"instead of {shorten(self.base_answer)!r} {whose}"
+        if self.decisive_layer is not None and self.operator == "decisive":
+            whose += f" at depth {self.decisive_layer}"
+        share = f"{self.probabilities[self.index]:.3f} among {len(self.candidates)}"
+        name = [] if self.id is None else [f"id={self.id!r}"]
+        more = [*(["tied"] if self.tied else []), *(["deferred"] if self.deferred else []), *name]
+        form = type(self).__name__
+        return f"{form}({', '.join([repr(shorten(self.answer)), whose, share, *more])})"
