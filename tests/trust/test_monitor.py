@@ -65,7 +65,7 @@ def test_false_alarms_are_few_however_long_one_looks():
 
 def alarms(rate: float, alpha: float, stakes: np.ndarray, streams: int = 200) -> np.ndarray:
     """Labels until the alarm, inf where there is none in 20,000; wealth only rises at a break."""
-    gaps = np.random.default_rng(2).geometric(rate, (streams, int(2 * rate * 20_000)))
+    gaps: np.ndarray = np.random.default_rng(2).geometric(rate, (streams, int(2 * rate * 20_000)))
     labelled, broken = gaps.cumsum(axis=1), np.arange(1, gaps.shape[1] + 1)
     won, lost = np.log1p(stakes * (1 - alpha) / alpha), np.log1p(-stakes)
     each = broken[:, None] * won + (labelled - broken)[:, :, None] * lost
