@@ -28,20 +28,20 @@ def at_least(rate: float, mean: Any, size: Any, exact: bool) -> np.ndarray:
 
     mean, size = np.asarray(mean, float), np.asarray(size)
     total = np.ceil(mean * size - _ROUNDING)
-    tail: np.ndarray = binom.cdf(total, size, rate)
+    tail = np.asarray(binom.cdf(total, size, rate))
     if exact:
         return tail
     low = np.minimum(mean, rate)
     divergence = rel_entr(low, rate) + rel_entr(1 - low, 1 - rate)
     hoeffding: np.ndarray = np.exp(-size * divergence)
-    return np.minimum(np.minimum(hoeffding, np.e * tail), 1.0)
+    return np.asarray(np.minimum(np.minimum(hoeffding, np.e * tail), 1.0))
 
 
-def upper_bound(mean: float, size: int, level: float, exact: bool) -> float:
-    """The largest rate that `at_least` does not reject at this level; Clopper-Pearson's if exact."""
+def upper_bound(mean: Any, size: Any, level: float, exact: bool) -> float:
+    """The largest rate that `at_least` does not reject; Clopper-Pearson's bound where exact."""
     if size == 0:
         return 1.0
-    low, high = min(mean, 1.0), 1.0
+    low, high = min(float(mean), 1.0), 1.0
     for _ in range(50):
         middle = (low + high) / 2
         falls = at_least(middle, mean, size, exact) <= level
