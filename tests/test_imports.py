@@ -165,6 +165,17 @@ def test_nothing_heavy_is_imported_by(program):
     assert HEAVY & set(done.stderr.split()) == set()
 
 
+def test_the_first_answer_loads_few_of_our_lines():
+    program = (
+        "import sys\nfrom lastword import Tracer\nTracer.demo().correct('Is', ['a', 'b'])\n"
+        "ours = (m for n, m in sys.modules.items() if n.partition('.')[0] == 'lastword')\n"
+        "print(sum(sum(1 for _ in open(m.__file__, encoding='utf-8')) for m in ours))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= 8_000
+
+
 @pytest.mark.parametrize(
     "module",
     ["evaluation.ablation", "records.stored", "report.build", "cli.merge", "cli.report"],

@@ -63,7 +63,7 @@ def test_a_correction_outside_the_tree_decides(install: Install) -> None:
     def decided(base: list[float], blind: list[float]) -> list[float]:
         S, other = np.full((2, 3), np.nan), np.full((2, 3), np.nan)
         tokens = np.array([1, 1])
-        steps = []
+        steps: list[Step] = []
         while True:
             seen, unseen = Trajectory(S), Trajectory(other)
             answer = surer.next(Evidence(("a", "b"), tokens, seen, None, unseen, tokens))

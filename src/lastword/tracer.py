@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from transformers import PreTrainedModel
@@ -14,10 +14,11 @@ from lastword.errors import CertificateError, InvariantError, ItemError
 from lastword.methods.contract import Evidence, Facts, Method
 from lastword.methods.correction import Correction, Scored
 from lastword.methods.trace import Trace
-from lastword.model import embedded, loading
+from lastword.model import embedded
 from lastword.model.backbone import Backbone
 from lastword.model.backend import Backend, Local, Profile
 from lastword.model.check import settle_layout
+from lastword.model.loaded import carried
 from lastword.model.options import HeadDtype, LoadOptions, refuse_unknown, takes_keywords
 from lastword.model.phases import phase
 from lastword.model.readout import Readout
@@ -30,8 +31,10 @@ from lastword.text.forest import plan
 from lastword.text.items import Blind, Item, as_item, rows_of
 from lastword.text.tokens import Chat, Encoded, Overflow, Tokenizer, describe_chat, encode
 from lastword.theta import Theta
-from lastword.trust.certificate import Certificate, Subject
 from lastword.weights.invariant import Factors, model_invariant
+
+if TYPE_CHECKING:
+    from lastword.trust.certificate import Certificate
 
 
 class Tracer:
@@ -80,7 +83,7 @@ class Tracer:
         overflow: Overflow = "error",
         chat: Chat | None = None,
         source: dict[str, Any] | None = None,
-        certificate: Certificate | str | Path | None = None,
+        certificate: "Certificate | str | Path | None" = None,
         correction: Correction | str = "trace",
     ) -> None:
         options = LoadOptions(
@@ -142,9 +145,10 @@ class Tracer:
         self._batch_tokens_asked = options.batch_tokens
         self.batch_tokens = options.batch_tokens or backend.batch_tokens
         self.correction = _correction_of(correction, self.facts)
-        assert options.certificate is None or isinstance(options.certificate, Certificate)
-        self.certificate = options.certificate
+        self.certificate = cast("Certificate | None", options.certificate)  # no longer a file
         if self.certificate is not None:
+            from lastword.trust.certificate import Subject
+
             if self.correction.name != "trace":
                 raise CertificateError(
                     f"a certificate is for TRACE's own overrides, not for those of "
@@ -190,8 +194,14 @@ class Tracer:
             from lastword.methods import entry
 
             entry(options.correction)  # an unknown one fails before the model is loaded
-        loaded = loading.load(options)
-        invariant = loading.invariant_of(loaded, options)
+        invariant: float | Factors | None = options.invariant
+        if options.embedded is not None:
+            loaded = carried(options)
+        else:
+            from lastword.model import loading  # much, and nothing of it for what is carried
+
+            loaded = loading.load(options)
+            invariant = loading.invariant_of(loaded, options)
         layout = settle_layout(loaded.model, options.layout)  # past I(M), which reads the weights
         # What was asked for is loaded, though transformers may know it by another name.
         attention = "auto" if options.attention == "auto" else "model"

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from lastword import Tracer
 from lastword.errors import ModelError, UnsupportedModelError
 from lastword.model import loading, named
+from lastword.model.loaded import Loaded
 from lastword.model.options import LoadOptions
 from lastword.theta import Theta
 from lastword.weights.invariant import model_invariant
@@ -28,7 +29,7 @@ from lastword.weights.invariant import model_invariant
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def load(path: Path | str, **options: Any) -> loading.Loaded:
+def load(path: Path | str, **options: Any) -> Loaded:
     return loading.load(LoadOptions(path, device="cpu", **options))
 
 

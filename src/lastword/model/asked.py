@@ -7,7 +7,6 @@ from pathlib import Path
 
 from lastword.errors import ModelError
 from lastword.files.strict_json import to_json
-from lastword.model import named
 from lastword.model.options import LoadOptions
 from lastword.theta import Theta
 from lastword.weights.identity import files_digest, folder_digest
@@ -50,6 +49,8 @@ def require_there(options: LoadOptions) -> None:
         InputError: A name of lastword's own is not known.
         ModelError: No such folder or file, or a model that lastword can fetch was not fetched.
     """
+    from lastword.model import named
+
     path = Path(options.name).expanduser()
     if options.name.startswith(named.OWN) and options.embedded is None:
         named.locate(options.name)
@@ -62,6 +63,8 @@ def _files(options: LoadOptions) -> str | None:
     """What tells the model's files apart from others of the same name."""
     if options.embedded is not None:
         return "carried"  # by the package, whose version is compared too
+    from lastword.model import named
+
     path = Path(options.name).expanduser()
     if options.name.startswith(named.OWN):
         model = named.published(options.name)

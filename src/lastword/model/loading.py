@@ -33,6 +33,7 @@ from lastword.errors import ModelError, UnsupportedModelError
 from lastword.model import embedded, gguf, memory, quantisation, ranks
 from lastword.model.asked import asked
 from lastword.model.families import text_config
+from lastword.model.loaded import Loaded, carried
 from lastword.model.options import LoadOptions
 from lastword.text.template import require_bounded
 from lastword.text.tokens import Tokenizer
@@ -55,23 +56,6 @@ _TROUBLE = (
     NotImplementedError,
     SafetensorError,
 )
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A model in memory, and what a run records of where it came from.
-
-    Attributes:
-        model: The model, in eval mode.
-        tokenizer: Its tokenizer.
-        source: Name, revision, dtype, device, quantisation and the like, as plain JSON values.
-        origin: What names the checkpoint that stores these very weights; None where none does.
-    """
-
-    model: PreTrainedModel
-    tokenizer: Tokenizer
-    source: dict[str, Any]
-    origin: LoadOptions | None = None
 
 
 @dataclass(frozen=True)
@@ -107,13 +91,13 @@ def load(options: LoadOptions) -> Loaded:
         UnsupportedModelError: No decoder-only language model, or too shallow.
         TooLargeError: It does not fit the memory of its device.
     """
+    if options.embedded is not None:
+        return carried(options)
     loaded = _load(options)
     return replace(loaded, source=loaded.source | {"asked": asked(options)})
 
 
 def _load(options: LoadOptions) -> Loaded:
-    if options.embedded is not None:
-        return Loaded(*embedded.load(options.embedded), options.names(options.name))
     if (file := gguf.find(options)) is not None:
         return _load_gguf(options, file)
     base, adapter = parts_of(options)

@@ -20,7 +20,6 @@ from lastword.model.options import Quantize
 from lastword.model.reading import TILE_LOGITS, TILE_LOGITS_CUDA
 from lastword.theta import Theta
 from lastword.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, TensorInfo
-from lastword.weights.gguf import GgufCheckpoint
 
 # Memory that one batch's states and activations may take where no budget in tokens is given.
 BATCH_BYTES = 2**29
@@ -101,6 +100,8 @@ def footprint(
 
 def weights_of(checkpoint: Checkpoint, storage: Storage) -> int | None:
     """Bytes of a checkpoint's weights once they are loaded; None where its header does not say."""
+    from lastword.weights.gguf import GgufCheckpoint
+
     if isinstance(checkpoint, GgufCheckpoint):
         tensors = checkpoint.header.tensors.values()
         return storage.dtype.itemsize * sum(math.prod(tensor.shape) for tensor in tensors)

@@ -22,10 +22,8 @@ from torch import Tensor, nn
 from lastword.errors import InvariantError
 from lastword.theta import InvariantTheta, Theta
 from lastword.weights import invariant_cache
-from lastword.weights.adapter import is_adapter, open_adapter
 from lastword.weights.checkpoint import Checkpoint, KeptCheckpoint, ModelCheckpoint, open_local
 from lastword.weights.dequantise import STORED, read_dense
-from lastword.weights.gguf import is_gguf, open_file
 from lastword.weights.layouts import (
     OFFSET_NORMS,
     Projection,
@@ -209,6 +207,8 @@ def _open(
     if gguf is not None:
         folder = Path(source).expanduser()
         if folder.is_dir():
+            from lastword.weights.gguf import open_file
+
             return open_file(folder / gguf)
         return hub.open_gguf(str(source), gguf, revision, token)
     if (checkpoint := _open_here(source, token)) is not None:
@@ -218,6 +218,9 @@ def _open(
 
 def _open_here(source: str | Path, token: str | None) -> Checkpoint | None:
     """The checkpoint of a path; None where there is no such path and it names no file."""
+    from lastword.weights.adapter import is_adapter, open_adapter
+    from lastword.weights.gguf import is_gguf, open_file
+
     path = Path(source).expanduser()
     if is_gguf(path) and not path.is_dir():
         return open_file(path)
