@@ -414,6 +414,7 @@ def test_the_page_opens_filters_and_shows_an_item(index, chromium):
         assert 0 < shown < 98 and view.locator(".list li").count() == shown
         view.locator(".list li button").first.click()
         view.wait_for_selector(".item .drawing .curve")
+        view.click(".item .why summary")
         assert "All three gates hold" in view.inner_text(".item .told")
         assert view.locator(".item .drawing .chosen").count() == 1  # the chosen layer
         probabilities = view.locator(".item .bar.after .share").all_inner_texts()

@@ -14,7 +14,8 @@ from synthetic import synthetic_grid, write_cells
 
 from lastword import Tracer
 from lastword.batch import Scope
-from lastword.demo.outcome import answer, worked
+from lastword.demo.outcome import answer
+from lastword.demo.outcome import examples as firsts
 from lastword.service.explorer import examples
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate, Counts, Subject
@@ -80,7 +81,7 @@ def test_it_opens_on_a_worked_example_with_all_that_there_is_to_see(page, model)
         decision.base_answer,
         decision.answer,
     ]
-    told = screen.inner_text("#answer .told")
+    told = screen.text_content("#answer .told")
     assert f"d_eff = {decision.d_eff:.5g} > 1.0015" in told and "(true)" in told
     assert screen.locator("#answer .gates tbody tr").count() == len(decision.gates)
     count = len(decision.candidates)
@@ -96,7 +97,7 @@ def test_it_opens_on_a_worked_example_with_all_that_there_is_to_see(page, model)
 
 
 def test_the_examples_are_what_the_demo_chooses(model):
-    chosen = worked(answer(model, examples._world(), lambda d, *_: d), *examples.ORGANISM)
+    chosen = firsts(answer(model, examples._world(), lambda d, *_: d), *examples.ORGANISM)
     assert {rule: o.item.id for rule, o in chosen.items()} == examples.ORGANISM
     names = [example["name"] for example in examples.examples("lastword/smollm2-135m")]
     assert [name.split(":")[0] for name in names] == ["repaired", "broken", "kept"]
@@ -115,12 +116,12 @@ def test_the_blind_trajectory_is_the_librarys(served, model):
 
 def test_a_moved_threshold_shows_what_the_rule_would_do_and_moves_nothing(page, served, model):
     screen = page.page
-    kept = screen.inner_text("#answer .told")
+    kept = screen.text_content("#answer .told")
     row = screen.locator("#answer .threshold", has_text="entropy of the last depth")
     row.locator("input").fill("0.95")
     screen.wait_for_selector("#answer .outcome .chip")
-    assert "the answer would be C by base" in screen.inner_text("#answer .outcome")
-    assert screen.locator("#answer .told").first.inner_text() == kept
+    assert f"the answer would be “{CANDIDATES[2]}” by base" in screen.inner_text("#answer .outcome")
+    assert screen.locator("#answer .told").first.text_content() == kept
     row.get_by_role("button").click()
     screen.wait_for_selector("#answer .outcome .note")
     assert served.service.corrector.tracer.theta == model.theta
@@ -129,7 +130,7 @@ def test_a_moved_threshold_shows_what_the_rule_would_do_and_moves_nothing(page, 
     other = Tracer.demo(theta=model.theta.from_dict(moved)).correct(PROMPT, CANDIDATES)
     view = served.client.post("/explorer/answer", json=ASKED | {"thresholds": moved}).json()
     assert view["what_if"]["operator"] == other.operator
-    assert view["what_if"]["letter"] == "ABC"[other.index]
+    assert view["what_if"]["answer"] == other.answer
 
 
 def test_a_threshold_is_asked_about_without_asking_the_model_again(served):
@@ -162,19 +163,19 @@ def test_what_cannot_be_shown_is_one_error(served, changes, code):
 def test_a_link_holds_the_question(page, served):
     screen = page.page
     ask(screen, PROMPT, CANDIDATES)
-    told, link = screen.inner_text("#answer .told"), screen.url
+    told, link = screen.text_content("#answer .told"), screen.url
     screen.goto("about:blank")
     screen.goto(link)
     screen.wait_for_selector("#answer .drawing")
     assert screen.input_value("textarea[name=candidates]").split("\n") == CANDIDATES
-    assert screen.inner_text("#answer .told") == told
+    assert screen.text_content("#answer .told") == told
     screen.select_option("select[name=example]", index=2)
     screen.wait_for_function(
-        "t => document.querySelector('#answer .told').innerText !== t", arg=told
+        "t => document.querySelector('#answer .told').textContent !== t", arg=told
     )
     screen.go_back()
     screen.wait_for_function(
-        "t => document.querySelector('#answer .told').innerText === t", arg=told
+        "t => document.querySelector('#answer .told').textContent === t", arg=told
     )
 
 
@@ -211,7 +212,7 @@ def test_every_record_of_every_template_is_shown(page, served, runs):
     screen.select_option("select[name=outcome]", label="fixed")
     screen.locator("#items .list li button").first.click()
     screen.wait_for_selector("#items .item .drawing")
-    told = screen.inner_text("#items .item .told")
+    told = screen.text_content("#items .item .told")
     assert "The answer changes" in told and "(true)." in told
     screen.locator("#items .threshold input").first.fill("1")
     screen.wait_for_selector("#items .outcome .chip")

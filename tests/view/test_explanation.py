@@ -10,7 +10,8 @@ from lastword import Theta
 from lastword.records.decision import Decision
 from lastword.records.record import Record
 from lastword.rule.answer import Gate
-from lastword.view.explanation import explain
+from lastword.text.shorten import shorten
+from lastword.view.explanation import explain, gist
 
 
 def decision(**changes):
@@ -137,3 +138,17 @@ def test_a_long_candidate_is_cut_and_a_record_reads_the_same():
     told_once = long.to_dict(full=True) | {"candidates": list(long.candidates), "prompt": "?"}
     row = told_once | {"gates": json.dumps(told_once["gates"]), "decisive_layer": float("nan")}
     assert explain(Record.read(row | {"trajectory": long.trajectory}).decision) == explain(long)
+
+
+def test_the_gist_is_one_line_by_whatever_decided():
+    assert gist(spatial("decisive", 7)).startswith("Depth 7 tells the candidates apart")
+    assert "own answer" in gist(spatial("base", None))
+    assert "T tells" in gist(decision())
+    assert "has not read the question" in gist(decision(operator="early"))
+    assert gist(decision(method="dola")) == "The scores of dola decide."
+
+
+def test_text_is_cut_after_a_word_unless_the_last_one_is_long():
+    assert shorten("the quick brown fox", 16) == "the quick brown…"
+    assert shorten("a " + "y" * 30, 16) == "a " + "y" * 13 + "…"
+    assert shorten("the quick", 9) == "the quick"

@@ -263,17 +263,15 @@ def _differences(
 def _show(decision: "Decision", theta: "Theta") -> None:
     from lastword.view.explanation import explain
     from lastword.view.portrait import portrait
-    from lastword.view.table import terminal_table
+    from lastword.view.table import correction, terminal_table
 
     names = [printable(text) for text in decision.candidates]
-    changed = "" if decision.corrected else "  (unchanged)"
-    typer.echo(f"base       {printable(decision.base_answer)}")
-    typer.echo(f"corrected  {printable(decision.answer)}{changed}")
+    show(correction(printable(decision.base_answer), printable(decision.answer)))
     if (wanted := decision.withheld) is not None:
         answer = printable(decision.candidates[wanted.index])
-        typer.echo(f"withheld   {answer}  (by {wanted.operator}; {wanted.rule})")
+        typer.echo(f"withheld: {answer}  (by {wanted.operator}; {wanted.rule})")
     if decision.deferred:
-        typer.echo("deferred   too unsure for the certificate")
+        typer.echo("deferred: too unsure for the certificate")
     show(terminal_table(portrait(decision), {"candidate": names}))
     typer.echo(printable(explain(decision, theta)))
     if overrides := _overrides(theta):

@@ -6,7 +6,7 @@ a benchmark stands in the page as it came.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from lastword.report.figure_parts import Rule
 from lastword.report.figures import band, rows_of, subject
 from lastword.rule.answer import Gate
 from lastword.theta import Theta
-from lastword.view.explanation import GATE_NAMES, explain
+from lastword.view.explanation import GATE_NAMES, explain, gist
 from lastword.view.portrait import Portrait, portrait
 
 REGIMES = {"s": "scalar", "c": "candidate-space"}
@@ -209,7 +209,8 @@ def item(record: Record, theta: Theta) -> Block:
     seen = portrait(answer, theta)
     letters = tuple(candidate.letter for candidate in seen.candidates)
     return {
-        "words": explain(replace(answer, candidates=letters), theta),
+        "gist": gist(answer),
+        "words": explain(answer, theta),
         "letters": letters,
         "roles": [candidate.role for candidate in seen.candidates],
         "index": seen.index,

@@ -18,6 +18,12 @@ GATE_NAMES = {
     "confidence": "best score, nats a token",
 }
 _QUOTE_LIMIT = 80
+_GISTS = {
+    "base": "No depth gives enough reason to leave the model's own answer.",
+    "decisive": "Depth {layer} tells the candidates apart better than the last, and decides.",
+    "mix": "The scorer T tells the candidates apart better than the model, and is mixed in.",
+    "early": "The model is not confident; depth 0, which has not read the question, decides.",
+}
 # What of an answer no sentence tells: a field that is added is told, or stands here.
 UNTOLD = {
     *("id", "invariant", "scores", "base_scores", "trajectory", "t_scores"),
@@ -33,6 +39,18 @@ def explain(decision: Answer, theta: Theta | None = None) -> str:
         theta: Constants of the decision; with them d_eff stands beside its threshold.
     """
     return " ".join(_sentences(decision, theta))
+
+
+def gist(decision: Answer) -> str:
+    """The reason in one line without a number, for where the whole of it opens from there."""
+    if decision.method != "trace":
+        return f"The scores of {decision.method} decide."
+    if len(decision.candidates) == 1:
+        return "There is one candidate, so there is nothing to choose."
+    if decision.withheld is not None:
+        answer = decision.candidates[decision.withheld.index]
+        return f"The certificate withholds “{shorten(answer, _QUOTE_LIMIT)}”."
+    return _GISTS[decision.operator].format(layer=decision.decisive_layer)
 
 
 def _sentences(decision: Answer, theta: Theta | None) -> Iterator[str]:

@@ -14,6 +14,13 @@ from lastword.view.portrait import Portrait, portrait
 from lastword.view.sketch import sketch
 
 
+def correction(base: str, answer: str) -> Text:
+    """The story in two printable answers: the model's own, struck out, and what it becomes."""
+    if base == answer:
+        return Text(f"{answer}  (unchanged)")
+    return Text.assemble((base, "strike dim"), " → ", (answer, "bold"))
+
+
 def terminal_table(
     seen: Portrait,
     columns: Mapping[str, Sequence[object]],

@@ -1,9 +1,18 @@
 // One answered item: its words, its candidates before and after, its depths, its gates, its prompt.
 
 function portraitView(text, item) {
-  const told = element("p", { class: "told" }, item.words);
   const prompt = element("details", {}, element("summary", {}, "The whole prompt"), element("pre", { dir: "auto" }, text.prompt));
-  return item.error ? [told, prompt] : [told, ...candidatesView(text, item), ...trajectoryView(item), ...gatesView(item), prompt];
+  const told = element("p", { class: "told" }, item.words);
+  if (item.error) return [told, prompt];
+  const why = element("details", { class: "why" }, element("summary", {}, item.gist), told);
+  return [answersView(text, item), why, ...candidatesView(text, item), ...trajectoryView(item), ...gatesView(item), prompt];
+}
+
+// The story in two answers: the model's own, struck out where it was corrected, and what it becomes.
+function answersView(text, item) {
+  const [before, after] = [item.base_index, item.index].map((place) => element("span", { dir: "auto" }, text.candidates[place]));
+  const stays = item.base_index === item.index;
+  return element("p", { class: "answers" }, ...(stays ? [after, element("small", {}, " is the model’s answer, and stays")] : [element("s", {}, before), " → ", after]));
 }
 
 function candidatesView(text, item) {

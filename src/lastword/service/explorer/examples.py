@@ -10,18 +10,18 @@ from typing import Any
 
 from lastword.benchmarks import world
 from lastword.benchmarks.everyday import EVERYDAY
-from lastword.demo.outcome import BROKEN, HELD, KEPT, REPAIRED
+from lastword.demo.outcome import BROKEN, GATED, REPAIRED, STAYS
 from lastword.model.embedded import EMBEDDED
 from lastword.text.items import Item
 
 # By the demo's rules, on lastword/smollm2-135m and on the organism; the tests find them again.
-REAL = {REPAIRED: "pair/003/b", BROKEN: "pair/001/b", KEPT: "plain/001"}
+REAL = {REPAIRED: "pair/010/a", BROKEN: "pair/001/b", STAYS: "plain/001"}
 ORGANISM = {
     REPAIRED: "multi/overwritten/seen/000",
     BROKEN: "multi/revised/seen/022",
-    HELD: "multi/revised/seen/001",
+    GATED: "multi/revised/seen/001",
 }
-_SAID = {REPAIRED: "repaired", BROKEN: "broken", KEPT: "kept", HELD: "held back by a gate"}
+_SAID = {REPAIRED: "repaired", BROKEN: "broken", STAYS: "kept", GATED: "held back by a gate"}
 
 
 def examples(model: str) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from lastword.files.strict_json import strict
@@ -12,7 +11,7 @@ from lastword.rule.answer import Answer
 from lastword.rule.what_if import THRESHOLDS, measured, moved, trajectory_of, what_if
 from lastword.theta import Theta
 from lastword.view.explanation import GATE_NAMES, explain
-from lastword.view.portrait import letter
+from lastword.view.portrait import short
 
 # What each threshold is held against, the sign under which something happens, and how far a slider
 # reaches at least on either side.
@@ -73,12 +72,11 @@ def _row(name: str, value: float, frozen: float) -> dict[str, Any]:
 
 
 def _what_if(answer: Answer, theta: Theta) -> dict[str, Any]:
-    """What the rule does under a Theta, in words, with the candidates by their letters."""
-    letters = tuple(map(letter, range(len(answer.candidates))))
-    other = replace(what_if(answer, theta), candidates=letters)
+    """What the rule does under a Theta, in words."""
+    other = what_if(answer, theta)
     return {
         "words": explain(other, theta),
         "operator": other.operator,
-        "letter": other.answer,
+        "answer": short(other.answer),
         "differs": other.index != answer.index,
     }

@@ -38,7 +38,7 @@ function whatIfView(view, again) {
 
 function outcomeView(outcome) {
   if (outcome.failed) return [alertView(outcome.failed)];
-  const chip = element("span", { class: `chip ${outcome.differs ? "changed" : "unchanged"}` }, outcome.differs ? `the answer would be ${outcome.letter}` : `the answer stays ${outcome.letter}`);
+  const chip = element("span", { class: `chip ${outcome.differs ? "changed" : "unchanged"}` }, outcome.differs ? `the answer would be “${outcome.answer}”` : `the answer stays “${outcome.answer}”`);
   return [element("p", {}, chip, ` by ${outcome.operator}`), element("p", { class: "told" }, outcome.words)];
 }
 
@@ -62,13 +62,6 @@ function thresholdView(row, set) {
   return element("div", { class: "threshold" },
     element("div", { class: "named" }, element("strong", {}, row.asked), element("span", { class: "note" }, row.meaning)), track,
     element("div", { class: "values" }, element("span", {}, "threshold ", output, " ", reset), element("span", { class: "note" }, `this item ▾ ${shown(row.value)}`)));
-}
-
-// The model's answer and the corrected one, before everything else.
-function headOf({ text, item }) {
-  if (item.error) return [];
-  const [before, after] = [item.base_index, item.index].map((place) => element("span", { dir: "auto" }, text.candidates[place]));
-  return [element("h3", { class: "answers" }, ...(item.base_index === item.index ? [after, element("small", {}, " is the model’s answer, and stays")] : [element("s", {}, before), " → ", after]))];
 }
 
 // The question as it stands in the form, and the form as a link tells it.
@@ -117,7 +110,7 @@ async function ask() {
   const turn = ++latest;
   article.setAttribute("aria-busy", "true");
   const nodes = await call("explorer/answer", question).then(
-    (view) => [...headOf(view), ...portraitView(view.text, view.item), ...whatIfView(view, (thresholds) => call("explorer/answer", { ...question, thresholds }))],
+    (view) => [...portraitView(view.text, view.item), ...whatIfView(view, (thresholds) => call("explorer/answer", { ...question, thresholds }))],
     (error) => [alertView(error.message)],
   );
   if (turn !== latest) return;
