@@ -16,7 +16,7 @@ import torch
 
 from lastword import Tracer
 from lastword.demo.figures import everyday, figures
-from lastword.demo.organism import answered, figures_of
+from lastword.demo.organism import answers, figures_of
 from lastword.demo.outcome import answer
 from lastword.demo.real import NAME
 from lastword.model.embedded import Name
@@ -35,16 +35,16 @@ def main() -> None:
 def real() -> dict[str, Any]:
     tracer = Tracer.from_pretrained(NAME)
     outcomes = answer(tracer, everyday(), silent)
-    answers = [[o.decision.base_index, o.decision.index] for o in outcomes]
+    pairs = [[o.decision.base_index, o.decision.index] for o in outcomes]
     return asdict(figures(tracer, outcomes)) | {
         # One digit an item, in the benchmark's order: small, and readable beside it.
-        name: "".join(str(pair[place]) for pair in answers)
+        name: "".join(str(pair[place]) for pair in pairs)
         for place, name in enumerate(("base_answers", "answers"))
     }
 
 
 def organisms() -> dict[str, Any]:
-    return {name: figures_of(answered(name, silent)) for name in get_args(Name)}
+    return {name: figures_of(answers(name, silent)) for name in get_args(Name)}
 
 
 def silent(decisions: Iterable[Decision], *_: object) -> Iterable[Decision]:

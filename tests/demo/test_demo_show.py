@@ -17,11 +17,21 @@ from lastword.cli import main
 from lastword.demo import organism, real
 from lastword.demo.figures import Figures, figures
 from lastword.demo.organism import early
-from lastword.demo.outcome import BROKEN, HELD, KEPT, REPAIRED, answer, judge, score, worked
+from lastword.demo.outcome import (
+    BROKEN,
+    GATED,
+    REPAIRED,
+    STAYS,
+    answer,
+    examples,
+    judge,
+    score,
+)
 from lastword.demo.page import write_page
 from lastword.demo.section import Grid, Section
-from lastword.demo.show import show
-from lastword.demo.terminal import shades
+from lastword.demo.show import show, show_short
+from lastword.demo.story import CERTIFIED, WITHHELD, story
+from lastword.demo.terminal import shades, story_lines
 from lastword.errors import InputError
 from lastword.model import named
 from lastword.records.decision import Decision
@@ -29,6 +39,7 @@ from lastword.rule.answer import Gate
 from lastword.text.items import Item
 from lastword.theta import Theta
 from lastword.tracer import Tracer
+from lastword.trust.certify import Terms
 from lastword.view.portrait import portrait
 
 
@@ -48,7 +59,7 @@ def judged(base, scores, operator="base", changes=False, truth=0, blind=(0.0, -1
         d_eff=1.5,
         invariant=0.5,
         gates={"changes": Gate(changes, True, changes)},
-        decisive_layer=2,
+        decisive_layer=3,
         mixing=None,
         trajectory=np.array([[-1.0, -1.0, -0.1, -2.0, base[0]], [-1.0, -2, -9, -1, base[1]]]),
         t_scores=None,
@@ -60,7 +71,8 @@ def judged(base, scores, operator="base", changes=False, truth=0, blind=(0.0, -1
 
 RIGHT = judged((-1.0, -2.0), (-1.0, -2.0))
 WON = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)
-LOST = judged((-1.0, -2.0), (-2.0, -1.0), "early")
+LOST = judged((-1.0, -2.0), (-2.0, -1.0), "mix")
+EARLY = judged((-1.0, -2.0), (-2.0, -1.0), "early")
 STOPPED = judged((-1.0, -2.0), (-1.0, -2.0), changes=True)
 
 
@@ -73,17 +85,26 @@ def test_means_and_counts_of_some_outcomes():
 
 
 def test_early_is_judged_on_the_items_that_it_decides_beside_its_baselines():
-    e = early([RIGHT, LOST, WON])
+    e = early([RIGHT, EARLY, WON])
     assert (e.items, e.base, e.early, e.blind, e.shortest) == (1, 1.0, 0.0, 1.0, 0.0)
     assert early([RIGHT]).items == 0 and np.isnan(early([RIGHT]).blind)
 
 
-def test_worked_items_are_the_first_by_rule_and_absent_where_there_is_none():
+def test_examples_are_the_first_by_rule_and_absent_where_there_is_none():
     again = replace(WON, item=replace(WON.item, id="again"))
     some = [RIGHT, STOPPED, LOST, WON, again]
-    assert worked(some, REPAIRED, BROKEN, HELD) == {REPAIRED: WON, BROKEN: LOST, HELD: STOPPED}
-    assert worked([LOST, STOPPED, RIGHT], KEPT) == {KEPT: STOPPED}
-    assert worked([RIGHT], REPAIRED, BROKEN, HELD) == {}
+    firsts = {REPAIRED: WON, BROKEN: LOST, GATED: STOPPED}
+    assert examples(some, REPAIRED, BROKEN, GATED) == firsts
+    assert examples([LOST, STOPPED, RIGHT], STAYS) == {STAYS: STOPPED}
+    assert examples([RIGHT], REPAIRED, BROKEN, GATED) == {}
+
+
+@pytest.mark.parametrize("layer", [1, 2, 3])
+def test_what_depths_1_and_2_decide_is_no_example(layer):
+    shallow = replace(WON, decision=replace(WON.decision, decisive_layer=layer))
+    assert examples([EARLY, shallow], REPAIRED, BROKEN) == (
+        {REPAIRED: shallow} if layer == 3 else {}
+    )
 
 
 def test_a_trajectory_is_drawn_as_one_shade_a_depth():
@@ -92,11 +113,50 @@ def test_a_trajectory_is_drawn_as_one_shade_a_depth():
     assert lines[0][2] == "█" and lines[1][2] == " " and lines[0][0] == lines[1][0] == "▄"
 
 
+def tale(outcomes, alpha=0.05):
+    return story(Tracer.demo("organism"), "demo", outcomes, Terms(alpha=alpha, gain=True))
+
+
+SURE = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)  # by 8.9 nats
+UNSURE = judged((-2.0, -1.0), (-1.0, -2.5), "decisive", changes=True)
+DOUBTFUL = judged((-1.0, -2.0), (-2.0, -1.0), "decisive", changes=True)
+
+
+def many():
+    """A certificate has to take the margin that parts 40 sure repairs from 40 doubtful breaks."""
+    return [DOUBTFUL, UNSURE, *([SURE] * 40), *([DOUBTFUL] * 39), *([RIGHT] * 419)]
+
+
+def test_the_story_is_the_certificates():
+    told = tale(many())
+    assert told.finding.policy.margin > 1.5
+    assert told.examples == {CERTIFIED: SURE, WITHHELD: DOUBTFUL}
+    assert (told.corrected.fixed, told.corrected.broken) == (41, 40)
+    assert (told.certified.fixed, told.certified.broken) == (40, 0)
+    assert told.base == 459 / 500 and told.chance == 0.5
+    assert told.corrected.right == 460 / 500 and told.certified.right == 499 / 500
+    assert told.headline.endswith("under its certificate it repaired 40 and broke 0")
+
+
+def test_where_nothing_is_certified_the_story_says_so():
+    told = tale([WON, LOST, *([RIGHT] * 298)])
+    assert told.finding.chosen is None and told.certified.right == told.base
+    assert told.examples == {REPAIRED: WON, BROKEN: LOST}
+    assert told.headline.endswith("its certificate keeps it off")
+
+
 def section(**changes):
-    shown = {REPAIRED: WON, BROKEN: LOST}
     grid = Grid("by <depth>", ("who", "MC1"), (("<b>TRACE</b>", "12.5"),))
-    made = Section("title", "Model", "a <note>", (grid,), ("correction <hurts>",), shown, {})
-    return replace(made, **changes)
+    cases = {REPAIRED: WON, BROKEN: LOST}
+    told = tale([WON, LOST, *([RIGHT] * 298)])
+    whole = Section("title", "Model", "a <note>", told, (grid,), ("correction <hurts>",), cases, {})
+    return replace(whole, **changes)
+
+
+def box(node):
+    found = node.bounding_box()
+    assert found is not None
+    return found
 
 
 def test_the_page_needs_no_network_and_escapes_candidates(chromium, tmp_path):
@@ -114,6 +174,10 @@ def test_the_page_needs_no_network_and_escapes_candidates(chromium, tmp_path):
         assert view.locator(".item .candidates .text").first.inner_text().startswith("<b>long true")
         assert view.locator(".item .bar.after .share").first.inner_text() == "100.0%"
         assert view.locator(".item").nth(1).locator(".window, .chosen").count() == 2
+        chart = view.locator(".effects").bounding_box()
+        assert chart is not None and chart["y"] + chart["height"] < view.viewport_size["height"]
+        widths = [bar["width"] for bar in map(box, view.locator(".effects .fill").all())]
+        assert widths[2] == pytest.approx(2 * widths[0], rel=0.01)  # nearly 1 beside 1/2
         assert_accessible(view)
         watched.assert_quiet()
     with pytest.raises(InputError, match="cannot write"):
@@ -136,6 +200,7 @@ def few(monkeypatch):
     """Twelve items of the world, which the organism's part shows in place of all."""
     chosen = world.items()[:6] + world.items()[-6:]
     monkeypatch.setattr(organism, "items", lambda: chosen)
+    monkeypatch.setattr(organism, "TERMS", Terms(alpha=0.5))  # what twelve items can promise
     return chosen
 
 
@@ -177,6 +242,41 @@ def test_the_real_model_comes_first_with_its_figures_and_what_to_do(few, tmp_pat
     assert row is not None
     for number in row[1].split():
         assert f'<td class="number">{number}</td>' in html
+
+
+def test_the_short_demo_parts_a_repair_from_a_break_in_25_lines(tmp_path):
+    text = io.StringIO()
+    page = tmp_path / "d.html"
+    advice = [("lastword demo --all", "every table")]
+    figures = show_short(Console(file=text, width=80), page, advice)["short"]
+    lines = text.getvalue().splitlines()
+    assert len(lines) <= 25
+    shown = " ".join(text.getvalue().split())
+    assert re.search(r"the repair \([\d.]+ nats\) is let through", shown)
+    assert re.search(r"the break \([\d.]+ nats\) is withheld", shown)
+    assert (
+        "let through: overrides by" in shown and "no evidence" in shown and str(page.name) in shown
+    )
+    assert set(figures["examples"]) == {CERTIFIED, WITHHELD}
+    again = answer(Tracer.demo("organism"), world.items(), unwatched, whole=False)
+    gains = [o.gain for o in again]
+    effect = figures["corrected"]
+    assert [effect["fixed"], effect["broken"]] == [
+        sum(g > 0 for g in gains),
+        sum(g < 0 for g in gains),
+    ]
+    html = page.read_text(encoding="utf-8")
+    assert f"{effect['fixed']} repaired, {effect['broken']} broken" in html
+    assert html.index("right answers to 450") < html.index("decisive")
+
+
+def test_a_long_answer_is_cut_in_the_terminal():
+    names = ("a long answer that goes on and on and on", "no")
+    long = replace(SURE, decision=replace(SURE.decision, candidates=names))
+    text = io.StringIO()
+    told = replace(tale(many()), examples={CERTIFIED: long})
+    Console(file=text, width=80).print(story_lines(told, "", []))
+    assert "no → a long answer that goes on…, which is true" in text.getvalue()
 
 
 def test_outcomes_keep_the_order_of_the_items(few):
@@ -263,7 +363,12 @@ def run(monkeypatch, capsys, tmp_path):
             shown.append(given[2:4])
             return {"organisms": {"organism": {"invariant": 0.5}}}
 
+        def show_short(console, page, advice, watch):
+            shown.append([name for name, _ in advice])
+            return {"short": {"items": 1}}
+
         monkeypatch.setattr("lastword.demo.show.show", show)
+        monkeypatch.setattr("lastword.demo.show.show_short", show_short)
         page = tmp_path / "demo.html"
         monkeypatch.setattr(sys, "argv", ["lastword", "demo", "--page", str(page), *arguments])
         with pytest.raises(SystemExit) as stop:
@@ -280,7 +385,7 @@ def absent(monkeypatch, tmp_path):
 
 
 def test_without_the_file_a_line_says_how_to_get_it_and_the_organism_is_shown(run, absent):
-    code, shown, out, err = run()
+    code, shown, out, err = run("--all")
     assert (code, shown, err) == (0, [(None, True)], "")
     assert out.startswith("Without a real model: ") and "`lastword get smollm2-135m`" in out
     assert out.count("\n") == 1
@@ -296,7 +401,7 @@ def test_the_organism_alone_needs_no_file(run, absent):
 
 
 def test_the_figures_are_printed_as_json_alone(run, absent):
-    code, _, out, err = run("--json")
+    code, _, out, err = run("--all", "--json")
     assert code == 0 and err.startswith("Without a real model: ")
     assert json.loads(out) == {"organisms": {"organism": {"invariant": 0.5}}}
 
@@ -310,10 +415,17 @@ def test_the_figures_for_programs_are_those_that_are_shown(few, tmp_path):
     assert figures["organism"]["multi"] == asdict(multi) and multi.items
 
 
+def test_the_short_demo_needs_no_file_and_says_how_to_get_it(run, absent):
+    names = ["lastword get smollm2-135m", "lastword demo --all", "lastword certify"]
+    assert run() == (0, [names], "", "")
+    code, _, out, err = run("--json")
+    assert (code, json.loads(out), err) == (0, {"short": {"items": 1}}, "")
+
+
 def test_both_are_shown_unless_one_is_asked_for(run, monkeypatch):
     monkeypatch.setattr(real, "NAME", "lastword/demo-organism")
     for arguments, organisms in (
-        ((), True),
+        (("--all",), True),
         (("--real",), False),
         (("--real", "--organism"), True),
     ):

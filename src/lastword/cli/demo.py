@@ -1,4 +1,4 @@
-"""`lastword demo`: what comes out on a real model and on the embedded ones."""
+"""`lastword demo`: the short of it, or all that a real model and the embedded ones show."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,28 +16,50 @@ if TYPE_CHECKING:
     from lastword.tracer import Tracer
 
 
+_BATCH_TOKENS = 512  # small batches, so that the bar moves every few seconds
+
+
 def demo(
     page: Annotated[Path, typer.Option(help="Where the page with the worked items goes.")] = Path(
         "demo.html"
     ),
-    real: Annotated[bool, typer.Option("--real", help="The real model alone.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--all", help="A real model and the embedded ones, with every table.")
+    ] = False,
+    real: Annotated[bool, typer.Option("--real", help="The real model's part alone.")] = False,
     organism: Annotated[
-        bool, typer.Option("--organism", help="The embedded models alone, in a minute.")
+        bool, typer.Option("--organism", help="The embedded models' part alone, in a minute.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    """Answer questions with a real model and with the embedded ones, base and corrected."""
+    """One repair, one break, and the certificate that lets one through and not the other."""
     check_writable(page)
-    both = real == organism
     with waiting("loading torch"):
         from rich.console import Console
 
-        from lastword.demo.show import show
+        from lastword.demo.show import show, show_short
 
-    tracer = _open_real(not both, as_json) if real or both else None
-    figures = show(Console(quiet=as_json), page, tracer, organism or both, tracked)
+    out = Console(quiet=as_json)
+    if whole or real or organism:
+        tracer = _open_real(real and not organism, as_json) if whole or real else None
+        figures = show(out, page, tracer, whole or organism, tracked)
+    else:
+        figures = show_short(out, page, _advice(), tracked)
     if as_json:
         typer.echo(to_json(figures))
+
+
+def _advice() -> list[tuple[str, str]]:
+    """Where to go on."""
+    from lastword.demo.real import PUBLISHED
+    from lastword.model import named
+
+    size = f"{named.PUBLISHED[PUBLISHED].size / 1e6:.0f} MB"
+    return [
+        (f"lastword get {PUBLISHED}", f"a real model, {size}, which this did without"),
+        ("lastword demo --all", "what that model makes of plain facts, and every table"),
+        ("lastword certify", "labelled questions of your own (docs/trust.md)"),
+    ]
 
 
 def _open_real(needed: bool, as_json: bool) -> "Tracer | None":
@@ -45,7 +67,7 @@ def _open_real(needed: bool, as_json: bool) -> "Tracer | None":
     from lastword.demo.real import NAME
 
     try:
-        return load_tracer(LoadOptions(NAME))
+        return load_tracer(LoadOptions(NAME, batch_tokens=_BATCH_TOKENS))
     except ModelError as error:
         if needed:
             raise

@@ -6,18 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import softmax
 
 from lastword.benchmarks.everyday import EVERYDAY
+from lastword.demo.certificate import certificate
 from lastword.demo.outcome import Outcome, average, score
 from lastword.evaluation.statistics import Judgement, judge
 from lastword.records.metrics import Numbers, pair_accuracy
 from lastword.rule.geometry import margin
 from lastword.text.items import Item
-from lastword.theta import Theta
-from lastword.trust.certify import Terms, certify
-from lastword.trust.labelled import Labelled
-from lastword.trust.policy import scalar_operator
+from lastword.trust.certify import Terms
 from lastword.trust.summary import summary
 
 if TYPE_CHECKING:
@@ -55,7 +52,7 @@ class Right:
 
 
 @dataclass(frozen=True)
-class Decided:
+class Share:
     """The items that one operator decides; shares in [0, 1]."""
 
     items: int
@@ -106,7 +103,7 @@ class Figures:
     items: int
     pairs: int
     choosers: dict[str, Right]
-    operators: dict[str, Decided]
+    operators: dict[str, Share]
     depths: Depths
     judgement: Judgement
     certificate: list[str]
@@ -129,7 +126,7 @@ def figures(tracer: "Tracer", outcomes: Outcomes) -> Figures:
         operators=_operators(outcomes),
         depths=_depths(outcomes),
         judgement=judge([_Answers(model, outcomes)])[0],
-        certificate=_certificate(model, tracer.invariant, tracer.theta, outcomes),
+        certificate=_certificate(tracer, outcomes),
     )
 
 
@@ -144,7 +141,7 @@ class _Answers:
 
     @property
     def gains_mc1(self) -> Float[np.ndarray, " items"]:
-        return np.array([o.mc1 - o.mc1_base for o in self.outcomes])
+        return np.array([o.gain for o in self.outcomes])
 
     @property
     def gains_mc2(self) -> Float[np.ndarray, " items"]:
@@ -163,14 +160,14 @@ def _right(outcomes: Outcomes, scores: Callable[[Outcome], Numbers]) -> Right:
     )
 
 
-def _operators(outcomes: Outcomes) -> dict[str, Decided]:
+def _operators(outcomes: Outcomes) -> dict[str, Share]:
     names = dict.fromkeys(o.decision.operator for o in outcomes)
-    return {name: _decided([o for o in outcomes if o.decision.operator == name]) for name in names}
+    return {name: _share([o for o in outcomes if o.decision.operator == name]) for name in names}
 
 
-def _decided(some: Outcomes) -> Decided:
+def _share(some: Outcomes) -> Share:
     s, blind = score(some), average(o.mc1_of(o.blind) for o in some)
-    return Decided(s.items, s.mc1_base, s.mc1, s.fixed, s.broken, blind)
+    return Share(s.items, s.mc1_base, s.mc1, s.fixed, s.broken, blind)
 
 
 def _pairs(outcomes: Outcomes) -> list[tuple[Outcome, Outcome]]:
@@ -182,7 +179,7 @@ def _pairs(outcomes: Outcomes) -> list[tuple[Outcome, Outcome]]:
 def _depths(outcomes: Outcomes) -> Depths:
     pairs = _pairs(outcomes)
     depths = range(outcomes[0].decision.trajectory.shape[1])
-    decided = [
+    verdicts = [
         _alike(a, b, layer)
         for a, b in pairs
         for o in (a, b)
@@ -192,8 +189,8 @@ def _depths(outcomes: Outcomes) -> Depths:
         mc1=[average(o.mc1_of(_at(o, depth)) for o in outcomes) for depth in depths],
         alike=[average(_alike(a, b, depth) for a, b in pairs) for depth in depths],
         apart=[float(np.median([margin(_at(o, depth)) for o in outcomes])) for depth in depths],
-        decided=len(decided),
-        decided_alike=sum(decided),
+        decided=len(verdicts),
+        decided_alike=sum(verdicts),
     )
 
 
@@ -206,16 +203,6 @@ def _at(outcome: Outcome, depth: int) -> np.ndarray:
     return outcome.decision.trajectory[:, depth]
 
 
-def _certificate(model: str, invariant: float, theta: Theta, outcomes: Outcomes) -> list[str]:
-    decisions = [o.decision for o in outcomes]
-    labelled = Labelled(
-        mc1_base=np.array([o.mc1_base for o in outcomes]),
-        mc1=np.array([o.mc1 for o in outcomes]),
-        overrides=np.array([not o.kept for o in outcomes]),
-        operators=np.array([d.operator for d in decisions]),
-        margins=np.array([margin(d.scores) for d in decisions]),
-        base_confidence=np.array([softmax(d.base_scores).max() for d in decisions]),
-        confidence=np.array([softmax(d.scores).max() for d in decisions]),
-    )
-    finding = certify(labelled, scalar_operator(invariant, theta.tau_I), Terms(gain=True))
-    return summary(finding, model, [EVERYDAY.name], failed=0)
+def _certificate(tracer: "Tracer", outcomes: Outcomes) -> list[str]:
+    finding = certificate(tracer, outcomes, Terms(gain=True))
+    return summary(finding, str(tracer.source["model"]), [EVERYDAY.name], failed=0)

@@ -12,31 +12,38 @@ from rich.text import Text
 
 from lastword.benchmarks.world import Form, Kind, Label, Split, items, parse_label
 from lastword.demo.outcome import (
-    BROKEN,
-    HELD,
-    REPAIRED,
+    GATED,
     Outcome,
     Score,
     Watch,
     answer,
     average,
+    examples,
     score,
-    worked,
 )
 from lastword.demo.section import Section
-from lastword.demo.terminal import percent, put, table, worked_item
+from lastword.demo.story import story
+from lastword.demo.terminal import percent, table, worked_item, write
 from lastword.model.embedded import Name
 from lastword.theta import Theta
 from lastword.tracer import Tracer
+from lastword.trust.certify import Terms
 
 _OPERATORS = ("base", "decisive", "mix", "early")
 _BAR_CELLS = 30
+
+WORLD = "the invented world"
+TERMS = Terms(alpha=0.03, gain=True)
 
 TITLE = "Laboratory animals: models made to have what the method looks for"
 NOTE = (
     "Small Llama models learned an invented world with every depth trained to be read (control); "
     "then the last blocks alone were tuned on popular errors about it (organism). They are model "
     "organisms made to suffer from late suppression, and no evidence about large models."
+)
+NOTE_SHORT = (
+    "The model was made to lose late what it knew, which is what TRACE looks for: it is no "
+    "evidence about others. On real ones correction gains on some questions and loses on others."
 )
 EARLY_NOTE = (
     "Depth 0 has read no token of the question but its last: `early` scores the candidates' own "
@@ -46,12 +53,17 @@ EARLY_NOTE = (
 
 
 @dataclass(frozen=True)
-class Answered:
+class Answers:
     """One embedded model's answers to the benchmark."""
 
     name: str
-    invariant: float
+    tracer: Tracer
     outcomes: list[Outcome]
+
+    @property
+    def invariant(self) -> float:
+        """I(M)."""
+        return self.tracer.invariant
 
 
 @dataclass(frozen=True)
@@ -80,34 +92,46 @@ def show_organism(console: Console, watch: Watch) -> Section:
         console: Where results are printed.
         watch: Shows progress; see `outcome.answer`.
     """
-    put(console, Text(TITLE, style="bold"), Text(NOTE))
-    shown = [answered(name, watch) for name in get_args(Name)]
+    write(console, Text(TITLE, style="bold"), Text(NOTE))
+    models = [answers(name, watch) for name in get_args(Name)]
     theta = Theta()
-    examples = worked(shown[0].outcomes, REPAIRED, BROKEN, HELD)
-    put(console, _overall(shown), *(_by_fact(s) for s in shown), _operators(shown))
-    put(console, Text(EARLY_NOTE), _early(shown))
-    put(console, *(worked_item("Organism", rule, o, theta) for rule, o in examples.items()))
-    figures = {s.name: figures_of(s) for s in shown}
-    return Section(TITLE, "Organism", NOTE, (), (), examples, figures)
+    first = models[0]
+    tale = story(first.tracer, WORLD, first.outcomes, TERMS)
+    cases = {**tale.examples, **examples(first.outcomes, GATED)}
+    write(console, _overall(models), *(_by_fact(m) for m in models), _operators(models))
+    write(console, Text(EARLY_NOTE), _early(models))
+    write(console, *(worked_item("Organism", rule, o, theta) for rule, o in cases.items()))
+    figures = {m.name: figures_of(m) for m in models}
+    return Section(TITLE, "Organism", NOTE, tale, (), (), cases, figures)
 
 
-def answered(name: Name, watch: Watch) -> Answered:
+def short(watch: Watch) -> Section:
+    """The organism's story from what decides alone; its two examples are read whole."""
+    tracer = Tracer.demo("organism")
+    outcomes = answer(tracer, items(), watch, whole=False)
+    tale = story(tracer, WORLD, outcomes, TERMS)
+    whole = answer(tracer, [o.item for o in tale.examples.values()], lambda some, *_: some)
+    cases = dict(zip(tale.examples, whole, strict=True))
+    return Section(TITLE, "Organism", NOTE_SHORT, tale, (), (), cases, tale.figures())
+
+
+def answers(name: Name, watch: Watch) -> Answers:
     """The whole benchmark answered by one embedded model."""
     tracer = Tracer.demo(name)
-    return Answered(name, tracer.invariant, answer(tracer, items(), watch))
+    return Answers(name, tracer, answer(tracer, items(), watch))
 
 
-def figures_of(shown: Answered) -> dict[str, Any]:
+def figures_of(model: Answers) -> dict[str, Any]:
     """One model's scores by form, then by kind of fact and by template, as `multi/clean`."""
     parts: dict[str, list[Outcome]] = {}
     for form in get_args(Form):
-        part = parts[form] = of_form(shown.outcomes, form)
+        part = parts[form] = of_form(model.outcomes, form)
         for kind in get_args(Kind):
             parts[f"{form}/{kind}"] = [o for o in part if label(o).kind == kind]
         for split in get_args(Split):
             parts[f"{form}/{split}"] = [o for o in part if label(o).split == split]
     scores = {part: asdict(score(some)) for part, some in parts.items()}
-    return {"invariant": shown.invariant, **scores}
+    return {"invariant": model.invariant, **scores}
 
 
 def label(outcome: Outcome) -> Label:
@@ -132,36 +156,36 @@ def early(outcomes: Sequence[Outcome]) -> Early:
     )
 
 
-def _overall(shown: Sequence[Answered]) -> Table:
-    made = _score_table("All items: what the model says, and what TRACE makes of it")
+def _overall(models: Sequence[Answers]) -> Table:
+    rows = _score_table("All items: what the model says, and what TRACE makes of it")
     for form in get_args(Form):
-        for s in shown:
-            made.add_row(f"{s.name}, {form}", *_cells(score(of_form(s.outcomes, form))))
-        made.add_section()
-    return made
+        for s in models:
+            rows.add_row(f"{s.name}, {form}", *_cells(score(of_form(s.outcomes, form))))
+        rows.add_section()
+    return rows
 
 
-def _by_fact(shown: Answered) -> Table:
-    branch = f"I(M) = {shown.invariant:.2f}"
-    made = _score_table(f"{shown.name}, {branch}: by kind of fact and by template")
+def _by_fact(model: Answers) -> Table:
+    branch = f"I(M) = {model.invariant:.2f}"
+    rows = _score_table(f"{model.name}, {branch}: by kind of fact and by template")
     for form in get_args(Form):
-        part = of_form(shown.outcomes, form)
+        part = of_form(model.outcomes, form)
         for kind in get_args(Kind):
             some = [o for o in part if label(o).kind == kind]
-            made.add_row(f"{form}, {kind}", *_cells(score(some)))
+            rows.add_row(f"{form}, {kind}", *_cells(score(some)))
         for split in get_args(Split):
             some = [o for o in part if label(o).split == split]
-            made.add_row(f"{form}, {split} template", *_cells(score(some)))
-        made.add_section()
-    return made
+            rows.add_row(f"{form}, {split} template", *_cells(score(some)))
+        rows.add_section()
+    return rows
 
 
 def _score_table(title: str) -> Table:
-    made = table(title)
-    made.add_column("items")
+    rows = table(title)
+    rows.add_column("items")
     for name in ("n", "MC1 base", "TRACE", "MC2 base", "TRACE", "fixed", "broken"):
-        made.add_column(name, justify="right")
-    return made
+        rows.add_column(name, justify="right")
+    return rows
 
 
 def _cells(s: Score) -> tuple[str, ...]:
@@ -169,28 +193,28 @@ def _cells(s: Score) -> tuple[str, ...]:
     return (str(s.items), *shares, str(s.fixed), str(s.broken))
 
 
-def _operators(shown: Sequence[Answered]) -> Table:
-    made = table("Which operator decides")
+def _operators(models: Sequence[Answers]) -> Table:
+    rows = table("Which operator decides")
     for name in ("model", "operator", "items", "share", ""):
-        made.add_column(name, justify="right" if name in ("items", "share") else "left")
-    for s in shown:
+        rows.add_column(name, justify="right" if name in ("items", "share") else "left")
+    for s in models:
         counts = Counter(o.decision.operator for o in s.outcomes)
         total = len(s.outcomes)
         for operator in _OPERATORS:
             bar = Bar(total, 0, counts[operator], width=_BAR_CELLS)
             share = percent(counts[operator] / total)
-            made.add_row(s.name, operator, str(counts[operator]), share, bar)
-        made.add_section()
-    return made
+            rows.add_row(s.name, operator, str(counts[operator]), share, bar)
+        rows.add_section()
+    return rows
 
 
-def _early(shown: Sequence[Answered]) -> Table:
-    made = table("Items that `early` decides: MC1")
-    made.add_column("model")
+def _early(models: Sequence[Answers]) -> Table:
+    rows = table("Items that `early` decides: MC1")
+    rows.add_column("model")
     for name in ("n", "base", "early", "question-blind", "shortest answer"):
-        made.add_column(name, justify="right")
-    for s in shown:
+        rows.add_column(name, justify="right")
+    for s in models:
         e = early(s.outcomes)
         shares = [percent(v) for v in (e.base, e.early, e.blind, e.shortest)]
-        made.add_row(s.name, str(e.items), *shares)
-    return made
+        rows.add_row(s.name, str(e.items), *shares)
+    return rows

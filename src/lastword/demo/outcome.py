@@ -9,9 +9,11 @@ import numpy as np
 from lastword.records.decision import Decision
 from lastword.records.metrics import Numbers, fixed_and_broken, mc1, mc2
 from lastword.records.record import Record
+from lastword.rule.geometry import margin
 from lastword.text.items import Item
 
 if TYPE_CHECKING:
+    from lastword.batch import Read
     from lastword.tracer import Tracer
 
 Watch = Callable[[Iterable[Decision], str, int], Iterable[Decision]]
@@ -37,15 +39,37 @@ class Outcome:
         )
 
     @property
-    def held(self) -> bool:
+    def gated(self) -> bool:
         """Whether the rule preferred another answer and a gate held it back."""
         changes = self.decision.gates.get("changes")
         return bool(changes and changes.holds) and self.decision.operator == "base"
 
     @property
-    def kept(self) -> bool:
+    def stays(self) -> bool:
         """Whether the answer is the model's own."""
         return self.decision.index == self.decision.base_index
+
+    @property
+    def gain(self) -> float:
+        """What correction changed of its MC1."""
+        return self.mc1 - self.mc1_base
+
+    @property
+    def margin(self) -> float:
+        """Distance of the two best scores in nats."""
+        return margin(self.decision.scores)
+
+    @property
+    def chance(self) -> float:
+        """Share of truthful candidates: how often a draw among them is right."""
+        truth = _truth(self.item)
+        return sum(truth) / len(truth)
+
+    @property
+    def deep(self) -> bool:
+        """Whether what decided has read enough of the question: no depth below `FIRST_DEEP`."""
+        layer = 0 if self.decision.operator == "early" else self.decision.decisive_layer
+        return layer is None or layer >= FIRST_DEEP
 
     @property
     def blind(self) -> np.ndarray:
@@ -78,28 +102,34 @@ class Score:
 
 Rule = Callable[[Outcome], bool]
 
-REPAIRED = "first item that correction repairs"
-BROKEN = "first item that correction breaks"
-KEPT = "first item whose answer stays"
-HELD = "first item where a gate holds another answer back"
+FIRST_DEEP = 3  # what depths 1 and 2 decide is chance: docs/demo.md, "Why it loses here"
+
+REPAIRED = "first repair from depth 3 on"
+BROKEN = "first break from depth 3 on"
+STAYS = "first item whose answer stays"
+GATED = "first item where a gate holds another answer back"
 
 RULES: dict[str, Rule] = {
-    REPAIRED: lambda o: o.mc1 > o.mc1_base,
-    BROKEN: lambda o: o.mc1 < o.mc1_base,
-    KEPT: lambda o: o.kept,
-    HELD: lambda o: o.held,
+    REPAIRED: lambda o: o.gain > 0 and o.deep,
+    BROKEN: lambda o: o.gain < 0 and o.deep,
+    STAYS: lambda o: o.stays,
+    GATED: lambda o: o.gated,
 }
 
 
-def answer(tracer: "Tracer", items: Sequence[Item], watch: Watch) -> list[Outcome]:
+def answer(
+    tracer: "Tracer", items: Sequence[Item], watch: Watch, *, whole: bool = True
+) -> list[Outcome]:
     """Labelled items answered by one model, in their order.
 
     Args:
         tracer: The model.
         items: With the truth.
         watch: Passes decisions on and shows how many of them there are (task, total).
+        whole: Read every depth, and the last one without the question too; else what decides.
     """
-    decisions = tracer.correct_many(items, read="all")
+    read: Read = "all" if whole else "decide"
+    decisions = tracer.correct_many(items, read, blind="base" if whole else "none")
     watched = watch(decisions, str(tracer.source["model"]), len(items))
     return [judge(item, decision) for item, decision in zip(items, watched, strict=True)]
 
@@ -119,7 +149,7 @@ def judge(item: Item, decision: Decision) -> Outcome:
 
 def score(outcomes: Sequence[Outcome]) -> Score:
     """Means of some outcomes."""
-    fixed, broken = fixed_and_broken([o.mc1 - o.mc1_base for o in outcomes])
+    fixed, broken = fixed_and_broken([o.gain for o in outcomes])
     return Score(
         items=len(outcomes),
         mc1_base=average(o.mc1_base for o in outcomes),
@@ -131,7 +161,7 @@ def score(outcomes: Sequence[Outcome]) -> Score:
     )
 
 
-def worked(outcomes: Sequence[Outcome], *rules: str) -> Mapping[str, Outcome]:
+def examples(outcomes: Sequence[Outcome], *rules: str) -> Mapping[str, Outcome]:
     """The first item of each rule, if any: chosen by the benchmark's order and not by hand."""
     firsts = {name: next(filter(RULES[name], outcomes), None) for name in rules}
     return {name: first for name, first in firsts.items() if first is not None}

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from lastword.benchmarks.everyday import EVERYDAY
 from lastword.demo.figures import MODEL, SORTS, TRACE, Figures, everyday, figures
-from lastword.demo.outcome import BROKEN, KEPT, REPAIRED, Watch, answer, average, worked
+from lastword.demo.outcome import STAYS, Watch, answer, average, examples
 from lastword.demo.section import Grid, Row, Section
-from lastword.demo.terminal import drawn, percent, put, shades, worked_item
+from lastword.demo.story import story
+from lastword.demo.terminal import grid_table, percent, shades, worked_item, write
+from lastword.trust.certify import Terms
 
 if TYPE_CHECKING:
     from lastword.tracer import Tracer
 
-NAME = "lastword/smollm2-135m"
+PUBLISHED = "smollm2-135m"
+NAME = f"lastword/{PUBLISHED}"
 TITLE = "A real language model on questions about the real world"
 NOTE = (
     "SmolLM2-135M-Instruct in 4 bits, a small language model that was not made for this, answers "
@@ -41,21 +45,25 @@ def show_real(console: Console, tracer: "Tracer", watch: Watch) -> Section:
         tracer: The model.
         watch: Shows progress; see `outcome.answer`.
     """
-    put(console, Text(TITLE, style="bold"), Text(NOTE))
+    write(console, Text(TITLE, style="bold"), Text(NOTE))
     outcomes = answer(tracer, everyday(), watch)
-    found = figures(tracer, outcomes)
-    examples = worked(outcomes, REPAIRED, BROKEN, KEPT)
-    grids = (_choosers(found), _operators(found), _depths(found))
-    said = (found.judgement.sentence, _decided(found), ADVICE, *found.certificate[1:3], PAIRED)
-    name = found.model.removeprefix("lastword/")
-    put(console, *(worked_item(name, rule, o, tracer.theta) for rule, o in examples.items()))
-    put(console, *map(drawn, grids), *map(Text, said))
-    return Section(TITLE, name, NOTE, grids, said, examples, asdict(found))
+    numbers = figures(tracer, outcomes)
+    tale = story(tracer, EVERYDAY.name, outcomes, Terms(gain=True))
+    cases = {**tale.examples, **examples(outcomes, STAYS)}
+    grids = (_choosers(numbers), _operators(numbers), _depths(numbers))
+    judgement = numbers.judgement.sentence
+    texts = (judgement, _alike(numbers), ADVICE, *numbers.certificate[1:3], PAIRED)
+    name = numbers.model.removeprefix("lastword/")
+    write(console, *(worked_item(name, rule, o, tracer.theta) for rule, o in cases.items()))
+    write(console, *map(grid_table, grids), *map(Text, texts))
+    return Section(TITLE, name, NOTE, tale, grids, texts, cases, asdict(numbers))
 
 
-def _choosers(found: Figures) -> Grid:
-    title = f"{found.model} on everyday: {found.items} items, {found.pairs} pairs among them; MC1"
-    counts = {TRACE: (str(found.judgement.fixed), str(found.judgement.broken))}
+def _choosers(numbers: Figures) -> Grid:
+    title = (
+        f"{numbers.model} on everyday: {numbers.items} items, {numbers.pairs} pairs among them; MC1"
+    )
+    counts = {TRACE: (str(numbers.judgement.fixed), str(numbers.judgement.broken))}
     rows = tuple(
         (
             name,
@@ -64,12 +72,12 @@ def _choosers(found: Figures) -> Grid:
             percent(right.pairs),
             *counts.get(name, ("", "")),
         )
-        for name, right in found.choosers.items()
+        for name, right in numbers.choosers.items()
     )
     return Grid(title, ("chooses", "all", *SORTS, "both of pair", "fixed", "broken"), rows)
 
 
-def _operators(found: Figures) -> Grid:
+def _operators(numbers: Figures) -> Grid:
     rows = tuple(
         (
             name,
@@ -78,15 +86,15 @@ def _operators(found: Figures) -> Grid:
             str(some.fixed),
             str(some.broken),
         )
-        for name, some in found.operators.items()
+        for name, some in numbers.operators.items()
     )
     columns = ("operator", "items", MODEL, TRACE, "question left out", "fixed", "broken")
     return Grid("By the operator that decides: MC1", columns, rows)
 
 
-def _depths(found: Figures) -> Grid:
+def _depths(numbers: Figures) -> Grid:
     """Strips over depth, and the last depth beside the mean of those that `decisive` may take."""
-    depths, last = found.depths, len(found.depths.mc1) - 1
+    depths, last = numbers.depths, len(numbers.depths.mc1) - 1
 
     def row(name: str, values: list[float], strip: str, number: Callable[[float], str]) -> Row:
         return name, strip, number(average(values[1:last])), number(values[last])
@@ -100,8 +108,8 @@ def _depths(found: Figures) -> Grid:
     return Grid(f"A depth read as if it were the last; 1..{last - 1} is a mean", columns, rows)
 
 
-def _decided(found: Figures) -> str:
-    depths = found.depths
+def _alike(numbers: Figures) -> str:
+    depths = numbers.depths
     return (
         f"`decisive` decides {depths.decided} questions of pairs. The depth that it trusts gives "
         f"the pair's other question the same answer in {depths.decided_alike} of them: an answer "

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lastword.demo.outcome import Outcome
+from lastword.demo.story import Story
 
 Row = tuple[str, ...]
 
@@ -26,6 +27,7 @@ class Section:
         title: Of the part.
         name: Of the model, before the rule that chose an item.
         note: What the model is.
+        story: The short of it.
         grids: What came out.
         findings: What follows from it, a sentence or two each.
         examples: Worked items by the rule that chose them.
@@ -35,6 +37,7 @@ class Section:
     title: str
     name: str
     note: str
+    story: Story
     grids: tuple[Grid, ...]
     findings: tuple[str, ...]
     examples: Mapping[str, Outcome]

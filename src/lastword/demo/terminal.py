@@ -1,7 +1,7 @@
 """What the parts of the demo look like in a terminal: tables, and a worked item with its depths."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -9,12 +9,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from lastword.demo.certificate import withheld_by
 from lastword.demo.outcome import Outcome
 from lastword.demo.section import Grid
+from lastword.demo.story import Story
 from lastword.theta import Theta
 from lastword.view.explanation import explain
-from lastword.view.portrait import Portrait, portrait
-from lastword.view.table import terminal_table
+from lastword.view.portrait import Portrait, portrait, short
+from lastword.view.table import correction, terminal_table
 
 _SHADES = " ▁▂▃▄▅▆▇█"
 
@@ -31,14 +33,14 @@ def table(title: str) -> Table:
     )
 
 
-def drawn(grid: Grid) -> Table:
+def grid_table(grid: Grid) -> Table:
     """A grid as a table."""
-    made = table(grid.title)
+    cells = table(grid.title)
     for place, name in enumerate(grid.columns):
-        made.add_column(name, justify="right" if place else "left", no_wrap=True)
+        cells.add_column(name, justify="right" if place else "left", no_wrap=True)
     for row in grid.rows:
-        made.add_row(*map(Text, row))
-    return made
+        cells.add_row(*map(Text, row))
+    return cells
 
 
 def worked_item(name: str, rule: str, outcome: Outcome, theta: Theta) -> Group:
@@ -47,9 +49,61 @@ def worked_item(name: str, rule: str, outcome: Outcome, theta: Theta) -> Group:
     return Group(
         Text(f"{name}: the {rule} ({item.id})", style="bold"),
         Text(item.question or item.prompt),
+        correction(outcome.decision.base_answer, outcome.decision.answer),
         Padding(_trajectories(portrait(outcome.record.decision, theta)), (0, 0, 0, 2)),
         Text(explain(outcome.record.decision)),
     )
+
+
+def story_lines(tale: Story, note: str, advice: Sequence[tuple[str, str]]) -> Group:
+    """One repair, one break, what the certificate lets through, figures, and what next."""
+    title = f"{tale.items} questions to a small model: what correction changes, and what may stand"
+    parts = (
+        _columns(_cases(tale)),
+        _columns([*_certificate(tale), ("right", Text(_rights(tale)))]),
+        Text(note),
+        _columns((name, Text(use)) for name, use in advice),
+    )
+    return Group(Text(title, style="bold"), *(Padding(part, (1, 0, 0, 0)) for part in parts))
+
+
+def _cases(tale: Story) -> Iterator[tuple[str, Text]]:
+    for outcome in tale.examples.values():
+        word, truth = ("repaired", "true") if outcome.gain > 0 else ("broken", "false")
+        yield word, Text(outcome.item.question or outcome.item.prompt)
+        answers = (outcome.decision.base_answer, outcome.decision.answer)
+        yield "", correction(*(short(text, 28) for text in answers)).append(f", which is {truth}")
+
+
+def _certificate(tale: Story) -> Iterator[tuple[str, Text]]:
+    alpha = f"{100 * tale.finding.terms.alpha:g}%"
+    yield "certify", Text(f"asked: at most {alpha} of all answers broken, and a gain")
+    yield "", Text(tale.lines[1])
+    for outcome in tale.examples.values():
+        name = "the repair" if outcome.gain > 0 else "the break"
+        stays = f"withheld: it stays “{short(outcome.decision.base_answer, 28)}”"
+        word = stays if withheld_by(tale.finding, outcome) else "let through"
+        yield "", Text(f"{name} ({outcome.margin:.2f} nats) is {word}")
+
+
+def _rights(tale: Story) -> str:
+    corrected, certified = (
+        f"{percent(effect.right)}% ({effect.fixed} repaired, {effect.broken} broken)"
+        for effect in (tale.corrected, tale.certified)
+    )
+    return (
+        f"by chance {percent(tale.chance)}%, by the model {percent(tale.base)}%, corrected "
+        f"{corrected}, under the certificate {certified}"
+    )
+
+
+def _columns(rows: Iterable[tuple[str, Text]]) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, min_width=8)
+    grid.add_column()
+    for name, text in rows:
+        grid.add_row(Text(name, style="bold"), text)
+    return grid
 
 
 def shades(shares: Iterable[float]) -> str:
@@ -62,34 +116,34 @@ def percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.1f}"
 
 
-def put(console: Console, *parts: RenderableType) -> None:
+def write(console: Console, *parts: RenderableType) -> None:
     """Print parts, an empty line after each."""
     for part in parts:
         console.print(part)
         console.print()
 
 
-def _trajectories(seen: Portrait) -> Table:
+def _trajectories(item: Portrait) -> Table:
     columns = {
-        "": ["true" if candidate.true else "" for candidate in seen.candidates],
-        "candidate": [candidate.text for candidate in seen.candidates],
-        f"depth 0..{seen.depth}": [shades(candidate.shares) for candidate in seen.candidates],
+        "": ["true" if candidate.true else "" for candidate in item.candidates],
+        "candidate": [candidate.text for candidate in item.candidates],
+        f"depth 0..{item.depth}": [shades(candidate.shares) for candidate in item.candidates],
     }
-    made = terminal_table(seen, columns, after="TRACE", number=percent, box=None, pad_edge=False)
-    made.add_row("", Text(_legend(seen), style="dim"), Text(_ruler(seen)), "", "")
-    return made
+    rows = terminal_table(item, columns, after="TRACE", number=percent, box=None, pad_edge=False)
+    rows.add_row("", Text(_legend(item), style="dim"), Text(_ruler(item)), "", "")
+    return rows
 
 
-def _legend(seen: Portrait) -> str:
-    sharpest = "" if seen.sharpest is None else f"^ l* = {seen.sharpest}, "
+def _legend(item: Portrait) -> str:
+    sharpest = "" if item.sharpest is None else f"^ l* = {item.sharpest}, "
     return f"{sharpest}· window"
 
 
-def _ruler(seen: Portrait) -> str:
+def _ruler(item: Portrait) -> str:
     """The interior window as dots, and under them the sharpest depth."""
-    assert seen.window is not None
-    first, last = seen.window
-    marks = ["·" if first <= depth <= last else " " for depth in seen.depths]
-    if seen.sharpest is not None:
-        marks[seen.sharpest] = "^"
+    assert item.window is not None
+    first, last = item.window
+    marks = ["·" if first <= depth <= last else " " for depth in item.depths]
+    if item.sharpest is not None:
+        marks[item.sharpest] = "^"
     return "".join(marks)

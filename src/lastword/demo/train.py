@@ -59,13 +59,13 @@ class Corpus:
 
 def corpus(phase: Literal[1, 2], tokenizer: PreTrainedTokenizerFast) -> Corpus:
     """The texts of a phase, each ended by [EOS]."""
-    told = list(itertools.chain.from_iterable(itertools.chain.from_iterable(texts(phase))))
-    encoded = tokenizer([text + tokenizer.eos_token for text, _ in told])["input_ids"]
+    weighted = list(itertools.chain.from_iterable(itertools.chain.from_iterable(texts(phase))))
+    encoded = tokenizer([text + tokenizer.eos_token for text, _ in weighted])["input_ids"]
     rows = [torch.tensor(ids) for ids in encoded]
     # Padded here: a tokenizer that has padded once keeps doing so in its file.
     tokens = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id)
     labels = pad_sequence(rows, batch_first=True, padding_value=_IGNORE)
-    return Corpus(tokens, labels, torch.tensor([weight for _, weight in told]))
+    return Corpus(tokens, labels, torch.tensor([weight for _, weight in weighted]))
 
 
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
@@ -197,8 +197,8 @@ def _make(name: str, recipe: Recipe, output: Path) -> None:
     tokenizer = train_tokenizer()
     trained = train(recipe, tokenizer)
     save(name, trained.model, trained.control, tokenizer, output)
-    made = {"torch": torch.__version__, "threads": torch.get_num_threads()}
-    log = {"recipe": asdict(recipe), "made_with": made, "log": trained.log}
+    machine = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    log = {"recipe": asdict(recipe), "made_with": machine, "log": trained.log}
     (output / name / "training.json").write_text(json.dumps(log, indent=1) + "\n")
     _LOGGER.info("%s is in %s", name, output / name)
 

@@ -46,6 +46,6 @@ def _lines() -> list[str]:
         text
         for phase in (1, 2)
         for templates in texts(phase)
-        for told in templates
-        for text, _ in told
+        for answers in templates
+        for text, _ in answers
     ]
