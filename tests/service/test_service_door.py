@@ -84,6 +84,23 @@ def test_what_is_no_http_is_told_so(plain):
     assert plain.metric("lastword_refusals_total", code="invalid_request") >= 1
 
 
+@pytest.mark.parametrize("path", [b"/v1/correct", b"/v1/completions", b"/healthz"])
+def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(plain, path):
+    lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    smuggled = HEAD + b"\r\n"
+    with closing(connect(plain)) as raw:
+        raw.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n" + lengths + smuggled)
+        data = b"".join(iter(lambda: raw.recv(65536), b""))
+    assert data.startswith(b"HTTP/1.1 400 ") and b"x-refusal: invalid_request" in data
+    assert data.count(b"HTTP/1.1 ") == 1  # what came behind it is no request
+
+
+def test_a_long_method_is_neither_echoed_nor_logged(plain):
+    answer = plain.client.request("X" * 2000, "/v1/correct")
+    assert answer.status_code == 405 and len(answer.text) < 300
+    assert all(len(line["method"]) <= 32 for line in plain.events("request"))
+
+
 def test_one_connection_too_many_is_told_so_and_the_others_go_on(model):
     with running(model, connections=4, header_seconds=20.0) as served:
         assert served.client.get("/healthz").status_code == 200  # and stays open
@@ -232,6 +249,32 @@ def test_keys_that_no_body_has_are_refused_by_name(plain):
     # What lines for the command line may have is no mistake.
     known = BODY | {"question": "?", "truthful": [True, False, False], "blind_prompt": "w5"}
     assert plain.client.post("/v1/correct", json=known).status_code == 200
+
+
+TWICE = '{"prompt": "w5", "candidates": ["w6", "w7"], "prompt": "w8"}'
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/correct", TWICE),
+        ("/v1/correct/batch", f'{{"items": [{TWICE}]}}'),
+        ("/v2/rerank", '{"query": "w5", "documents": [{"text": "w6", "text": "w7"}]}'),
+        ("/v1/completions", '{"prompt": "w5", "guided_choice": ["w6"], "prompt": "w8"}'),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(plain, path, body):
+    answer = plain.client.post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.headers["x-refusal"] == "invalid_body" and answer.status_code in (400, 422)
+    assert "stands twice" in answer.text
+
+
+def test_a_line_whose_key_stands_twice_fails_alone(plain):
+    lines = "\n".join([TWICE, '{"prompt": "w5", "candidates": ["w6", "w7"]}'])
+    kind = {"content-type": "application/x-ndjson"}
+    answer = plain.client.post("/v1/correct/batch", content=lines, headers=kind)
+    first, second = map(json.loads, answer.text.splitlines())
+    assert "stands twice" in first["error"]["message"] and "answer" in second
 
 
 @pytest.mark.parametrize("path", ["/v1/correct", "/v1/ask", "/v1/correct/batch", "/v1/feedback"])

@@ -22,3 +22,22 @@ def strict(value: Any) -> Any:
 def to_json(value: Any) -> str:
     """One line of strict JSON; text stays readable."""
     return json.dumps(strict(value), ensure_ascii=False, allow_nan=False)
+
+
+def from_json(text: str | bytes) -> Any:
+    """The value of JSON in which no key of an object stands twice: readers differ on which counts.
+
+    Raises:
+        ValueError: It is not JSON (a `json.JSONDecodeError`), or a number is too long.
+        RecursionError: Its brackets are too deep.
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise json.JSONDecodeError(f"the key {twice!r:.40} stands twice in an object", "", 0)
+        return value
+
+    return json.loads(text, object_pairs_hook=once)

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 import lastword
 from lastword.errors import TraceError
 from lastword.service.correction import Corrector
-from lastword.service.dialect import Dialect, Paths
+from lastword.service.dialect import Dialect, Paths, StrictRoute
 from lastword.service.dialects import DIALECTS
 from lastword.service.guard import Guard, Traffic
 from lastword.service.log import Log
@@ -95,6 +95,7 @@ def create_app(
         lifespan=_lifespan,
     )
     app.state.service = service
+    app.router.route_class = StrictRoute
     for dialect in (*dialects, PROBES):
         dialect.add_to(app)
         service.paths.add(dialect)

@@ -3,15 +3,15 @@
 The service takes dialects as values: it knows their routes and forms, and none of them by name.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fastapi import Depends, FastAPI, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from lastword.files.strict_json import to_json
+from lastword.files.strict_json import from_json, to_json
 from lastword.service.call import JSON, takes
 from lastword.service.refusal import Code, Refusal
 from lastword.service.schema import ErrorAnswer, own_form
@@ -100,6 +100,24 @@ class Dialect:
         for status, more in route.responses.items():
             responses[status] = responses.get(status, {}) | more
         return responses
+
+
+class StrictRoute(APIRoute):
+    """A route whose body is strict JSON."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """What answers a request."""
+        handler = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handler(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        return from_json(await self.body())
 
 
 class Paths:

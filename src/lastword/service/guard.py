@@ -32,6 +32,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as it came
+_METHOD = 32  # most characters of a method that are told
 _HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 # Around every page; each says in itself which scripts it runs, by their digests.
 _POLICY = (
@@ -104,6 +105,9 @@ class Guard:
         limit = self._settings.header_bytes
         if sum(len(name) + len(value) for name, value in scope["headers"]) > limit:
             raise Refusal("headers_too_large", f"the headers have more than {limit} bytes")
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            what = "a body has Content-Length or Transfer-Encoding, not both (RFC 9112, 6.1)"
+            raise Refusal("invalid_request", what)
         if route not in self._paths.probes:
             self._check_sender(Headers(scope=scope))
         if route == "other":
@@ -111,7 +115,7 @@ class Guard:
         methods = self._paths.methods.get(route)
         if methods is not None and scope["method"] not in methods:
             names = ", ".join(sorted(methods))
-            what = f"{route} takes {names}, not {scope['method']}"
+            what = f"{route} takes {names}, not {scope['method']:.{_METHOD}}"
             raise Refusal("method_not_allowed", what, allow=names)
         if self._traffic.draining and methods is not None and route not in self._paths.probes:
             raise Refusal("draining", "the service is stopping; try another", retry_after=1)
@@ -165,7 +169,7 @@ class Guard:
         self._log.event(
             "request",
             request=answer.request,
-            method=scope["method"],
+            method=scope["method"][:_METHOD],
             route=route,
             status=answer.status,
             code=answer.code,
@@ -252,6 +256,8 @@ class _Answer:
             await self.end()
             return
         headers = [(k.encode(), v.encode()) for k, v in refusal.headers]
+        if refusal.code == "invalid_request":  # nobody knows where its body ends
+            headers.append((b"connection", b"close"))
         status, body = self._dialect.refuse(refusal)
         await self({"type": "http.response.start", "status": status, "headers": headers})
         await self({"type": "http.response.body", "body": body})

@@ -288,6 +288,8 @@ def _wrong(detail: Mapping[str, Any]) -> str:
     """What pydantic says, without the names of Python's things."""
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return "expected a JSON object"
+    if detail["type"] == "json_invalid":
+        return f"{detail['msg']}: {detail['ctx']['error']}"
     if detail["type"] == "extra_forbidden":
         return "no key that is known here; /docs has those that are"
     return str(detail["msg"])

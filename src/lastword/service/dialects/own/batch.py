@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from lastword.errors import ItemError, TraceError
+from lastword.files.strict_json import from_json
 from lastword.service.call import JSON
 from lastword.service.correction import Corrector, characters
 from lastword.service.orders import Promise
@@ -48,7 +49,7 @@ def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
 
 def _values(text: str) -> list[Any]:
     try:
-        value = json.loads(text)
+        value = from_json(text)
     except (ValueError, RecursionError) as error:
         raise Refusal("invalid_body", f"{_NO_BATCH}: {_not_json(error)}") from error
     items = value.get("items") if isinstance(value, dict) else None
@@ -69,7 +70,7 @@ def _loads_lines(text: str, limit: int) -> list[Any]:
 def _loads(line: str) -> Any:
     """A line's value; a line that is not JSON is an entry that fails alone."""
     try:
-        return json.loads(line)
+        return from_json(line)
     except (ValueError, RecursionError) as error:
         return ItemError(_not_json(error))
 
