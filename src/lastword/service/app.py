@@ -57,8 +57,8 @@ class Service:
         """Say in the log under what answers are given."""
         certificate = self.corrector.tracer.certificate
         if certificate is None:
-            told = "every override is let through, with no guarantee"
-            self.log.event("uncertified", told=told)
+            what = "every override is let through, with no guarantee"
+            self.log.event("uncertified", told=what)
         else:
             policy, date = asdict(certificate.policy), certificate.date
             self.log.event("certified", **policy, date=date)
@@ -145,10 +145,10 @@ def _add_refusals(app: FastAPI, paths: Paths) -> None:
 
 def _secure(app: FastAPI, settings: Settings) -> None:
     """Let the schema say that a token is needed, and that bad bodies are one-line errors."""
-    made = app.openapi
+    plain = app.openapi
 
     def openapi() -> dict[str, Any]:
-        schema = made()
+        schema = plain()
         if settings.token is not None and "security" not in schema:
             schemes = {"token": {"type": "http", "scheme": "bearer"}}
             schema["components"]["securitySchemes"] = schemes

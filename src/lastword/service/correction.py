@@ -69,8 +69,8 @@ class Corrector:
             item = replace(item, blind_prompt=None)
         limit = self.settings.candidates
         if len(item.candidates) > limit:
-            told = f"the item has {len(item.candidates)} candidates, the service takes {limit}"
-            raise Refusal("too_many_candidates", told)
+            what = f"the item has {len(item.candidates)} candidates, the service takes {limit}"
+            raise Refusal("too_many_candidates", what)
         self._require_short(characters(item))
         deadline = time.monotonic() + self.settings.deadline_seconds
         return self.batcher.submit(item, read, deadline, bulk=bulk)
@@ -101,8 +101,8 @@ class Corrector:
             Refusal: It names another.
         """
         if name is not None and name != self.name:
-            told = f"the model {name!r:.80} is not served here, {self.name!r} is: name it, or none"
-            raise Refusal("unknown_model", told)
+            what = f"the model {name!r:.80} is not served here, {self.name!r} is: name it, or none"
+            raise Refusal("unknown_model", what)
 
     def start_asking(self, question: str, **sampling: Any) -> Promise:
         """Queue a question without candidates; `sampling` of `Sampling`.
@@ -119,17 +119,17 @@ class Corrector:
     def _require_short(self, count: int) -> None:
         """Refuse what would take long to tokenise: the prompt is read with every candidate."""
         if count > (limit := self.settings.characters):
-            told = f"{count} characters, the prompt counted with every candidate"
-            raise Refusal("too_many_characters", f"{told}: the service takes {limit}")
+            what = f"{count} characters, the prompt counted with every candidate"
+            raise Refusal("too_many_characters", f"{what}: the service takes {limit}")
 
     async def result(
-        self, future: Promise, left: Callable[[], Awaitable[None]] | None = None
+        self, future: Promise, leaving: Callable[[], Awaitable[None]] | None = None
     ) -> Any:
         """What a queued order gives, while its client is there and its deadline has not passed.
 
         Args:
             future: The order's.
-            left: Returns when the client has left.
+            leaving: Returns when the client has left.
 
         Raises:
             Refusal: The deadline passed, or the client left: the order is taken out of the queue.
@@ -137,9 +137,9 @@ class Corrector:
         """
         answer = asyncio.wrap_future(future)
         waits: set[asyncio.Future[Any]] = {answer}
-        gone = None if left is None else asyncio.ensure_future(left())
-        if gone is not None:
-            waits.add(gone)
+        departure = None if leaving is None else asyncio.ensure_future(leaving())
+        if departure is not None:
+            waits.add(departure)
         try:
             done, _ = await asyncio.wait(
                 waits,
@@ -150,12 +150,12 @@ class Corrector:
                 return answer.result()
             if done:
                 raise Refusal("client_left", "the client left before its answer")
-            told = f"no answer within {self.settings.deadline_seconds:g} s"
-            raise Refusal("deadline", told)
+            what = f"no answer within {self.settings.deadline_seconds:g} s"
+            raise Refusal("deadline", what)
         finally:
             answer.cancel()
-            if gone is not None:
-                gone.cancel()
+            if departure is not None:
+                departure.cancel()
 
     def write(self, decision: Decision, item: Item, *, full: bool, request: str) -> dict[str, Any]:
         """The JSON of a decision; under shadow the base's, with the difference logged."""

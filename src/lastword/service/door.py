@@ -38,8 +38,8 @@ class Door(H11Protocol):
         """Take the connection while there are few enough, and wait for its first request."""
         super().connection_made(transport)
         if len(self.connections) > self._settings.connections:
-            told = f"{self._settings.connections} connections are open; try again later"
-            self._refuse(Refusal("too_many_connections", told, retry_after=1))
+            what = f"{self._settings.connections} connections are open; try again later"
+            self._refuse(Refusal("too_many_connections", what, retry_after=1))
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -70,8 +70,8 @@ class Door(H11Protocol):
         """Refuse what is no request, or one whose headers are too long, as everything else is."""
         hint = getattr(sys.exception(), "error_status_hint", 400)
         if hint == 431:
-            told = f"the headers have more than {self._settings.header_bytes} bytes"
-            self._refuse(Refusal("headers_too_large", told))
+            what = f"the headers have more than {self._settings.header_bytes} bytes"
+            self._refuse(Refusal("headers_too_large", what))
         else:
             self._refuse(Refusal("invalid_request", "this is no HTTP/1.1 request"))
 
@@ -85,8 +85,8 @@ class Door(H11Protocol):
             self._waiting = self.loop.call_later(self._settings.header_seconds, self._late)
 
     def _late(self) -> None:
-        told = f"no request arrived within {self._settings.header_seconds:g} s"
-        self._refuse(Refusal("header_timeout", told))
+        what = f"no request arrived within {self._settings.header_seconds:g} s"
+        self._refuse(Refusal("header_timeout", what))
 
     def _refuse(self, refusal: Refusal) -> None:
         """Say so, where nothing has been said yet, and close."""

@@ -130,9 +130,9 @@ class Ledger:
             statistics: What drift saw of it.
             drift: `Drift.state()`.
         """
-        now, told = self._clock(), json.dumps(asdict(entry))
+        now, content = self._clock(), json.dumps(asdict(entry))
         with self._connection as connection:
-            connection.execute("INSERT INTO answers VALUES (?, ?, ?, 0)", (name, now, told))
+            connection.execute("INSERT INTO answers VALUES (?, ?, ?, 0)", (name, now, content))
             connection.execute("DELETE FROM answers WHERE given < ?", (now - self._seconds,))
             connection.execute(
                 "DELETE FROM answers WHERE rowid <= (SELECT MAX(rowid) FROM answers) - ?",

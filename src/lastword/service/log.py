@@ -36,12 +36,12 @@ class Log:
 
     def event(self, name: str, **fields: Any) -> None:
         """One line: the time, the event's name and its fields that are not None."""
-        kept = {
+        content = {
             key: value
             for key, value in fields.items()
             if value is not None and (self._prompts or key not in self.TEXTS)
         }
-        line = json.dumps({"time": _now(), "event": name} | kept, default=str)
+        line = json.dumps({"time": _now(), "event": name} | content, default=str)
         with self._lock:
             self._stream.write(line + "\n")
             self._stream.flush()

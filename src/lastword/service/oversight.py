@@ -100,8 +100,8 @@ class Oversight:
         with self._lock:
             entry = self._ledger.find(name)
             if not right or not all(0 <= place < entry.candidates for place in right):
-                told = f"right is a place from 0 to {entry.candidates - 1}, or several"
-                raise Refusal("invalid_body", told)
+                what = f"right is a place from 0 to {entry.candidates - 1}, or several"
+                raise Refusal("invalid_body", what)
             broken, fixed = entry.judge(right)
             after = self.monitor.seen(broken)
             counts = {n: getattr(after, n) for n in ("labelled", "broken", "alarm")}
@@ -109,8 +109,8 @@ class Oversight:
                 self._ledger.label(name, monitor=counts | {"slip": after.slip})
             except sqlite3.Error as error:  # nothing is counted that a restart would forget
                 self._tell_unkept(error)
-                told = "the label cannot be kept on disk; make room, and send it again"
-                raise Refusal("unkept", told, retry_after=60) from error
+                what = "the label cannot be kept on disk; make room, and send it again"
+                raise Refusal("unkept", what, retry_after=60) from error
             before, self.monitor = self.monitor, after
             self._measure()
         if fixed:
@@ -173,5 +173,5 @@ def oversee(
 
 
 def _fingerprint(certificate: Certificate) -> str:
-    told = json.dumps(strict(certificate.to_dict()), sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()
+    content = json.dumps(strict(certificate.to_dict()), sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()

@@ -56,9 +56,9 @@ def routes(schema: Schema) -> list[dict[str, Any]]:
 def _route(path: str, method: str, operation: Schema, schema: Schema) -> dict[str, Any]:
     content = operation.get("requestBody", {}).get("content", {})
     kind = next(iter(content), "")
-    taken = _resolved(content[kind]["schema"] if kind else {}, schema)
+    body = _resolved(content[kind]["schema"] if kind else {}, schema)
     answer = operation["responses"].get("200", {}).get("content", {}).get("application/json", {})
-    given = _resolved(answer.get("schema", {}), schema)
+    result = _resolved(answer.get("schema", {}), schema)
     return {
         "path": path,
         "method": method.upper(),
@@ -66,9 +66,9 @@ def _route(path: str, method: str, operation: Schema, schema: Schema) -> dict[st
         "told": operation.get("description", "").split("\n\n"),
         "kind": kind,
         "kinds": list(content),
-        "example": json.dumps(_example(taken, schema), indent=2, ensure_ascii=False),
-        "taken": _fields(taken),
-        "given": _fields(given),
+        "example": json.dumps(_example(body, schema), indent=2, ensure_ascii=False),
+        "taken": _fields(body),
+        "given": _fields(result),
         "answers": {
             status: told.get("description", "") for status, told in operation["responses"].items()
         },
@@ -79,8 +79,8 @@ def _resolved(part: Schema, schema: Schema) -> Schema:
     """What a reference stands for; anything else as it is."""
     if "$ref" not in part:
         return part
-    found: Schema = schema["components"]["schemas"][part["$ref"].rpartition("/")[2]]
-    return found
+    target: Schema = schema["components"]["schemas"][part["$ref"].rpartition("/")[2]]
+    return target
 
 
 def _example(part: Schema, schema: Schema) -> Any:

@@ -272,9 +272,9 @@ def own_form(refusal: Refusal) -> dict[str, Any]:
 
 def invalid(details: list[Any]) -> Refusal:
     """The refusal of a body; says where and what, never what came."""
-    told = [f"{_where(detail):.80}: {_wrong(detail)}" for detail in details[:3]]
+    faults = [f"{_where(detail):.80}: {_wrong(detail)}" for detail in details[:3]]
     more = f" and {len(details) - 3} more" if len(details) > 3 else ""
-    return Refusal("invalid_body", "; ".join(told) + more)
+    return Refusal("invalid_body", "; ".join(faults) + more)
 
 
 def _where(detail: Mapping[str, Any]) -> str:

@@ -32,9 +32,9 @@ class Server(uvicorn.Server):
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
             host = self._service.settings.host
-            shown = f"[{host}]" if ":" in host else host
-            told = {"version": lastword.__version__, "model": self._service.corrector.name}
-            self._service.log.event("started", address=f"http://{shown}:{port}", **told)
+            name = f"[{host}]" if ":" in host else host
+            facts = {"version": lastword.__version__, "model": self._service.corrector.name}
+            self._service.log.event("started", address=f"http://{name}:{port}", **facts)
             self._service.announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -31,10 +31,10 @@ def examples(model: str) -> list[dict[str, Any]]:
         model: Its name.
     """
     embedded = model.startswith(EMBEDDED)
-    items, chosen = (_world(), ORGANISM) if embedded else (_everyday(), REAL)
+    items, names = (_world(), ORGANISM) if embedded else (_everyday(), REAL)
     by_id = {str(item.id): item for item in items}
-    known = model.endswith(("/demo-organism", "smollm2-135m"))
-    return [_told(by_id[id], _SAID[rule] if known else "") for rule, id in chosen.items()]
+    familiar = model.endswith(("/demo-organism", "smollm2-135m"))
+    return [_told(by_id[id], _SAID[rule] if familiar else "") for rule, id in names.items()]
 
 
 def _told(item: Item, came_out: str) -> dict[str, Any]:

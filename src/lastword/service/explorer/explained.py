@@ -39,13 +39,13 @@ def explained(record: Record, theta: Theta, thresholds: Mapping[str, float]) -> 
     Raises:
         InputError: A threshold that is none.
     """
-    told: dict[str, Any] = {"text": text(record), "item": item(record, theta)}
+    view: dict[str, Any] = {"text": text(record), "item": item(record, theta)}
     answer = record.answer
     if answer is None or not _whole(answer):
-        return told | {"thresholds": [], "what_if": None}
+        return view | {"thresholds": [], "what_if": None}
     values = measured(answer, theta)
     rows = [_row(name, values[name], getattr(theta, name)) for name in THRESHOLDS]
-    return told | {"thresholds": rows, "what_if": _what_if(answer, moved(theta, thresholds))}
+    return view | {"thresholds": rows, "what_if": _what_if(answer, moved(theta, thresholds))}
 
 
 def _whole(answer: Answer) -> bool:
@@ -57,12 +57,12 @@ def _whole(answer: Answer) -> bool:
 
 def _row(name: str, value: float, frozen: float) -> dict[str, Any]:
     """A threshold with what the item has to hold against it, and how far its slider reaches."""
-    asked, meaning, least = _ASKED[name]
+    quantity, meaning, least = _ASKED[name]
     ends = (value, frozen) if math.isfinite(value) else (frozen,)
     room = max(least, 0.5 * (max(ends) - min(ends)))
     return {
         "name": name,
-        "asked": asked,
+        "asked": quantity,
         "meaning": meaning,
         "value": strict(value),
         "frozen": frozen,

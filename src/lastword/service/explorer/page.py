@@ -106,8 +106,8 @@ def _add_page(app: FastAPI, correctors: Mapping[str, Corrector], records: "Recor
 
     @app.get("/explorer/models", include_in_schema=False)
     async def models() -> Response:
-        told = [standing(name, corrector) for name, corrector in correctors.items()]
-        return json_of({"models": told})
+        standings = [standing(name, corrector) for name, corrector in correctors.items()]
+        return json_of({"models": standings})
 
 
 def _add_answers(app: FastAPI, answers: "_Answers") -> None:
@@ -139,8 +139,8 @@ class _Answers:
         """
         corrector = self._correctors.get(body.model)
         if corrector is None:
-            known = ", ".join(self._correctors)
-            raise Refusal("not_found", f"no model of this name is served here; there is {known}")
+            names = ", ".join(self._correctors)
+            raise Refusal("not_found", f"no model of this name is served here; there is {names}")
         key = body.model_dump_json(exclude={"thresholds"})
         record = self._kept.pop(key, None) or await _record(corrector, body)
         self._kept[key] = record
@@ -153,10 +153,10 @@ async def _record(corrector: Corrector, body: AskBody) -> Record:
     """The whole trajectory of an item, and of the same candidates without the question."""
     truthful = None if body.truthful is None else tuple(body.truthful)
     item = Item(body.prompt, tuple(body.candidates), truthful=truthful)
-    started = [corrector.start(item, "all")]
+    promises = [corrector.start(item, "all")]
     if body.blind_prompt is not None:
-        started.append(corrector.start(Item(body.blind_prompt, item.candidates), "all"))
-    decision, *blind = [await corrector.result(future) for future in started]
+        promises.append(corrector.start(Item(body.blind_prompt, item.candidates), "all"))
+    decision, *blind = [await corrector.result(future) for future in promises]
     whole = blind[0].trajectory if blind else None
     answer = replace(decision, truthful=item.truthful, blind_trajectory=whole)
     return Record(

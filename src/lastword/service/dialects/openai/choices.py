@@ -88,18 +88,18 @@ def read_choices(
     Raises:
         Refusal: There is none, or more than one.
     """
-    found: list[Choices] = []
+    lists: list[Choices] = []
     if structured is not None:
-        found.append(Choices(tuple(structured.choice)))
+        lists.append(Choices(tuple(structured.choice)))
     if guided is not None:
-        found.append(Choices(tuple(guided)))
+        lists.append(Choices(tuple(guided)))
     if form is not None and form.json_schema is not None:
-        found.append(_of_schema(form.json_schema.schema_))
-    if len(found) > 1:
-        raise Refusal("invalid_body", f"{len(found)} choice lists came; give one")
-    if not found:
+        lists.append(_of_schema(form.json_schema.schema_))
+    if len(lists) > 1:
+        raise Refusal("invalid_body", f"{len(lists)} choice lists came; give one")
+    if not lists:
         raise Refusal("no_choices", NO_CHOICES)
-    return found[0]
+    return lists[0]
 
 
 def _of_schema(schema: Mapping[str, Any]) -> Choices:

@@ -76,13 +76,14 @@ def _loads(line: str) -> Any:
 
 
 def _not_json(error: Exception) -> str:
-    known = isinstance(error, json.JSONDecodeError)
-    return f"not JSON: {error if known else 'brackets too deep or numbers too long'}"
+    if not isinstance(error, json.JSONDecodeError):
+        return "not JSON: brackets too deep or numbers too long"
+    return f"not JSON: {error if error.doc else error.msg}"  # no place is known of a key
 
 
 def _too_many(limit: int) -> Refusal:
-    told = f"the batch has more than {limit} items (--batch-limit); send it in parts"
-    return Refusal("batch_too_large", told)
+    what = f"the batch has more than {limit} items (--batch-limit); send it in parts"
+    return Refusal("batch_too_large", what)
 
 
 async def _start(corrector: Corrector, entry: Entry, *, patient: bool) -> Started:
@@ -122,9 +123,9 @@ async def lines_of(
         while window:
             yield await _line(corrector, entries, *window.popleft(), request)
     finally:  # the client may leave in the middle
-        for _, started in window:
-            if isinstance(started, Promise):
-                started.cancel()
+        for _, promise in window:
+            if isinstance(promise, Promise):
+                promise.cancel()
 
 
 def _full(window: Sequence[tuple[int, Started]], sizes: Sequence[int], place: int) -> bool:
@@ -135,15 +136,15 @@ def _full(window: Sequence[tuple[int, Started]], sizes: Sequence[int], place: in
 
 
 async def _line(
-    corrector: Corrector, entries: Sequence[Entry], place: int, started: Started, request: str
+    corrector: Corrector, entries: Sequence[Entry], place: int, promise: Started, request: str
 ) -> bytes:
     entry = entries[place]
     try:
-        if not isinstance(started, Promise):
-            raise started
+        if not isinstance(promise, Promise):
+            raise promise
         assert not isinstance(entry, ItemError)
         item, full = entry
-        decision = await corrector.result(started)
+        decision = await corrector.result(promise)
         return to_bytes(corrector.write(decision, item, full=full, request=request)) + b"\n"
     except Exception as error:
         corrector.count_refusal(error)
