@@ -1,6 +1,7 @@
 """Comparison: what is said of every method, from records alone and from a run."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import families
 import numpy as np
 import pytest
+import typer
 from synthetic import synthetic_cell
 from typer.testing import CliRunner
 
@@ -19,6 +21,7 @@ from lastword.errors import RecordError
 from lastword.evaluation import runner
 from lastword.evaluation.comparison import (
     Comparison,
+    Cost,
     compare,
     measure,
     oracle,
@@ -30,7 +33,7 @@ from lastword.evaluation.statistics import mcnemar
 from lastword.methods import COMPARED, resolve
 from lastword.records.cells import Cell, cells
 from lastword.records.metrics import mc1
-from lastword.report.comparison import ORACLE, comparison_tables
+from lastword.report.comparison import ORACLE, comparison_tables, method_costs
 from lastword.report.table import WRITERS
 
 STORIES = Path(__file__).resolve().parents[3] / "shared" / "models" / "stories260K"
@@ -195,10 +198,13 @@ def test_started_again_with_other_methods_it_says_what_differs(
 
 def test_the_table_reads_in_every_form(run: tuple[Path, Comparison]) -> None:
     judged, beside = comparison_tables([run[1]])
+    (costs,) = method_costs([run[1]])
     assert [row[2] for row in judged.rows] == [*COMPARED, ORACLE]
-    assert [row[2] for row in beside.rows] == [*COMPARED]
+    assert [row[2] for row in beside.rows] == [row[2] for row in costs.rows] == [*COMPARED]
     for writer in WRITERS.values():
-        assert "self-consistent-depth" in writer(judged) and "s/item" in writer(beside)
+        assert "self-consistent-depth" in writer(judged) and "Losses" in writer(beside)
+        assert "s/item" in writer(costs)
+    assert method_costs([replace(run[1], costs={})]) == []
 
 
 def test_bad_costs_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
@@ -224,13 +230,41 @@ def test_the_command_compares_and_goes_on(tmp_path: Path) -> None:
     arguments = ["compare", "--model", str(STORIES), "--benchmark", f"jsonl:{source}"]
     arguments += ["--out", str(tmp_path / "out"), "--format", "csv"]
     arguments += [f"--method={name}" for name in ("trace", "dola", "sled@mean")]
-    first, second = (CliRunner().invoke(app, arguments) for _ in range(2))
-    assert first.exit_code == 0, first.output
-    judged, beside = first.stdout.split("\n\n")
+    untimed, timed, again = (
+        CliRunner().invoke(app, [*arguments, *more]) for more in ([], ["--costs"], [])
+    )
+    assert untimed.exit_code == timed.exit_code == 0, untimed.output + timed.output
+    judged, beside = untimed.stdout.split("\n\n")
     methods = ["Method", "trace", "dola", "sled@mean"]
     assert [line.split(",")[2] for line in judged.splitlines()] == [*methods, ORACLE]
     assert [line.split(",")[2] for line in beside.splitlines()] == methods
-    assert second.stdout == first.stdout  # nothing is computed again, the costs stay
+    tables, _, costs = timed.stdout.rpartition("\n\n")
+    assert tables + "\n" == untimed.stdout
+    assert [line.split(",")[2] for line in costs.splitlines()] == methods
+    assert again.stdout == timed.stdout  # nothing is computed again, the costs stay
+
+
+def test_the_tables_are_printed_before_methods_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = []
+
+    def timed(*_: Any) -> dict[str, Cost]:
+        printed.append(capsys.readouterr().out)
+        return {"trace": Cost(0.5, 3.0, 1)}
+
+    monkeypatch.setattr("lastword.evaluation.comparison.measure", timed)
+    arguments = ["compare", "--model", "lastword/demo-organism", "--benchmark", "demo"]
+    arguments += ["--limit", "4", "--method", "trace", "--out", str(tmp_path)]
+    run = typer.main.get_command(app)
+    run.main(arguments, standalone_mode=False)
+    assert not printed and "Wins" in capsys.readouterr().out
+    run.main([*arguments, "--costs"], standalone_mode=False)
+    assert "Wins" in printed[0] and "s/item" not in printed[0]
+    assert "s/item" in capsys.readouterr().out
+    run.main([*arguments, "--json"], standalone_mode=False)
+    names = [table["name"] for table in json.loads(capsys.readouterr().out)]
+    assert names == ["comparison", "comparison-trace", "comparison-cost"] and len(printed) == 1
 
 
 @pytest.mark.slow
@@ -239,6 +273,7 @@ def test_costs_of_no_item_are_not_written(tmp_path: Path) -> None:
     item = {"prompt": "Which goods? " * 3000, "candidates": ["a", "b"], "truthful": [True, False]}
     source.write_text(json.dumps(item), encoding="utf-8")
     arguments = ["compare", "--model", "lastword/demo-organism", "--benchmark", f"jsonl:{source}"]
+    arguments += ["--costs"]
     done = CliRunner().invoke(app, [*arguments, "--method=trace", "--out", str(tmp_path / "out")])
     assert "1 of 1 records are of items that failed" in done.output
     assert [*tmp_path.rglob("run.json")] and not [*tmp_path.rglob("costs.json")]

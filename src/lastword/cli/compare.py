@@ -1,6 +1,7 @@
 """`lastword compare`: TRACE, its peers and the baselines on the same items, in one pass."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -12,8 +13,10 @@ from lastword.cli.questions import Questions
 from lastword.files.strict_json import to_json
 
 if TYPE_CHECKING:
-    from lastword.benchmarks import Dataset, Template
+    from lastword.evaluation.comparison import Cost
+    from lastword.evaluation.runner import Job
     from lastword.files.folder import Folder
+    from lastword.methods.contract import Method
     from lastword.tracer import Tracer
 
 
@@ -58,6 +61,10 @@ def compare(
     ] = "compared",
     template: Annotated[str | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file.")] = None,
     questions: Questions,
+    costs: Annotated[
+        bool,
+        typer.Option("--costs", help="Time each method alone too, after the tables: minutes."),
+    ] = False,
     format: Annotated[
         Literal["md", "csv", "tex"] | None,
         typer.Option(help="How it is printed; left out, for the eye, and md where it is piped."),
@@ -71,45 +78,57 @@ def compare(
     refuse_certificate(model, "methods are compared as they are")
     refuse_correction(model, "name it as a --method")
     with waiting("reading the data"):
+        from lastword.evaluation.comparison import read_comparisons
+        from lastword.evaluation.runner import prepare
         from lastword.files.folder import locate
-        from lastword.methods import COMPARED, entry
+        from lastword.methods import COMPARED, entry, resolve
+        from lastword.records.stored import read_cells
+        from lastword.report.comparison import comparison_tables, method_costs
 
         names = method or COMPARED
         for name in names:
             entry(name)  # an unknown one fails before the model is loaded
         (work,) = questions.read([benchmark], [] if template is None else [template])
         root = locate(out)
-    cell = _execute(load_tracer(model), work, names, root)
-    _print(cell, "json" if as_json else format)
-
-
-def _execute(
-    tracer: "Tracer", work: "tuple[Dataset, Template]", names: Sequence[str], out: "Folder"
-) -> "Folder":
-    """Do what the cell lacks, then time each method alone where that was not done."""
-    from lastword.cli.evaluate import say
-    from lastword.evaluation.comparison import measure, read_costs, write_costs
-    from lastword.evaluation.runner import execute, prepare
-    from lastword.methods import resolve
-
-    methods = resolve(names, tracer.facts)
+    tracer = load_tracer(model)
     with waiting("reading tokens"):
+        methods = resolve(names, tracer.facts)
         job = prepare(tracer, *work, methods=methods)
+    cell = _execute(tracer, job, root)
+    with waiting("reading records"):
+        (compared,) = read_comparisons(cell, read_cells(cell))
+    tables = comparison_tables([compared])
+    if not as_json:  # before the timing, which takes minutes
+        show_tables(tables, format)
+    if costs:
+        with waiting("timing each method alone"):
+            compared = replace(compared, costs=_costs(tracer, job, methods, cell))
+    measured = method_costs([compared])
+    if as_json:
+        show_tables([*tables, *measured], "json")
+    elif measured:
+        typer.echo()
+        show_tables(measured, format)
+
+
+def _execute(tracer: "Tracer", job: "Job", out: "Folder") -> "Folder":
+    """Do what the cell lacks; its folder."""
+    from lastword.cli.evaluate import say
+    from lastword.evaluation.runner import execute
+
     with Countdown(f"{job.info['model']} on {job.benchmark}", len(job.items)) as countdown:
         result = execute(tracer, job, out, advance=countdown.advance)
     say(result)
-    if not read_costs(result.cell):
-        with waiting("timing each method alone"):
-            costs = measure(tracer, job.items, methods)
-        if costs:
-            write_costs(result.cell, costs)
     return result.cell
 
 
-def _print(cell: "Folder", format: str | None) -> None:
-    from lastword.evaluation.comparison import read_comparisons
-    from lastword.records.stored import read_cells
-    from lastword.report.comparison import comparison_tables
+def _costs(
+    tracer: "Tracer", job: "Job", methods: "Mapping[str, Method]", cell: "Folder"
+) -> "Mapping[str, Cost]":
+    """What each method takes alone, measured once and kept beside the records."""
+    from lastword.evaluation.comparison import measure, read_costs, write_costs
 
-    compared = read_comparisons(cell, read_cells(cell))
-    show_tables(comparison_tables(compared), format)
+    costs = read_costs(cell)
+    if not costs and (costs := measure(tracer, job.items, methods)):
+        write_costs(cell, costs)
+    return costs

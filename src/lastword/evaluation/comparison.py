@@ -8,7 +8,7 @@ means; and against TRACE on the same items. Costs are measured apart, each metho
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,7 +80,6 @@ class Standing:
         behind: Items that TRACE has right and the method wrong.
         p_trace: McNemar's exact test against TRACE, two-sided.
         p_trace_holm: The same after Holm's correction over the methods of the cell.
-        cost: What it takes alone; None where that was not measured.
     """
 
     method: str
@@ -99,7 +98,6 @@ class Standing:
     behind: int
     p_trace: float
     p_trace_holm: float
-    cost: Cost | None = None
 
 
 @dataclass(frozen=True)
@@ -112,12 +110,14 @@ class Comparison:
         standings: One a method, in the order in which they were asked for.
         oracle: Share of items in which any depth ranks a truth first: what a choice of depth could
             win at most.
+        costs: What methods take alone, by name; empty where that was not measured.
     """
 
     model: str
     benchmark: str
     standings: tuple[Standing, ...]
     oracle: float
+    costs: Mapping[str, Cost] = field(default_factory=dict)
 
 
 def compare(
@@ -138,10 +138,10 @@ def compare(
     against_base = holm(np.array([s.p_base for s in standings]))
     against_trace = holm(np.array([s.p_trace for s in standings]))
     adjusted = tuple(
-        replace(s, p_base_holm=float(b), p_trace_holm=float(t), cost=(costs or {}).get(s.method))
+        replace(s, p_base_holm=float(b), p_trace_holm=float(t))
         for s, b, t in zip(standings, against_base, against_trace, strict=True)
     )
-    return Comparison(cell.model, cell.benchmark, adjusted, oracle(cell))
+    return Comparison(cell.model, cell.benchmark, adjusted, oracle(cell), costs or {})
 
 
 def oracle(cell: Cell) -> float:
@@ -172,7 +172,7 @@ def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
         if info.get("methods"):
             asked[info["model"], info["benchmark"]] = (info["methods"], read_costs(folder))
     named = [(cell, asked.get((cell.model, cell.benchmark))) for cell in parted]
-    return [compare(cell, *found) for cell, found in named if found is not None]
+    return [compare(cell, *methods) for cell, methods in named if methods is not None]
 
 
 def measure(

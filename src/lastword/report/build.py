@@ -22,7 +22,7 @@ from lastword.records.stored import read_cells
 from lastword.report import draw, figures, tables
 from lastword.report.checklist import checklist_table
 from lastword.report.chosen import named, telling
-from lastword.report.comparison import comparison_tables
+from lastword.report.comparison import comparison_tables, method_costs
 from lastword.report.constants import scorer_constants
 from lastword.report.cost import Timing, cost_table, read_timings
 from lastword.report.dependence import dependence_figure, dependence_table
@@ -179,6 +179,7 @@ def _tables(
     templates = tables.template_table(summaries)
     laid += [templates] if templates.rows else []
     laid += comparison_tables(material.comparisons) if material.comparisons else []
+    laid += method_costs(material.comparisons)
     return laid + ([cost_table(material.timings)] if material.timings else [])
 
 

@@ -27,9 +27,8 @@ _BESIDE = (
     Column("Losses"),
     Column("p", 3, significant=True),
     Column("Holm p", 3, significant=True),
-    Column("s/item", 4),
-    Column("Head reads/item", 1),
 )
+_COSTS = (Column("s/item", 4), Column("Head reads/item", 1))
 _NOTES = (
     "Each method is held against the base of its own aggregation; p is McNemar's exact test, "
     "Holm's correction is over the methods of a cell.",
@@ -39,16 +38,18 @@ _NOTES = (
     "do has shown nothing.",
     "The oracle counts an item if any depth ranks a truth first: no method could know which.",
 )
-_COSTS = (
+_BESIDE_NOTES = (
     "A win is an item that TRACE has wrong and the method right, a loss the reverse; p is "
     "McNemar's exact test, Holm's correction is over the methods of a cell.",
+)
+_COST_NOTES = (
     "Seconds and head reads (positions times depths through the output head) are of each method "
     "alone, on a sample; TRACE reads what its decisions need.",
 )
 
 
 def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
-    """Every method of every cell against its base, and beside TRACE with what it costs."""
+    """Every method of every cell against its base, and beside TRACE."""
     judged: list[tuple[Value, ...]] = []
     beside: list[tuple[Value, ...]] = []
     for comparison in comparisons:
@@ -62,13 +63,25 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
     return [
         Table("comparison", title, (*_CELL, *_JUDGED), tuple(judged), _NOTES),
         Table(
-            "comparison-cost",
-            "Every method beside TRACE, and what it costs",
+            "comparison-trace",
+            "Every method beside TRACE",
             (*_CELL, *_BESIDE),
             tuple(beside),
-            _COSTS,
+            _BESIDE_NOTES,
         ),
     ]
+
+
+def method_costs(comparisons: Sequence[Comparison]) -> list[Table]:
+    """What each method takes alone, as one table; none where nothing was measured."""
+    rows = [
+        (comparison.model, comparison.benchmark, name, cost.seconds, cost.head_reads)
+        for comparison in comparisons
+        for name, cost in comparison.costs.items()
+    ]
+    title = "What each method costs alone"
+    table = Table("comparison-cost", title, (*_CELL, *_COSTS), tuple(rows), _COST_NOTES)
+    return [table] if rows else []
 
 
 def _judged(s: Standing) -> tuple[Value, ...]:
@@ -78,6 +91,4 @@ def _judged(s: Standing) -> tuple[Value, ...]:
 
 
 def _beside(s: Standing) -> tuple[Value, ...]:
-    seconds = math.nan if s.cost is None else s.cost.seconds
-    reads = math.nan if s.cost is None else s.cost.head_reads
-    return (s.ahead, s.behind, s.p_trace, s.p_trace_holm, seconds, reads)
+    return (s.ahead, s.behind, s.p_trace, s.p_trace_holm)
