@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastword.batch import Scope
 from lastword.benchmarks import Dataset, Template
 from lastword.errors import ItemError, NonFiniteError, RecordError
 from lastword.evaluation.ahead import Ahead
@@ -383,6 +382,8 @@ def _decide(
     """Decisions by place, or why there is none."""
     if not encoded:
         return {}
+    from lastword.batch import Scope  # torch comes with it
+
     try:
         decisions = tracer.decide(list(encoded.values()), Scope("all", job.blind, job.methods))
         return dict(zip(encoded, decisions, strict=True))
