@@ -171,9 +171,10 @@ def test_the_table_tells_what_the_records_say(
     assert found["mc2"] == pytest.approx(records["mc2"].mean())
     assert (found["model"], found["counts"]["items"]) == ("llama", 12)
     assert out.splitlines()[-1] == f"llama on jsonl:mine: {found['verdict']}"
-    assert float(said["scalar"]) == pytest.approx(
-        100 * (records["regime"] == "scalar").mean(), abs=0.006
-    )
+    assert found["scalar"] == pytest.approx((records["regime"] == "scalar").mean())
+    gain = (records["mc1"] - records["mc1_base"]).mean()
+    assert float(said["ΔMC1"]) == pytest.approx(100 * gain, abs=0.006)
+    assert len(titles) == len(said)  # no two columns have one name
 
 
 def test_shards_and_merge(run: Run, models: list[str], items: Path, tmp_path: Path) -> None:

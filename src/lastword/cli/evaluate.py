@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Work = Sequence[tuple[Dataset, Template]]
 
 _COUNTED = {"mc2": "MC2-items"}
-_METRICS = "MC1-base MC1 change MC2-base MC2 change scalar".split()
+_METRICS = "MC1-base MC1 ΔMC1 MC2-base MC2 ΔMC2".split()
 _EDGE = 4  # tokens shown on each side of where a candidate begins
 
 
@@ -302,7 +302,7 @@ def _table(cells: "Sequence[Cell]") -> list[list[str]]:
             _percent(s.delta_mc1, "+"),
             *(_percent(v) for v in (s.mc2_base, s.mc2)),
             _percent(s.delta_mc2, "+"),
-            *(_percent(v) for v in (s.scalar, s.pairs_base, s.pairs)[: 3 if paired else 1]),
+            *(_percent(v) for v in ((s.pairs_base, s.pairs) if paired else ())),
         ]
         for s in summaries
     ]
