@@ -240,7 +240,7 @@ def test_other_settings_in_the_same_place_are_refused(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--template", "jsonl/other"), "no template 'jsonl/other'"),
+        (("--template", "jsonl/other"), "no template jsonl:mine/other; known: jsonl:mine/prompt"),
         (("--benchmark", "trivia"), "no benchmark 'trivia'"),
         (("--benchmark", "fib"), "give --data"),
         (("--shard", "2/2"), "i from 0 to n-1"),
