@@ -97,8 +97,8 @@ def ask(url: str, old: list[Item], new: list[Item], seconds: float, rate: float)
             answer = http.post("/v1/correct", json=body).raise_for_status().json()
             if draw.random() >= LABELLED:
                 continue
-            body = {"id": answer["feedback_id"], "right": right(item)}
-            said = http.post("/v1/feedback", json=body).raise_for_status().json()
+            label = {"id": answer["feedback_id"], "right": right(item)}
+            said = http.post("/v1/feedback", json=label).raise_for_status().json()
             labels.append(at | {n: said[n] for n in ("labelled", "broken", "alarm", "slipping")})
             for name in ("slipping", "alarm"):
                 if said[name] and told[name] is None:

@@ -111,7 +111,7 @@ def test_false_warnings_of_slipping_are_as_far_apart_as_promised():
     # Who starts at each label and takes the best start, at the level of one start, warns too soon.
     rng, steps = np.random.default_rng(5), 10 * patience
     won = np.where(rng.random((runs, steps)) < 0.1, np.log1p(0.9 * 9), np.log1p(-0.9))
-    total = won.cumsum(axis=1)
+    total = np.cumsum(won, axis=1)
     best = total - np.minimum.accumulate(np.c_[np.zeros(runs), total], axis=1)[:, :-1]
     over = best >= log(9)  # as if delta = 1/9 were that of every start
     assert np.where(over.any(axis=1), over.argmax(axis=1) + 1, steps).mean() < patience
