@@ -560,6 +560,34 @@ def test_items_are_where_their_link_leads_although_figures_are_drawn_later(index
         watched.assert_quiet()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_printing_draws_the_figures_that_were_never_scrolled_to(index, chromium, scheme):
+    with chromium.opened(index, scheme=scheme) as watched:
+        view = watched.page
+        view.wait_for_function("window.Plotly !== undefined")
+        figures = view.locator("#figures figure").count()
+        drawn = view.locator("#figures figure:has(.main-svg)")
+        assert drawn.count() < figures
+        ink = "getComputedStyle(document.documentElement).getPropertyValue('--ink')"
+        on_screen = view.evaluate(ink)
+        view.evaluate("""addEventListener("beforeprint", () => setTimeout(() => {
+            window.paper = {
+                ink: getComputedStyle(document.documentElement).getPropertyValue("--ink"),
+                wide: [...document.querySelectorAll(".scroll")].filter(
+                    (box) => box.scrollWidth > box.clientWidth + 1).length,
+            };
+        }))""")
+        view.evaluate("dispatchEvent(new Event('beforeprint'))")
+        view.wait_for_function("window.paper !== undefined")
+        paper = view.evaluate("window.paper")
+        assert drawn.count() == figures
+        assert paper["wide"] == 0
+        assert (paper["ink"] == on_screen) == (scheme == "light")
+        view.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert view.evaluate(ink) == on_screen
+        watched.assert_quiet()
+
+
 def top_of(view, identity):
     return view.evaluate(f"document.getElementById('{identity}').getBoundingClientRect().top")
 

@@ -220,14 +220,16 @@ function watchPlots(figures) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   addEventListener("beforeprint", () => onPaper(figures));
   addEventListener("afterprint", () => {
-    document.body.classList.remove("paper");
+    document.documentElement.classList.remove("paper");
+    for (const table of document.querySelectorAll(".scroll > table")) table.style.zoom = "";
     again();
   });
   (window.requestIdleCallback ?? setTimeout)(loadPlotly); // nothing can be waited for once printing has begun
 }
 
-// Paper shows figures that were never scrolled to, as wide as it is.
+// Paper is light, cannot be scrolled, and shows figures that never came into view.
 function onPaper(figures) {
-  document.body.classList.add("paper");
+  document.documentElement.classList.add("paper");
+  for (const table of document.querySelectorAll(".scroll > table")) table.style.zoom = Math.min(1, table.parentNode.clientWidth / table.offsetWidth);
   for (const node of document.querySelectorAll("[data-plot]")) if (node.offsetParent) draw(node, figures[node.dataset.plot]);
 }
