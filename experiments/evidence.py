@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from lastword import Tracer
 from lastword.benchmarks import Dataset, find
 from lastword.evaluation.runner import Part, collect, execute, prepare
+from lastword.evaluation.work import Work
 from lastword.methods import COMPARED, resolve
 from lastword.model.options import LoadOptions
 from lastword.records.info import find_cells, read_run
@@ -116,7 +117,9 @@ def run(stages: Sequence[str], data: Path, model: str, models: Path | None, runs
         tracer = load(str(models / wanted) if models and wanted == STORIES else wanted, stage.chat)
         methods = resolve(stage.methods, tracer.facts)
         template = find(stage.benchmark).template(stage.variant)
-        job = prepare(tracer, chosen(stage, data), template, blind=stage.blind, methods=methods)
+        job = prepare(
+            tracer, Work(chosen(stage, data), template, blind=stage.blind, methods=methods)
+        )
         done = 0
 
         def advance(items: int, name: str = name, total: int = len(job.items)) -> None:

@@ -20,6 +20,7 @@ from lastword import Tracer
 from lastword.benchmarks.jsonl import jsonl
 from lastword.evaluation import runner
 from lastword.evaluation.ahead import WINDOW, Ahead
+from lastword.evaluation.work import Work
 from lastword.records.run import Run
 
 WORDS = "once upon a time there was little girl named Lily who loved to play in the park".split()
@@ -53,7 +54,7 @@ def measure(model: str, items: int, windows: int) -> dict[str, float]:
         path = Path(root, "many.jsonl")
         write(path, items)
         data = jsonl(path).load()
-        job = runner.prepare(tracer, data, data.benchmark.template())
+        job = runner.prepare(tracer, Work(data, data.benchmark.template()))
         note("items")
         encode = partial(runner.encode, tracer, job)
         with Run(job.cell(Path(root)), job.info) as run, Ahead(encode, items) as ahead:

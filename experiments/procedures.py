@@ -27,6 +27,7 @@ from lastword.benchmarks import find
 from lastword.benchmarks.world import parse_label
 from lastword.evaluation.certification import labelled
 from lastword.evaluation.runner import execute, prepare
+from lastword.evaluation.work import Work
 from lastword.records.cells import cells
 from lastword.records.frame import load_records
 from lastword.trust.certify import choose
@@ -110,7 +111,7 @@ def organism() -> dict[str, Population]:
     """The embedded organism's own items, each with the same share."""
     tracer, benchmark = Tracer.demo("organism"), find("demo")
     with TemporaryDirectory() as folder:
-        job = prepare(tracer, benchmark.load(None), benchmark.template(), blind="none")
+        job = prepare(tracer, Work(benchmark.load(None), benchmark.template(), blind="none"))
         (cell,) = cells(load_records(execute(tracer, job, Path(folder)).cell))
     kinds = cell.items["id"].map(lambda item: parse_label(item).kind)
     found = {}

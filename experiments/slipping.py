@@ -25,6 +25,7 @@ from lastword.benchmarks.jsonl import jsonl
 from lastword.benchmarks.world import items, parse_label
 from lastword.evaluation.certification import issue, read_sample
 from lastword.evaluation.runner import execute, prepare
+from lastword.evaluation.work import Work
 from lastword.trust.certify import Terms, certify
 from lastword.trust.summary import in_words
 
@@ -72,7 +73,7 @@ def certify_on(asked: list[Item], folder: Path, out: Path) -> dict[str, Any]:
     path = folder / "asked.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     tracer, dataset = Tracer.demo(), jsonl(path).load()
-    job = prepare(tracer, dataset, dataset.benchmark.template(), blind="none")
+    job = prepare(tracer, Work(dataset, dataset.benchmark.template(), blind="none"))
     sample = read_sample(execute(tracer, job, folder / "runs").cell)
     finding = certify(sample.items, sample.scalar, Terms(ALPHA, DELTA))
     out.write_text(issue(sample, finding).to_toml(), encoding="utf-8")

@@ -26,6 +26,7 @@ from lastword import Tracer, load_records
 from lastword.benchmarks import find
 from lastword.benchmarks.jsonl import jsonl
 from lastword.evaluation import runner
+from lastword.evaluation.work import Work
 from lastword.model.prefixes import Prefixes, Row
 from lastword.text.forest import Forest
 
@@ -91,7 +92,7 @@ def evaluate(tracer: Tracer, root: Path, number: int) -> pd.DataFrame:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows(number)), encoding="utf-8")
     data = jsonl(path).load()
     out = root / ("plain" if tracer.backbone.prefixes is None else "kept")
-    runner.execute(tracer, runner.prepare(tracer, data, data.benchmark.template()), out)
+    runner.execute(tracer, runner.prepare(tracer, Work(data, data.benchmark.template())), out)
     return load_records(out)
 
 

@@ -36,6 +36,7 @@ from lastword.benchmarks.world import parse_label
 from lastword.evaluation.certification import labelled, read_sample
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.statistics import judge
+from lastword.evaluation.work import Work
 from lastword.records.cells import Cell, cells
 from lastword.records.frame import load_records
 from lastword.trust.certify import Finding, Terms, certified, certify, choose
@@ -263,7 +264,7 @@ def records_of(name: str) -> Cell:
     """The demo's benchmark by an embedded model."""
     tracer, benchmark = Tracer.demo(name), find("demo")
     with TemporaryDirectory() as folder:
-        job = prepare(tracer, benchmark.load(None), benchmark.template(), blind="none")
+        job = prepare(tracer, Work(benchmark.load(None), benchmark.template(), blind="none"))
         (cell,) = cells(load_records(execute(tracer, job, Path(folder)).cell))
     return cell
 

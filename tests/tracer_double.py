@@ -163,6 +163,7 @@ def dataset(folder: Path, count: int = 20, **choice: Any) -> Dataset:
 def main(out: str, items: str, pause: str) -> None:
     from lastword.errors import RecordError
     from lastword.evaluation import runner
+    from lastword.evaluation.work import Work
     from lastword.files.folder import locate
 
     root = locate(out)
@@ -170,7 +171,7 @@ def main(out: str, items: str, pause: str) -> None:
     items_at.mkdir(exist_ok=True)
     tracer: Any = TracerDouble(pause=float(pause), tell=True)
     data = dataset(items_at, int(items))
-    job = runner.prepare(tracer, data, data.benchmark.template())
+    job = runner.prepare(tracer, Work(data, data.benchmark.template()))
     print("ready", flush=True)
     try:
         runner.execute(tracer, job, root)

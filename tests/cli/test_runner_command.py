@@ -16,6 +16,7 @@ import lastword.cli
 from lastword.benchmarks.jsonl import jsonl
 from lastword.cli import progress
 from lastword.evaluation.runner import finished
+from lastword.evaluation.work import Extent, Work
 from lastword.model.options import LoadOptions
 from lastword.records.run import Shard
 from lastword.text.tokens import Chat
@@ -126,9 +127,9 @@ def test_a_finished_run_is_known_by_what_was_asked(
     template = data.benchmark.template()
 
     def known(out: str = "runs", **asked: Any) -> Any:
-        choice = {k: asked.pop(k) for k in ("shard", "blind", "max_failures") if k in asked}
-        options = LoadOptions(str(folder), **asked)
-        return finished(options, data, template, tmp_path / out, **choice)
+        work = Work(data, template, asked.pop("blind", "base"))
+        extent = Extent(asked.pop("shard", None), asked.pop("max_failures", None))
+        return finished(LoadOptions(str(folder), **asked), work, tmp_path / out, extent)
 
     assert known() is None
     assert run(*eval_(str(folder), items, tmp_path / "runs"))[0] == 0

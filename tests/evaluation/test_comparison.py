@@ -30,6 +30,7 @@ from lastword.evaluation.comparison import (
     write_costs,
 )
 from lastword.evaluation.statistics import mcnemar
+from lastword.evaluation.work import Work
 from lastword.methods import COMPARED, resolve
 from lastword.records.cells import Cell, cells
 from lastword.records.metrics import mc1
@@ -136,7 +137,7 @@ def ran(folder: Path) -> tuple[Path, Comparison]:
     tracer = Tracer(families.build("llama"), families.tokenizer())
     data = jsonl(write_items(folder / "made.jsonl")).load()
     methods = resolve(COMPARED, tracer.facts)
-    job = runner.prepare(tracer, data, data.benchmark.template(), methods=methods)
+    job = runner.prepare(tracer, Work(data, data.benchmark.template(), methods=methods))
     cell = runner.execute(tracer, job, folder).cell
     assert isinstance(cell, Path)
     write_costs(cell, measure(tracer, job.items, methods))
@@ -191,7 +192,7 @@ def test_started_again_with_other_methods_it_says_what_differs(
     cell, _ = run
     tracer = Tracer(families.build("llama"), families.tokenizer())
     data = jsonl(cell.parent.parent / "made.jsonl").load()
-    job = runner.prepare(tracer, data, data.benchmark.template())
+    job = runner.prepare(tracer, Work(data, data.benchmark.template()))
     with pytest.raises(RecordError, match="methods"):
         runner.execute(tracer, job, cell.parent.parent)
 
@@ -298,7 +299,7 @@ def test_the_demo_models_are_compared_end_to_end(tmp_path: Path, name: Any) -> N
     data = find("demo").load(limit=60, seed=0)
     names = ("trace", "base-mean", "base-sum", "dola", "sled", "delta", "early-exit@0.75")
     methods = resolve(names, tracer.facts)
-    job = runner.prepare(tracer, data, data.benchmark.template(), methods=methods)
+    job = runner.prepare(tracer, Work(data, data.benchmark.template(), methods=methods))
     runner.execute(tracer, job, tmp_path)
     (compared,) = read_comparisons(tmp_path, cells(load_records(tmp_path)))
     of = {s.method: s for s in compared.standings}

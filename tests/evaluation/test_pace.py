@@ -9,6 +9,7 @@ from tracer_double import TracerDouble, dataset
 
 from lastword.evaluation import pace, runner
 from lastword.evaluation.pace import Pace
+from lastword.evaluation.work import Work
 from lastword.records.decision import Decision
 from lastword.text.tokens import Encoded
 
@@ -32,7 +33,7 @@ def parts_of(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> A
     monkeypatch.setattr("lastword.evaluation.pace.time.perf_counter", lambda: double.now)
     monkeypatch.setattr(pace, "FIRST_TOKENS", 3 * TOKENS)
     data = dataset(folder, 30)
-    job = runner.prepare(double, data, data.benchmark.template())
+    job = runner.prepare(double, Work(data, data.benchmark.template()))
     clock: list[float] = []
     runner.execute(double, job, folder, advance=lambda _: clock.append(double.now))
     double.waits = [later - earlier for earlier, later in zip(clock, clock[1:], strict=False)]

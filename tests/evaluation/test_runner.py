@@ -15,6 +15,7 @@ from lastword.benchmarks import Template, find
 from lastword.benchmarks.benchmark import Dataset, Example
 from lastword.errors import RecordError
 from lastword.evaluation import runner
+from lastword.evaluation.work import Extent, Work
 from lastword.records.info import read_runs
 from lastword.records.provenance import engines
 from lastword.records.record import COLUMNS
@@ -38,7 +39,7 @@ def records(
     folder: Path, data: Dataset, template: Template | None = None, **options: Any
 ) -> pd.DataFrame:
     double: Any = TracerDouble(**options)
-    work = runner.prepare(double, data, template or data.benchmark.template())
+    work = runner.prepare(double, Work(data, template or data.benchmark.template()))
     return lastword.load_records(runner.execute(double, work, folder).cell)
 
 
@@ -149,19 +150,19 @@ def test_too_many_failures_stop_the_run_and_are_remembered(tmp_path: Path) -> No
     data = dataset(tmp_path, 20)
     refuse = [f"q{i}" for i in range(4)]
     double: Any = TracerDouble(refuse=refuse)
-    work = runner.prepare(double, data, data.benchmark.template())
+    work = runner.prepare(double, Work(data, data.benchmark.template()))
     for _ in range(2):
         with pytest.raises(RecordError, match="4 items failed, more than the 3 of --max-failures"):
-            runner.execute(double, work, tmp_path, max_failures=3)
+            runner.execute(double, work, tmp_path, Extent(max_failures=3))
         assert double.groups == []  # what has no tokens is known before the model runs
-    outcome = runner.execute(double, work, tmp_path, max_failures=4)
+    outcome = runner.execute(double, work, tmp_path, Extent(max_failures=4))
     assert (outcome.failed, outcome.resumed, outcome.items) == (4, 4, 20)
 
 
 def test_progress_counts_every_item_once(tmp_path: Path) -> None:
     data = dataset(tmp_path, 20)
     double: Any = TracerDouble()
-    work = runner.prepare(double, data, data.benchmark.template())
+    work = runner.prepare(double, Work(data, data.benchmark.template()))
     seen: list[int] = []
     runner.execute(double, work, tmp_path, advance=seen.append)
     assert seen[0] == 0 and sum(seen) == 20
@@ -182,7 +183,7 @@ def test_the_blind_prompt_is_read_unless_it_is_left_out(tmp_path: Path) -> None:
     data = dataset(tmp_path, 6)
     assert records(tmp_path, data)["blind_scores"].notna().all()
     double: Any = TracerDouble()
-    work = runner.prepare(double, data, data.benchmark.template(), blind="none")
+    work = runner.prepare(double, Work(data, data.benchmark.template(), blind="none"))
     cell = runner.execute(double, work, tmp_path / "none").cell
     assert lastword.load_records(cell)["blind_scores"].isna().all()
     with pytest.raises(RecordError, match='blind was "base" and is "none"'):
@@ -194,7 +195,7 @@ def test_the_blind_trajectory_is_recorded_where_it_is_asked_for(tmp_path: Path) 
     usual = records(tmp_path / "base", data)
     assert usual[["blind_trajectory", "blind_t_scores"]].isna().all(axis=None)
     double: Any = TracerDouble()
-    work = runner.prepare(double, data, data.benchmark.template(), blind="all")
+    work = runner.prepare(double, Work(data, data.benchmark.template(), blind="all"))
     whole = lastword.load_records(runner.execute(double, work, tmp_path / "all").cell)
     assert work.info["blind"] == "all"
     for place, row in enumerate(whole.to_dict("records")):
@@ -212,7 +213,7 @@ def test_items_without_a_blind_prompt_have_no_blind_trajectory(tmp_path: Path) -
     first, *rest = data.examples
     bare = replace(data, examples=(replace(first, blind_fields=None), *rest))
     double: Any = TracerDouble()
-    work = runner.prepare(double, bare, bare.benchmark.template(), blind="all")
+    work = runner.prepare(double, Work(bare, bare.benchmark.template(), blind="all"))
     found = lastword.load_records(runner.execute(double, work, tmp_path).cell)
     for name in ("blind_scores", "blind_trajectory", "blind_t_scores"):
         assert found[name][0] is None and found[name][1:].notna().all()
@@ -268,7 +269,7 @@ def test_what_overflows_a_context_of_512(stories: Any) -> None:
     failed: Counter[tuple[str, str]] = Counter()
     for name in ("truthfulqa", "halueval-qa"):
         data = find(name).load(SHARED / "data")
-        work = runner.prepare(stories, data, data.benchmark.template(), blind="none")
+        work = runner.prepare(stories, Work(data, data.benchmark.template(), blind="none"))
         rows = zip(work.kinds, stories.encode(work.items), strict=True)
         failed.update((name, kind) for kind, e in rows if isinstance(e, lastword.TraceError))
     # The 19 of the mc1 sets are among the 24 of the mc2 sets, whose candidates are more.
@@ -282,7 +283,7 @@ def test_what_overflows_a_context_of_512(stories: Any) -> None:
 @real
 def test_a_real_run_on_a_small_model(stories: Any, tmp_path: Path) -> None:
     data = find("truthfulqa").load(SHARED / "data", limit=6, seed=3)
-    work = runner.prepare(stories, data, data.benchmark.template("zero-shot"))
+    work = runner.prepare(stories, Work(data, data.benchmark.template("zero-shot")))
     outcome = runner.execute(stories, work, tmp_path)
     assert outcome.cell == tmp_path / "stories260K" / "truthfulqa@zero-shot"
     table = lastword.load_records(tmp_path)

@@ -10,6 +10,7 @@ from tracer_double import TracerDouble, dataset
 import lastword
 from lastword.errors import RecordError
 from lastword.evaluation import runner
+from lastword.evaluation.work import Extent, Work
 from lastword.records import record
 from lastword.records.merge import merge
 from lastword.records.parts import part_paths
@@ -20,8 +21,8 @@ def run(folder: Path, out: Path, shard: Shard | None = None, **options: Any) -> 
     folder.mkdir(exist_ok=True)
     double: Any = TracerDouble(**options)
     data = dataset(folder, 20)
-    work = runner.prepare(double, data, data.benchmark.template())
-    cell = runner.execute(double, work, out, shard=shard).cell
+    work = runner.prepare(double, Work(data, data.benchmark.template()))
+    cell = runner.execute(double, work, out, Extent(shard)).cell
     assert isinstance(cell, Path)
     return cell
 
@@ -67,7 +68,7 @@ def test_shards_and_what_was_merged_of_them_are_listed_once(tmp_path: Path) -> N
 def test_a_stopped_run_has_its_card_and_a_cell_without_records_none(tmp_path: Path) -> None:
     double: Any = TracerDouble()
     data = dataset(tmp_path, 20)
-    work = runner.prepare(double, data, data.benchmark.template())
+    work = runner.prepare(double, Work(data, data.benchmark.template()))
     root = tmp_path / "runs"
 
     def stopped_after(parts: int) -> None:

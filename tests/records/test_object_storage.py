@@ -22,6 +22,7 @@ import lastword
 from lastword.errors import RecordError, RunLockedError
 from lastword.evaluation import runner
 from lastword.evaluation.runner import Job
+from lastword.evaluation.work import Extent, Work
 from lastword.files import locking
 from lastword.files.folder import Folder, locate
 from lastword.records.info import find_cells
@@ -55,11 +56,11 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def job(folder: Path, items: int = 20) -> tuple[Any, Job]:
     double: Any = TracerDouble()
     data = dataset(folder, items)
-    return double, runner.prepare(double, data, data.benchmark.template())
+    return double, runner.prepare(double, Work(data, data.benchmark.template()))
 
 
 def run(folder: Path, out: Folder, shard: Shard | None = None) -> Folder:
-    return runner.execute(*job(folder), out, shard=shard).cell
+    return runner.execute(*job(folder), out, Extent(shard)).cell
 
 
 def require_same(path: str | Folder, other: str | Folder) -> None:

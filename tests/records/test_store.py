@@ -25,6 +25,7 @@ from lastword.errors import RecordError, RunLockedError
 from lastword.evaluation import ahead, pace, runner
 from lastword.evaluation.pace import Pace
 from lastword.evaluation.runner import Job
+from lastword.evaluation.work import Extent, Work
 from lastword.files import writing
 from lastword.records.frame import load_records
 from lastword.records.info import find_cells, folder_name, plan_of, read_run
@@ -39,12 +40,12 @@ def job(folder: Path, count: int = 20, **options: Any) -> tuple[Any, Job]:
     folder.mkdir(exist_ok=True)
     double: Any = TracerDouble(**options)
     data = dataset(folder, count)
-    return double, runner.prepare(double, data, data.benchmark.template())
+    return double, runner.prepare(double, Work(data, data.benchmark.template()))
 
 
 def run(folder: Path, count: int = 20, shard: Shard | None = None, **options: Any) -> Path:
     double, work = job(folder, count, **options)
-    cell = runner.execute(double, work, folder, shard=shard).cell
+    cell = runner.execute(double, work, folder, Extent(shard)).cell
     assert isinstance(cell, Path)
     return cell
 
@@ -266,7 +267,7 @@ def interrupted(folder: Path, after: int, shard: Shard | None = None) -> Any:
             raise Tired
 
     with pytest.raises(Tired):
-        runner.execute(double, work, folder, shard=shard, advance=advance)
+        runner.execute(double, work, folder, Extent(shard), advance=advance)
     return double
 
 
@@ -367,7 +368,7 @@ def test_two_writers_refuse_each_other_and_shards_do_not(tmp_path: Path) -> None
     with Run(cell, work.info), Run(cell, work.info, Shard(0, 2)), Run(cell, work.info, Shard(1, 2)):
         for shard in (None, Shard(0, 2)):
             with pytest.raises(RunLockedError, match="another process writes"):
-                runner.execute(double, work, tmp_path, shard=shard)
+                runner.execute(double, work, tmp_path, Extent(shard))
     assert double.groups == []
     runner.execute(double, work, tmp_path)
 

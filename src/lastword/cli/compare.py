@@ -80,6 +80,7 @@ def compare(
     with waiting("reading the data"):
         from lastword.evaluation.comparison import read_comparisons
         from lastword.evaluation.runner import prepare
+        from lastword.evaluation.work import Work
         from lastword.files.folder import locate
         from lastword.methods import COMPARED, entry, resolve
         from lastword.records.stored import read_cells
@@ -88,12 +89,12 @@ def compare(
         names = method or COMPARED
         for name in names:
             entry(name)  # an unknown one fails before the model is loaded
-        (work,) = questions.read([benchmark], [] if template is None else [template])
+        (pair,) = questions.read([benchmark], [] if template is None else [template])
         root = locate(out)
     tracer = load_tracer(model)
     with waiting("reading tokens"):
         methods = resolve(names, tracer.facts)
-        job = prepare(tracer, *work, methods=methods)
+        job = prepare(tracer, Work(*pair, methods=methods))
     cell = _execute(tracer, job, root)
     with waiting("reading records"):
         (compared,) = read_comparisons(cell, read_cells(cell))

@@ -26,18 +26,15 @@ from lastword.text.tokens import Chat
 from lastword.theta import Theta
 
 if TYPE_CHECKING:
-    from lastword.benchmarks import Dataset, Template
     from lastword.engines import Engine
     from lastword.engines.ray import Cluster
     from lastword.evaluation.runner import RunResult
     from lastword.evaluation.statistics import Judgement
+    from lastword.evaluation.work import Extent, Work
     from lastword.files.folder import Folder
     from lastword.records.cells import Cell
-    from lastword.records.run import Shard
     from lastword.text.items import Item
     from lastword.text.tokens import Encoded, Tokenizer
-
-    Work = Sequence[tuple[Dataset, Template]]
 
 _COUNTED = {"mc2": "MC2-items"}
 _METRICS = "MC1-base MC1 ΔMC1 MC2-base MC2 ΔMC2".split()
@@ -61,11 +58,13 @@ class CellOptions:
     blind: Blind = "base"
     log: Tracker | None = None
 
-    def part(self) -> "Shard | None":
-        """The part of each cell that is done here; None for all."""
+    def extent(self) -> "Extent":
+        """How much of each cell is done here."""
+        from lastword.evaluation.work import Extent
         from lastword.records.run import Shard
 
-        return None if self.shard is None else Shard.parse(self.shard)
+        shard = None if self.shard is None else Shard.parse(self.shard)
+        return Extent(shard, self.max_failures)
 
 
 @dataclass(frozen=True)
@@ -131,14 +130,17 @@ def eval_(
             if not isinstance(model, PresetOptions):  # what a preset's cannot be had is skipped
                 require_there(model)
     with waiting("reading the data"):
-        cells.part()  # a shard that is none fails before a model is loaded
-        work = questions.read(benchmark, template or [])
+        cells.extent()  # a shard that is none fails before a model is loaded
+        pairs = questions.read(benchmark, template or [])
+        from lastword.evaluation.work import Work
+
+        works = [Work(*pair, cells.blind) for pair in pairs]
     if show_prompt:
-        for dataset, chosen in work:
-            _show_prompt(models[0], dataset, chosen)
+        for work in works:
+            _show_prompt(models[0], work)
         return
     root = _root(out)
-    results = [r for m in models for r in _evaluate(m, where, work, root, cells)]
+    results = [r for m in models for r in _evaluate(m, where, works, root, cells)]
     if not results:
         raise ModelError("none of the models of the preset can be run here")
     _summary([result.cell for result in results], as_json)
@@ -152,17 +154,21 @@ def _root(out: str) -> "Folder":
 
 
 def _evaluate(
-    model: LoadOptions, where: Where, work: "Work", out: "Folder", options: CellOptions
+    model: LoadOptions,
+    where: Where,
+    works: "Sequence[Work]",
+    out: "Folder",
+    options: CellOptions,
 ) -> "list[RunResult]":
     """One model over all the work; nothing where it is a preset's and cannot be loaded here."""
     try:
-        done = [_finished(model, where, *pair, out, options) for pair in work]
-        if None not in done:
-            return [result for result in done if result is not None]
+        results = [_finished(model, where, work, out, options) for work in works]
+        if None not in results:
+            return [result for result in results if result is not None]
         # Ray tells of lost workers on stdout, which is for results.
         with redirect_stdout(sys.stderr), where.engine(model) as engine:
-            pairs = zip(done, work, strict=True)
-            return [known or _execute(engine, *pair, out, options) for known, pair in pairs]
+            pairs = zip(results, works, strict=True)
+            return [result or _execute(engine, work, out, options) for result, work in pairs]
     except ModelError as error:
         if not isinstance(model, PresetOptions):
             raise
@@ -171,27 +177,13 @@ def _evaluate(
 
 
 def _finished(
-    model: LoadOptions,
-    where: Where,
-    dataset: "Dataset",
-    template: "Template",
-    out: "Folder",
-    options: CellOptions,
+    model: LoadOptions, where: Where, work: "Work", out: "Folder", options: CellOptions
 ) -> "RunResult | None":
     """What is known of a cell that has all its records, before torch is imported."""
     with waiting("reading records"):
         from lastword.evaluation.runner import finished
 
-        result = finished(
-            model,
-            dataset,
-            template,
-            out,
-            blind=options.blind,
-            shard=options.part(),
-            max_failures=options.max_failures,
-            engine=where.described,
-        )
+        result = finished(model, work, out, options.extent(), where.described)
     if result is not None:
         say(result)
         if options.log is not None:
@@ -208,14 +200,12 @@ def _tell(result: "RunResult", tracker: Tracker) -> None:
         run.judge(result.cell)
 
 
-def _execute(
-    engine: "Engine", dataset: "Dataset", template: "Template", out: "Folder", options: CellOptions
-) -> "RunResult":
+def _execute(engine: "Engine", work: "Work", out: "Folder", options: CellOptions) -> "RunResult":
     """One cell, its progress on stderr."""
     with waiting("preparing the items"):
-        cell = engine.cell(dataset, template, blind=options.blind)
-    info, shard = cell.info, options.part()
-    total = info["items"] if shard is None else round(info["items"] / shard.count)
+        cell = engine.assign(work)
+    info, extent = cell.info, options.extent()
+    total = info["items"] if extent.shard is None else round(info["items"] / extent.shard.count)
     task = f"{info['model']} on {info['benchmark']}"
     with Countdown(task, total) as countdown, tracked(options.log, info) as run:
 
@@ -223,7 +213,7 @@ def _execute(
             countdown.advance(records)
             run.advance(records)
 
-        result = cell.execute(out, shard=shard, max_failures=options.max_failures, advance=advance)
+        result = cell.execute(out, extent, advance)
         run.judge(result.cell)
     say(result)
     return result
@@ -313,17 +303,17 @@ def _percent(share: float, sign: str = "") -> str:
     return "–" if share != share else f"{100 * share:{sign}.2f}"
 
 
-def _show_prompt(model: LoadOptions, dataset: "Dataset", template: "Template") -> None:
+def _show_prompt(model: LoadOptions, work: "Work") -> None:
     """The first item: its prompt, its candidates, and the tokens on both sides of the boundary."""
     from lastword.text.tokens import describe_chat, encode
 
     tokenizer, chat, theta = load_tokenizer(model), model.chat, model.theta or Theta()
-    item = dataset.items(template)[0]
+    item = work.dataset.items(work.template)[0]
     (encoded,) = encode([item], tokenizer, theta=theta, context=None, chat=chat)
     if isinstance(encoded, ItemError):
         raise encoded
-    name = f"{dataset.benchmark.name} {dataset.version}, item {item.id}"
-    typer.echo(f"{name}, under {template.name} (version {template.version})")
+    name = f"{work.dataset.benchmark.name} {work.dataset.version}, item {item.id}"
+    typer.echo(f"{name}, under {work.template.name} (version {work.template.version})")
     if chat is not None or item.messages is not None:
         typer.echo(printable(_chat_line(describe_chat(tokenizer, chat or Chat()))))
     for title, text in (("prompt", item.prompt), ("without the question", item.blind_prompt)):

@@ -5,6 +5,7 @@ does what the cell's folder lacks. Records, their groups and how a run goes on a
 `lastword.evaluation.runner` and `store` under every engine, so one may go on where another stopped.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from lastword.benchmarks import Dataset, Template
     from lastword.evaluation.runner import RunResult
+    from lastword.evaluation.work import Extent, Work
     from lastword.files.folder import Folder
     from lastword.records.info import RunInfo
-    from lastword.records.run import Shard
     from lastword.text.items import Blind
 
 
@@ -29,19 +30,23 @@ class Assignment(Protocol):
     def execute(
         self,
         out: "Folder",
-        *,
-        shard: "Shard | None" = None,
-        max_failures: int | None = None,
+        extent: "Extent" = ...,
         advance: Callable[[int], None] | None = None,
     ) -> "RunResult":
         """Do what the cell lacks and keep it, as `lastword.evaluation.runner.execute` does."""
 
 
-@runtime_checkable
-class Engine(AbstractContextManager["Engine"], Protocol):
+class Engine(AbstractContextManager["Engine"]):
     """A model that is held while the engine is open."""
+
+    @abstractmethod
+    def assign(self, work: "Work") -> Assignment:
+        """What a cell needs computed, as `lastword.evaluation.runner.prepare` says."""
 
     def cell(
         self, dataset: "Dataset", template: "Template", *, blind: "Blind" = "base"
     ) -> Assignment:
-        """What a cell needs computed, as `lastword.evaluation.runner.prepare` says."""
+        """What `assign` gives for a benchmark under a template."""
+        from lastword.evaluation.work import Work
+
+        return self.assign(Work(dataset, template, blind))

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from lastword.benchmarks import Dataset, Template
+from lastword.engines import Engine
 from lastword.evaluation import runner
+from lastword.evaluation.work import Extent, Work
 from lastword.files.folder import Folder
 from lastword.records.info import RunInfo
-from lastword.records.run import Shard
 
 if TYPE_CHECKING:
-    from lastword.text.items import Blind
     from lastword.tracer import Tracer
 
 
@@ -31,18 +30,14 @@ class LocalAssignment:
     def execute(
         self,
         out: Folder,
-        *,
-        shard: Shard | None = None,
-        max_failures: int | None = None,
+        extent: Extent = Extent(),  # noqa: B008 - frozen
         advance: Callable[[int], None] | None = None,
     ) -> runner.RunResult:
         """Do what the cell lacks and keep it."""
-        return runner.execute(
-            self.tracer, self.job, out, shard=shard, max_failures=max_failures, advance=advance
-        )
+        return runner.execute(self.tracer, self.job, out, extent, advance)
 
 
-class Local:
+class Local(Engine):
     """The engine of one process.
 
     Args:
@@ -67,11 +62,7 @@ class Local:
         """Let the model go."""
         self._tracer = None
 
-    def cell(
-        self, dataset: Dataset, template: Template, *, blind: "Blind" = "base"
-    ) -> LocalAssignment:
+    def assign(self, work: Work) -> LocalAssignment:
         """What a cell needs computed."""
         assert self._tracer is not None, "the engine is not open"
-        return LocalAssignment(
-            self._tracer, runner.prepare(self._tracer, dataset, template, blind=blind)
-        )
+        return LocalAssignment(self._tracer, runner.prepare(self._tracer, work))

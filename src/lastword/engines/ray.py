@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from lastword.benchmarks import Dataset, Template
+from lastword.engines import Engine
 from lastword.errors import InputError, ModelError, RecordError, TraceError
 from lastword.evaluation import runner
 from lastword.evaluation.ahead import window_from
 from lastword.evaluation.pace import Pace
+from lastword.evaluation.work import Extent, Work
 from lastword.files.folder import Folder
 from lastword.records.info import RunInfo, differences
-from lastword.records.run import Run, Shard
+from lastword.records.run import Run
 
 if TYPE_CHECKING:
-    from lastword.text.items import Blind
     from lastword.tracer import Tracer
 
 MOST_LOSSES = 3  # workers that one group may end
@@ -132,7 +132,7 @@ class Worker:
         self._job: runner.Job | None = None
         self._pace = Pace()
 
-    def take(self, dataset: Dataset, template: Template, blind: "Blind") -> RunInfo:
+    def take(self, work: Work) -> RunInfo:
         """Make a cell the one that groups are computed of, and say what it is.
 
         Raises:
@@ -141,7 +141,7 @@ class Worker:
         if self._tracer is None:
             hide_gpus()
             self._tracer = self._load()
-        self._job = runner.prepare(self._tracer, dataset, template, blind=blind)
+        self._job = runner.prepare(self._tracer, work)
         return self._job.info
 
     def plan(self, places: Sequence[int]) -> list[list[int]]:
@@ -171,17 +171,15 @@ class Task:
 
 
 class RayAssignment:
-    """One cell on the workers of a pool; made by `Pool.cell`, executed once.
+    """One cell on the workers of a pool; made by `Pool.assign`, executed once.
 
     Attributes:
         info: What the first worker that took the cell says of it.
     """
 
-    def __init__(
-        self, pool: "Pool", dataset: Dataset, template: Template, *, blind: "Blind" = "base"
-    ) -> None:
+    def __init__(self, pool: "Pool", work: Work) -> None:
         self._pool = pool
-        self._work = (ray.put(dataset), template, blind)
+        self._work = ray.put(work)
         self._losses: Counter[int | None] = Counter()
         self._tasks: dict[Ref, Task] = {}
         for worker in pool.workers:
@@ -193,9 +191,7 @@ class RayAssignment:
     def execute(
         self,
         out: Folder,
-        *,
-        shard: Shard | None = None,
-        max_failures: int | None = None,
+        extent: Extent = Extent(),  # noqa: B008 - frozen
         advance: Callable[[int], None] | None = None,
     ) -> runner.RunResult:
         """Do what the cell lacks and keep it, by all workers.
@@ -206,9 +202,7 @@ class RayAssignment:
                 group ended one worker after the other.
             RunLockedError: Another process does the same.
         """
-        return runner.collect(
-            self.info, out, self._parts, shard=shard, max_failures=max_failures, advance=advance
-        )
+        return runner.collect(self.info, out, self._parts, extent, advance)
 
     def _parts(self, run: Run) -> Iterator[runner.Part]:
         """What a run lacks, part by part, in the order in which they are done."""
@@ -240,7 +234,7 @@ class RayAssignment:
             self._compute(self._idle.popleft(), group, run.lacking[group])
 
     def _take(self, worker: Handle) -> None:
-        self._tasks[worker.take.remote(*self._work)] = Task(worker)
+        self._tasks[worker.take.remote(self._work)] = Task(worker)
 
     def _compute(self, worker: Handle, group: int, places: Sequence[int]) -> None:
         self._tasks[worker.compute.remote(group, places)] = Task(worker, group)
@@ -287,7 +281,7 @@ class RayAssignment:
         self._take(self._pool.replace(task.worker))
 
 
-class Pool:
+class Pool(Engine):
     """The engine of many processes: workers that live until it is closed.
 
     Args:
@@ -323,15 +317,13 @@ class Pool:
         self.workers = []
         self._connection.close()
 
-    def cell(
-        self, dataset: Dataset, template: Template, *, blind: "Blind" = "base"
-    ) -> RayAssignment:
+    def assign(self, work: Work) -> RayAssignment:
         """What a cell needs computed, as a worker says.
 
         Raises:
             TraceError: The model cannot be loaded, or the cell not be prepared.
         """
-        return RayAssignment(self, dataset, template, blind=blind)
+        return RayAssignment(self, work)
 
     def replace(self, worker: Handle) -> Handle:
         """End a worker and start another."""

@@ -19,21 +19,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastword.benchmarks import Dataset, Template
-from lastword.errors import ItemError, NonFiniteError, RecordError
+from lastword.errors import ItemError, NonFiniteError
 from lastword.evaluation.ahead import Ahead
 from lastword.evaluation.certification import template_name
 from lastword.evaluation.pace import Pace
+from lastword.evaluation.work import Extent, Work
 from lastword.files.folder import Folder
 from lastword.files.strict_json import strict
 from lastword.model.asked import asked
 from lastword.model.options import LoadOptions
 from lastword.records.card import listed
 from lastword.records.decision import Decision
-from lastword.records.info import RUN_FILE, SCHEMA, RunInfo, cell_folder, differences, read_run
+from lastword.records.info import RUN_FILE, RunInfo, cell_folder, differences, read_run
 from lastword.records.parts import serialise
 from lastword.records.record import Place, Row, failure, record
-from lastword.records.run import Run, Shard
+from lastword.records.run import Run
 from lastword.text.forest import common_prefixes
 from lastword.text.items import Blind, Item
 from lastword.weights.identity import folder_digest, model_name
@@ -110,84 +110,60 @@ class RunResult:
     set_aside: tuple[Folder, ...]
 
 
-def prepare(
-    tracer: "Tracer",
-    dataset: Dataset,
-    template: Template,
-    *,
-    blind: Blind = "base",
-    methods: "Mapping[str, Method] | None" = None,
-) -> Job:
+def prepare(tracer: "Tracer", work: Work) -> Job:
     """What a cell needs computed: its items, and the record of its settings.
-
-    Args:
-        tracer: The model.
-        dataset: The benchmark's examples.
-        template: Makes the prompts.
-        blind: What is read with the question left out: `base` the question-blind baseline, `all`
-            every depth and T too, `none` nothing.
-        methods: TRACE's peers that score the items too, by name (`lastword.methods.resolve`).
 
     Raises:
         InputError: The template does not render, or the chat template refuses every prompt.
         CertificateError: The tracer's certificate is for another template.
     """
     if tracer.certificate is not None:
-        tracer.certificate.check_template(template_name(template.to_dict()))
-    items = dataset.items(template, blind=blind != "none")
+        tracer.certificate.check_template(template_name(work.template.to_dict()))
+    items = work.dataset.items(work.template, blind=work.blind != "none")
     described = tracer.describe() | _conversation(tracer, items)
     info = {
         **described,
         "model": model_name(described["model"]),
         "weights": folder_digest(Path(described.get("path", described["model"])).expanduser()),
-        **_settings(dataset, template, blind, methods or {}),
+        **_settings(work),
         "machine": _machine(),
         "plan": [],
     }
-    kinds = tuple(example.kind for example in dataset.examples)
-    benchmark = label(dataset, template)
-    return Job(benchmark, tuple(items), kinds, strict(info), methods or {}, blind)
+    kinds = tuple(example.kind for example in work.dataset.examples)
+    return Job(work.name, tuple(items), kinds, strict(info), work.methods, work.blind)
 
 
 def finished(
     options: LoadOptions,
-    dataset: Dataset,
-    template: Template,
+    work: Work,
     out: Folder,
-    *,
-    blind: Blind = "base",
-    shard: Shard | None = None,
-    max_failures: int | None = None,
+    extent: Extent,
     engine: dict[str, Any] | None = None,
 ) -> RunResult | None:
     """What a start would find that has nothing to do; None where only the model can tell.
 
     Args:
         options: The model.
-        dataset: The benchmark's examples.
-        template: Makes the prompts.
+        work: What is run.
         out: Root of the cells.
-        blind: As in `prepare`.
-        shard: Which part of the plan is done here; None for all.
-        max_failures: Most items that may have failed; None for no limit.
+        extent: How much of it is done here.
         engine: What the tracer's `describe` would say of another engine than transformers.
 
     Raises:
         RecordError: The cell is of another schema, or too many of its items failed.
     """
-    cell = cell_folder(out, model_name(options.alias or options.label), label(dataset, template))
-    folder = cell if shard is None else cell / shard.folder
+    cell = cell_folder(out, model_name(options.alias or options.label), work.name)
+    folder = cell if extent.shard is None else cell / extent.shard.folder
     if not ((cell / RUN_FILE).is_file() and folder.is_dir()):
         return None
-    known, wanted = read_run(cell), _settings(dataset, template, blind, {})
-    wanted["engine"] = engine
-    same = not differences({name: known.get(name) for name in wanted}, wanted)
-    if not same or known.get("asked") is None or known["asked"] != asked(options):
+    info, settings = read_run(cell), _settings(work) | {"engine": engine}
+    same = not differences({name: info.get(name) for name in settings}, settings)
+    if not same or info.get("asked") is None or info["asked"] != asked(options):
         return None
-    run = Run(cell, known, shard)
+    run = Run(cell, info, extent.shard)
     if run.look() or not run.whole:
         return None
-    _stop_above(max_failures, run.failed, folder)
+    extent.require_few(run.failed, folder)
     return RunResult(cell, run.records, run.records, run.failed, ())
 
 
@@ -278,9 +254,7 @@ def execute(
     tracer: "Tracer",
     job: Job,
     out: Folder,
-    *,
-    shard: Shard | None = None,
-    max_failures: int | None = None,
+    extent: Extent = Extent(),  # noqa: B008 - frozen
     advance: Callable[[int], None] | None = None,
 ) -> RunResult:
     """Do what the cell lacks and keep it, part by part; started again, it goes on.
@@ -289,8 +263,7 @@ def execute(
         tracer: The model.
         job: What is run.
         out: Root of the cells.
-        shard: Which part of the plan is done here; None for all.
-        max_failures: Stop where more items than this have failed; None for no limit.
+        extent: How much of it is done here.
         advance: Told how many items are done, at the start and after every part.
 
     Raises:
@@ -308,16 +281,14 @@ def execute(
                 group, places = next(iter(run.lacking.items()))  # what is kept leaves it
                 yield part(tracer, job, group, ahead.take(places), pace)
 
-    return collect(job.info, out, parts, shard=shard, max_failures=max_failures, advance=advance)
+    return collect(job.info, out, parts, extent, advance)
 
 
 def collect(
     info: RunInfo,
     out: Folder,
     parts: Callable[[Run], Iterable[Part]],
-    *,
-    shard: Shard | None = None,
-    max_failures: int | None = None,
+    extent: Extent = Extent(),  # noqa: B008 - frozen
     advance: Callable[[int], None] | None = None,
 ) -> RunResult:
     """Keep the parts that a cell lacks, as they come and in any order.
@@ -327,8 +298,7 @@ def collect(
         out: Root of the cells.
         parts: Makes what a run lacks, part by part, each when it is asked for: then the one before
             is kept.
-        shard: Which part of the plan is done here; None for all.
-        max_failures: Stop where more items than this have failed; None for no limit.
+        extent: How much of it is done here.
         advance: Told how many items are done, at the start and after every part.
 
     Raises:
@@ -336,44 +306,23 @@ def collect(
         RunLockedError: Another process does the same.
     """
     cell = cell_folder(out, info["model"], info["benchmark"])
-    with Run(cell, info, shard) as run, listed(out):
+    with Run(cell, info, extent.shard) as run, listed(out):
         resumed, failed = run.records, run.failed
         if advance is not None:
             advance(resumed)
-        _stop_above(max_failures, failed, run.folder)
+        extent.require_few(failed, run.folder)
         for made in parts(run):
             run.keep(made.group, made.content)
             failed += made.failed
             if advance is not None:
                 advance(made.items)
-            _stop_above(max_failures, failed, run.folder)
+            extent.require_few(failed, run.folder)
         return RunResult(run.cell, run.records, resumed, run.failed, tuple(run.set_aside))
 
 
-def label(dataset: Dataset, template: Template) -> str:
-    """The benchmark as records and folders name it: `truthfulqa`, `truthfulqa@own6`."""
-    benchmark = dataset.benchmark
-    if template.name.startswith("user/"):
-        return f"{benchmark.name}@user-{template.variant}"
-    if template.variant == benchmark.default_variant:
-        return benchmark.name
-    return f"{benchmark.name}@{template.variant}"
-
-
-def _settings(
-    dataset: Dataset, template: Template, blind: Blind, methods: "Mapping[str, Method]"
-) -> RunInfo:
+def _settings(work: Work) -> RunInfo:
     """What `run.json` says that no model needs to be asked for."""
-    return {
-        "schema": SCHEMA,
-        "benchmark": label(dataset, template),
-        "dataset": {"name": dataset.benchmark.name, **dataset.to_dict()},
-        "template": template.to_dict(),
-        "blind": blind,
-        "methods": {name: method.aggregation for name, method in methods.items()},
-        "items": len(dataset.examples),
-        "packages": {name: version(name) for name in _PACKAGES},
-    }
+    return work.describe() | {"packages": {name: version(name) for name in _PACKAGES}}
 
 
 def _decide(
@@ -406,14 +355,6 @@ def _fresh_tokens(batch: "Sequence[Encoded | ItemError]") -> list[int]:
     shared = common_prefixes([np.asarray(e.sequences[0]) for e in known])
     fresh = (_tokens(e) - min(s, e.prompt_tokens) for e, s in zip(known, shared, strict=True))
     return [0 if isinstance(e, ItemError) else int(next(fresh)) for e in batch]
-
-
-def _stop_above(most: int | None, failed: int, folder: Folder) -> None:
-    if most is not None and failed > most:
-        raise RecordError(
-            f"stopped: {failed} items failed, more than the {most} of --max-failures; "
-            f"{folder} keeps what was done, their `error` says why"
-        )
 
 
 def _machine() -> dict[str, str]:
