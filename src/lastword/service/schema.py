@@ -17,6 +17,7 @@ from pydantic import (
 
 from lastword.errors import ItemError
 from lastword.files.strict_json import to_json
+from lastword.generation.sampling import Sampling
 from lastword.records.decision import SCHEMA
 from lastword.rule.answer import Answer, Gate, Regime, Withheld
 from lastword.rule.fact import Fact, Told, facts
@@ -114,10 +115,14 @@ class QuestionBody(BaseModel):
     )
 
     question: Text = Field(min_length=1, description="The question.")
-    k: int = Field(8, ge=1, le=64, description="Answers to sample.")
-    temperature: float = Field(0.7, ge=0, le=100, description="Of the samples.")
-    seed: int = Field(0, ge=0, lt=2**31, description="The same seed draws the same answers.")
-    max_new_tokens: int = Field(32, ge=1, le=256, description="Most tokens of an answer.")
+    k: int = Field(Sampling.k, ge=1, le=64, description="Answers to sample.")
+    temperature: float = Field(Sampling.temperature, ge=0, le=100, description="Of the samples.")
+    seed: int = Field(
+        Sampling.seed, ge=0, lt=2**31, description="The same seed draws the same answers."
+    )
+    max_new_tokens: int = Field(
+        Sampling.max_new_tokens, ge=1, le=256, description="Most tokens of an answer."
+    )
 
 
 class FeedbackBody(BaseModel):
