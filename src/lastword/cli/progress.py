@@ -5,11 +5,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Timer
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from lastword.cli.output import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 PATIENCE_SECONDS = 1.0
 LINE_SECONDS = 30.0  # between two lines of progress where stderr is no terminal
@@ -18,23 +21,33 @@ T = TypeVar("T")
 
 
 @contextmanager
-def waiting(task: str) -> Iterator[None]:
-    """Say what is going on if it takes longer than a second."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    status = console.status(task)
-    timer = Timer(PATIENCE_SECONDS, status.start)
+def _shown(bar: "Progress") -> Iterator[None]:
+    """Show the bar once a second has passed, until the block ends."""
+    timer = Timer(PATIENCE_SECONDS, bar.start)  # the first of its things may take long
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
         timer.join()
-        status.stop()
+        bar.stop()
+
+
+@contextmanager
+def waiting(task: str) -> Iterator[None]:
+    """Say what is going on, and for how long, if it takes longer than a second."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    words = TextColumn("{task.description}", markup=False)
+    bar = Progress(SpinnerColumn(), words, TimeElapsedColumn(), console=console, transient=True)
+    bar.add_task(printable(task), total=None)
+    with _shown(bar):
+        yield
 
 
 def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
@@ -54,16 +67,10 @@ def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
         transient=True,
     )
     line = bar.add_task(task, total=total)
-    timer = Timer(PATIENCE_SECONDS, bar.start)  # the first may take long
-    timer.start()
-    try:
+    with _shown(bar):
         for thing in things:
             yield thing
             bar.advance(line)
-    finally:
-        timer.cancel()
-        timer.join()
-        bar.stop()
 
 
 class Countdown:
