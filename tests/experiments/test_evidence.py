@@ -27,8 +27,8 @@ def test_a_candidate_is_kept_as_its_length_alone(script: Callable[[str], ModuleT
 def test_kept_records_carry_no_text() -> None:
     from lastword import load_records
 
-    for root in sorted(KEPT.iterdir()):
-        records = load_records(root)
-        assert set("".join(c for texts in records["candidates"] for c in texts)) <= {"x", "é"}
-        assert set(records["prompt"]) == {""}
-        assert records["question"].isna().all()
+    records = load_records(KEPT)
+    assert set(records["run"]) == {root.name for root in KEPT.iterdir()} == {"own", "chat", "peers"}
+    assert set("".join(c for texts in records["candidates"] for c in texts)) <= {"x", "é"}
+    assert set(records["prompt"]) == {""}
+    assert records["question"].isna().all()

@@ -27,11 +27,13 @@ from lastword.evaluation.pace import Pace
 from lastword.evaluation.runner import Job
 from lastword.evaluation.work import Extent, Work
 from lastword.files import writing
+from lastword.records.cells import cells
 from lastword.records.frame import load_records
-from lastword.records.info import find_cells, folder_name, plan_of, read_run
+from lastword.records.info import find_cells, folder_name, plan_of, read_run, read_runs
 from lastword.records.merge import merge
 from lastword.records.parts import missing_places, read_part, serialise
 from lastword.records.run import Run, Shard
+from lastword.records.stored import read_cells
 
 DOUBLE = Path(__file__).parents[1] / "tracer_double.py"
 
@@ -51,7 +53,7 @@ def run(folder: Path, count: int = 20, shard: Shard | None = None, **options: An
 
 
 def comparable(path: Path) -> pd.DataFrame:
-    return lastword.load_records(path).drop(columns="seconds")
+    return lastword.load_records(path).drop(columns=["run", "seconds"])
 
 
 def assert_same_records(path: Path, other: Path) -> None:
@@ -116,7 +118,24 @@ def test_records_of_several_cells_stand_together(tmp_path: Path, whole: Path) ->
     assert records.groupby("model").size().to_dict() == {"double/words": 20, "second": 8}
     shutil.copytree(other, tmp_path / "copy")
     with pytest.raises(RecordError, match="are both second on jsonl:made; load one of them"):
+        read_runs(tmp_path)
+    shutil.copytree(other, tmp_path / "again")
+    with pytest.raises(RecordError, match="are both second on jsonl:made; load one of them"):
         lastword.load_records(tmp_path)
+
+
+def test_runs_of_one_cell_are_told_apart_by_their_folder(tmp_path: Path) -> None:
+    own = run(tmp_path / "own", 8, model="second")
+    run(tmp_path / "chat", 5, model="second")
+    records = lastword.load_records(tmp_path)
+    assert records.groupby("run").size().to_dict() == {"chat": 5, "own": 8}
+    assert set(lastword.load_records(own)["run"]) == {""}
+    with pytest.raises(RecordError, match=r"made is in several runs \('chat', 'own'"):
+        cells(records)
+    (cell,) = cells(records[records["run"] == "own"])
+    assert len(cell.records) == 8
+    with pytest.raises(RecordError, match="are both second on jsonl:made; load one of them"):
+        read_cells(tmp_path)
 
 
 def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path: Path, whole: Path) -> None:

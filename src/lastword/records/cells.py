@@ -269,7 +269,7 @@ def cells(records: "pd.DataFrame") -> list[Cell]:
     """Records parted by model and benchmark, in the order in which they first come.
 
     Raises:
-        RecordError: No records, or a column is missing.
+        RecordError: No records, a column is missing, or a cell is in several runs.
     """
     if not len(records):
         raise RecordError("no records; run `lastword eval` first")
@@ -278,6 +278,12 @@ def cells(records: "pd.DataFrame") -> list[Cell]:
         raise RecordError(f"the records lack {', '.join(missing)}; write them with `lastword eval`")
     parted = []
     for (model, benchmark), group in records.groupby(["model", "benchmark"], sort=False):
+        runs = group["run"].unique() if "run" in records.columns else ()
+        if len(runs) > 1:
+            raise RecordError(
+                f"{model} on {benchmark} is in several runs ({', '.join(map(repr, runs))}); "
+                "keep one by the column `run`"
+            )
         parted.append(Cell(str(model), str(benchmark), group.reset_index(drop=True)))
     return parted
 

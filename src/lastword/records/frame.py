@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from lastword.files.folder import Folder, locate
-from lastword.records.info import RunInfo, read_runs
+from lastword.records.info import RunInfo, read_runs, run_name
 from lastword.records.parts import part_files, read_part
 from lastword.records.record import COLUMNS
 
@@ -79,7 +79,9 @@ def _matrices(column: pa.ListArray) -> list[np.ndarray | None]:
 def load_records(path: str | Folder) -> "pd.DataFrame":
     """Every record at or under a path, in the benchmark's order, one row an item.
 
-    Columns are those of `lastword.records.record.COLUMNS` after `model` and `template`.
+    Columns are those of `lastword.records.record.COLUMNS` after `run`, `model` and `template`.
+    `run` is the folder of the run from the path on (`own` of `own/MODEL/BENCHMARK`; empty for the
+    path itself), which tells runs of one model on one benchmark apart.
     `trajectory` and `blind_trajectory` are arrays [candidates, depths], other lists of numbers
     arrays [candidates], `candidates` a list of texts, `gates` a dictionary by gate. `benchmark`
     carries the template where that is not the default (`truthfulqa@own6`). Shards that were not
@@ -89,11 +91,16 @@ def load_records(path: str | Folder) -> "pd.DataFrame":
         path: A cell's folder, or any folder above (`runs/`, `s3://bucket/runs`).
 
     Raises:
-        RecordError: No records, a torn part, or two different runs of one cell.
+        RecordError: No records, a torn part, or two cells of one name in one run.
     """
     import pandas as pd
 
-    frames = [to_frame(_cell_table(cell), info) for cell, info in read_runs(locate(path)).items()]
+    root = locate(path)
+    frames = []
+    for cell, info in read_runs(root, apart=True).items():
+        frame = to_frame(_cell_table(cell), info)
+        frame.insert(0, "run", run_name(root, cell))
+        frames.append(frame)
     return pd.concat(frames, ignore_index=True)
 
 

@@ -66,21 +66,30 @@ def read_run(folder: Folder) -> RunInfo:
     return info
 
 
-def read_runs(path: Folder) -> dict[Folder, RunInfo]:
+def run_name(root: Folder, cell: Folder) -> str:
+    """The folder of a cell's run from a root on, `own` of `own/MODEL/BENCHMARK`."""
+    return "/".join(cell.parts[len(root.parts) : -2])
+
+
+def read_runs(path: Folder, *, apart: bool = False) -> dict[Folder, RunInfo]:
     """What every cell at or under a path is a run of.
+
+    Args:
+        path: A cell's folder, or any folder above.
+        apart: Cells of one name may stand in several runs, which the caller tells apart.
 
     Raises:
         RecordError: No records, or two different runs of one cell.
     """
-    seen: dict[tuple[str, str], Folder] = {}
     runs = {cell: read_run(cell) for cell in find_cells(path)}
+    cells: dict[tuple[str, str, str], Folder] = {}
     for cell, info in runs.items():
-        name = (info["model"], info["benchmark"])
-        if name in seen:
+        name = (run_name(path, cell) if apart else "", info["model"], info["benchmark"])
+        other = cells.setdefault(name, cell)
+        if other != cell:
             raise RecordError(
-                f"{seen[name]} and {cell} are both {' on '.join(name)}; load one of them"
+                f"{other} and {cell} are both {' on '.join(name[1:])}; load one of them"
             )
-        seen[name] = cell
     return runs
 
 
