@@ -212,9 +212,9 @@ class RayAssignment:
             task, answer = self._next()
             self._idle.append(task.worker)
             if task.window is not None:
-                known = len(run.plan)
+                first = len(run.plan)
                 run.extend(answer)
-                self._todo.extend(group for group in run.lacking if group >= known)
+                self._todo.extend(group for group in run.lacking if group >= first)
             elif task.group is None:
                 _require_same(self.info, answer)
             else:
@@ -255,9 +255,9 @@ class RayAssignment:
 
     def _wait(self) -> Ref:
         while True:
-            done, _ = ray.wait(list(self._tasks), timeout=PATIENCE_SECONDS)
-            if done:
-                return done[0]
+            ready, _ = ray.wait(list(self._tasks), timeout=PATIENCE_SECONDS)
+            if ready:
+                return ready[0]
             if not any(task.begun for task in self._tasks.values()):
                 logging.getLogger(__name__).warning(
                     "no worker is ready yet: models are loading, or Ray has no room for %s a "
@@ -333,19 +333,19 @@ class Pool(Engine):
         return self.workers[-1]
 
     def _start(self) -> Handle:
-        made = ray.remote(Worker).options(max_restarts=0, **self.cluster.share)
-        return made.remote(self._load)
+        actor = ray.remote(Worker).options(max_restarts=0, **self.cluster.share)
+        return actor.remote(self._load)
 
 
 def _require_room(cluster: Cluster) -> None:
     here = ray.cluster_resources()
-    wanted = {
+    demand = {
         "CPU": cluster.workers * cluster.cpus_per_worker,
         "GPU": cluster.workers * cluster.gpus_per_worker,
     }
-    if any(amount > here.get(name, 0.0) for name, amount in wanted.items()):
+    if any(amount > here.get(name, 0.0) for name, amount in demand.items()):
         raise InputError(
-            f"{cluster.workers} workers take {_amounts(wanted)} and this machine has "
+            f"{cluster.workers} workers take {_amounts(demand)} and this machine has "
             f"{_amounts(here)}; take fewer or smaller workers, or give the --address of a larger "
             "cluster"
         )
@@ -380,12 +380,12 @@ def _give_up(group: int | None, error: RayError) -> TraceError:
 
 def _amounts(resources: dict[str, float]) -> str:
     """`2 CPU and 0 GPU`, of whatever Ray counts."""
-    known = {name.removeprefix("num_").upper().rstrip("S"): n for name, n in resources.items()}
-    return " and ".join(f"{known.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
+    amounts = {name.removeprefix("num_").upper().rstrip("S"): n for name, n in resources.items()}
+    return " and ".join(f"{amounts.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
 
 
 def _line(error: BaseException) -> str:
     """An error of Ray in short; of a traceback, what it ends with."""
     text = str(error).strip()
-    told = text.splitlines()[-1] if "\n  File " in text else text
-    return " ".join(told.split())[:200] or type(error).__name__
+    line = text.splitlines()[-1] if "\n  File " in text else text
+    return " ".join(line.split())[:200] or type(error).__name__
