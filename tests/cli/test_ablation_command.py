@@ -97,7 +97,7 @@ def known(column):
 def test_synthetic_records_lie_on_disk_as_they_were_made(tmp_path):
     records = synthetic_cell("org/m", "truthfulqa", 16, failed=2)
     write_cells(records, tmp_path)
-    back = load_records(tmp_path)
+    back = load_records(tmp_path).drop(columns="run")
     assert list(back.columns) == list(records.columns)
     for name in ("id", "operator", "mc1", "mc2", "d_eff"):
         assert known(back[name]) == known(records[name])
