@@ -31,8 +31,8 @@ from lastword.methods import COMPARED, resolve
 from lastword.model.options import LoadOptions
 from lastword.records.info import find_cells, read_run
 from lastword.records.parts import missing_places, part_paths, read_part
-from lastword.records.record import to_table
 from lastword.records.run import Run
+from lastword.records.schema import to_table
 from lastword.text.items import Blind
 from lastword.text.tokens import Chat
 

@@ -18,8 +18,8 @@ from lastword.records.frame import to_frame
 from lastword.records.info import SCHEMA, cell_folder, plan_lines
 from lastword.records.metrics import mc1, mc2, mc3
 from lastword.records.parts import serialise
-from lastword.records.record import COLUMNS, to_table
 from lastword.records.run import Run
+from lastword.records.schema import COLUMNS, to_table
 from lastword.rule import geometry, router
 from lastword.text.items import Blind
 from lastword.theta import Theta

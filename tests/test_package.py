@@ -153,7 +153,7 @@ def test_the_core_alone_corrects(model, core, tmp_path):
         command += ["--candidate", candidate]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "corrected  pale cedar boats" in done.stdout
+    assert "clay lamps → pale cedar boats" in done.stdout
     missing = [*command[:4], program.replace("main()", "import pandas, datasets")]
     refused = subprocess.run(missing, cwd=tmp_path, capture_output=True, text=True)
     assert "No module named 'pandas'" in refused.stderr

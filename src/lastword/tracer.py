@@ -197,6 +197,8 @@ class Tracer:
         invariant: float | Factors | None = options.invariant
         if options.embedded is not None:
             loaded = carried(options)
+            if invariant is None:
+                invariant = model_invariant(loaded.model, theta=options.theta or Theta())
         else:
             from lastword.model import loading  # much, and nothing of it for what is carried
 

@@ -18,7 +18,7 @@ from lastword.evaluation import runner
 from lastword.evaluation.work import Extent, Work
 from lastword.records.info import read_runs
 from lastword.records.provenance import engines
-from lastword.records.record import COLUMNS
+from lastword.records.schema import COLUMNS
 from lastword.rule.geometry import effective_dimension
 from lastword.theta import Theta
 from lastword.weights.identity import folder_digest, model_name

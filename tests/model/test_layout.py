@@ -175,7 +175,7 @@ def test_the_invariant_is_read_from_the_weights_as_they_were(monkeypatch):
         seen.append(kinds(model))
         return model_invariant(model, **options)
 
-    monkeypatch.setattr("lastword.model.loading.model_invariant", noted)
+    monkeypatch.setattr("lastword.tracer.model_invariant", noted)
     assert kinds(Tracer.demo(layout="onednn").backbone.model) == {LaidOut}
     assert seen == [{nn.Linear}]
 

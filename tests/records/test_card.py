@@ -11,7 +11,7 @@ import lastword
 from lastword.errors import RecordError
 from lastword.evaluation import runner
 from lastword.evaluation.work import Extent, Work
-from lastword.records import record
+from lastword.records import schema
 from lastword.records.merge import merge
 from lastword.records.parts import part_paths
 from lastword.records.run import Shard
@@ -46,7 +46,7 @@ def test_every_cell_is_a_configuration_that_datasets_loads(tmp_path: Path) -> No
     for cell, name in zip((first, second), names, strict=True):
         rows = loaded(root, name, tmp_path / "cache")
         known = lastword.load_records(cell)
-        assert rows.column_names == record.COLUMNS.names
+        assert rows.column_names == schema.COLUMNS.names
         assert sorted(rows["id"]) == sorted(known["id"])
         scores = {row["id"]: row["scores"] for row in rows}
         assert all(scores[row["id"]] == list(row["scores"]) for _, row in known.iterrows())

@@ -23,7 +23,7 @@ from lastword.records.frame import load_records, to_columns
 from lastword.records.info import find_cells
 from lastword.records.metrics import mc1, mc2, mc3
 from lastword.records.parts import part_folders
-from lastword.records.record import to_table
+from lastword.records.schema import to_table
 from lastword.records.stored import read_cells
 from lastword.report.figures import hardest, representative
 from lastword.rule import geometry

@@ -111,7 +111,7 @@ def test_what_a_row_has_for_nothing_is_left_out():
 
 def test_an_item_is_one_line_for_people():
     item = Item("Where is\nthe lake? " * 9, ("a", "b"), id="q7", truthful=(False, True))
-    start = r"Item('Where is\nthe lake? Where is\nthe lake? W…', 2 candidates, "
+    start = r"Item('Where is\nthe lake? Where is\nthe lake?…', 2 candidates, "
     assert repr(item) == start + "id='q7', truthful=[1])"
     assert repr(Item("Q", ("a",))) == "Item('Q', 1 candidates)"
 

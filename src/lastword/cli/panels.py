@@ -14,7 +14,7 @@ PANELS = {
     "Samples": "k temperature ask.seed max_new_tokens decode",
     "Promise": "alpha delta gain error",
     "Run": "shard max_failures engine address workers gpus_per_worker cpus_per_worker vllm_python "
-    "tensor_parallel vllm_options rounds against real organism",
+    "tensor_parallel vllm_options rounds against costs real organism whole",
     "Service": "host port token shadow explorer log_prompts batch_items queue_items queue_asks",
     "Limits": "deadline_seconds body_bytes batch_limit candidates characters tokens connections "
     "header_bytes header_seconds",

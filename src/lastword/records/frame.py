@@ -9,7 +9,7 @@ import pyarrow as pa
 from lastword.files.folder import Folder, locate
 from lastword.records.info import RunInfo, read_runs, run_name
 from lastword.records.parts import part_files, read_part
-from lastword.records.record import COLUMNS
+from lastword.records.schema import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +79,7 @@ def _matrices(column: pa.ListArray) -> list[np.ndarray | None]:
 def load_records(path: str | Folder) -> "pd.DataFrame":
     """Every record at or under a path, in the benchmark's order, one row an item.
 
-    Columns are those of `lastword.records.record.COLUMNS` after `run`, `model` and `template`.
+    Columns are those of `lastword.records.schema.COLUMNS` after `run`, `model` and `template`.
     `run` is the folder of the run from the path on (`own` of `own/MODEL/BENCHMARK`; empty for the
     path itself), which tells runs of one model on one benchmark apart.
     `trajectory` and `blind_trajectory` are arrays [candidates, depths], other lists of numbers

@@ -19,7 +19,8 @@ from upath import UPath
 from lastword.errors import RecordError
 from lastword.files.folder import Folder, failures, reason
 from lastword.records.info import read_run
-from lastword.records.record import COLUMNS, Row, to_table
+from lastword.records.record import Row
+from lastword.records.schema import COLUMNS, to_table
 
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 _SHARD = re.compile(r"shard-\d+-of-\d+")

@@ -1,9 +1,9 @@
 """Record: one item as it was asked, answered and judged, a row of Parquet.
 
-`Record` and its `Answer` say what there is; a column, its type, what is written into it and what is
-read from it follow from the types of their fields (`FORMS`). Columns of nested numbers are lists of
-float64; `gates` and `withheld` are JSON, as `Decision.to_dict` has them. A failed item keeps its
-text and has `error`; what it would have said is null.
+`Record` and its `Answer` say what there is; what is written into a column and what is read from it
+follow from the types of their fields (`FORMS`), and so do the columns (`records.schema`). `gates`
+and `withheld` are JSON, as `Decision.to_dict` has them. A failed item keeps its text and has
+`error`; what it would have said is null.
 """
 
 import json
@@ -15,7 +15,6 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
-import pyarrow as pa
 
 from lastword.errors import RecordError
 from lastword.files.strict_json import to_json
@@ -34,15 +33,6 @@ Row = dict[str, Any]
 # MC3 asks whether every truth beats every falsehood: a question for the set with several truths.
 _COUNTS = {"mc1": ("mc1", None), "mc2": ("mc2", None), "mc3": ("mc2", None)}
 _METRICS = {"mc1": mc1, "mc2": mc2, "mc3": mc3}
-
-# As files have had them since the first version; a newer column comes after these.
-_ORDER = (
-    "id benchmark kind place group prompt question prompt_tokens candidates candidate_tokens"
-    " truthful trajectory t_scores blind_scores blind_trajectory blind_t_scores d_eff invariant"
-    " regime operator decisive_layer lambda gates scores probabilities base_scores index base_index"
-    " tied mc1_base mc1 mc2_base mc2 mc3_base mc3 methods seconds truncated boundary_moved withheld"
-    " deferred error"
-).split()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,9 +116,8 @@ _SHARED = ("candidates", "truthful", "truncated")
 
 
 class Form(NamedTuple):
-    """How a type is stored: its column, what is written into it, and what is read from it."""
+    """How a type is stored: what is written into its column, and what is read from it."""
 
-    column: pa.DataType
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
 
@@ -174,62 +163,48 @@ def _pairs(methods: Mapping[str, Scores | None]) -> list[dict[str, Any]]:
     return [{"key": n, "value": None if u is None else u.tolist()} for n, u in methods.items()]
 
 
-_NUMBERS = pa.list_(pa.float64())
-# Pairs, as a map would hold them: `datasets` knows no maps.
-_BY_NAME = pa.list_(pa.struct([("key", pa.string()), ("value", _NUMBERS)]))
-
 FORMS: dict[Any, Form] = {
-    str: Form(pa.string(), str, str),
-    bool: Form(pa.bool_(), bool, bool),
-    int: Form(pa.int32(), int, int),
-    float: Form(pa.float64(), _number, float),
-    tuple[str, ...]: Form(pa.list_(pa.string()), list, lambda v: tuple(map(str, v))),
-    tuple[bool, ...]: Form(pa.list_(pa.bool_()), list, lambda v: tuple(map(bool, v))),
-    tuple[int, ...]: Form(pa.list_(pa.int32()), list, lambda v: tuple(map(int, v))),
-    Scores: Form(_NUMBERS, np.ndarray.tolist, _read_scores),
-    Columns: Form(pa.list_(_NUMBERS), np.ndarray.tolist, _read_matrix),
-    Mapping[str, Gate]: Form(pa.string(), _gates, _read_gates),
-    Withheld: Form(pa.string(), lambda w: to_json(w.to_dict()), _read_withheld),
-    Mapping[str, Scores | None]: Form(_BY_NAME, _pairs, dict),
+    str: Form(str, str),
+    bool: Form(bool, bool),
+    int: Form(int, int),
+    float: Form(_number, float),
+    tuple[str, ...]: Form(list, lambda v: tuple(map(str, v))),
+    tuple[bool, ...]: Form(list, lambda v: tuple(map(bool, v))),
+    tuple[int, ...]: Form(list, lambda v: tuple(map(int, v))),
+    Scores: Form(np.ndarray.tolist, _read_scores),
+    Columns: Form(np.ndarray.tolist, _read_matrix),
+    Mapping[str, Gate]: Form(_gates, _read_gates),
+    Withheld: Form(lambda w: to_json(w.to_dict()), _read_withheld),
+    Mapping[str, Scores | None]: Form(_pairs, dict),
 }
 
 
-def form(own: Fact) -> Form:
-    """How a fact is stored.
+def kind(own: Fact) -> Any:
+    """The type that a fact is stored by, null aside.
 
     Raises:
-        TypeError: Its type has no form.
+        TypeError: It has no form.
     """
     kinds = [kind for kind in get_args(own.type) if kind is not NoneType]
-    optional = NoneType in get_args(own.type)
-    kind = kinds[0] if optional else own.type
-    kind = str if get_origin(kind) is Literal else kind
-    if kind not in FORMS:
+    stored = kinds[0] if NoneType in get_args(own.type) else own.type
+    stored = str if get_origin(stored) is Literal else stored
+    if stored not in FORMS:
         raise TypeError(f"{own.name} is {own.type}, and no column has a form for that: see FORMS")
-    return FORMS[kind]
+    return stored
 
 
 @cache
 def _stored(owner: type) -> tuple[tuple[Fact, Form, bool], ...]:
     """What is stored of a dataclass: each fact, its form, and whether it is a field."""
     names = {own.name for own in fields(owner)}
-    return tuple((own, form(own), own.attribute in names) for own in facts(owner) if own.stored)
-
-
-def columns(*owners: type) -> pa.Schema:
-    """The columns of what is stored of some dataclasses."""
-    types = {own.name: how.column for owner in owners for own, how, _ in _stored(owner)}
-    names = [*_ORDER, *(name for name in types if name not in _ORDER)]
-    return pa.schema([(name, types[name]) for name in names])
-
-
-COLUMNS = columns(Record, Answer)
+    wanted = [own for own in facts(owner) if own.stored]
+    return tuple((own, FORMS[kind(own)], own.attribute in names) for own in wanted)
 
 
 def _row(owner: Record | Answer) -> Row:
     """The cells of what is stored."""
-    kind: type = type(owner)
-    values = ((own.name, how, own.of(owner)) for own, how, _ in _stored(kind))
+    cls: type = type(owner)
+    values = ((own.name, how, own.of(owner)) for own, how, _ in _stored(cls))
     return {name: None if value is None else how.write(value) for name, how, value in values}
 
 
@@ -281,11 +256,6 @@ def record(where: Place, encoded: "Encoded", decision: Decision, seconds: float)
 def failure(where: Place, item: Item, error: str) -> Row:
     """The row of an item that could not be answered: its text and why."""
     return Record(**_asked(where, item), error=error).to_row()
-
-
-def to_table(rows: list[Row]) -> pa.Table:
-    """Rows as an Arrow table; a column that a row lacks is null."""
-    return pa.Table.from_pylist(rows, schema=COLUMNS)
 
 
 def _asked(where: Place, item: Item) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from lastword.records.columns import Places
 from lastword.records.frame import to_columns, to_frame
 from lastword.records.info import RunInfo, read_runs
 from lastword.records.parts import part_files, read_part
-from lastword.records.record import COLUMNS
+from lastword.records.schema import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd

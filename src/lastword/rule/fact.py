@@ -1,8 +1,8 @@
 """Fact: what is known of a field beside its type, so that each of its forms follows from one line.
 
 `fact` is the metadata of a dataclass's field, and `facts` reads all of a class back: JSON
-(`records.decision`), Parquet and frames (`records.record`) and the service's answer
-(`service.schema`) are made from those alone. The classes are dataclasses and no pydantic models:
+(`records.decision`), Parquet and frames (`records.record`, `records.schema`) and the service's
+answer (`service.schema`) are made from those alone. The classes are dataclasses and no pydantic models:
 the rule is pure and the core has no pydantic, nothing that comes from outside is read into them,
 and a million are made. The service, which has pydantic, builds its model from the same lines.
 """
