@@ -2,9 +2,9 @@
 
 `fact` is the metadata of a dataclass's field, and `facts` reads all of a class back: JSON
 (`records.decision`), Parquet and frames (`records.record`, `records.schema`) and the service's
-answer (`service.schema`) are made from those alone. The classes are dataclasses and no pydantic models:
-the rule is pure and the core has no pydantic, nothing that comes from outside is read into them,
-and a million are made. The service, which has pydantic, builds its model from the same lines.
+answer (`service.schema`) are made from those alone. The classes are dataclasses and no pydantic
+models: the rule is pure and the core has no pydantic, nothing that comes from outside is read into
+them, and a million are made. The service, which has pydantic, builds its model from the same lines.
 """
 
 from dataclasses import dataclass, fields, replace
