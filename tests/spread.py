@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,9 @@ class Noting(TracerDouble):
     def __init__(self, load: "Load") -> None:
         super().__init__(pause=load.pause, **load.options)
         self._load = load
+        # Every second process is half a group behind: two in step would both be idle at once.
+        place = [int(pid) for pid, *_ in notes(load.folder / "loaded")].index(os.getpid())
+        self._delay = load.pause / 2 * (place % 2)
 
     def decide(
         self,
@@ -28,6 +32,8 @@ class Noting(TracerDouble):
         scope: Scope = Scope(),  # noqa: B008 - frozen
     ) -> list[Decision]:
         ids = [str(e.item.id) for e in encoded]
+        time.sleep(self._delay)
+        self._delay = 0.0
         note(self._load.folder / "begun", os.getpid(), *ids)
         if set(ids) & set(self._load.deadly):
             os.kill(os.getpid(), signal.SIGKILL)
