@@ -117,5 +117,5 @@ def assert_accessible(page: Any) -> None:
             page.emulate_media(color_scheme=scheme)
             violations = axe.run(page).response["violations"]
             told = [(v["id"], [n["target"] for n in v["nodes"]]) for v in violations]
-            assert told == [], (size, scheme)
+            assert told == [], (size, scheme, told)
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]

@@ -12,7 +12,7 @@ function portraitView(text, item) {
 function answersView(text, item) {
   const [before, after] = [item.base_index, item.index].map((place) => element("span", { dir: "auto" }, text.candidates[place]));
   const stays = item.base_index === item.index;
-  return element("p", { class: "answers" }, ...(stays ? [after, element("small", {}, " is the model’s answer, and stays")] : [element("s", {}, before), " → ", after]));
+  return element("h3", { class: "answers" }, ...(stays ? [after, element("small", {}, " is the model’s answer, and stays")] : [element("s", {}, before), " → ", after]));
 }
 
 function candidatesView(text, item) {
