@@ -254,7 +254,7 @@ def test_the_short_demo_parts_a_repair_from_a_break_in_25_lines(tmp_path):
     assert re.search(r"the repair \([\d.]+ nats\) is let through", shown)
     assert re.search(r"the break \([\d.]+ nats\) is withheld", shown)
     assert "let through: overrides by" in shown and "no evidence" in shown
-    assert page.name in "".join(text.getvalue().split())  # a long path wraps
+    assert page.name in "".join(text.getvalue().split())  # a long path folds
     assert set(figures["examples"]) == {CERTIFIED, WITHHELD}
     again = answer(Tracer.demo("organism"), world.items(), unwatched, whole=False)
     gains = [o.gain for o in again]

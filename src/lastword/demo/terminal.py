@@ -99,7 +99,7 @@ def _rights(tale: Story) -> str:
 
 def _columns(rows: Iterable[tuple[str, Text]]) -> Table:
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, min_width=8)
+    grid.add_column(min_width=8, overflow="fold")
     grid.add_column()
     for name, text in rows:
         grid.add_row(Text(name, style="bold"), text)
