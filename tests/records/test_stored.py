@@ -185,7 +185,7 @@ def test_cells_on_disk_have_the_same_ablations_and_figures(both):
     for operator in ("mix", "early", "decisive"):
         found = [representative(own, operator) for own in (on_disk, in_memory)]
         np.testing.assert_equal(*(record and record.to_row() for record in found))
-    np.testing.assert_equal(*(hardest(own).to_row() for own in (on_disk, in_memory)))
+    np.testing.assert_equal(*([r.to_row() for r in hardest(own)] for own in (on_disk, in_memory)))
 
 
 def test_of_a_cell_on_disk_only_what_is_counted_is_in_memory(both):
