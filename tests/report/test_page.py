@@ -564,7 +564,7 @@ def test_items_are_where_their_link_leads_although_figures_are_drawn_later(index
 def test_printing_draws_the_figures_that_were_never_scrolled_to(index, chromium, scheme):
     with chromium.opened(index, scheme=scheme) as watched:
         view = watched.page
-        view.wait_for_function("window.Plotly !== undefined")
+        holds(view, "window.Plotly !== undefined")
         figures = view.locator("#figures figure").count()
         drawn = view.locator("#figures figure:has(.main-svg)")
         assert drawn.count() < figures
@@ -578,7 +578,7 @@ def test_printing_draws_the_figures_that_were_never_scrolled_to(index, chromium,
             };
         }))""")
         view.evaluate("dispatchEvent(new Event('beforeprint'))")
-        view.wait_for_function("window.paper !== undefined")
+        holds(view, "window.paper !== undefined")
         paper = view.evaluate("window.paper")
         assert drawn.count() == figures
         assert paper["wide"] == 0
@@ -586,6 +586,12 @@ def test_printing_draws_the_figures_that_were_never_scrolled_to(index, chromium,
         view.evaluate("dispatchEvent(new Event('afterprint'))")
         assert view.evaluate(ink) == on_screen
         watched.assert_quiet()
+
+
+def holds(view, expression):
+    """Wait for an expression; the page's policy lets no page evaluate text by itself."""
+    while not view.evaluate(expression):
+        view.wait_for_timeout(50)
 
 
 def top_of(view, identity):
