@@ -61,11 +61,11 @@ def test_truth_is_green_the_false_winner_red_and_the_rest_grey():
 def test_the_chosen_depths_are_those_whose_scores_decide(operator, chosen, name):
     read = {"trajectory": np.zeros((3, 13)), "operator": operator}
     seen = portrait(replace(spatial("decisive", 5), **read), Theta())
-    assert (seen.chosen, seen.chosen_name) == (chosen, name)
+    assert (seen.deciding_depths, seen.deciding_name) == (chosen, name)
     assert (seen.window, seen.depth, seen.sharpest) == ((6, 10), 12, 5)
     unread = read | {"operator": "base", "decisive_layer": None}
     stands = portrait(replace(spatial("base", 2), **unread))
-    assert (stands.chosen, stands.window, stands.sharpest) == ((), None, None)
+    assert (stands.deciding_depths, stands.window, stands.sharpest) == ((), None, None)
 
 
 def test_letters_go_on_after_z():

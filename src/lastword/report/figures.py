@@ -60,7 +60,7 @@ def trajectory(record: Record, theta: Theta, title: str = "") -> Panel:
     """Candidate probabilities over depth, with the depths that decided as lines."""
     seen = portrait(record.decision, theta)
     depths = tuple(map(float, seen.depths))
-    rules = [Rule(float(depth), label=seen.chosen_name) for depth in seen.chosen]
+    rules = [Rule(float(depth), label=seen.deciding_name) for depth in seen.deciding_depths]
     lines = [
         Line(
             depths,

@@ -227,7 +227,7 @@ def _depths(seen: Portrait, operator: str) -> Block:
     S = [candidate.scores for candidate in some]
     if len(seen.depths) <= seen.depth or not np.isfinite(S).all():
         return {"panels": [], "marks": [], "depth_note": ""}
-    marks = [asdict(band(seen)), *(asdict(Rule(float(depth))) for depth in seen.chosen)]
+    marks = [asdict(band(seen)), *(asdict(Rule(float(depth))) for depth in seen.deciding_depths)]
     shares = _panel([c.shares for c in some], [c.blind_shares for c in some])
     scores = _panel(S, [c.blind_scores for c in some])
     panels = [

@@ -151,32 +151,32 @@ def _early(decision: Answer, gates: Mapping[str, Gate]) -> Iterator[str]:
 
 def _outcome(decision: Answer) -> str:
     base, index = decision.base_index, decision.index
-    if (wanted := decision.withheld) is not None:
-        named = _named(decision, wanted.index)
+    if (override := decision.withheld) is not None:
+        quotation = _quotation(decision, override.index)
         return (
-            f"That would make it {named}, which the certificate withholds ({wanted.rule}): "
-            f"the answer stays {_named(decision, base)}."
+            f"That would make it {quotation}, which the certificate withholds ({override.rule}): "
+            f"the answer stays {_quotation(decision, base)}."
         )
     if base == index:
-        return f"The answer stays {_named(decision, index)}."
-    return f"The answer changes from {_named(decision, base)} to {_named(decision, index)}."
+        return f"The answer stays {_quotation(decision, index)}."
+    return f"The answer changes from {_quotation(decision, base)} to {_quotation(decision, index)}."
 
 
-def _named(decision: Answer, index: int) -> str:
+def _quotation(decision: Answer, index: int) -> str:
     truthful = decision.truthful
     verdict = "" if truthful is None else " (true)" if truthful[index] else " (false)"
     return f"“{shorten(decision.candidates[index], _QUOTE_LIMIT)}”{verdict}"
 
 
 def _operator(decision: Answer) -> str:
-    """The operator that the rule chose, also where a certificate withholds its override."""
+    """Name the operator that the rule chose, also where a certificate withholds its override."""
     return decision.operator if decision.withheld is None else decision.withheld.operator
 
 
-def _by_gate(gates: Mapping[str, Gate], name: str, held: str, failed: str) -> Iterator[str]:
+def _by_gate(gates: Mapping[str, Gate], name: str, affirmation: str, denial: str) -> Iterator[str]:
     holds = gates[name].holds if name in gates else None
     if holds is not None:
-        yield held if holds else failed
+        yield affirmation if holds else denial
 
 
 def comparison(gate: Gate | None, digits: int = 3) -> str:
@@ -197,7 +197,7 @@ def comparison(gate: Gate | None, digits: int = 3) -> str:
 
 
 def _dimension(decision: Answer, theta: Theta | None) -> str:
-    """` (d_eff = 1.0163 > 1.0015)`, its threshold where that is known."""
+    """Write ` (d_eff = 1.0163 > 1.0015)`; without Theta the threshold is left out."""
     value = decision.d_eff
     if math.isnan(value):
         return ""

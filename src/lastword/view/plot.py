@@ -15,61 +15,61 @@ _GRID = "rgba(121,130,140,0.25)"
 _PROBABILITY = "probability among candidates"
 
 
-def plot(seen: Portrait) -> Figure:
+def plot(portrait: Portrait) -> Figure:
     """Probability of every candidate over the depths that were read, and before and after."""
-    drawn = make_subplots(cols=2, column_widths=[0.62, 0.38], horizontal_spacing=0.09)
-    _draw_trajectory(drawn, seen, column=1)
-    _draw_bars(drawn, seen, column=2)
-    return drawn
+    figure = make_subplots(cols=2, column_widths=[0.62, 0.38], horizontal_spacing=0.09)
+    _draw_trajectory(figure, portrait, column=1)
+    _draw_bars(figure, portrait, column=2)
+    return figure
 
 
-def trajectory(seen: Portrait) -> Figure:
+def trajectory(portrait: Portrait) -> Figure:
     """Probability of every candidate over depth, with the window and the depths that decided."""
-    drawn = make_subplots()
-    _draw_trajectory(drawn, seen)
-    return drawn
+    figure = make_subplots()
+    _draw_trajectory(figure, portrait)
+    return figure
 
 
-def before_and_after(seen: Portrait) -> Figure:
+def before_and_after(portrait: Portrait) -> Figure:
     """Probability of every candidate by the model's own scores and by those that decide."""
-    drawn = make_subplots()
-    _draw_bars(drawn, seen)
-    return drawn
+    figure = make_subplots()
+    _draw_bars(figure, portrait)
+    return figure
 
 
-def _draw_trajectory(drawn: Figure, seen: Portrait, column: int = 1) -> None:
+def _draw_trajectory(figure: Figure, portrait: Portrait, column: int = 1) -> None:
     at = {"row": 1, "col": column}
-    for candidate in seen.candidates:
+    for candidate in portrait.candidates:
         look = LOOKS[candidate.role]
         line = {"color": look.light, "width": 1.4 * look.width, "dash": look.dash}
         name, mode = _name(candidate), "lines+markers"
-        curve = Scatter(x=seen.depths, y=candidate.shares, name=name, mode=mode, line=line)
-        drawn.add_trace(curve, **at)
-    if seen.window is not None:
-        drawn.add_vrect(*seen.window, fillcolor=_GRID, line_width=0, layer="below", **at)
+        curve = Scatter(x=portrait.depths, y=candidate.shares, name=name, mode=mode, line=line)
+        figure.add_trace(curve, **at)
+    if portrait.window is not None:
+        figure.add_vrect(*portrait.window, fillcolor=_GRID, line_width=0, layer="below", **at)
     rule = {"color": _INK, "width": 1.5, "dash": "dot"}
-    named = {"annotation_text": seen.chosen_name, "annotation_position": "top"}
-    for depth in seen.chosen:
-        drawn.add_vline(depth, line=rule, **named, **at)
-    _style(drawn)
-    drawn.update_xaxes(title=_title("depth"), **at)
-    drawn.update_yaxes(title=_title(_PROBABILITY), range=[0, 1.02], **at)
+    label = {"annotation_text": portrait.deciding_name, "annotation_position": "top"}
+    for depth in portrait.deciding_depths:
+        figure.add_vline(depth, line=rule, **label, **at)
+    _style(figure)
+    figure.update_xaxes(title=_title("depth"), **at)
+    figure.update_yaxes(title=_title(_PROBABILITY), range=[0, 1.02], **at)
 
 
-def _draw_bars(drawn: Figure, seen: Portrait, column: int = 1) -> None:
+def _draw_bars(figure: Figure, portrait: Portrait, column: int = 1) -> None:
     at = {"row": 1, "col": column}
-    letters = [candidate.letter for candidate in seen.candidates]
+    letters = [candidate.letter for candidate in portrait.candidates]
     shares: dict[Role, list[float]] = {
-        "base": [candidate.before for candidate in seen.candidates],
-        "corrected": [candidate.after for candidate in seen.candidates],
+        "base": [candidate.before for candidate in portrait.candidates],
+        "corrected": [candidate.after for candidate in portrait.candidates],
     }
     for role, x in shares.items():
-        color, names = LOOKS[role].light, [_name(candidate) for candidate in seen.candidates]
+        color, names = LOOKS[role].light, [_name(candidate) for candidate in portrait.candidates]
         bar = Bar(x=x, y=letters, name=role, marker_color=color, hovertext=names, orientation="h")
-        drawn.add_trace(bar, **at)
-    _style(drawn)
-    drawn.update_xaxes(title=_title(_PROBABILITY), range=[0, 1.02], **at)
-    drawn.update_yaxes(autorange="reversed", automargin=True, **at)
+        figure.add_trace(bar, **at)
+    _style(figure)
+    figure.update_xaxes(title=_title(_PROBABILITY), range=[0, 1.02], **at)
+    figure.update_yaxes(autorange="reversed", automargin=True, **at)
 
 
 def _name(candidate: Candidate) -> str:
@@ -77,8 +77,8 @@ def _name(candidate: Candidate) -> str:
     return escape(f"{candidate.letter}  {short(candidate.text, _NAME_LIMIT)}")
 
 
-def _style(drawn: Figure) -> None:
-    drawn.update_layout(
+def _style(figure: Figure) -> None:
+    figure.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
@@ -89,8 +89,8 @@ def _style(drawn: Figure) -> None:
         hovermode="closest",
         showlegend=True,
     )
-    drawn.update_xaxes(gridcolor=_GRID, zeroline=False)
-    drawn.update_yaxes(gridcolor=_GRID, zeroline=False)
+    figure.update_xaxes(gridcolor=_GRID, zeroline=False)
+    figure.update_yaxes(gridcolor=_GRID, zeroline=False)
 
 
 def _title(text: str) -> dict[str, Any]:

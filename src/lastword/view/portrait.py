@@ -56,9 +56,9 @@ class Portrait:
         depths: The depths that were read, ascending.
         window: First and last depth of the interior window; None without Theta.
         sharpest: l*; None where it was not needed.
-        chosen: Depths whose scores decided: l*, depth 0, the anchors of T; none where the base
-            stands.
-        chosen_name: What a single chosen depth is called; empty for the anchors.
+        deciding_depths: Those whose scores decided: l*, depth 0, the anchors of T; none where the
+            base stands.
+        deciding_name: What a single deciding depth is called; empty for the anchors.
     """
 
     candidates: tuple[Candidate, ...]
@@ -68,8 +68,8 @@ class Portrait:
     depths: tuple[int, ...]
     window: tuple[int, int] | None
     sharpest: int | None
-    chosen: tuple[int, ...]
-    chosen_name: str
+    deciding_depths: tuple[int, ...]
+    deciding_name: str
 
 
 def portrait(answer: Answer, theta: Theta | None = None) -> Portrait:
@@ -83,7 +83,7 @@ def portrait(answer: Answer, theta: Theta | None = None) -> Portrait:
     depth = S.shape[1] - 1
     read = np.flatnonzero(~np.isnan(S).any(axis=0))
     window = None if theta is None else theta.window(depth)
-    chosen = _chosen(answer, depth, theta)
+    deciding_depths = _deciding_depths(answer, depth, theta)
     blind = np.full(S.shape, np.nan) if answer.blind_trajectory is None else answer.blind_trajectory
     return Portrait(
         candidates=_candidates(answer, S[:, read], blind[:, read]),
@@ -93,8 +93,8 @@ def portrait(answer: Answer, theta: Theta | None = None) -> Portrait:
         depths=tuple(read.tolist()),
         window=None if window is None else (window[0], window[-1]),
         sharpest=answer.decisive_layer,
-        chosen=chosen,
-        chosen_name=_NAMES.get(answer.operator, "").format(*chosen),
+        deciding_depths=deciding_depths,
+        deciding_name=_NAMES.get(answer.operator, "").format(*deciding_depths),
     )
 
 
@@ -125,7 +125,7 @@ def _candidates(answer: Answer, S: np.ndarray, blind: np.ndarray) -> tuple[Candi
 
 
 def _role(answer: Answer, place: int, true: bool | None) -> Role:
-    """Where truth is known it shows, and what is wrong about the answers; else the answers show."""
+    """Show truth where it is known, and the model's error; elsewhere the two answers."""
     if true:
         return "truthful"
     if true is False and place == answer.base_index:
@@ -135,7 +135,7 @@ def _role(answer: Answer, place: int, true: bool | None) -> Role:
     return "mix" if place == answer.base_index else "other"
 
 
-def _chosen(answer: Answer, depth: int, theta: Theta | None) -> tuple[int, ...]:
+def _deciding_depths(answer: Answer, depth: int, theta: Theta | None) -> tuple[int, ...]:
     if answer.operator == "decisive":
         assert answer.decisive_layer is not None
         return (answer.decisive_layer,)

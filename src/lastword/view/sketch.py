@@ -10,14 +10,14 @@ _DASHES = {"solid": "none", "dash": "6 4", "dot": "2 3"}
 _INK = "#79828c"  # legible on a light and on a dark ground
 
 
-def sketch(seen: Portrait) -> str:
+def sketch(portrait: Portrait) -> str:
     """The trajectory as inline SVG; empty where fewer than two depths were read."""
-    if len(seen.depths) < 2:
+    if len(portrait.depths) < 2:
         return ""
-    marks = [_frame(seen), *(_depth(seen, depth) for depth in seen.chosen)]
-    marks += [_curve(seen, candidate) for candidate in seen.candidates]
-    marks += [_name(candidate, place) for place, candidate in enumerate(seen.candidates)]
-    height = max(_HEIGHT, 18 * len(seen.candidates)) + _BOTTOM
+    marks = [_frame(portrait), *(_depth(portrait, depth) for depth in portrait.deciding_depths)]
+    marks += [_curve(portrait, candidate) for candidate in portrait.candidates]
+    marks += [_name(candidate, place) for place, candidate in enumerate(portrait.candidates)]
+    height = max(_HEIGHT, 18 * len(portrait.candidates)) + _BOTTOM
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + _LEGEND} {height}" '
         f'width="{_WIDTH + _LEGEND}" role="img" font-family="system-ui, sans-serif" '
@@ -26,29 +26,29 @@ def sketch(seen: Portrait) -> str:
     )
 
 
-def _at(seen: Portrait, depth: int, share: float) -> tuple[float, float]:
-    x = _LEFT + (_WIDTH - _LEFT - 12) * depth / max(seen.depth, 1)
+def _at(portrait: Portrait, depth: int, share: float) -> tuple[float, float]:
+    x = _LEFT + (_WIDTH - _LEFT - 12) * depth / max(portrait.depth, 1)
     return round(x, 1), round(8 + (_HEIGHT - 16) * (1 - share), 1)
 
 
-def _frame(seen: Portrait) -> str:
-    (left, low), (right, high) = _at(seen, 0, 0.0), _at(seen, seen.depth, 1.0)
+def _frame(portrait: Portrait) -> str:
+    (left, low), (right, high) = _at(portrait, 0, 0.0), _at(portrait, portrait.depth, 1.0)
     texts = ((left - 6, low + 4, "end", "0"), (left - 6, high + 4, "end", "1"))
-    depths = ((left, low + 18, "start", "depth 0"), (right, low + 18, "end", f"{seen.depth}"))
+    depths = ((left, low + 18, "start", "depth 0"), (right, low + 18, "end", f"{portrait.depth}"))
     return f'<path d="M{left},{high}V{low}H{right}" fill="none" stroke="{_INK}"/>' + "".join(
         f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{_INK}">{text}</text>'
         for x, y, anchor, text in (*texts, *depths)
     )
 
 
-def _depth(seen: Portrait, depth: int) -> str:
-    (x, low), (_, high) = _at(seen, depth, 0.0), _at(seen, depth, 1.0)
+def _depth(portrait: Portrait, depth: int) -> str:
+    (x, low), (_, high) = _at(portrait, depth, 0.0), _at(portrait, depth, 1.0)
     return f'<path d="M{x},{high}V{low}" stroke="{_INK}" stroke-dasharray="2 3"/>'
 
 
-def _curve(seen: Portrait, candidate: Candidate) -> str:
-    places = zip(seen.depths, candidate.shares, strict=True)
-    points = " ".join("{},{}".format(*_at(seen, depth, share)) for depth, share in places)
+def _curve(portrait: Portrait, candidate: Candidate) -> str:
+    places = zip(portrait.depths, candidate.shares, strict=True)
+    points = " ".join("{},{}".format(*_at(portrait, depth, share)) for depth, share in places)
     look = LOOKS[candidate.role]
     return (
         f'<polyline points="{points}" fill="none" stroke="{look.light}" '

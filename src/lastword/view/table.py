@@ -22,7 +22,7 @@ def correction(base: str, answer: str) -> Text:
 
 
 def terminal_table(
-    seen: Portrait,
+    portrait: Portrait,
     columns: Mapping[str, Sequence[object]],
     *,
     after: str = "corrected",
@@ -32,7 +32,7 @@ def terminal_table(
     """A row a candidate: the columns given, then its probabilities before and after.
 
     Args:
-        seen: The item.
+        portrait: The item.
         columns: By heading, a printable text or a count of every candidate.
         after: Heading of the corrected probabilities.
         number: How a probability is written.
@@ -44,7 +44,7 @@ def terminal_table(
         table.add_column(heading, justify="right" if counts else "left", overflow="fold")
     for heading in ("base", after):
         table.add_column(heading, justify="right")
-    for candidate, *values in zip(seen.candidates, *columns.values(), strict=True):
+    for candidate, *values in zip(portrait.candidates, *columns.values(), strict=True):
         texts = [Text(str(value)) for value in values]
         table.add_row(*texts, number(candidate.before), number(candidate.after))
     return table
@@ -52,24 +52,24 @@ def terminal_table(
 
 def notebook(answer: Answer) -> str:
     """What a notebook shows of a decision: its candidates, its trajectory and its reasons."""
-    seen = portrait(answer)
-    return f"<div>{html_table(seen)}{sketch(seen)}<p>{escape(explain(answer))}</p></div>"
+    view = portrait(answer)
+    return f"<div>{html_table(view)}{sketch(view)}<p>{escape(explain(answer))}</p></div>"
 
 
-def html_table(seen: Portrait) -> str:
+def html_table(portrait: Portrait) -> str:
     """A row a candidate, the answer bold; struck out is the model's own where it was corrected."""
     left = "style='text-align:left'"
     heads = f"<th></th><th {left}>candidate</th><th>base</th><th>corrected</th>"
     rows = "".join(
-        f"<tr><td>{candidate.letter}</td><td {left}>{_marked(seen, place)}</td>"
+        f"<tr><td>{candidate.letter}</td><td {left}>{_emphasis(portrait, place)}</td>"
         f"<td>{candidate.before:.3f}</td><td>{candidate.after:.3f}</td></tr>"
-        for place, candidate in enumerate(seen.candidates)
+        for place, candidate in enumerate(portrait.candidates)
     )
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _marked(seen: Portrait, place: int) -> str:
-    text = escape(seen.candidates[place].text)
-    if place == seen.index:
+def _emphasis(portrait: Portrait, place: int) -> str:
+    text = escape(portrait.candidates[place].text)
+    if place == portrait.index:
         return f"<strong>{text}</strong>"
-    return f"<s>{text}</s>" if place == seen.base_index else text
+    return f"<s>{text}</s>" if place == portrait.base_index else text
