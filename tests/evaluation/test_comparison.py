@@ -24,7 +24,6 @@ from lastword.evaluation.comparison import (
     Cost,
     compare,
     measure,
-    oracle,
     read_comparisons,
     read_costs,
     write_costs,
@@ -32,7 +31,7 @@ from lastword.evaluation.comparison import (
 from lastword.evaluation.statistics import mcnemar
 from lastword.evaluation.work import Work
 from lastword.methods import COMPARED, resolve
-from lastword.records.cells import Cell, cells
+from lastword.records.cells import Cell, cells, oracle
 from lastword.records.metrics import mc1
 from lastword.report.comparison import ORACLE, comparison_tables, method_costs
 from lastword.report.table import WRITERS

@@ -16,13 +16,12 @@ import numpy as np
 from lastword.errors import ItemError, RecordError
 from lastword.evaluation.statistics import mcnemar
 from lastword.files.folder import Folder
-from lastword.records.cells import Cell, mean
-from lastword.records.columns import Lists, Matrices, PerItem, Places
+from lastword.records.cells import Cell, mean, oracle
+from lastword.records.columns import Lists, PerItem, Places
 from lastword.records.disk import write_durably
 from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import (
     fixed_and_broken,
-    mc1_by_depth,
     mc1_rows,
     mc2_rows,
     mc3_rows,
@@ -142,18 +141,6 @@ def compare(
         for s, b, t in zip(standings, against_base, against_trace, strict=True)
     )
     return Comparison(cell.model, cell.benchmark, adjusted, oracle(cell), costs or {})
-
-
-def oracle(cell: Cell) -> float:
-    """Mean over items of the best MC1 of any depth; nan where depths were not read."""
-    best = np.full(len(cell.items), np.nan)
-    truthful = Lists.of(cell.items["truthful"])
-    for items, frame in cell.slices("trajectory"):
-        S = Matrices.of(frame["trajectory"])
-        for some in S.alike(np.flatnonzero(np.isin(items, cell.mc1_places))):
-            truths = truthful.stack(items[some]).astype(bool)
-            best[items[some]] = mc1_by_depth(S.stack(some), truths).max(axis=1)
-    return mean(best[cell.mc1_places])
 
 
 def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:

@@ -6,7 +6,7 @@ All are on MC1, over the items that count for it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import softmax
 
 from lastword.evaluation.statistics import mcnemar
-from lastword.records.cells import Cell, column, mean
+from lastword.records.cells import Cell, column, mean, oracle
 from lastword.records.columns import Lists, Matrices, PerItem, Places
-from lastword.records.metrics import fixed_and_broken, mc1_by_depth, mc1_rows, of_items
+from lastword.records.metrics import fixed_and_broken, mc1_rows, pair_name
 from lastword.theta import depth_of
 
 if TYPE_CHECKING:
@@ -125,14 +125,10 @@ def controls(cell: Cell, *, seed: int = 0) -> Controls:
     return Controls(
         chance=mean(shares),
         placebo=placebo(cell, seed=seed),
-        wordings={
-            **_by_length(cell),
-            "question-blind": _by_blind(cell, 1.0),
-            "anti-blind": _by_blind(cell, -1.0),
-        },
+        wordings=cell.wordings,
         fit=fit(cell, seed=seed),
-        oracle=_oracle(cell, "trajectory"),
-        blind_oracle=_oracle(cell, "blind_trajectory"),
+        oracle=oracle(cell),
+        blind_oracle=oracle(cell, "blind_trajectory"),
     )
 
 
@@ -175,43 +171,6 @@ def _truth_elsewhere(cell: Cell) -> PerItem:
         shares[places] = (truthful.sum(axis=1) - own) / (truthful.shape[1] - 1)
     elsewhere: PerItem = shares[counts]
     return elsewhere
-
-
-def _by_length(cell: Cell) -> dict[str, float]:
-    """Mean MC1 of the shortest and of the longest candidate, by characters."""
-    values = {name: np.full(len(cell.items), np.nan) for name in ("shortest", "longest")}
-    for items, frame in cell.slices("candidates", "truthful"):
-        lengths, truthful = Lists.characters(frame["candidates"]), Lists.of(frame["truthful"])
-        fewest = replace(lengths, values=-lengths.values)
-        values["shortest"][items] = of_items(mc1_rows, fewest, truthful)
-        values["longest"][items] = of_items(mc1_rows, lengths, truthful)
-    return {name: mean(own[cell.mc1_places]) for name, own in values.items()}
-
-
-def _by_blind(cell: Cell, sign: float) -> float:
-    """Mean MC1 of the candidate that the base likes most (or least) without the question."""
-    if "blind_scores" not in cell.items.columns:
-        return float("nan")
-    blind = Lists.of(cell.items["blind_scores"])
-    liked = replace(blind, values=sign * blind.values)
-    truthful = Lists.of(cell.items["truthful"])
-    return mean(of_items(mc1_rows, liked, truthful, cell.mc1_places))
-
-
-def _oracle(cell: Cell, trajectory: str) -> float:
-    """Share of the items that count of which some depth ranks a truth first."""
-    wanted = np.zeros(len(cell.items), dtype=bool)
-    wanted[cell.mc1_places] = True
-    truths = Lists.of(cell.items["truthful"])
-    right = np.full(len(cell.items), np.nan)
-    for places, frame in cell.slices(trajectory):
-        if trajectory not in frame:
-            return float("nan")
-        S = Matrices.of(frame[trajectory])
-        for some in S.alike(np.flatnonzero(wanted[places])):
-            shares = mc1_by_depth(S.stack(some), truths.stack(places[some]).astype(bool))
-            right[places[some]] = np.nanmax(shares, axis=1)
-    return mean(right[cell.mc1_places])
 
 
 def fit(cell: Cell, *, seed: int = 0) -> Fit | None:
@@ -328,9 +287,8 @@ def _fill(
 
 def _groups(cell: Cell, places: Places) -> Int[np.ndarray, " items"]:
     """The group of each item: the two of a pair are one."""
-    ids = cell.items["id"].astype(str).iloc[places]
-    stems = ids.str.replace(r"/[ab]$", "", regex=True)
-    _, groups = np.unique(stems.to_numpy(str), return_inverse=True)
+    ids = cell.items["id"].iloc[places].astype(str)
+    _, groups = np.unique([pair_name(own) or own for own in ids], return_inverse=True)
     return groups.astype(np.int64)
 
 

@@ -15,10 +15,12 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from lastword.errors import RecordError
-from lastword.records.columns import Lists, PerItem, Places
+from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import (
+    PAIR_ENDS,
     Reliability,
     fixed_and_broken,
+    mc1_by_depth,
     mc1_rows,
     mc3_rows,
     of_items,
@@ -181,6 +183,16 @@ class Cell:
         own: PerItem = gains[self.mc2_places]
         return own
 
+    @cached_property
+    def wordings(self) -> Mapping[str, float]:
+        """Mean MC1 of what looks at the candidates alone, by name; nan where it was not read.
+
+        `shortest` and `longest`: by characters, not tokens, so that they are the same for every
+        model. `question-blind` and `anti-blind`: what the base likes most and least with the
+        question left out.
+        """
+        return MappingProxyType(_by_length(self) | _by_blind(self))
+
     def slices(self, *names: str) -> "Iterator[tuple[Places, pd.DataFrame]]":
         """Some columns of some of the items at a time, with the items' places; each item once.
 
@@ -335,34 +347,54 @@ def summarise(cell: Cell) -> Summary:
         fired=_by_operator(items, routed, mean),
         gain_mc1=_by_operator(items, first, lambda fires: mean(fires * gains_mc1)),
         gain_mc2=_by_operator(items, second, lambda fires: mean(fires * gains_mc2)),
-        blind=question_blind(cell),
-        shortest=shortest(cell),
+        blind=cell.wordings["question-blind"],
+        shortest=cell.wordings["shortest"],
         pairs_base=_pairs(items, first, "mc1_base"),
         pairs=_pairs(items, first, "mc1"),
     )
 
 
-def question_blind(cell: Cell) -> float:
-    """Mean MC1 of the question-blind baseline: base scores with the question left out.
-
-    nan where an item that counts has no blind scores.
-    """
-    if "blind_scores" not in cell.items.columns:
-        return float("nan")
-    return mean(_judged(cell, mc1_rows, "blind_scores", cell.mc1_places))
-
-
-def shortest(cell: Cell) -> float:
-    """Mean MC1 of the length-only baseline: the candidate with the fewest characters.
-
-    Characters, not tokens: the baseline is then the same for every model.
-    """
-    values = np.full(len(cell.items), np.nan)
+def _by_length(cell: Cell) -> dict[str, float]:
+    values = {name: np.full(len(cell.items), np.nan) for name in ("shortest", "longest")}
     for items, frame in cell.slices("candidates", "truthful"):
-        lengths = Lists.characters(frame["candidates"])
-        fewest = replace(lengths, values=-lengths.values)
-        values[items] = of_items(mc1_rows, fewest, Lists.of(frame["truthful"]))
-    return mean(values[cell.mc1_places])
+        lengths, truthful = Lists.characters(frame["candidates"]), Lists.of(frame["truthful"])
+        for name, sign in (("shortest", -1.0), ("longest", 1.0)):
+            values[name][items] = of_items(mc1_rows, _scaled(lengths, sign), truthful)
+    return {name: mean(own[cell.mc1_places]) for name, own in values.items()}
+
+
+def _by_blind(cell: Cell) -> dict[str, float]:
+    signs = {"question-blind": 1.0, "anti-blind": -1.0}
+    if "blind_scores" not in cell.items.columns:
+        return dict.fromkeys(signs, float("nan"))
+    blind, truthful = (Lists.of(cell.items[name]) for name in ("blind_scores", "truthful"))
+    return {
+        name: mean(of_items(mc1_rows, _scaled(blind, sign), truthful, cell.mc1_places))
+        for name, sign in signs.items()
+    }
+
+
+def _scaled(scores: Lists, by: float) -> Lists:
+    return replace(scores, values=by * scores.values)
+
+
+def oracle(cell: Cell, trajectory: str = "trajectory") -> float:
+    """Mean over items of the best MC1 of any depth; nan where depths were not read.
+
+    Args:
+        cell: The cell.
+        trajectory: The column of S.
+    """
+    best = np.full(len(cell.items), np.nan)
+    truthful = Lists.of(cell.items["truthful"])
+    for items, frame in cell.slices(trajectory):
+        if trajectory not in frame:
+            return float("nan")
+        S = Matrices.of(frame[trajectory])
+        for some in S.alike(np.flatnonzero(np.isin(items, cell.mc1_places))):
+            truths = truthful.stack(items[some]).astype(bool)
+            best[items[some]] = mc1_by_depth(S.stack(some), truths).max(axis=1)
+    return mean(best[cell.mc1_places])
 
 
 def calibration(cell: Cell, scores: str) -> Reliability:
@@ -385,7 +417,7 @@ def confidence(scores: Float[np.ndarray, "items candidates"]) -> PerItem:
 
 def _pairs(items: "pd.DataFrame", places: Places, name: str) -> float:
     ids = items["id"].astype(str)
-    paired = places[ids.str.endswith(("/a", "/b")).to_numpy(bool)[places]]
+    paired = places[ids.str.endswith(PAIR_ENDS).to_numpy(bool)[places]]
     return pair_accuracy(ids.iloc[paired].tolist(), column(items, name)[paired])
 
 

@@ -15,6 +15,7 @@ from lastword.errors import InputError
 from lastword.records.columns import Lists, PerItem, Places
 
 CALIBRATION_BINS = 15
+PAIR_ENDS = ("/a", "/b")  # how the ids of the two items of a pair end
 
 Numbers = Sequence[float | int | bool] | np.ndarray
 Rows = Float[np.ndarray, "items candidates"]
@@ -135,7 +136,7 @@ def mc1_by_depth(
 def pair_accuracy(ids: Sequence[str], corrects: Numbers) -> float:
     """Share of pairs with both items right; a tie for first is not right.
 
-    Two items are a pair where their ids are one but for a last part `a` or `b`: `pair/017/a`.
+    Two items are a pair where their ids are one but for a last part: `pair/017/a` (`pair_name`).
 
     Args:
         ids: One an item [items].
@@ -145,9 +146,15 @@ def pair_accuracy(ids: Sequence[str], corrects: Numbers) -> float:
         A share in [0, 1]; nan without a pair.
     """
     right = dict(zip(ids, np.asarray(corrects, dtype=float) == 1, strict=True))
-    stems = [name.removesuffix("/a") for name in right if name.endswith("/a")]
-    both = [right[f"{s}/a"] and right[f"{s}/b"] for s in stems if f"{s}/b" in right]
+    pairs = dict.fromkeys(name for own in right if (name := pair_name(own)) is not None)
+    sides = [[right.get(f"{name}{end}") for end in PAIR_ENDS] for name in pairs]
+    both = [all(pair) for pair in sides if None not in pair]
     return float(np.mean(both)) if both else float("nan")
+
+
+def pair_name(name: str) -> str | None:
+    """The name of the pair that an item's id is of: `pair/017` of `pair/017/a`; None of others."""
+    return name[:-2] if name.endswith(PAIR_ENDS) else None
 
 
 def fixed_and_broken(gains: Numbers) -> tuple[int, int]:
