@@ -79,9 +79,9 @@ release: check build/tools
 	git tag -a v$$($(BIN)/python -m hatchling version) -m "lastword $$($(BIN)/python -m hatchling version)"
 	@echo "'git push origin v$$($(BIN)/python -m hatchling version)' publishes it"
 
-# Known vulnerabilities of the pins, by the index's own list of them.
+# Known vulnerabilities of the pins, by the index's own list of them; a pin that it does not list fails.
 audit: build/tools
-	build/tools/bin/pip-audit --no-deps --disable-pip --requirement constraints.txt
+	build/tools/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 build/tools:
 	$(PYTHON) -m venv build/tools

@@ -190,6 +190,15 @@ def test_every_dependency_has_an_exact_pin():
     assert pins["torch"] == "2.13.0"
 
 
+def test_an_audit_fails_for_a_pin_that_the_index_does_not_list():
+    """pip-audit skips such a pin otherwise, and ends with "No known vulnerabilities"."""
+    done = subprocess.run(
+        ["make", "--dry-run", "audit"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    (command,) = re.findall(r"\S*pip-audit (.+)", done.stdout.replace(" twine", ""))
+    assert "--strict" in command and "constraints.txt" in command
+
+
 def test_every_pin_but_torch_has_its_hashes():
     def pins(file: str) -> list[str]:
         lines = (ROOT / file).read_text().splitlines()
