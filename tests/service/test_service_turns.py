@@ -335,6 +335,26 @@ def test_who_comes_alone_goes_between_the_passes_of_a_batch(narrow):
     assert narrow.groups == [["b0"], ["alone"], ["b1"], ["b2"], ["b3"], ["b4"], ["b5"]]
 
 
+def test_no_single_request_is_refused_while_batches_hold_their_places(narrow):
+    narrow.go.set()
+    with running(narrow, queue_items=8) as served, ThreadPoolExecutor(6) as pool:
+        done = threading.Event()
+
+        def send_batches() -> set[int]:
+            statuses = set()
+            while not done.is_set():
+                answer = served.client.post("/v1/correct/batch", json=batch_of(20))
+                statuses.add(answer.status_code)
+            return statuses
+
+        batches = [pool.submit(send_batches) for _ in range(5)]
+        served.wait_for(lambda: served.service.corrector.batcher.waiting("item") >= 5)
+        singles = [served.client.post("/v1/correct", json=BODY).status_code for _ in range(30)]
+        done.set()
+        assert {*singles} == {200}
+        assert set().union(*(b.result() for b in batches)) == {200}
+
+
 def test_a_batch_is_not_starved_by_those_who_come_alone(narrow):
     with running(narrow) as served, ThreadPoolExecutor(4) as pool:
         alone = [

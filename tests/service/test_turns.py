@@ -84,12 +84,12 @@ def test_turns_are_a_value():
 
 def order(lane=ALONE, deadline=1e9) -> Order:
     work = (step for step in range(3)) if lane == ASK else Item("w5", ("w6", "w7"))
-    return Order(work, "decide", Promise(deadline), bulk=lane == BATCH)
+    return Order(work, "decide", Promise(deadline), batch=1 if lane == BATCH else None)
 
 
 def queues(*orders: Order, together=64) -> Queues:
     """Queues in which these have been read and wait for the model."""
-    queued = Queues({"item": 64, "ask": 64}, together)
+    queued = Queues({ALONE: 64, BATCH: 64, ASK: 64}, together)
     for one in orders:
         queued.add(one)
     while queued.read():
@@ -135,7 +135,7 @@ def test_within_a_lane_the_oldest_goes_first(lanes, together):
 
 
 def test_a_full_queue_gives_the_places_of_those_who_left_away():
-    queued = Queues({"item": 2, "ask": 1}, 64)
+    queued = Queues({ALONE: 1, BATCH: 1, ASK: 1}, 64)
     first = order()
     queued.add(first)
     queued.add(order(BATCH))
@@ -157,3 +157,30 @@ def test_who_is_refused_is_told_how_long_the_others_take():
     with pytest.raises(Refusal) as refusal:
         queued.add(order())
     assert refusal.value.retry_after == 64 * 3
+
+
+def batched(number: int) -> Order:
+    return Order(Item("w5", ("w6", "w7")), "decide", Promise(1e9), batch=number)
+
+
+@given(st.integers(8, 64), st.lists(st.integers(0, 5), max_size=80))
+def test_batches_leave_places_for_one_more_and_for_all_who_come_alone(places, numbers):
+    queued = Queues({ALONE: 2, BATCH: places, ASK: 1}, 64)
+    counts = dict.fromkeys(numbers, 0)
+    for number in numbers:
+        if counts[number] + 1 <= max(1, places // (len(counts) + 1)):
+            queued.add(batched(number))  # within what all of them together leave each
+            counts[number] += 1
+    queued.add(batched(99))
+    queued.add(order())
+    queued.add(order())
+
+
+def test_one_batch_alone_takes_half_of_the_places():
+    queued = Queues({ALONE: 1, BATCH: 8, ASK: 1}, 64)
+    for _ in range(4):
+        queued.add(batched(1))
+    with pytest.raises(Refusal) as refusal:
+        queued.add(batched(1))
+    assert refusal.value.code == "queue_full"
+    queued.add(batched(2))

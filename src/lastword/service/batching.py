@@ -18,7 +18,19 @@ from contextlib import contextmanager
 from lastword.batch import Read
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
-from lastword.service.orders import Kind, Order, Promise, Steps, Teller, silent, stage, tell_waits
+from lastword.service.orders import (
+    ALONE,
+    ASK,
+    BATCH,
+    Kind,
+    Order,
+    Promise,
+    Steps,
+    Teller,
+    silent,
+    stage,
+    tell_waits,
+)
 from lastword.service.passes import Passes
 from lastword.service.queues import Queues
 from lastword.service.reading import Reader
@@ -44,8 +56,8 @@ class Batcher:
     def __init__(self, tracer: Tracer, settings: Settings, metrics: Metrics, log: Log) -> None:
         self._log = log
         self.teller: Callable[[], Teller] = lambda: silent
-        places: dict[Kind, int] = {"item": settings.queue_items, "ask": settings.queue_asks}
-        self._queues = Queues(places, settings.batch_items)
+        items, asks = settings.queue_items, settings.queue_asks
+        self._queues = Queues({ALONE: items, BATCH: items, ASK: asks}, settings.batch_items)
         self._reader = Reader(tracer, settings.tokens, log)
         self._passes = Passes(tracer, metrics, log)
         self._change = threading.Condition()
@@ -83,14 +95,14 @@ class Batcher:
         return time.monotonic() - min(since) if since else 0.0
 
     def submit(
-        self, work: Item | Steps, read: Read, deadline: float, *, bulk: bool = False
+        self, work: Item | Steps, read: Read, deadline: float, *, batch: int | None = None
     ) -> Promise:
-        """Queue one order; `bulk` where it is one of a batch.
+        """Queue one order; `batch` as `Order` has it.
 
         Raises:
             Refusal: The queue of its kind is full, or the service is stopping.
         """
-        order = Order(work, read, Promise(deadline), bulk, tell=self.teller())
+        order = Order(work, read, Promise(deadline), batch, tell=self.teller())
         with self._change:
             if self._closing:
                 raise Refusal("draining", "the service is stopping; try another", retry_after=1)

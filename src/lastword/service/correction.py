@@ -21,7 +21,7 @@ from lastword.text.items import Item
 from lastword.tracer import Tracer
 
 _CPU_TOKENS = 1024  # of one pass, for which all others wait
-_RETRY_SECONDS = 0.02
+_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.02, 0.32
 _LAST_SECONDS = 2.0  # for what hangs when all that is waited for has had its deadline
 
 
@@ -59,8 +59,8 @@ class Corrector:
         if self.oversight is not None:
             self.oversight.close()
 
-    def start(self, item: Item, read: Read, *, bulk: bool = False) -> Promise:
-        """Queue an item; `bulk` where it is one of a batch.
+    def start(self, item: Item, read: Read, *, batch: int | None = None) -> Promise:
+        """Queue an item; `batch` as `Order` has it.
 
         Raises:
             Refusal: Too many candidates or characters, or the queue is full.
@@ -73,22 +73,24 @@ class Corrector:
             raise Refusal("too_many_candidates", what)
         self._require_short(characters(item))
         deadline = time.monotonic() + self.settings.deadline_seconds
-        return self.batcher.submit(item, read, deadline, bulk=bulk)
+        return self.batcher.submit(item, read, deadline, batch=batch)
 
-    async def start_patiently(self, item: Item, read: Read) -> Promise:
+    async def start_patiently(self, item: Item, read: Read, batch: int) -> Promise:
         """Queue an item of a batch: wait for a free place instead of giving up.
 
         Raises:
             Refusal: Too many candidates or characters, or no place became free within the deadline.
         """
         latest = time.monotonic() + self.settings.deadline_seconds
+        wait = _RETRY_SECONDS
         while True:
             try:
-                return self.start(item, read, bulk=True)
+                return self.start(item, read, batch=batch)
             except Refusal as refusal:
                 if refusal.code != "queue_full" or time.monotonic() > latest:
                     raise
-            await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _LONGEST_RETRY_SECONDS)  # hundreds of batches may ask
 
     def count_refusal(self, error: Exception) -> None:
         """Count an item of a batch that has no answer; whole requests are counted at the guard."""

@@ -54,7 +54,7 @@ class Order:
         work: The item, or the steps.
         read: How an item is read.
         future: Where its result goes; cancelling it takes it out of the queue.
-        bulk: Whether it is one of a batch.
+        batch: Number of the batch that it is one of; None where it came alone.
         seconds: Time of the model that it has had.
         tell: Who hears of its stages.
         arrived: When it came, in nanoseconds since the epoch; 0 once its wait has been told.
@@ -64,7 +64,7 @@ class Order:
     work: Item | Steps
     read: Read
     future: Promise
-    bulk: bool = False
+    batch: int | None = None
     seconds: float = 0.0
     tell: Teller = silent
     arrived: int = field(default_factory=time.time_ns)
@@ -80,7 +80,7 @@ class Order:
         """The class of work that it waits in."""
         if self.kind == "ask":
             return ASK
-        return BATCH if self.bulk else ALONE
+        return ALONE if self.batch is None else BATCH
 
     def is_open(self, now: float) -> bool:
         """Whether somebody still waits at a time of `time.monotonic`; who is late is told so."""

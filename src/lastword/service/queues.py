@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lastword.service.orders import ALONE, ASK, BATCH, Kind, Order
 from lastword.service.refusal import Refusal
-from lastword.service.turns import Turns
+from lastword.service.turns import Lane, Turns
 
 _SMOOTHING = 0.1  # weight of the latest order in the mean seconds of one
 
@@ -15,7 +15,7 @@ class Queues:
     """Bounded queues; who calls holds the lock.
 
     Args:
-        places: Most orders of each kind that wait.
+        places: Most orders of each lane that wait; batches share those of theirs.
         together: Most orders that are read, or planned, at a time.
 
     Attributes:
@@ -25,7 +25,7 @@ class Queues:
         in_hand: What the model has.
     """
 
-    def __init__(self, places: Mapping[Kind, int], together: int) -> None:
+    def __init__(self, places: Mapping[Lane, int], together: int) -> None:
         self._places, self._together = places, together
         self._arrivals: deque[Order] = deque()
         self.reading: list[Order] = []
@@ -44,15 +44,15 @@ class Queues:
         """Queue an order.
 
         Raises:
-            Refusal: The queue of its kind is full.
+            Refusal: Its lane is full, or what its batch may have of it.
         """
-        if self._is_full(order.kind):
+        if not self._has_place(order):
             for queue in (self._arrivals, self.items):
                 live = [other for other in queue if not other.future.done()]
                 queue.clear()
                 queue.extend(live)
-        if self._is_full(order.kind):
-            count, what = self._places[order.kind], "items" if order.kind == "item" else "questions"
+        if not self._has_place(order):
+            count, what = self._places[order.lane], "items" if order.kind == "item" else "questions"
             raise Refusal(
                 "queue_full",
                 f"{count} {what} wait already; try again later",
@@ -60,8 +60,14 @@ class Queues:
             )
         self._arrivals.append(order)
 
-    def _is_full(self, kind: Kind) -> bool:
-        return len(self.waiting(kind)) >= self._places[kind]
+    def _has_place(self, order: Order) -> bool:
+        """Whether its lane has room; a batch leaves as much as it has for one that comes."""
+        places, waiting = self._places[order.lane], self.waiting(order.kind)
+        lane = [other.batch for other in waiting if other.lane == order.lane]
+        if len(lane) >= places or order.batch is None:
+            return len(lane) < places
+        share = places // (len({*lane, order.batch}) + 1)
+        return lane.count(order.batch) < max(1, share)
 
     def read(self) -> list[Order]:
         """The oldest arrivals, which are read from now on; none where nothing has come."""

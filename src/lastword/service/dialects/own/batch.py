@@ -86,22 +86,22 @@ def _too_many(limit: int) -> Refusal:
     return Refusal("batch_too_large", what)
 
 
-async def _start(corrector: Corrector, entry: Entry, *, patient: bool) -> Started:
+async def _start(corrector: Corrector, entry: Entry, batch: int, *, patient: bool) -> Started:
     if isinstance(entry, ItemError):
         return entry
     item, full = entry
     read = "all" if full else "decide"
     try:
         if patient:
-            return await corrector.start_patiently(item, read)  # type: ignore[arg-type]
-        return corrector.start(item, read, bulk=True)  # type: ignore[arg-type]
+            return await corrector.start_patiently(item, read, batch)  # type: ignore[arg-type]
+        return corrector.start(item, read, batch=batch)  # type: ignore[arg-type]
     except TraceError as error:
         return error
 
 
 async def first_of(corrector: Corrector, entries: Sequence[Entry]) -> Started:
     """The first item, started: a full queue refuses the whole batch before its answer begins."""
-    first = await _start(corrector, entries[0], patient=False)
+    first = await _start(corrector, entries[0], id(entries), patient=False)
     if isinstance(first, Refusal) and first.code in ("queue_full", "draining"):
         raise first
     return first
@@ -119,7 +119,9 @@ async def lines_of(
             await asyncio.sleep(0)
             while _full(window, sizes, place):
                 yield await _line(corrector, entries, *window.popleft(), request)
-            window.append((place, await _start(corrector, entries[place], patient=True)))
+            window.append(
+                (place, await _start(corrector, entries[place], id(entries), patient=True))
+            )
         while window:
             yield await _line(corrector, entries, *window.popleft(), request)
     finally:  # the client may leave in the middle
