@@ -36,12 +36,12 @@ class Template:
         """Digest of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
-    def render(self, fields: Mapping[str, str]) -> str:
+    def render(self, fields: Mapping[str, Any]) -> str:
         """The prompt for one example.
 
         Args:
-            fields: Text by field name. The template may be a stranger's: it runs in Jinja's
-                sandbox and sees nothing else.
+            fields: Text, or what holds text, by name. The template may be a stranger's: it runs
+                in Jinja's sandbox and sees nothing else.
 
         Raises:
             InputError: The text is no Jinja, names a field that the example lacks, or does what

@@ -1,0 +1,81 @@
+"""From a text and a question to the item that is scored."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from lastword.benchmarks.template import Template
+from lastword.decisions.question import Question
+from lastword.errors import InputError
+from lastword.files.strict_json import strict
+from lastword.text.items import Item
+
+# A text; messages with a role and a content; any other JSON.
+Input = str | Mapping[str, Any] | Sequence[Any]
+
+
+def text_of(value: Input) -> str:
+    """The text of an input: as it stands, messages as `role: content` lines, other JSON as JSON.
+
+    Raises:
+        InputError: It is none of these.
+    """
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Mapping | Sequence) or isinstance(value, bytes):
+        kind = type(value).__name__
+        raise InputError(f"an input is a text, messages or a JSON object or list, not {kind}")
+    if isinstance(value, Sequence) and value and all(map(_is_message, value)):
+        said: Any = value
+        return "\n".join(f"{message['role']}: {message['content']}" for message in said)
+    try:
+        return json.dumps(strict(value), ensure_ascii=False, allow_nan=False, indent=1)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"an input is text or JSON, and this is neither: {error}") from error
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(value.get(key), str) for key in ("role", "content")
+    )
+
+
+def item_of(text: str, question: Question, template: Template, *, id: str | None = None) -> Item:
+    """The item of a question about a text; its candidates are the distinct texts of the options.
+
+    An empty text is a text: what is answered is what the model says without one.
+
+    Args:
+        text: The input (`text_of`).
+        question: The question.
+        template: Writes the prompt, and the blind prompt from an empty input.
+        id: The item's name.
+
+    Raises:
+        InputError: The template does not render.
+        ItemError: Text that cannot be answered.
+    """
+    return Item(
+        render(text, question, template),
+        candidates_of(question),
+        id=id,
+        question=question.instructions or None,
+        blind_prompt=render("", question, template),
+    )
+
+
+def candidates_of(question: Question) -> tuple[str, ...]:
+    """The texts that are scored, each once: a text and a boolean of one word are one."""
+    return tuple(dict.fromkeys(option.text for option in question.options))
+
+
+def render(text: str, question: Question, template: Template) -> str:
+    """The prompt of a question about a text.
+
+    Raises:
+        InputError: The template does not render.
+    """
+    options = [asdict(option) | {"text": option.text} for option in question.options]
+    fields = {"input": text, "instructions": question.instructions, "options": options}
+    return template.render(fields | {"kind": type(question).__name__.lower()})

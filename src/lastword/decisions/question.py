@@ -1,0 +1,268 @@
+"""Questions about a text: a choice among options, a predicate, a score of ordered levels."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lastword.errors import InputError
+
+Value = str | bool
+
+MOST_CHOICES = 255
+MOST_LEVELS = 10
+
+
+@dataclass(frozen=True)
+class Option:
+    """One thing that an answer may be.
+
+    Attributes:
+        value: What the answer gives back: a text as it stands, or a boolean.
+        description: What it means, for the prompt; never scored.
+
+    Raises:
+        InputError: A value that is neither, blank, or no text.
+    """
+
+    value: Value
+    description: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no answer can be."""
+        _require_value(self.value)
+        if isinstance(self.value, str) and not self.value.strip():
+            raise InputError("an option is blank; give it text or drop it")
+        _require_text("an option", self.text)
+        if self.description is not None:
+            _require_text(f"the description of {self.value!r}", self.description)
+
+    @property
+    def text(self) -> str:
+        """What is scored: the value as it stands, a boolean as `true` or `false`."""
+        return self.value if isinstance(self.value, str) else str(self.value).lower()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which of some options holds of a text.
+
+    Attributes:
+        instructions: The question, for the prompt; may be empty.
+        choices: 2 to 255 options, each a text, a boolean or an `Option`. No two are equal; a text
+            and a boolean of one word are two options, and one may begin like another.
+
+    Raises:
+        InputError: Options that are too few, too many, equal or none.
+    """
+
+    instructions: str
+    choices: Sequence[Value | Option]
+
+    def __post_init__(self) -> None:
+        """Accept plain values; refuse what has no answer."""
+        _require_text("instructions", self.instructions)
+        options = _options(self.choices, "choices", MOST_CHOICES)
+        object.__setattr__(self, "choices", options)
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options, in the caller's order."""
+        return tuple(c if isinstance(c, Option) else Option(c) for c in self.choices)
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """How probable it is that something holds of a text.
+
+    Attributes:
+        instructions: The statement, or the question whose answer is yes or no.
+        yes: What counts as yes, for the prompt.
+        no: What counts as no.
+
+    Raises:
+        InputError: Neither instructions nor a description.
+    """
+
+    instructions: str = ""
+    yes: str | None = None
+    no: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a predicate of nothing."""
+        _require_text("instructions", self.instructions)
+        if not self.instructions.strip() and self.yes is None and self.no is None:
+            raise InputError("a predicate needs instructions, or what counts as yes or as no")
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """Yes and no, in this order."""
+        return Option("yes", self.yes), Option("no", self.no)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Which of some ordered levels a text has, and the level to be expected.
+
+    Attributes:
+        instructions: The question, for the prompt; may be empty.
+        levels: 2 to 10 levels from the lowest to the highest, counted from 0: each a text or an
+            `Option` of a text. No two are equal.
+
+    Raises:
+        InputError: Levels that are too few, too many, equal or no texts.
+    """
+
+    instructions: str
+    levels: Sequence[str | Option]
+
+    def __post_init__(self) -> None:
+        """Accept plain labels; refuse what has no order."""
+        _require_text("instructions", self.instructions)
+        options = _options(self.levels, "levels", MOST_LEVELS)
+        if any(isinstance(option.value, bool) for option in options):
+            raise InputError("a level is a text, not a boolean: quote it")
+        object.__setattr__(self, "levels", options)
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The levels, from 0 up."""
+        return tuple(v if isinstance(v, Option) else Option(v) for v in self.levels)
+
+
+Question = Choice | Predicate | Score
+
+_KEYS = {
+    "choice": ("instructions", "choices"),
+    "predicate": ("instructions", "yes", "no"),
+    "score": ("instructions", "levels"),
+}
+
+
+def question_from(value: Any, name: str) -> Question:
+    """A question from its JSON.
+
+    Args:
+        value: An object with `type` (`choice`, `predicate`, `score`), `instructions`, and
+            `choices`, `levels`, or `yes` and `no`. A choice is a text, a boolean, or an object of
+            `value` and `description`.
+        name: Of the question, for errors.
+
+    Raises:
+        InputError: It is none.
+    """
+    if not isinstance(value, Mapping):
+        raise InputError(f"question {name!r} is {type(value).__name__}, expected an object")
+    kind = value.get("type")
+    if not isinstance(kind, str) or kind not in _KEYS:
+        raise InputError(f"question {name!r} has type {kind!r}; known: {', '.join(_KEYS)}")
+    keys = ("type", *_KEYS[kind])
+    if more := [key for key in value if key not in keys]:
+        known = ", ".join(keys)
+        raise InputError(f"question {name!r} has the key {more[0]!r}; a {kind} has {known}")
+    try:
+        return _QUESTIONS[kind](value)
+    except InputError as error:
+        raise InputError(f"question {name!r}: {error}") from error
+
+
+def question_to(question: Question) -> dict[str, Any]:
+    """The JSON of a question, as `question_from` takes it; what is empty is left out."""
+    told: dict[str, Any] = {"type": type(question).__name__.lower()}
+    if question.instructions:
+        told["instructions"] = question.instructions
+    match question:
+        case Choice():
+            told["choices"] = [_written(option) for option in question.options]
+        case Score():
+            told["levels"] = [_written(option) for option in question.options]
+        case Predicate():
+            described = {"yes": question.yes, "no": question.no}
+            told |= {key: text for key, text in described.items() if text is not None}
+    return told
+
+
+def _written(option: Option) -> Any:
+    if option.description is None:
+        return option.value
+    return {"value": option.value, "description": option.description}
+
+
+def _choice(value: Mapping[str, Any]) -> Choice:
+    return Choice(_instructions(value), _entries(value, "choices"))
+
+
+def _predicate(value: Mapping[str, Any]) -> Predicate:
+    for key in ("yes", "no"):
+        if value.get(key) is not None:
+            _require_text(key, value[key])
+    return Predicate(_instructions(value), value.get("yes"), value.get("no"))
+
+
+def _score(value: Mapping[str, Any]) -> Score:
+    return Score(_instructions(value), _entries(value, "levels"))
+
+
+_QUESTIONS: dict[str, Callable[[Mapping[str, Any]], Question]] = {
+    "choice": _choice,
+    "predicate": _predicate,
+    "score": _score,
+}
+
+
+def _instructions(value: Mapping[str, Any]) -> str:
+    instructions = value.get("instructions")
+    instructions = "" if instructions is None else instructions
+    _require_text("instructions", instructions)
+    return str(instructions)
+
+
+def _entries(value: Mapping[str, Any], key: str) -> list[Any]:
+    entries = value.get(key)
+    if not isinstance(entries, list | tuple):
+        came = "is missing" if entries is None else f"is {type(entries).__name__}"
+        raise InputError(f"{key} {came}, expected a list")
+    return [_entry(entry, key) for entry in entries]
+
+
+def _entry(entry: Any, key: str) -> Option:
+    if not isinstance(entry, Mapping):
+        _require_value(entry)
+        return Option(entry)
+    if "value" not in entry or set(entry) - {"value", "description"}:
+        raise InputError(f"an entry of {key} has value and description, not {', '.join(entry)}")
+    if entry.get("description") is not None:
+        _require_text("description", entry["description"])
+    _require_value(entry["value"])
+    return Option(entry["value"], entry.get("description"))
+
+
+def _options(values: Any, name: str, most: int) -> tuple[Option, ...]:
+    """Plain values as options, as many as there may be, no two equal."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        raise InputError(f"{name} is a list, not {type(values).__name__}")
+    options = tuple(v if isinstance(v, Option) else Option(v) for v in values)
+    if not 2 <= len(options) <= most:
+        raise InputError(f"there are {len(options)} {name}, expected 2 to {most}")
+    seen: set[tuple[type, Value]] = set()
+    for option in options:
+        if (key := (type(option.value), option.value)) in seen:
+            raise InputError(f"{option.value!r:.80} stands twice in {name}; drop one of them")
+        seen.add(key)
+    return options
+
+
+def _require_value(value: Any) -> None:
+    if not isinstance(value, Value):
+        kind = type(value).__name__
+        raise InputError(f"an option is a text or a boolean, not {kind} {value!r:.80}: quote it")
+
+
+def _require_text(name: str, text: Any) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"{name} is a text, not {type(text).__name__}")
+    if "\0" in text:
+        raise InputError(f"{name} contains a NUL character; remove it")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name} contains a lone surrogate, which is no text; remove it") from None

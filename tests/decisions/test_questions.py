@@ -1,0 +1,182 @@
+"""Questions: what may be asked, how it becomes a prompt, and its file."""
+
+import json
+
+import pytest
+
+from lastword.benchmarks.template import Template
+from lastword.decisions import (
+    TEMPLATES,
+    Choice,
+    Option,
+    Predicate,
+    Score,
+    item_of,
+    read_questions,
+    template_of,
+    text_of,
+    write_questions,
+)
+from lastword.decisions.file import questions_from
+from lastword.errors import InputError
+
+PLAIN, LISTED, CHAT = (TEMPLATES[f"decide/{name}"] for name in ("plain", "listed", "chat"))
+TEAM = Choice("Which team?", ["billing", Option("shipping", "parcels on their way")])
+LATE = Predicate("Is the parcel late?")
+URGENT = Score("How urgent?", ["can wait", "this week", "today"])
+
+
+def test_plain_lists_described_options_alone():
+    item = item_of("It never came.", TEAM, PLAIN)
+    described = "- shipping: parcels on their way\n"
+    assert item.prompt == f"It never came.\nWhich team?\n{described}Answer:"
+    assert item.blind_prompt == f"Which team?\n{described}Answer:"
+    assert item.candidates == ("billing", "shipping")  # descriptions are never scored
+
+
+def test_listed_lists_every_option_in_the_callers_order():
+    item = item_of("It never came.", TEAM, LISTED)
+    assert "Options:\n- billing\n- shipping: parcels on their way\nAnswer:" in item.prompt
+
+
+def test_a_predicate_is_yes_or_no_and_shows_what_counts():
+    item = item_of("Gone for weeks.", LATE, PLAIN)
+    assert item.prompt == "Gone for weeks.\nIs the parcel late?\nYes or no?\nAnswer:"
+    assert item.candidates == ("yes", "no")
+    told = item_of("x", Predicate(yes="two weeks or more"), PLAIN).prompt
+    assert told == "x\nYes or no?\n- yes: two weeks or more\nAnswer:"
+
+
+def test_a_chat_prompt_ends_where_the_template_of_the_model_goes_on():
+    prompt = item_of("Hm.", URGENT, CHAT).prompt
+    assert prompt.startswith("Hm.\n\nHow urgent?\n") and prompt.rstrip().endswith("- today")
+
+
+def test_scores_candidates_are_its_levels_in_order():
+    assert item_of("Hm.", URGENT, PLAIN).candidates == ("can wait", "this week", "today")
+
+
+def test_a_text_is_never_read_as_a_template():
+    assert item_of("{{ instructions }} {% x %}", LATE, PLAIN).prompt.startswith(
+        "{{ instructions }}"
+    )
+
+
+def test_an_empty_text_is_asked_as_the_question_alone():
+    item = item_of("", TEAM, PLAIN)
+    assert item.prompt == item.blind_prompt
+
+
+def test_a_template_of_ones_own(tmp_path):
+    path = tmp_path / "mine.jinja"
+    path.write_text("{{ kind }}: {{ input }} {{ options[0].text }}")
+    template = template_of(str(path))
+    assert template.name == "user/mine"
+    assert item_of("Hm.", TEAM, template).prompt == "choice: Hm. billing"
+    with pytest.raises(InputError, match="no template 'decide/nothing'; known: decide/plain"):
+        template_of("decide/nothing")
+    with pytest.raises(InputError, match="does not render"):
+        item_of("Hm.", TEAM, Template("user/x", "1", "{{ nothing }}"))
+
+
+def test_a_text_and_a_boolean_of_one_word_are_two_options_read_once():
+    question = Choice("Right?", [True, "true", False])
+    assert [option.value for option in question.options] == [True, "true", False]
+    assert item_of("x", question, PLAIN).candidates == ("true", "false")
+
+
+def test_options_may_begin_alike():
+    assert item_of("x", Choice("", ["refund", "refund request"]), PLAIN).candidates == (
+        "refund",
+        "refund request",
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Choice("?", ["a"]), "there are 1 choices, expected 2 to 255"),
+        (lambda: Choice("?", [f"o{i}" for i in range(256)]), "256 choices, expected 2 to 255"),
+        (lambda: Choice("?", ["a", "b", "a"]), "'a' stands twice in choices"),
+        (lambda: Choice("?", [True, True]), "True stands twice"),
+        (lambda: Choice("?", ["a", " "]), "an option is blank"),
+        (lambda: Score("?", ["low", "low"]), "'low' stands twice in levels"),
+        (lambda: Score("?", [str(i) for i in range(11)]), "11 levels, expected 2 to 10"),
+        (lambda: Predicate(), "a predicate needs instructions"),
+        (lambda: Choice("\ud800", ["a", "b"]), "lone surrogate"),
+        (lambda: Option("a\0b"), "NUL"),
+    ],
+)
+def test_what_has_no_answer_is_refused(make, said):
+    with pytest.raises(InputError, match=said):
+        make()
+
+
+def test_255_options_are_taken():
+    assert len(Choice("?", [f"o{i}" for i in range(255)]).options) == 255
+
+
+def test_questions_come_back_from_their_file(tmp_path):
+    questions = {
+        "team": TEAM,
+        "yes": Choice("", [True, "true", "yes", "2024-01-01", "7"]),
+        "late": Predicate("Late?", yes="two weeks: or more", no="less"),
+        "urgent": Score("How urgent?", ["no", Option("yes", "now")]),
+    }
+    for name in ("questions.yaml", "questions.json"):
+        write_questions(tmp_path / name, questions)
+        back = read_questions(tmp_path / name)
+        assert back == questions and list(back) == list(questions)
+    assert json.loads((tmp_path / "questions.json").read_text())["late"]["yes"]
+
+
+def test_in_yaml_a_word_is_a_word(tmp_path):
+    path = tmp_path / "q.yaml"
+    path.write_text("on:\n  type: choice\n  choices: [yes, no, true, 2024-01-01]\n")
+    (question,) = read_questions(path).values()
+    assert [o.value for o in question.options] == ["yes", "no", True, "2024-01-01"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- type: choice", "expected an object of questions by name, not list"),
+        ("{}", "there is none"),
+        ("a: {type: guess}", "question 'a' has type 'guess'; known: choice, predicate, score"),
+        ("a: {type: choice}", "question 'a': choices is missing, expected a list"),
+        ("a: {type: choice, choices: [1, 2]}", "question 'a': an option is a text or a boolean"),
+        ("a: {type: score, levels: [true, false]}", "a level is a text, not a boolean"),
+        ("a: {type: predicate, statement: x}", "has the key 'statement'; a predicate has type"),
+        ("a: {type: choice, choices: [{label: x}, y]}", "an entry of choices has value and"),
+        ("a: 1\na: 2", "the key 'a' stands twice"),
+        ("a: [", "no YAML"),
+        ("7: {type: predicate, instructions: x}", "a question's name is a text, not 7"),
+    ],
+)
+def test_a_bad_file_is_told_in_one_line(tmp_path, text, said):
+    path = tmp_path / "q.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=said) as caught:
+        read_questions(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="cannot read the questions"):
+        read_questions(tmp_path / "nothing.yaml")
+
+
+def test_questions_of_json():
+    assert questions_from({"a": {"type": "predicate", "instructions": "x"}}) == {
+        "a": Predicate("x")
+    }
+
+
+def test_an_input_is_text_messages_or_json():
+    assert text_of("as it stands ") == "as it stands "
+    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
+    assert text_of(said) == "user: Hi\nassistant: Yes?"
+    assert json.loads(text_of({"subject": "Ü", "n": [1, None]})) == {"subject": "Ü", "n": [1, None]}
+    assert "Ü" in text_of({"subject": "Ü"})
+    with pytest.raises(InputError, match="this is neither"):
+        text_of([object()])
