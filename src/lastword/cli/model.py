@@ -12,6 +12,7 @@ import typer
 from lastword.cli.groups import Group, options_of, parameter
 from lastword.cli.output import printable
 from lastword.cli.progress import waiting
+from lastword.daemon.warm import opened
 from lastword.errors import InputError
 from lastword.model.options import LoadOptions
 from lastword.text.tokens import Chat
@@ -49,7 +50,7 @@ def load_tracer(options: LoadOptions) -> "Tracer":
             return lead(options)
         from lastword.tracer import Tracer
 
-        return Tracer.open(options)
+        return opened(options, Tracer.open)
 
 
 def load_tokenizer(options: LoadOptions) -> "Tokenizer":
