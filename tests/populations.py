@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lastword.trust.certificate import Counts
+from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import Policy
 
@@ -90,9 +92,23 @@ def labelled(kinds: list[Kind]) -> Labelled:
         margins=np.array([k.margin for k in kinds], dtype=float),
         base_confidence=np.array([k.base_confidence for k in kinds], dtype=float),
         confidence=np.array([k.confidence for k in kinds], dtype=float),
+        groups=np.arange(len(kinds)),
     )
 
 
+def counted(fixed: int, broken: int, items: int = 400, **more: float) -> Counts:
+    """Counts of single items, of which the model answers three in five right by itself."""
+    evidence = Evidence.of_counts(fixed, broken, items, right=int(0.6 * items))
+    return Counts(**vars(evidence.at(())), **more)
+
+
 def at(items: Labelled, places: np.ndarray) -> Labelled:
-    """The items at these places."""
-    return Labelled(**{name: values[places] for name, values in vars(items).items()})
+    """The items at these places, each drawn by itself."""
+    drawn = {name: values[places] for name, values in vars(items).items()}
+    return Labelled(**drawn | {"groups": np.arange(len(places))})
+
+
+def in_groups(items: Labelled, size: int) -> Labelled:
+    """Every item as often, its copies one group."""
+    copies = {name: np.repeat(values, size) for name, values in vars(items).items()}
+    return Labelled(**copies)

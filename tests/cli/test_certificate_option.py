@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from populations import counted
 from typer.testing import CliRunner
 
 from lastword import Tracer
@@ -14,7 +15,7 @@ from lastword.errors import CertificateError, InputError
 from lastword.records.frame import load_records
 from lastword.records.info import find_cells, read_run
 from lastword.theta import Theta
-from lastword.trust.certificate import Certificate, Counts, Subject
+from lastword.trust.certificate import Certificate, Subject
 from lastword.trust.certify import Terms
 from lastword.trust.policy import OFF, Policy
 
@@ -23,8 +24,8 @@ TEMPLATE = "demo/prompt 1 (a3ab503dc64d)"
 
 
 def certificate(policy, **changes):
-    counts = Counts(items=100, base_right=70, overrides=10, fixed=9, broken=0)
-    made = Certificate(Subject(MODEL), Terms(), policy, counts, templates=(TEMPLATE,))
+    counts = counted(fixed=9, broken=0, answered=300)
+    made = Certificate(Subject(MODEL), Terms(error=0.1), policy, counts, templates=(TEMPLATE,))
     return replace(made, **changes)
 
 

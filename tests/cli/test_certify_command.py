@@ -1,4 +1,4 @@
-"""`lastword certify`: five lines, a file, JSON, and refusals in one line."""
+"""`lastword certify`: six lines, a file, JSON, and refusals in one line."""
 
 import json
 
@@ -28,11 +28,11 @@ def run(*arguments):
     return result
 
 
-def test_five_lines_and_a_file(runs, tmp_path):
+def test_six_lines_and_a_file(runs, tmp_path):
     out = tmp_path / "certificate.toml"
     result = run(runs, "--alpha", 0.4, "--gain", "--error", 0.6, "--out", out)
     lines = result.stdout.splitlines()
-    assert result.exit_code == 0 and len(lines) == 6 and lines[5] == str(out)
+    assert result.exit_code == 0 and len(lines) == 7 and lines[6] == str(out)
     assert lines[0].startswith("tried: 24 policies, decisive or mix or both")
     assert "300 labelled items of halueval-qa by org/model-a" in lines[0]
     made = Certificate.read(out)
@@ -72,7 +72,12 @@ def test_a_certificate_in_words():
     assert "at most 5% of all answers broken and more fixed than broken" in lines[2]
     assert "with 95% confidence (counted: 0 of 300 broken, 30 fixed)" in lines[2]
     assert "at a probability from 0.05 on are wrong in at most 30%" in lines[2]
-    assert lines[4] == "cost: none of 30 repairs is given up"
+    assert lines[4] == (
+        "worth: +10 repairs in 100 answers where a break costs 1, +3.2 at least; 0 of 270 right "
+        "answers broken, 2.26% at most; of 30 overrides 30 make a wrong answer right, 0 another "
+        "wrong one"
+    )
+    assert lines[5] == "cost: none of 30 repairs is given up"
 
 
 def test_keep_it_off_in_words():
@@ -82,6 +87,9 @@ def test_keep_it_off_in_words():
     assert "3 of 300 broken, 12 fixed" in lines[2] and "would do if the rates stay" in lines[2]
     assert "no threshold keeps the errors among answers given at 1%" in lines[2]
     assert lines[4].startswith("cost: 12 of 12 repairs given up, and 3 of 3 breaks spared")
+    assert "no look is left" in lines[2]
+    second = told(kinds + [Kind(1, True, True)] * 285, Terms(0.02, looks=4, look=2))
+    assert "; 2 looks of 4 left" in second[2]
     hopeless = told([Kind(1, True, False, "decisive")] * 300, Terms(0.02))
     assert hopeless[2] == "why: no policy fixed more than it broke"
     assert hopeless[4] == "cost: nothing, there was no gain to lose"
@@ -91,5 +99,5 @@ def test_keep_it_off_in_words():
     assert "--gain" not in never[2]
     wide = Kind(1, False, True, "decisive", margin=5)
     close = Kind(1, True, False, "decisive", margin=0.1)
-    later = told([wide] * 40 + [close] * 45 + [Kind(1, True, True)] * 215, Terms(0.04, gain=True))
-    assert "for --gain wants a gain at every smaller margin too" in later[2]
+    later = told([wide] * 40 + [close] * 45 + [Kind(1, True, True)] * 215, Terms(0.04))
+    assert later[2].startswith("promised: ")  # version 0.2 wanted a gain at smaller margins too

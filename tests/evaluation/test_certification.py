@@ -116,3 +116,90 @@ def test_statistics_are_of_what_trace_wanted(tmp_path):
 def test_nothing_is_a_sample_too():
     records = synthetic_cell("org/m", "halueval-qa", 4)
     assert len(labelled([records[:0]])) == 0
+
+
+def nan_inside(row):
+    row["trajectory"][0][2] = float("nan")
+
+
+def one_depth_less(row):
+    row["trajectory"] = np.delete(np.array(row["trajectory"].tolist()), 3, axis=1)
+
+
+def swapped_depths(row):
+    S = np.array(row["trajectory"].tolist())
+    row["trajectory"] = S[:, [1, 0, *range(2, S.shape[1])]][:, ::-1]
+
+
+def another_answer(row):
+    row["index"] = (row["index"] + 1) % len(row["scores"])
+
+
+def another_d_eff(row):
+    row["d_eff"] = 1.5 if row["d_eff"] != 1.5 else 1.6
+
+
+def judged_right(row):
+    row["mc1"] = 1.0 - row["mc1"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (nan_inside, "no number"),
+        (one_depth_less, "depths are missing"),
+        (swapped_depths, "not the last depth|not the trajectory's|not the rule's"),
+        (another_answer, "the answer is not the rule's"),
+        (another_d_eff, "d_eff is not the trajectory's"),
+        (judged_right, "mc1 is another"),
+    ],
+)
+def test_an_edited_record_is_refused_by_name_of_the_item(tmp_path, edit, said):
+    records = synthetic_cell(benchmark="halueval-qa", items=60)
+    place = 17
+    row = records.iloc[place].to_dict()
+    row["trajectory"] = np.array(np.array(row["trajectory"]).tolist())
+    edit(row)
+    for name, value in row.items():
+        records.at[records.index[place], name] = value
+    write_cells(records, tmp_path)
+    with pytest.raises(RecordError, match=said) as caught:
+        read_sample(tmp_path)
+    assert f"item {row['id']}:" in str(caught.value)
+
+
+def test_an_edited_run_is_refused(tmp_path):
+    written(tmp_path, "halueval-qa")
+    rewrite(tmp_path, invariant=0.3)
+    with pytest.raises(RecordError, match="I\\(M\\) is not the run's"):
+        read_sample(tmp_path)
+
+
+def test_a_copied_item_is_one_group_whatever_its_white_space(tmp_path):
+    records = synthetic_cell(benchmark="halueval-qa", items=60)
+    records["prompt"] = [f"Question {i // 3}" for i in range(60)]
+    records["candidates"] = [
+        ["Yes.", "No."][: len(c)] + [f"c{j}" for j in range(2, len(c))]
+        for c in records["candidates"]
+    ]
+    write_cells(records, tmp_path)
+    several = read_sample(tmp_path).items
+    widths = [len(c) for c in records["candidates"]]
+    assert several.group_count == len({(i // 3, w) for i, w in enumerate(widths)})
+    cell = tmp_path / "spaced"
+    records["prompt"] = [
+        p.upper() + "  \n" if i % 2 else p for i, p in enumerate(records["prompt"])
+    ]
+    write_cells(records, cell)
+    assert np.array_equal(read_sample(cell).items.groups, several.groups)
+
+
+def test_items_that_name_a_group_and_pairs_belong_together(tmp_path):
+    records = synthetic_cell(benchmark="halueval-qa", items=40)
+    records["shared"] = [f"user {i // 4}" if i < 20 else None for i in range(40)]
+    records["id"] = [f"pair/{i // 2}/{'ab'[i % 2]}" if i >= 30 else f"i{i}" for i in range(40)]
+    records["prompt"] = [f"prompt {i}" for i in range(40)]
+    write_cells(records, tmp_path)
+    groups = read_sample(tmp_path).items.groups
+    expected = [i // 4 if i < 20 else i - 15 if i < 30 else 15 + (i - 30) // 2 for i in range(40)]
+    assert len(set(zip(groups.tolist(), expected, strict=True))) == len(set(expected)) == 20

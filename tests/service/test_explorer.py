@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from browser import assert_accessible
+from populations import counted
 from scipy.special import softmax
 from served import running
 from synthetic import synthetic_grid, write_cells
@@ -18,7 +19,7 @@ from lastword.demo.outcome import answer
 from lastword.demo.outcome import examples as firsts
 from lastword.service.explorer import examples
 from lastword.text.items import Item
-from lastword.trust.certificate import Certificate, Counts, Subject
+from lastword.trust.certificate import Certificate, Subject
 from lastword.trust.certify import Terms
 from lastword.trust.policy import Policy
 
@@ -295,7 +296,7 @@ def test_the_page_tells_what_is_certified_and_whether_it_holds(chromium):
         Subject("lastword/demo-organism"),
         Terms(0.1, 0.05),
         Policy(("decisive",), 0.5),
-        Counts(items=120, base_right=80, overrides=20, fixed=18, broken=1),
+        counted(fixed=18, broken=1, items=120),
         date="2026-11-21",
     )
     with running(Tracer.demo(certificate=certificate), mounted()) as service:

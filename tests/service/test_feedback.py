@@ -10,6 +10,7 @@ from math import log
 from pathlib import Path
 
 import pytest
+from populations import counted
 from served import running
 
 from lastword import Tracer
@@ -19,7 +20,7 @@ from lastword.service.app import create_app
 from lastword.service.ledger import Entry, Ledger
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
-from lastword.trust.certificate import Certificate, Counts, Subject
+from lastword.trust.certificate import Certificate, Subject
 from lastword.trust.certify import Terms
 from lastword.trust.drift import Drift, statistics
 from lastword.trust.monitor import Monitor
@@ -42,7 +43,7 @@ def certificate(free):
         Subject("lastword/demo-organism"),
         Terms(0.1, 0.05),
         Policy(("decisive", "early"), 0.0),
-        Counts(items=120, base_right=80, overrides=20, fixed=18, broken=1),
+        counted(fixed=18, broken=1, items=120),
         reference={n: tuple(v[n] for v in seen if n in v) for n in sorted(names)},
         date="2026-11-21",
     )

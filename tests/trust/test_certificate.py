@@ -8,12 +8,13 @@ import pytest
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
+from populations import counted
 from scipy.special import softmax
 
 from lastword.errors import CertificateError
 from lastword.records.decision import Decision
 from lastword.theta import ScorerTheta, Theta
-from lastword.trust.certificate import Certificate, Counts, Subject
+from lastword.trust.certificate import Certificate, Subject
 from lastword.trust.certify import Terms
 from lastword.trust.policy import OFF, Policy
 from lastword.view.explanation import explain
@@ -22,7 +23,7 @@ GOOD = Certificate(
     Subject("org/model", "digest a1b2"),
     Terms(0.02, 0.05, gain=True, error=0.1),
     Policy(("decisive", "mix"), 0.5),
-    Counts(items=400, base_right=250, overrides=60, fixed=50, broken=1),
+    counted(fixed=50, broken=1, answered=300, wrong=0.03),
     threshold=0.35,
     benchmarks={"demo": "ff00", "truthfulqa@own6": "ee11"},
     templates=("demo/prompt 1",),
@@ -57,7 +58,7 @@ def test_off_is_a_policy_too(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"schema": 2}, "schema = 1 is missing"),
+        ({"schema": 1}, "schema = 2 is missing; certify again"),
         ({"policy": {"operators": ["all"], "margin": 0}}, "decisive, mix, early, not all"),
         ({"policy": {"operators": []}}, "margin is missing"),
         ({"terms": {"alpha": 2}}, "alpha is a share"),
@@ -68,6 +69,15 @@ def test_off_is_a_policy_too(tmp_path):
         ({"counts": GOOD.to_dict()["counts"] | {"fixed": 400}}, "do not fit together"),
         ({"subject": {"model": "m", "theta": {"tau": 1}}}, "unknown name tau"),
         ({"threshold": 1.5}, "threshold is a probability"),
+        ({"counts": GOOD.to_dict()["counts"] | {"rate": 0.0}}, "items that stand by themselves"),
+        ({"counts": GOOD.to_dict()["counts"] | {"discordant": 0}}, "stand by themselves"),
+        ({"counts": GOOD.to_dict()["counts"] | {"wrong": 0.2}}, "do not give its threshold"),
+        ({"counts": GOOD.to_dict()["counts"] | {"rate": float("nan")}}, "do not fit together"),
+        (
+            {"terms": {"alpha": 0.005}, "threshold": 0.3},
+            "1 broken and 50 fixed of 400, do not give",
+        ),
+        ({"terms": {"alpha": 0.02}}, "do not give its threshold"),
         ({"subject": {"model": 7, "theta": {}}}, "model cannot be 7"),
         ({"reference": {"confidence": ["x"]}}, "confidence cannot be 'x'"),
         ({"date": 2026}, "date cannot be 2026"),
@@ -82,7 +92,7 @@ def test_what_is_no_certificate_is_refused_in_one_line(tmp_path, change, said):
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "not toml", "schema = 1"])
+@pytest.mark.parametrize("text", ["", "not toml", "schema = 2"])
 def test_a_file_that_holds_none_is_refused(tmp_path, text):
     path = tmp_path / "c.toml"
     path.write_text(text)
@@ -90,6 +100,33 @@ def test_a_file_that_holds_none_is_refused(tmp_path, text):
         Certificate.read(path)
     with pytest.raises(CertificateError, match="cannot read a certificate"):
         Certificate.read(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("terms", "fixed", "broken", "holds"),
+    [
+        (Terms(0.0001, gain=False), 9, 9, False),  # as an attack wrote it by hand
+        (Terms(0.02), 9, 0, True),
+        (Terms(0.02), 4, 0, False),  # no gain
+        (Terms(0.02, gain=False), 4, 0, True),
+        (Terms(0.02), 9, 5, False),
+        (Terms(0.02, break_costs=4.0), 9, 0, False),  # worth nothing at this cost
+        (Terms(0.02, right=0.005), 9, 0, False),  # of 240 right answers none broken says too little
+    ],
+)
+def test_counts_are_tested_again_when_a_certificate_is_read(tmp_path, terms, fixed, broken, holds):
+    counts = counted(fixed=fixed, broken=broken, items=400 if holds or broken < 9 else 200)
+    table = replace(GOOD, threshold=None).to_dict() | {
+        "counts": vars(counts),
+        "terms": {name: value for name, value in vars(terms).items() if value is not None},
+    }
+    path = tmp_path / "by-hand.toml"
+    path.write_text(tomli_w.dumps(table), encoding="utf-8")
+    if holds:
+        assert Certificate.read(path).counts == counts
+        return
+    with pytest.raises(CertificateError, match="do not give its promise; certify again"):
+        Certificate.read(path)
 
 
 def test_a_certificate_is_for_what_it_names():

@@ -1,30 +1,33 @@
 """Certificates: every formula against its naive definition, the edges, validity by simulation."""
 
-from math import ceil, comb, log
+from math import ceil, comb, e, exp, log
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from populations import Kind, Population, at, labelled
+from populations import Kind, Population, at, in_groups, labelled
+from scipy.stats import beta, binom
 
 from lastword.errors import InputError
 from lastword.trust.certify import Terms, certified, certify, choose, needed
 from lastword.trust.deferral import THRESHOLDS, curve, defer
+from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import MARGINS, OFF, Policy, chains, scalar_operator
-from lastword.trust.testing import fixed_sequence
+from lastword.trust.testing import at_least, fixed_sequence, graphical, holm, upper_bound
 
 OPERATORS = ("base", "decisive", "mix", "early")
 
 
-def items(size: int, seed: int) -> Labelled:
+def items(size: int, seed: int, group_size: int = 1) -> Labelled:
     """Anything: ties, half credits, every operator."""
     rng = np.random.default_rng(seed)
     operators = rng.choice(OPERATORS[:3], size)
     overrides = (operators != "base") & (rng.random(size) < 0.8)
     mc1_base = rng.choice([0, 0.5, 1], size, p=[0.45, 0.1, 0.45])
     changed = rng.choice([0, 0.5, 1], size, p=[0.3, 0.1, 0.6])
+    drawn = rng.integers(0, size // group_size, size)
     return Labelled(
         mc1_base=mc1_base,
         mc1=np.where(overrides, changed, mc1_base),
@@ -33,6 +36,7 @@ def items(size: int, seed: int) -> Labelled:
         margins=rng.choice([*MARGINS, 0.3, 7.0], size),
         base_confidence=rng.choice([0.2, 0.35, 0.5, 0.9, 1.0], size),
         confidence=rng.choice([0.2, 0.35, 0.5, 0.9, 1.0], size),
+        groups=np.unique(drawn, return_inverse=True)[1] if group_size > 1 else np.arange(size),
     )
 
 
@@ -41,10 +45,6 @@ def items(size: int, seed: int) -> Labelled:
 
 def at_most(k: int, n: int, p: float) -> float:
     return sum(comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k + 1))
-
-
-def at_least(k: int, n: int) -> float:
-    return sum(comb(n, i) for i in range(k, n + 1)) / 2**n
 
 
 def naive_counts(data: Labelled, operators: tuple[str, ...], margin: float) -> tuple[int, int]:
@@ -58,38 +58,110 @@ def naive_counts(data: Labelled, operators: tuple[str, ...], margin: float) -> t
     return fixed, broken
 
 
-def naive_certified(data: Labelled, alpha: float, delta: float, gain: bool) -> dict:
-    """The certified policies: (operators, margin) to (fixed, broken)."""
-    found: dict = {}
-    for operators in (("decisive",), ("mix",), ("decisive", "mix")):
-        counts = {m: naive_counts(data, operators, m) for m in MARGINS}
-        level = delta / 2 / 3 if gain else delta / 3
-        kept, gaining = [], []
-        for margin in sorted(MARGINS, reverse=True):
-            if at_most(counts[margin][1], len(data), alpha) > level:
-                break
-            kept.append(margin)
-        for margin in sorted(MARGINS):
-            fixed, broken = counts[margin]
-            if gain and at_least(fixed, fixed + broken) > level:
-                break
-            gaining.append(margin)
-        found |= {(operators, m): counts[m] for m in set(kept) & set(gaining)}
-    return found
+def naive_mean_test(values: list[float], rate: float, exact: bool) -> float:
+    """H0: the mean is at least `rate`; values in [0, 1]."""
+    n, mean = len(values), sum(values) / max(len(values), 1)
+    tail = at_most(ceil(round(mean * n, 9)), n, rate)
+    if exact:
+        return tail
+    parts = [(min(mean, rate), rate), (1 - min(mean, rate), 1 - rate)]
+    divergence = sum(a * log(a / b) for a, b in parts if a)
+    return min(exp(-n * divergence), e * tail, 1.0)
 
 
-@settings(max_examples=30)
-@given(st.integers(0, 10**6), st.sampled_from([0.05, 0.2, 0.4]), st.booleans())
-def test_what_is_certified_and_chosen_is_the_definition(seed, alpha, gain):
-    data = items(150, seed)
-    finding = certify(data, "mix", Terms(alpha, 0.3, gain))
-    kept = {
-        (t.policy.operators, t.policy.margin): (t.fixed, t.broken)
+def naive_p(data: Labelled, operators: tuple[str, ...], margin: float, terms: Terms) -> float:
+    """The largest p-value of what is promised, from lists of groups."""
+    members: dict = {}
+    for i in range(len(data)):
+        stands = data.overrides[i] and data.operators[i] in operators and data.margins[i] >= margin
+        base, new = data.mc1_base[i] > 0, data.mc1[i] == 1
+        members.setdefault(int(data.groups[i]), []).append(
+            (bool(stands and base and not new), bool(stands and not base and new), bool(base))
+        )
+    exact, c = len(members) == len(data), terms.break_costs
+    broken = [sum(k for k, _, _ in own) / len(own) for own in members.values()]
+    worth = [
+        (sum(c * k - f for k, f, _ in own) / len(own) + 1) / (1 + c)
+        for own in members.values()
+        if any(k or f for k, f, _ in own)
+    ]
+    p = [naive_mean_test(broken, terms.alpha, exact)]
+    if terms.gain:
+        p.append(naive_mean_test(worth, 1 / (1 + c), exact))
+    if terms.right is not None:
+        among = [[k for k, _, base in own if base] for own in members.values()]
+        p.append(naive_mean_test([sum(k) / len(k) for k in among if k], terms.right, exact))
+    return max(p)
+
+
+def naive_certified(data: Labelled, terms: Terms) -> set:
+    """The certified policies, by one test after the other."""
+    sets = (("decisive",), ("mix",), ("decisive", "mix"))
+    names = [(c, m) for c in range(3) for m in range(8)]
+    at = sorted(MARGINS, reverse=True)
+    p = {(c, m): naive_p(data, sets[c], at[m], terms) for c, m in names}
+    level = terms.delta / terms.looks
+    kept: set = set()
+    if not terms.gain:
+        for c in range(3):
+            for m in range(8):
+                if p[c, m] > level / 3:
+                    break
+                kept.add((c, m))
+    else:
+        w = {(c, m): (1 / 12 if at[m] in (0.25, 1, 2, 3) else 0.0) for c, m in names}
+        near = {
+            a: [b for b in names if abs(a[0] - b[0]) + 9 * abs(a[1] - b[1]) in (1, 2, 9)]
+            for a in names
+        }
+        g = {(a, b): (1 / len(near[a]) if b in near[a] else 0.0) for a in names for b in names}
+        while falls := [a for a in names if a not in kept and p[a] <= w[a] * level and w[a] > 0]:
+            i = falls[-1]  # whichever comes first, the end is the same
+            left = [a for a in names if a not in kept and a != i]
+            fresh = {}
+            for j in left:
+                loop = g[j, i] * g[i, j]
+                for k in left:
+                    if j != k and loop < 1 - 1e-9:
+                        fresh[j, k] = (g[j, k] + g[j, i] * g[i, k]) / (1 - loop)
+            for j in left:
+                w[j] += w[i] * g[i, j]
+            g |= {(j, k): fresh.get((j, k), 0.0) for j in left for k in left}
+            kept.add(i)
+    return {(sets[c], at[m]) for c, m in kept}
+
+
+@settings(max_examples=15)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([0.1, 0.3, 0.4]),
+    st.booleans(),
+    st.sampled_from([1, 1, 2, 5]),
+    st.sampled_from([(1.0, None, 1), (0.5, None, 2), (2.0, 0.6, 1)]),
+)
+def test_what_is_certified_and_chosen_is_the_definition(seed, alpha, gain, group_size, more):
+    data = items(150, seed, group_size)
+    costs, right, looks = more
+    terms = Terms(alpha, 0.6, gain, right=right, break_costs=costs, looks=looks)
+    if data.group_count < terms.least:
+        with pytest.raises(InputError, match="at least"):
+            certify(data, "mix", terms)
+        return
+    finding = certify(data, "mix", terms)
+    kept = {(t.policy.operators, t.policy.margin) for t in finding.trials if t.certified}
+    assert kept == naive_certified(data, terms)
+    counts = {
+        (t.policy.operators, t.policy.margin): naive_counts(
+            data, t.policy.operators, t.policy.margin
+        )
         for t in finding.trials
-        if t.certified
     }
-    assert kept == naive_certified(data, alpha, 0.3, gain)
-    order = {p: (f - k, -k, p[1], -len(p[0])) for p, (f, k) in kept.items() if f > k}
+    assert [(t.fixed, t.broken) for t in finding.trials] == list(counts.values())
+    order = {
+        p: (f - costs * k, -k, p[1], -len(p[0]))
+        for p, (f, k) in counts.items()
+        if p in kept and f > costs * k
+    }
     if finding.chosen is None:
         assert not order and finding.policy == OFF
     else:
@@ -141,11 +213,12 @@ def test_a_policy_says_which_rule_an_override_fails():
 )
 def test_the_least_number_of_items_is_the_least(alpha, delta, gain):
     terms = Terms(alpha, delta, gain)
-    assert terms.least == ceil(round(log(terms.level) / log(1 - alpha), 9))
-    assert at_most(0, terms.least, alpha) <= terms.level < at_most(0, terms.least - 1, alpha)
+    first = delta / (12 if gain else 3)
+    assert terms.least == ceil(round(log(first) / log(1 - alpha), 9))
+    assert at_most(0, terms.least, alpha) <= first < at_most(0, terms.least - 1, alpha)
     perfect = Population.of([Kind(1.0, False, True, "decisive")])
     data = perfect.draw(terms.least, np.random.default_rng(0))
-    chosen = certify(data, "mix", Terms(alpha, delta)).chosen
+    chosen = certify(data, "mix", Terms(alpha, delta, False)).chosen
     assert chosen is not None and chosen.fixed == terms.least and chosen.policy.margin == 4
     with pytest.raises(InputError, match=f"at least {terms.least} are needed"):
         certify(perfect.draw(terms.least - 1, np.random.default_rng(0)), "mix", terms)
@@ -154,15 +227,22 @@ def test_the_least_number_of_items_is_the_least(alpha, delta, gain):
 
 
 def test_fifty_nine_items_without_a_break_are_what_one_test_alone_would_take():
-    one_chain = Terms(0.05, 0.15)
-    assert one_chain.level == pytest.approx(0.05) and one_chain.least == 59
+    assert Terms(0.05, 0.15, gain=False).least == 59 == Terms(0.05, 0.6).least
 
 
-@pytest.mark.parametrize("name", ["alpha", "delta", "error"])
+@pytest.mark.parametrize("name", ["alpha", "delta", "error", "right"])
 @pytest.mark.parametrize("value", [0.0, 1.0, -0.1, float("nan")])
 def test_a_promise_is_a_share(name, value):
     with pytest.raises(InputError, match=name):
         Terms(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"look": 0}, {"look": 2}, {"break_costs": 0.0}, {"break_costs": np.inf}]
+)
+def test_looks_and_costs_are_numbers_of_something(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Terms(**wrong)
 
 
 def test_where_all_is_broken_correction_stays_off_and_no_number_helps():
@@ -195,13 +275,14 @@ def test_needed_is_about_the_number_at_which_it_passes():
     data = labelled(few + [Kind(1, True, True)] * 285)  # 1% broken, 4% fixed
     terms = Terms(0.02)
     finding = certify(data, "mix", terms)
-    assert finding.chosen is None and finding.needed is not None
+    assert finding.chosen is None and finding.needed is not None and finding.needed > 300
     for size, passes in ((finding.needed, True), (int(0.85 * finding.needed), False)):
         fixed = np.full((3, 8), int(12 * size / 300))
         broken = np.full((3, 8), ceil(3 * size / 300))
-        assert (choose(certified(fixed, broken, size, terms), fixed, broken) >= 0) == passes
+        passed = certified(Evidence.of_counts(fixed, broken, size), terms)
+        assert (choose(passed, fixed, broken) >= 0) == passes
     nothing = np.zeros((3, 8), int)
-    assert needed(nothing, nothing, 300, terms) is None
+    assert needed(Evidence.of_counts(nothing, nothing, 300), terms) is None
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0, 1))
@@ -272,7 +353,12 @@ def breaking(rate: float) -> Population:
     )
 
 
-def chosen(population: Population, items: int, terms: Terms, rule=certified) -> list[Policy]:
+def independent(fixed, broken, items, terms):
+    """As the command has it, of items that are independent of one another."""
+    return certified(Evidence.of_counts(fixed, broken, items, terms.break_costs), terms)
+
+
+def chosen(population: Population, items: int, terms: Terms, rule=independent) -> list[Policy]:
     """The policy that each of many samples would have let through."""
     fixed, broken = population.counts(chains("mix"), items, REDRAWS, np.random.default_rng(7))
     places = choose(rule(fixed, broken, items, terms), fixed, broken)
@@ -280,7 +366,7 @@ def chosen(population: Population, items: int, terms: Terms, rule=certified) -> 
     return [policies[place] for place in places]
 
 
-def wrong_certificates(rate: float, rule=certified) -> float:
+def wrong_certificates(rate: float, rule=independent) -> float:
     """Share of samples whose policy truly breaks more than alpha = 0.05."""
     population = breaking(rate)
     policies = chosen(population, 400, Terms(0.05, DELTA), rule)
@@ -316,9 +402,109 @@ def test_few_gains_are_none():
         + [Kind(0.098, False, True, o) for o in ("decisive", "mix")]
     )
     asked = chosen(loses, 300, Terms(0.4, DELTA, gain=True))
-    unasked = chosen(loses, 300, Terms(0.4, DELTA))
+    unasked = chosen(loses, 300, Terms(0.4, DELTA, gain=False))
     assert np.mean([policy != OFF for policy in asked]) <= MOST
     assert np.mean([policy != OFF for policy in unasked]) > 0.3  # half of them look like a gain
+
+
+def test_every_step_is_tested_against_scipy():
+    assert at_least(0.05, 3 / 400, 400, True) == pytest.approx(binom.cdf(3, 400, 0.05))
+    for size, count, level in ((200, 0, 0.025), (409, 17, 0.001), (50, 50, 0.05)):
+        clopper = beta.ppf(1 - level, count + 1, size - count) if count < size else 1.0
+        assert upper_bound(count / size, size, level, True) == pytest.approx(clopper, abs=1e-9)
+    assert upper_bound(0.0, 0, 0.05, True) == 1.0
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=8), st.floats(0.01, 0.99))
+def test_a_graph_in_which_all_hand_on_to_all_is_holm(p_values, level):
+    p, n = np.array(p_values), len(p_values)
+    everyone = (np.ones((n, n)) - np.eye(n)) / (n - 1)
+    fallen = graphical(p, np.full(n, 1 / n), everyone, level)
+    close = np.abs(holm(p) - level) < 1e-9  # rounding decides
+    assert (fallen == (holm(p) <= level))[~close].all() or close.any()
+
+
+def clustered(size: int, rule, rate: float = 0.0501, redraws: int = 2000) -> float:
+    """Share of wrong certificates where 400 items are so many copies of independent ones."""
+    population = breaking(rate)
+    groups = 400 // size
+    fixed, broken = population.counts(chains("mix"), groups, redraws, np.random.default_rng(8))
+    policies = [*(p for chain in chains("mix") for p in chain), OFF]
+    wrong = np.array([population.broken(policy) > 0.05 for policy in policies])
+    places = choose(rule(fixed, broken, groups, size), fixed, broken)
+    return float(wrong[places].mean())
+
+
+def grouped(fixed, broken, groups, size):
+    """The test over group means, which are 0 or 1 here."""
+    alone = Evidence.of_counts(fixed, broken, groups)
+    return certified(Evidence(**vars(alone) | {"items": groups * size}), Terms(0.05, DELTA))
+
+
+def as_single_items(fixed, broken, groups, size):
+    """What counts every copy as an item of its own."""
+    evidence = Evidence.of_counts(size * fixed, size * broken, size * groups)
+    return certified(evidence, Terms(0.05, DELTA))
+
+
+@pytest.mark.parametrize("size", [5, 10])
+def test_few_certificates_are_wrong_of_clusters_and_counting_copies_is(size):
+    assert clustered(size, grouped) <= MOST
+    assert clustered(size, as_single_items) > MOST + 0.05
+
+
+def test_a_group_is_one_draw_and_copies_are_worth_nothing():
+    sixty = Population.of([Kind(0.5, False, True, "decisive")]).draw(60, np.random.default_rng(3))
+    copies = in_groups(sixty, 10)
+    assert len(copies) == 600 and copies.group_count == 60
+    for few in (sixty, copies):
+        with pytest.raises(InputError, match="at least 107 are needed"):
+            certify(few, "mix", Terms(0.05))
+    fixes = Population.of([Kind(0.5, False, True, "decisive")])
+    several = fixes.draw(300, np.random.default_rng(3))
+    evidence = Evidence.of(in_groups(several, 3), chains("mix"))
+    alone = Evidence.of(several, chains("mix"))
+    for name in ("groups", "rate", "fixed_rate", "discordant", "lost", "right_rate"):
+        assert np.array_equal(getattr(evidence, name), getattr(alone, name)), name
+    assert not evidence.exact and alone.exact
+    # What it costs not to be sure that values are 0 or 1.
+    assert (evidence.breaks(0.05) >= alone.breaks(0.05) * (1 - 1e-9)).all()
+    assert (evidence.gains(1.0) >= alone.gains(1.0) * (1 - 1e-9)).all()
+
+
+def looked_at(looks: int, spent: int, redraws: int = 2000) -> float:
+    """Share of samples that are ever certified wrongly in so many looks at growing labels."""
+    population, family = breaking(0.0501), chains("mix")
+    fixed = broken = np.zeros((redraws, 3, 8), int)
+    wrong = np.zeros(redraws, bool)
+    for look in range(looks):
+        more = population.counts(family, 200, redraws, np.random.default_rng((9, look)))
+        fixed, broken = fixed + more[0], broken + more[1]
+        terms = Terms(0.05, DELTA, looks=spent)
+        evidence = Evidence.of_counts(fixed, broken, 200 * (look + 1))
+        wrong |= choose(certified(evidence, terms), fixed, broken) >= 0
+    return float(wrong.mean())
+
+
+def test_looks_share_delta_and_looking_anew_each_time_does_not_keep_it():
+    assert looked_at(10, spent=10) <= MOST
+    assert looked_at(10, spent=1) > looked_at(10, spent=10) + 0.02
+    assert Terms(0.02, 0.05, looks=5).level == pytest.approx(0.01)
+
+
+def test_the_lower_bound_of_the_worth_is_rarely_too_high():
+    kinds = [Kind(0.02, True, False, "decisive"), Kind(0.08, False, True, "decisive")]
+    population = Population.of(kinds)
+    fixed, broken = population.counts(chains("mix"), 400, 500, np.random.default_rng(6))
+    above = 0
+    for f, k in zip(fixed[:, 0, 0], broken[:, 0, 0], strict=True):
+        evidence = Evidence.of_counts(f, k, 400, right=300)
+        above += evidence.net_bound(3.0, 0.2) > 0.08 - 3 * 0.02
+    assert 0 < above / 500 <= 0.2  # at most 20%, and not never
+    evidence = Evidence.of_counts(np.array(18), np.array(2), 400, right=300)
+    low, high = beta.ppf(0.025, 18, 383), beta.ppf(0.975, 3, 398)
+    assert evidence.net_bound(3.0, 0.05) == pytest.approx(low - 3 * high, abs=1e-9)
+    assert evidence.right_bound(0.05) == pytest.approx(beta.ppf(0.95, 3, 298), abs=1e-9)
 
 
 def test_few_thresholds_let_more_errors_through():

@@ -33,6 +33,7 @@ class Example:
         separator: Text between prompt and candidate.
         messages: The prompt as a conversation, which the tokenizer's chat template writes and no
             other; None where it is text.
+        group: What it shares with others that are not independent of it; None where it says none.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Example:
     kind: Kind | None = None
     separator: str = " "
     messages: tuple[Message, ...] | None = None
+    group: str | None = None
 
     @classmethod
     def of(cls, item: Item, place: int) -> "Example":
@@ -63,6 +65,7 @@ class Example:
             truthful=item.truthful,
             separator=item.separator,
             messages=item.messages,
+            group=item.group,
         )
 
     def item(self, template: Template) -> Item:
@@ -86,6 +89,7 @@ class Example:
                 question=self.fields.get("question") or None,
                 blind_prompt=None if blind is None else template.render(blind),
                 messages=self.messages,
+                group=self.group,
             )
         except ItemError:
             raise
@@ -235,6 +239,8 @@ def fingerprint(examples: Sequence[Example]) -> str:
         ]
         if example.messages is not None:
             content.append(as_dicts(example.messages))
+        if example.group is not None:
+            content.append({"group": example.group})
         line = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         digest.update(line.encode() + b"\n")
     return digest.hexdigest()

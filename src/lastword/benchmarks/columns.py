@@ -8,7 +8,7 @@ The right answer is a place counted from 0, a letter, the candidate's text, or o
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class Columns:
         truthful: The right answer.
         labels: What the set calls each candidate in `truthful`; left out, it is letters.
         id: Name of the row; left out, its place.
+        group: What rows share that are not independent of one another.
     """
 
     prompt: str
@@ -37,6 +38,7 @@ class Columns:
     truthful: str
     labels: str | None = None
     id: str | None = None
+    group: str | None = None
 
     @classmethod
     def parse(cls, text: str | None) -> "Columns":
@@ -52,8 +54,8 @@ class Columns:
         lacks = [name for name in names[:3] if name not in given]
         if wrong or lacks:
             raise InputError(
-                f"--columns needs prompt=..., candidates=..., truthful=..., and takes labels=... "
-                f"and id=...; {f'not {wrong[0]}' if wrong else f'{lacks[0]} is missing'}"
+                f"--columns needs prompt=..., candidates=..., truthful=..., and takes labels=..., "
+                f"id=... and group=...; {f'not {wrong[0]}' if wrong else f'{lacks[0]} is missing'}"
             )
         return cls(**given)
 
@@ -109,6 +111,7 @@ def _parse(meant: Columns, place: int, row: Row) -> tuple[Example, ...]:
     labels = None if meant.labels is None else _at(row, meant.labels)
     given = {
         "id": None if meant.id is None else _at(row, meant.id),
+        "group": None if meant.group is None else _at(row, meant.group),
         "prompt": _at(row, meant.prompt),
         "candidates": candidates,
         "truthful": _truth(_at(row, meant.truthful), candidates, labels),
@@ -119,7 +122,8 @@ def _parse(meant: Columns, place: int, row: Row) -> tuple[Example, ...]:
     own = {"prompt": item.prompt, "question": item.prompt}
     texts = {name: value for name, value in row.items() if isinstance(value, str)} | own
     blind = {name: "" if name in (meant.prompt, *own) else text for name, text in texts.items()}
-    return (Example(str(item.id), texts, blind, item.candidates, item.truthful),)
+    example = Example(str(item.id), texts, blind, item.candidates, item.truthful)
+    return (replace(example, group=item.group),)
 
 
 def _candidates(row: Row, name: str) -> Any:

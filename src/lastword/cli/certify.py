@@ -17,14 +17,22 @@ class TermOptions:
     Attributes:
         alpha: Largest share of answers that may be broken.
         delta: Largest chance that the labelled items mislead.
-        gain: Promise too that more is fixed than broken.
+        gain: Promise too that what is fixed is worth more than what is broken.
         error: Find from which probability on at most this share is wrong.
+        right: Promise too that at most this share of the model's right answers is broken.
+        break_costs: What a break costs, in repairs.
+        looks: How often you will look at growing labels, at most: each look has its part of delta.
+        look: Which of these looks this is.
     """
 
     alpha: float = 0.02
     delta: float = 0.05
-    gain: bool = False
+    gain: bool = True
     error: float | None = None
+    right: float | None = None
+    break_costs: float = 1.0
+    looks: int = 1
+    look: int = 1
 
 
 def certify(
@@ -72,6 +80,8 @@ def _to_dict(finding: "Finding") -> dict[str, Any]:
     return {
         "terms": asdict(finding.terms),
         "items": finding.items,
+        "groups": finding.groups,
+        "worth": finding.worth,
         "base_right": finding.base_right,
         "policy": asdict(finding.policy),
         "needed": finding.needed,
@@ -84,5 +94,12 @@ def _to_dict(finding: "Finding") -> dict[str, Any]:
             "wrong": deferral.wrong,
             "area": {name: drawn.area for name, drawn in curves.items()},
         },
-        "trials": [asdict(trial) for trial in finding.trials],
+        "trials": [
+            {
+                "policy": asdict(trial.policy),
+                "certified": trial.certified,
+                **asdict(trial.evidence),
+            }
+            for trial in finding.trials
+        ],
     }

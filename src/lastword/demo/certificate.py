@@ -32,6 +32,7 @@ def certificate(tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> 
         margins=np.array([o.margin for o in outcomes]),
         base_confidence=np.array([softmax(d.base_scores).max() for d in decisions]),
         confidence=np.array([softmax(d.scores).max() for d in decisions]),
+        groups=np.arange(len(outcomes)),
     )
     return certify(labelled, scalar_operator(tracer.invariant, tracer.theta.tau_I), terms)
 

@@ -95,7 +95,7 @@ class Figures:
         operators: By the operator that decides.
         depths: By depth.
         judgement: Whether correction helps.
-        certificate: What `lastword certify --gain` says of these items, a line each.
+        certificate: What `lastword certify` says of these items, a line each.
     """
 
     model: str
@@ -204,5 +204,5 @@ def _at(outcome: Outcome, depth: int) -> np.ndarray:
 
 
 def _certificate(tracer: "Tracer", outcomes: Outcomes) -> list[str]:
-    finding = certificate(tracer, outcomes, Terms(gain=True))
+    finding = certificate(tracer, outcomes, Terms())
     return summary(finding, str(tracer.source["model"]), [EVERYDAY.name], failed=0)

@@ -1,13 +1,19 @@
 """Certification: the labelled items that records hold, and the certificate that they earn."""
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Int
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from lastword.errors import RecordError
+from lastword.evaluation.recheck import recheck
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, confidence
 from lastword.records.columns import Lists, PerItem
@@ -24,6 +30,7 @@ from lastword.trust.policy import OVERRIDING, ScalarOperator, scalar_operator
 if TYPE_CHECKING:
     import pandas as pd
 
+_SHARED = ("id", "prompt", "candidates", "shared")
 # Values of a statistic that a certificate carries; more are drawn from, without replacement.
 _REFERENCE = 1000
 
@@ -62,7 +69,8 @@ def read_sample(path: Folder, benchmarks: Sequence[str] = ()) -> Sample:
 
     Raises:
         RecordError: No records, of several models, of benchmarks that were not named, not
-            finished, or made under a certificate.
+            finished, made under a certificate, or a record that does not follow from its
+            trajectory.
     """
     found = {folder: read_run(folder) for folder in find_cells(path)}
     runs = _chosen(found, path, benchmarks)
@@ -76,9 +84,11 @@ def read_sample(path: Folder, benchmarks: Sequence[str] = ()) -> Sample:
     parted = [cell for folder in runs for cell in read_cells(folder)]
     first = next(iter(runs.values()))
     invariant = float(first["invariant"])
+    for cell in parted:
+        recheck(cell, subject.theta, invariant)
     scalar = scalar_operator(invariant, subject.theta.tau_I)
     return Sample(
-        items=labelled([cell.mc1_items for cell in parted]),
+        items=labelled([cell.mc1_items for cell in parted], groups(parted)),
         scalar=scalar,
         subject=subject,
         benchmarks={run["benchmark"]: run["dataset"]["fingerprint"] for run in runs.values()},
@@ -89,8 +99,63 @@ def read_sample(path: Folder, benchmarks: Sequence[str] = ()) -> Sample:
     )
 
 
-def labelled(frames: "Sequence[pd.DataFrame]") -> Labelled:
-    """Records of items that count for MC1 as labelled items."""
+def groups(cells: Sequence[Cell]) -> Int[np.ndarray, " items"]:
+    """Number of the group of each item that counts for MC1.
+
+    Items belong together that name one `group`, that are the two of a pair (`pair/017/a`), or that
+    have the same prompt and candidates but for white space and case.
+    """
+    marks = [_marks(cell, number) for number, cell in enumerate(cells)]
+    keys: dict[str, int] = {}
+    edges = [
+        (i, keys.setdefault(key, len(keys))) for i, own in enumerate(_flat(marks)) for key in own
+    ]
+    count = sum(map(len, marks))
+    if not edges:
+        return np.arange(count)
+    item, key = np.array(edges).T
+    shape = (count + len(keys),) * 2
+    graph = coo_array((np.ones(len(item), dtype=bool), (item, count + key)), shape=shape)
+    _, together = connected_components(graph, directed=False)
+    _, numbers = np.unique(together[:count], return_inverse=True)
+    own: np.ndarray = numbers
+    return own
+
+
+def _flat(marks: Sequence[list[list[str]]]) -> Iterator[list[str]]:
+    for cell in marks:
+        yield from cell
+
+
+def _marks(cell: Cell, number: int) -> list[list[str]]:
+    """What each item that counts for MC1 shares with those of its group."""
+    marks: list[list[str]] = [[] for _ in range(len(cell.items))]
+    for items, frame in cell.slices("id", "prompt", "candidates", "shared"):
+        rows = (frame[name] if name in frame else repeat(None) for name in _SHARED)
+        for place, row in zip(items.tolist(), zip(*rows, strict=False), strict=True):
+            marks[place] = list(_shared(row, number))
+    return [marks[place] for place in cell.mc1_places]
+
+
+def _shared(row: tuple[Any, ...], number: int) -> Iterator[str]:
+    name, prompt, candidates, group = row
+    text = "\x00".join(" ".join(t.split()).casefold() for t in (prompt, *sorted(candidates)))
+    yield f"text {hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
+    if isinstance(group, str):
+        yield f"group {number} {group}"
+    if isinstance(name, str) and name.endswith(("/a", "/b")):
+        yield f"pair {number} {name[:-2]}"
+
+
+def labelled(
+    frames: "Sequence[pd.DataFrame]", groups: Int[np.ndarray, " items"] | None = None
+) -> Labelled:
+    """Records of items that count for MC1 as labelled items.
+
+    Args:
+        frames: Of one cell each.
+        groups: Number of each item's group; None where each stands by itself.
+    """
 
     def joined(name: str) -> np.ndarray:
         return np.concatenate([frame[name].to_numpy() for frame in frames])
@@ -106,24 +171,22 @@ def labelled(frames: "Sequence[pd.DataFrame]") -> Labelled:
         margins=each(lambda u: margins(u[:, :, None])[:, 0], "scores"),
         base_confidence=each(confidence, "base_scores"),
         confidence=each(confidence, "scores"),
+        groups=np.arange(sum(map(len, frames))) if groups is None else groups,
     )
 
 
 def issue(sample: Sample, finding: Finding) -> Certificate:
     """The certificate of what was found, made now."""
     chosen, deferral = finding.chosen, finding.deferral
+    given = {} if deferral is None else {"answered": deferral.groups, "wrong": deferral.rate}
+    evidence = (finding.trials[0] if chosen is None else chosen).evidence
     return Certificate(
         subject=sample.subject,
         terms=finding.terms,
         policy=finding.policy,
-        counts=Counts(
-            items=finding.items,
-            base_right=finding.base_right,
-            overrides=0 if chosen is None else chosen.overrides,
-            fixed=0 if chosen is None else chosen.fixed,
-            broken=0 if chosen is None else chosen.broken,
-        ),
+        counts=Counts(**vars(evidence if chosen else evidence.nothing()), **given),
         threshold=None if deferral is None else deferral.threshold,
+        worth=finding.worth,
         benchmarks=sample.benchmarks,
         templates=sample.templates,
         versions=sample.versions,

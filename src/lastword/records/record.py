@@ -76,6 +76,9 @@ class Record:
         default=None, metadata=fact("Its share of the time that its group took.")
     )
     error: str | None = field(default=None, metadata=fact("Why it could not be answered."))
+    shared: str | None = field(
+        default=None, metadata=fact("The item's own `group`: others of it are not independent.")
+    )
 
     @property
     def decision(self) -> Answer:
@@ -260,7 +263,7 @@ def failure(where: Place, item: Item, error: str) -> Row:
 
 def _asked(where: Place, item: Item) -> dict[str, Any]:
     own = {name: getattr(item, name) for name in ("id", "prompt", "question", *_SHARED[:2])}
-    return vars(where) | own
+    return vars(where) | own | {"shared": item.group}
 
 
 def _metrics(kind: str | None, truthful: tuple[bool, ...] | None, answer: Answer) -> dict[str, Any]:

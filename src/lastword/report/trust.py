@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastword.evaluation.certification import labelled
+from lastword.evaluation.certification import groups, labelled
 from lastword.records.cells import Cell
 from lastword.report.figure_parts import Figure, Line, Numbers, Panel
 from lastword.report.table import Column, Table, Value
@@ -49,10 +49,11 @@ def trust(cell: Cell, theta: Theta) -> CellTrust:
     """
     items = cell.mc1_items
     hidden = "withheld" in items and items["withheld"].notna().any()
-    if hidden or len(items) < TERMS.least:
+    labels = labelled([items], groups([cell]))
+    if hidden or labels.group_count < TERMS.least:
         return CellTrust(cell, None)
     scalar = scalar_operator(float(items["invariant"].iloc[0]), theta.tau_I)
-    return CellTrust(cell, certify(labelled([items]), scalar, TERMS))
+    return CellTrust(cell, certify(labels, scalar, TERMS))
 
 
 def trust_table(found: Sequence[CellTrust]) -> Table:
@@ -73,13 +74,13 @@ def trust_table(found: Sequence[CellTrust]) -> Table:
     sure = f"{1 - TERMS.delta:.0%}"
     notes = (
         "Let through: the policy of `lastword certify` that breaks at most "
-        f"{TERMS.alpha:.0%} of the answers, at {sure}; items needed: about the number with which "
-        "one would pass if the rates stay. Given from: the probability from which on at most "
-        f"{TERMS.error:.0%} of the answers given are wrong, at {sure} by itself; answered is their "
-        "share in percent. Area: mean risk over coverage, less is better.",
+        f"{TERMS.alpha:.0%} of the answers and gains, at {sure}; items needed: about the number "
+        "with which one would pass if the rates stay. Given from: the probability from which on at "
+        f"most {TERMS.error:.0%} of the answers given are wrong, at {sure} by itself; answered is "
+        "their share in percent. Area: mean risk over coverage, less is better.",
         f"A line is what `lastword certify --error {TERMS.error:g}` finds of its cell alone, and "
-        "no certificate: the command makes one, of another share or with a gain where it is asked "
-        "(`--alpha`, `--gain`), of several benchmarks together, and of finished runs only.",
+        "no certificate: the command makes one, of another share or without a gain where it is "
+        "asked (`--alpha`, `--no-gain`), of several benchmarks together, of finished runs only.",
         f"Provided that {ASSUMPTION}.",
     )
     return Table("trust", "What could be let through", columns, tuple(map(_row, found)), notes)

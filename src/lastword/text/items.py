@@ -29,6 +29,8 @@ class Item:
             question-blind baseline.
         messages: The prompt as a conversation, which the tokenizer's chat template writes; None
             where the prompt is text.
+        group: What it shares with other items that are not independent of it (a document, a user);
+            never scored.
 
     Raises:
         ItemError: No candidates, a blank candidate, text that is no text, lengths that differ.
@@ -42,6 +44,7 @@ class Item:
     question: str | None = None
     blind_prompt: str | None = None
     messages: tuple[Message, ...] | None = None
+    group: str | None = None
 
     def __post_init__(self) -> None:
         """Accept any sequence for the tuples; refuse what cannot be answered."""
@@ -59,7 +62,7 @@ class Item:
         if self.id is not None:
             _check_text("id", self.id, None)
         texts = {"prompt": self.prompt, "separator": self.separator}
-        for name in ("blind_prompt", "question"):
+        for name in ("blind_prompt", "question", "group"):
             if getattr(self, name) is not None:
                 texts[name] = getattr(self, name)
         for i, candidate in enumerate(self.candidates):
@@ -114,6 +117,9 @@ class Item:
         for key in ("separator", "question", "blind_prompt"):
             if value.get(key) is not None and not isinstance(value[key], str):
                 raise ItemError(f"{key} is a string, not {_kind(value[key])}", name)
+        group = value.get("group")
+        if group is not None and (isinstance(group, bool) or not isinstance(group, str | int)):
+            raise ItemError(f"group is a string or an integer, not {_kind(group)}", name)
         prompt = value["prompt"]
         if not isinstance(prompt, str | list | tuple):
             raise ItemError(f"prompt is a string or messages, not {_kind(prompt)}", name)
@@ -128,6 +134,7 @@ class Item:
             question=value.get("question"),
             blind_prompt=value.get("blind_prompt"),
             messages=None if isinstance(prompt, str) else read_messages(prompt, name),
+            group=None if group is None else str(group),
         )
 
 

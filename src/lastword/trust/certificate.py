@@ -5,6 +5,7 @@ model that it was not made for is refused.
 """
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
@@ -15,11 +16,14 @@ from lastword.errors import CertificateError, InputError
 from lastword.records.decision import Decision
 from lastword.rule.geometry import margin
 from lastword.theta import Theta
-from lastword.trust.certify import Terms
+from lastword.trust.certify import Terms, p_values
+from lastword.trust.deferral import POLICIES
+from lastword.trust.evidence import Evidence
 from lastword.trust.policy import Policy
+from lastword.trust.testing import at_least
 from lastword.weights.identity import folder_digest, model_name
 
-SCHEMA = 1
+SCHEMA = 2
 
 T = TypeVar("T")
 
@@ -62,7 +66,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Counts:
-    """What the labelled items said of the policy.
+    """What the labelled items said of the policy: `Evidence` of it, as plain numbers.
 
     Attributes:
         items: Labelled items.
@@ -70,6 +74,16 @@ class Counts:
         overrides: How many overrides are let through.
         fixed: Wrong answers of the model that these make right.
         broken: Right answers of the model that these make wrong.
+        sideways: Wrong answers of the model that these make other wrong ones.
+        groups: How many groups the items make.
+        rate: Mean over groups of the share that is broken.
+        fixed_rate: Mean over groups of the share that is fixed.
+        discordant: Groups in which something is fixed or broken.
+        lost: Mean over these of the share broken, at its costs, less the share fixed.
+        right_groups: Groups with an item that the model answers right by itself.
+        right_rate: Mean over these of the share of such items that is broken.
+        answered: Groups with an answer that is given, where some are deferred.
+        wrong: Mean over these of the share of such answers that is wrong.
     """
 
     items: int
@@ -77,12 +91,63 @@ class Counts:
     overrides: int
     fixed: int
     broken: int
+    sideways: int
+    groups: int
+    rate: float
+    fixed_rate: float
+    discordant: int
+    lost: float
+    right_groups: int
+    right_rate: float
+    answered: int = 0
+    wrong: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse counts that do not fit together."""
-        parts = (self.base_right, self.overrides, self.fixed, self.broken)
-        if self.items < 1 or min(parts) < 0 or self.fixed + self.broken > self.overrides:
+        parts = (self.base_right, self.overrides, self.fixed, self.broken, self.sideways)
+        changed = self.fixed + self.broken + self.sideways
+        shares = (self.rate, self.fixed_rate, self.right_rate, self.wrong)
+        held = (self.right_groups, self.discordant, self.answered)
+        if (
+            self.items < 1
+            or min(parts) < 0
+            or changed > self.overrides
+            or self.base_right > self.items
+            or not 1 <= self.groups <= self.items
+            or not all(0 <= count <= self.groups for count in held)
+            or not all(0 <= share <= 1 for share in shares)
+        ):
             raise InputError("its counts do not fit together")
+        if self.groups == self.items and not self._single():
+            raise InputError("its counts do not fit together: items that stand by themselves")
+
+    def _single(self) -> bool:
+        """Whether the rates are those of as many single items."""
+        rates = (
+            (self.rate, self.broken, self.items),
+            (self.fixed_rate, self.fixed, self.items),
+            (self.right_rate, self.broken, self.base_right),
+        )
+        close = all(math.isclose(r * n, k, abs_tol=1e-6) for r, k, n in rates)
+        same = self.right_groups == self.base_right
+        return close and same and self.discordant == self.fixed + self.broken
+
+    def keep(self, terms: Terms) -> bool:
+        """Whether they give the promise when they are tested again."""
+        told = {f.name: getattr(self, f.name) for f in fields(Evidence)}
+        evidence = Evidence(**told)
+        if self.groups == self.items:  # `lost` follows from the counts
+            lost = terms.break_costs * self.broken - self.fixed
+            evidence = replace(evidence, lost=lost / max(self.discordant, 1))
+        gains = not terms.gain or self.fixed > terms.break_costs * self.broken
+        return gains and bool(p_values(evidence, terms) <= terms.level)
+
+    def keep_error(self, terms: Terms) -> bool:
+        """Whether they give the error among the answers given."""
+        assert terms.error is not None
+        exact = self.groups == self.items
+        p = at_least(terms.error, self.wrong, self.answered, exact)
+        return bool(p <= terms.level / POLICIES)
 
 
 @dataclass(frozen=True)
@@ -95,6 +160,8 @@ class Certificate:
         policy: What is let through; nothing at all where correction is to be kept off.
         counts: Of the labelled items.
         threshold: Least probability of an answer that is given; None where all are.
+        worth: What correction is worth an answer, in repairs, as counted and at least; and the
+            share of the model's right answers that is broken at most.
         benchmarks: Fingerprint of the labelled items by benchmark.
         templates: How their prompts were made.
         versions: Of the packages that made the records.
@@ -107,6 +174,7 @@ class Certificate:
     policy: Policy
     counts: Counts
     threshold: float | None = None
+    worth: Mapping[str, float] = field(default_factory=dict)
     benchmarks: Mapping[str, str] = field(default_factory=dict)
     templates: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -114,9 +182,16 @@ class Certificate:
     reference: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a threshold that no probability reaches."""
+        """Refuse a threshold that no probability reaches, and a promise that its counts break."""
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise InputError(f"threshold is a probability, not {self.threshold:g}")
+        counts = f"{self.counts.broken} broken and {self.counts.fixed} fixed of {self.counts.items}"
+        if self.policy.operators and not self.counts.keep(self.terms):
+            raise InputError(f"its counts, {counts}, do not give its promise; certify again")
+        if self.threshold is not None and (
+            self.terms.error is None or not self.counts.keep_error(self.terms)
+        ):
+            raise InputError("its counts do not give its threshold; certify again")
 
     def obey(self, decision: Decision) -> Decision:
         """A decision as the policy lets it stand, and whether its answer is given.
@@ -184,7 +259,10 @@ class Certificate:
             CertificateError: Something is missing, unknown or out of range.
         """
         if values.get("schema") != SCHEMA:
-            raise CertificateError(f"no certificate of this version: schema = {SCHEMA} is missing")
+            raise CertificateError(
+                f"no certificate of this version: schema = {SCHEMA} is missing; certify again, by "
+                "`lastword certify`"
+            )
         try:
             return _built(cls, {n: v for n, v in values.items() if n != "schema"})
         except InputError as error:

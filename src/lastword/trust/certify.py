@@ -1,25 +1,29 @@
 """Certify: the policy that labelled items allow, or how many more of them it would take.
 
-Broken rate: H0 that a policy breaks more than alpha of the model's right answers' items falls where
-P(Bin(n, alpha) <= K) is small. Along a chain the margin falls and K grows, so the chain is a fixed
-sequence and pays no price for its length; three chains share the level. Gain: of F fixed and K
-broken, P(Bin(F + K, 1/2) >= F), along the chain the other way. Both hold for every certified policy
-at once, so the best of them may be chosen by the same labels.
+Broken rate: H0 that a policy breaks more than alpha of all answers falls where
+P(Bin(n, alpha) <= K) is small. Gain: of F fixed and K broken, P(Bin(F + K, 1/2) <= K). A policy's
+p-value is the largest of what is promised of it (intersection-union). Every certified policy keeps
+the promise at once, so the best of them may be chosen by the same labels.
+
+With a gain the p-value falls and rises again along a chain: too much breaks at small margins,
+nothing is fixed at large ones. The graphical procedure starts at four margins of each chain and
+goes on to both sides (chosen among five by `experiments/procedures.py`). Without one, p grows as
+the margin falls: each chain is a fixed sequence and pays no price for its length.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from lastword.errors import InputError
 from lastword.trust.deferral import Deferral, defer
+from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
-from lastword.trust.policy import CHAINS, OFF, Policy, ScalarOperator, chains
-from lastword.trust.testing import fixed_sequence
+from lastword.trust.policy import CHAINS, MARGINS, OFF, Policy, ScalarOperator, chains
+from lastword.trust.testing import fixed_sequence, graphical, lattice
 
 Counts = Int[np.ndarray, "*samples chains margins"]  # margins from the largest to the smallest
 Certified = Bool[np.ndarray, "*samples chains margins"]
@@ -27,6 +31,8 @@ Certified = Bool[np.ndarray, "*samples chains margins"]
 # Sizes at which a policy that fails now is asked about again; beyond, it is called out of reach.
 _LARGEST = 10_000_000
 _SIZES = 600
+
+STARTS = (0.25, 1.0, 2.0, 3.0)  # margins of each chain that have a share of delta from the start
 
 
 @dataclass(frozen=True)
@@ -36,34 +42,47 @@ class Terms:
     Attributes:
         alpha: Largest share of all items whose right answer may be broken.
         delta: Largest chance that the labelled items mislead.
-        gain: Whether more must be fixed than broken, too.
+        gain: Whether what is fixed must be worth more than what is broken, too.
         error: Largest share of wrong answers among those given; None to defer none.
+        right: Largest share of the model's right answers that may be broken; None to promise none.
+        break_costs: What a break costs, in repairs.
+        looks: How often labels are looked at, at most: each look has its part of delta.
+        look: Which of them this is, from 1 on.
 
     Raises:
-        InputError: A share that is none.
+        InputError: A share that is none, or costs or looks that are none.
     """
 
     alpha: float = 0.02
     delta: float = 0.05
-    gain: bool = False
+    gain: bool = True
     error: float | None = None
+    right: float | None = None
+    break_costs: float = 1.0
+    looks: int = 1
+    look: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what cannot be promised."""
-        for name in ("alpha", "delta", "error"):
+        for name in ("alpha", "delta", "error", "right"):
             value = getattr(self, name)
             if value is not None and not 0 < value < 1:
                 raise InputError(f"{name} is a share between 0 and 1, not {value}")
+        if not 0 < self.break_costs < math.inf:
+            raise InputError(f"break_costs is a number of repairs, not {self.break_costs}")
+        if not 1 <= self.look <= self.looks:
+            raise InputError(f"look is one of the looks, 1 to {self.looks}, not {self.look}")
 
     @property
     def level(self) -> float:
-        """Of one chain and one of the promises."""
-        return self.delta / (2 if self.gain else 1) / CHAINS
+        """Of one look."""
+        return self.delta / self.looks
 
     @property
     def least(self) -> int:
-        """Fewest items with which a policy can pass, breaking none."""
-        return math.ceil(math.log(self.level) / math.log1p(-self.alpha))
+        """Fewest groups with which a policy can pass, breaking none."""
+        first = self.level / CHAINS / (len(STARTS) if self.gain else 1)
+        return math.ceil(math.log(first) / math.log1p(-self.alpha))
 
 
 @dataclass(frozen=True)
@@ -72,22 +91,35 @@ class Trial:
 
     Attributes:
         policy: What it lets through.
-        overrides: How many overrides it lets stand.
-        fixed: Wrong answers of the model that it makes right.
-        broken: Right answers of the model that it makes wrong.
+        evidence: What the items say of it.
         certified: Whether it keeps what was asked.
+        costs: Of a break, in repairs.
     """
 
     policy: Policy
-    overrides: int
-    fixed: int
-    broken: int
+    evidence: Evidence
     certified: bool
+    costs: float = 1.0
 
     @property
-    def gain(self) -> int:
-        """Answers more that are right."""
-        return self.fixed - self.broken
+    def overrides(self) -> int:
+        """How many overrides it lets stand."""
+        return int(self.evidence.overrides)
+
+    @property
+    def fixed(self) -> int:
+        """Wrong answers of the model that it makes right."""
+        return int(self.evidence.fixed)
+
+    @property
+    def broken(self) -> int:
+        """Right answers of the model that it makes wrong."""
+        return int(self.evidence.broken)
+
+    @property
+    def gain(self) -> float:
+        """What it is worth, in repairs: F - c K."""
+        return self.fixed - self.costs * self.broken
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +129,7 @@ class Finding:
     Attributes:
         terms: What was asked.
         items: How many labelled items there were.
+        groups: How many groups they make.
         base_right: How many of them the model answers right by itself.
         trials: Every policy, chain by chain, margins falling.
         chosen: The policy that is let through; None to keep correction off.
@@ -107,6 +140,7 @@ class Finding:
 
     terms: Terms
     items: int
+    groups: int
     base_right: int
     trials: tuple[Trial, ...]
     chosen: Trial | None
@@ -117,6 +151,19 @@ class Finding:
     def policy(self) -> Policy:
         """What is let through: nothing, where nothing is certified."""
         return OFF if self.chosen is None else self.chosen.policy
+
+    @property
+    def worth(self) -> dict[str, float]:
+        """What the chosen policy is worth, with bounds that hold for every policy at once."""
+        if self.chosen is None:
+            return {}
+        evidence, terms = self.chosen.evidence, self.terms
+        level = terms.level / len(self.trials)
+        return {
+            "net": evidence.net(terms.break_costs),
+            "net_at_least": evidence.net_bound(terms.break_costs, level),
+            "right_broken_at_most": evidence.right_bound(level),
+        }
 
     @property
     def best(self) -> Trial:
@@ -133,58 +180,62 @@ def certify(items: Labelled, scalar: ScalarOperator, terms: Terms) -> Finding:
         terms: What is to be promised.
 
     Raises:
-        InputError: Fewer items than any policy could pass with.
+        InputError: Fewer groups than any policy could pass with.
     """
-    _require_enough(len(items), terms)
+    _require_enough(items, terms)
     family = chains(scalar)
-    fixed, broken = count(items, family)
-    passed = certified(fixed, broken, len(items), terms)
-    place = int(choose(passed, fixed, broken))
-    trials = tuple(_trials(items, family, fixed, broken, passed))
+    evidence = Evidence.of(items, family, terms.break_costs)
+    passed = certified(evidence, terms)
+    place = int(choose(passed, evidence.fixed, evidence.broken, terms.break_costs))
+    trials = tuple(_trials(family, evidence, passed, terms.break_costs))
     chosen = None if place < 0 else trials[place]
     policy = OFF if chosen is None else chosen.policy
     return Finding(
         terms=terms,
         items=len(items),
-        base_right=int((items.mc1_base > 0).sum()),
+        groups=items.group_count,
+        base_right=evidence.base_right,
         trials=trials,
         chosen=chosen,
-        needed=needed(fixed, broken, len(items), terms) if chosen is None else None,
-        deferral=None if terms.error is None else defer(items, policy, terms.error, terms.delta),
+        needed=needed(evidence, terms) if chosen is None else None,
+        deferral=None if terms.error is None else defer(items, policy, terms.error, terms.level),
     )
 
 
-def count(items: Labelled, family: Sequence[Sequence[Policy]]) -> tuple[Counts, Counts]:
-    """F and K of every policy [chains, margins]."""
-    fixed = np.array([[items.fixed(p).sum() for p in chain] for chain in family])
-    broken = np.array([[items.broken(p).sum() for p in chain] for chain in family])
-    return fixed, broken
+def p_values(evidence: Evidence, terms: Terms) -> Float[np.ndarray, "..."]:
+    """The largest p-value of what is promised of each policy."""
+    p = evidence.breaks(terms.alpha)
+    if terms.gain:
+        p = np.maximum(p, evidence.gains(terms.break_costs))
+    if terms.right is not None:
+        p = np.maximum(p, evidence.breaks_of_right(terms.right))
+    return np.asarray(p)
 
 
-def certified(fixed: Counts, broken: Counts, items: Any, terms: Terms) -> Certified:
+def certified(evidence: Evidence, terms: Terms) -> Certified:
     """Which policies keep the promise, all at once with probability at least 1 - delta.
 
     Args:
-        fixed: F of every policy, margins falling along the last axis.
-        broken: K of every policy, likewise.
-        items: n, a number or an array that goes with the counts.
+        evidence: Of every policy, margins falling along the last axis.
         terms: What is promised.
     """
-    from scipy.stats import binom
+    p = p_values(evidence, terms)
+    if not terms.gain:
+        return fixed_sequence(p, terms.level / CHAINS)
+    starts = [list(reversed(MARGINS)).index(margin) for margin in STARTS]
+    weights, edges = lattice(starts, CHAINS, len(MARGINS))
+    flat = p.reshape(*p.shape[:-2], -1)
+    return graphical(flat, weights, edges, terms.level).reshape(p.shape)
 
-    kept = fixed_sequence(binom.cdf(broken, items, terms.alpha), terms.level)
-    if terms.gain:
-        p = binom.sf(fixed - 1, fixed + broken, 0.5)
-        kept &= fixed_sequence(p[..., ::-1], terms.level)[..., ::-1]
-    return kept
 
-
-def choose(passed: Certified, fixed: Counts, broken: Counts) -> Int[np.ndarray, "*samples"]:
+def choose(
+    passed: Certified, fixed: Counts, broken: Counts, costs: float = 1.0
+) -> Int[np.ndarray, "*samples"]:
     """Place of the chosen policy among the flattened chains; -1 to keep correction off.
 
-    The largest F - K above 0, then the smaller K, then the larger margin, then fewer operators.
+    The largest F - c K above 0, then the smaller K, then the larger margin, then fewer operators.
     """
-    gain = fixed - broken
+    gain = fixed - costs * broken
     worth = np.where(passed & (gain > 0), gain * (broken.max(initial=0) + 1) - broken, -1)
     by_margin = worth.swapaxes(-1, -2)  # the first of equals has the larger margin
     count_chains, count_margins = worth.shape[-2:]
@@ -194,41 +245,34 @@ def choose(passed: Certified, fixed: Counts, broken: Counts) -> Int[np.ndarray, 
     return chosen
 
 
-def needed(fixed: Counts, broken: Counts, items: int, terms: Terms) -> int | None:
+def needed(evidence: Evidence, terms: Terms) -> int | None:
     """About how many items it would take if the rates stay; None where no number would do.
 
-    K is rounded up and F down at every size: one policy must pass, with all before it in its chain.
-
     Args:
-        fixed: F of every policy [chains, margins].
-        broken: K of every policy [chains, margins].
-        items: n.
+        evidence: Of every policy [chains, margins].
         terms: What is to be promised.
     """
-    sizes = np.unique(np.geomspace(items, _LARGEST, _SIZES).astype(int))[1:, None, None]
-    more_fixed = np.floor(fixed * (sizes / items)).astype(int)
-    more_broken = np.ceil(broken * (sizes / items)).astype(int)
-    passed = certified(more_fixed, more_broken, sizes, terms)
-    enough = choose(passed, more_fixed, more_broken) >= 0
+    sizes = np.unique(np.geomspace(evidence.items, _LARGEST, _SIZES).astype(int))[1:, None, None]
+    more = evidence.grown(sizes / evidence.items)
+    passed = certified(more, terms)
+    enough = choose(passed, more.fixed, more.broken, terms.break_costs) >= 0
     return int(sizes[enough.argmax(), 0, 0]) if enough.any() else None
 
 
 def _trials(
-    items: Labelled,
-    family: Sequence[Sequence[Policy]],
-    fixed: Counts,
-    broken: Counts,
-    passed: Certified,
+    family: Sequence[Sequence[Policy]], evidence: Evidence, passed: Certified, costs: float
 ) -> Iterator[Trial]:
-    policies = [policy for chain in family for policy in chain]
-    for policy, f, k, kept in zip(policies, fixed.flat, broken.flat, passed.flat, strict=True):
-        yield Trial(policy, int(items.stands(policy).sum()), int(f), int(k), bool(kept))
+    for place in np.ndindex(passed.shape):
+        policy = family[place[0]][place[1]]
+        yield Trial(policy, evidence.at(place), bool(passed[place]), costs)
 
 
-def _require_enough(items: int, terms: Terms) -> None:
-    if items < terms.least:
+def _require_enough(items: Labelled, terms: Terms) -> None:
+    if items.group_count < terms.least:
+        alone = items.group_count == len(items)
+        many = f"{len(items)} labelled items" + ("" if alone else f" in {items.group_count} groups")
         raise InputError(
-            f"{items} labelled items cannot certify a broken rate of {terms.alpha:g} at "
-            f"{1 - terms.delta:g}: at least {terms.least} are needed, without a single break; "
+            f"{many} cannot certify a broken rate of {terms.alpha:g} at "
+            f"{1 - terms.level:g}: at least {terms.least} are needed, without a single break; "
             "label more, or ask for a larger alpha"
         )

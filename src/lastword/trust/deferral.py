@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float
 
 from lastword.trust.labelled import Labelled, PerItem, Which
 from lastword.trust.policy import CHAINS, MARGINS, Policy
-from lastword.trust.testing import holm
+from lastword.trust.testing import at_least, holm
 
 THRESHOLDS = np.round(np.arange(1, 21) * 0.05, 2)
-_POLICIES = CHAINS * len(MARGINS) + 1  # and none
+POLICIES = CHAINS * len(MARGINS) + 1  # and none
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,8 @@ class Deferral:
         threshold: Least probability of an answer that is given; None where none is certified.
         answered: How many labelled items reach it.
         wrong: How many of those answers are wrong.
+        groups: Groups with an item that reaches it.
+        rate: Mean over these of the share of such answers that is wrong.
         before: Risk over coverage of the model's own answers.
         after: Risk over coverage of what is shown.
     """
@@ -53,6 +55,8 @@ class Deferral:
     threshold: float | None
     answered: int
     wrong: int
+    groups: int
+    rate: float
     before: Curve
     after: Curve
 
@@ -78,13 +82,17 @@ def defer(items: Labelled, policy: Policy, error: float, delta: float) -> Deferr
     """
     confidence, right = items.shown(policy)
     answered, wrong = above(confidence, right)
-    kept = np.flatnonzero(keeps(answered, wrong, error, delta / _POLICIES))
+    groups, rate = group_errors(items, confidence, right)
+    exact = items.group_count == len(items)
+    kept = np.flatnonzero(keeps(groups, rate, error, delta / POLICIES, exact))
     place = int(kept[0]) if kept.size else None
     return Deferral(
         error=error,
         threshold=None if place is None else float(THRESHOLDS[place]),
         answered=0 if place is None else int(answered[place]),
         wrong=0 if place is None else int(wrong[place]),
+        groups=0 if place is None else int(groups[place]),
+        rate=0.0 if place is None else float(rate[place]),
         before=curve(items.base_confidence, items.mc1_base == 1),
         after=curve(confidence, right),
     )
@@ -96,11 +104,27 @@ def above(confidence: PerItem, right: Which) -> tuple[np.ndarray, np.ndarray]:
     return given.sum(axis=0), (given & ~right[:, None]).sum(axis=0)
 
 
-def keeps(
-    answered: np.ndarray, wrong: np.ndarray, error: float, level: float
-) -> Bool[np.ndarray, " thresholds"]:
-    """Thresholds whose error among the answered is certified: P(Bin(A, error) <= E), by Holm."""
-    from scipy.stats import binom
+def group_errors(
+    items: Labelled, confidence: PerItem, right: Which
+) -> tuple[np.ndarray, np.ndarray]:
+    """Groups with an answer at or above every threshold, and the mean of their shares of errors."""
+    means = [items.group_means((~right).astype(float), confidence >= tau) for tau in THRESHOLDS]
+    known = [values[~np.isnan(values)] for values in means]
+    rates = [values.mean() if values.size else 0.0 for values in known]
+    return np.array([values.size for values in known]), np.array(rates)
 
-    kept: np.ndarray = holm(binom.cdf(wrong, answered, error)) <= level
+
+def keeps(
+    groups: np.ndarray, rate: np.ndarray, error: float, level: float, exact: bool
+) -> Bool[np.ndarray, " thresholds"]:
+    """Thresholds whose error among the answered is certified, by Holm.
+
+    Args:
+        groups: How many there are at every threshold.
+        rate: Mean of their shares of errors.
+        error: Largest share of wrong answers among those given.
+        level: Largest chance that one of them does not keep it.
+        exact: Whether every group is one item: P(Bin(A, error) <= E).
+    """
+    kept: np.ndarray = holm(at_least(error, rate, groups, exact)) <= level
     return kept

@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from lastword.trust.policy import Policy
 
 PerItem = Float[np.ndarray, " items"]
+PerGroup = Float[np.ndarray, " groups"]
 Which = Bool[np.ndarray, " items"]
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Items that count for MC1, taken to be independent draws of what the model will meet.
+    """Items that count for MC1; their groups are independent draws of what the model will meet.
 
     A tie for first is right for the base where any of the tied is truthful, and for what is shown
     only where all are: doubt counts against correction.
@@ -26,6 +27,7 @@ class Labelled:
         margins: Distance of TRACE's two best scores, in nats [items].
         base_confidence: Probability of the model's own answer [items].
         confidence: Probability of TRACE's answer [items].
+        groups: Number of each item's group, from 0 on [items].
     """
 
     mc1_base: PerItem
@@ -35,10 +37,29 @@ class Labelled:
     margins: PerItem
     base_confidence: PerItem
     confidence: PerItem
+    groups: Int[np.ndarray, " items"]
 
     def __len__(self) -> int:
         """How many items there are."""
         return len(self.mc1)
+
+    @property
+    def group_count(self) -> int:
+        """How many groups there are."""
+        return len(np.unique(self.groups))
+
+    def group_means(self, values: PerItem, among: Which | None = None) -> PerGroup:
+        """Mean of values over the items of every group [groups].
+
+        Args:
+            values: Of every item.
+            among: Items that count; nan for a group without one.
+        """
+        counted = np.ones(len(values)) if among is None else among.astype(float)
+        total = np.bincount(self.groups, values * counted)
+        size = np.bincount(self.groups, counted)
+        means: PerGroup = np.divide(total, size, out=np.full(len(size), np.nan), where=size > 0)
+        return means
 
     def stands(self, policy: Policy) -> Which:
         """The overrides that a policy lets through."""

@@ -1,14 +1,14 @@
-"""A finding told to people: five lines, the same in the terminal and on the page."""
+"""A finding told to people: a few lines, the same in the terminal and on the page."""
 
 from collections.abc import Sequence
 
-from lastword.trust.certify import Finding, Trial
+from lastword.trust.certify import Finding, Terms, Trial
 from lastword.trust.deferral import Deferral
 from lastword.trust.policy import MARGINS, Policy
 
 ASSUMPTION = (
-    "items that come are independent draws of what the labelled items were drawn from; of other "
-    "items nothing is said"
+    "items that come are drawn independently, group by group, from what the labelled items were "
+    "drawn from; of other items nothing is said"
 )
 
 
@@ -23,13 +23,19 @@ def summary(finding: Finding, model: str, benchmarks: Sequence[str], failed: int
     """
     chosen = finding.chosen
     return [
-        f"tried: {_tried(finding)}, on {_many(finding.items, 'labelled item')} of "
-        f"{' and '.join(benchmarks)} by {model}" + (f" ({failed} failed)" if failed else ""),
+        f"tried: {_tried(finding)}, on {_many(finding.items, 'labelled item')}{_groups(finding)} "
+        f"of {' and '.join(benchmarks)} by {model}" + (f" ({failed} failed)" if failed else ""),
         f"let through: {_let_through(finding)}",
         f"promised: {_promised(finding)}" if chosen else f"why: {_why_not(finding)}",
         f"provided that {ASSUMPTION}",
+        *([f"worth: {_worth(finding)}"] if chosen else []),
         f"cost: {_cost(finding)}",
     ]
+
+
+def _groups(finding: Finding) -> str:
+    """How many groups the items make, where that is fewer."""
+    return "" if finding.groups == finding.items else f" in {finding.groups} groups"
 
 
 def in_words(policy: Policy) -> str:
@@ -59,12 +65,39 @@ def _let_through(finding: Finding) -> str:
 def _promised(finding: Finding) -> str:
     assert finding.chosen is not None
     terms = finding.terms
-    gain = " and more fixed than broken" if terms.gain else ""
+    right = ""
+    if terms.right is not None:
+        right = f", at most {_percent(terms.right)} of the right ones"
+    gain = f" and {_gain(terms)}" if terms.gain else ""
     return (
-        f"at most {_percent(terms.alpha)} of all answers broken{gain}, with "
+        f"at most {_percent(terms.alpha)} of all answers broken{right}{gain}, with "
         f"{_percent(1 - terms.delta)} confidence (counted: {_counted(finding.chosen, finding)})"
         + _deferral(finding)
     )
+
+
+def _gain(terms: Terms) -> str:
+    if terms.break_costs == 1:
+        return "more fixed than broken"
+    return f"more fixed than {terms.break_costs:g} times what is broken"
+
+
+def _worth(finding: Finding) -> str:
+    """What a break costs against what a repair is worth, and what overrides do."""
+    assert finding.chosen is not None
+    chosen, worth, evidence = finding.chosen, finding.worth, finding.chosen.evidence
+    repair = f"of {_many(chosen.overrides, 'override')} {chosen.fixed} make a wrong answer right"
+    wrong = f"{evidence.sideways} another wrong one"
+    return (
+        f"{_points(worth['net'])} repairs in 100 answers where a break costs "
+        f"{finding.terms.break_costs:g}, {_points(worth['net_at_least'])} at least; "
+        f"{chosen.broken} of {_many(finding.base_right, 'right answer')} broken, "
+        f"{_percent(worth['right_broken_at_most'])} at most; {repair}, {wrong}"
+    )
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.2g}"
 
 
 def _why_not(finding: Finding) -> str:
@@ -73,7 +106,7 @@ def _why_not(finding: Finding) -> str:
         return f"no policy fixed more than it broke{_deferral(finding)}"
     most = f"cannot promise at most {_percent(finding.terms.alpha)} broken"
     if finding.terms.gain:
-        most += " and a gain"
+        most += f" and {_gain(finding.terms)}"
     return (
         f"{finding.items} items {most} of any policy that gains ({in_words(best.policy)}: "
         f"{_counted(best, finding)}); {_reach(finding)}{_deferral(finding)}"
@@ -84,13 +117,16 @@ def _reach(finding: Finding) -> str:
     """Whether more items would help, if the rates stay."""
     if finding.needed is not None:
         more = finding.needed - finding.items
-        return f"about {finding.needed} would do if the rates stay, {more} more than there are"
-    if finding.best.broken > finding.terms.alpha * finding.items:
-        return "no number of items would do if the rates stay"
-    return (
-        "no number of items would do if the rates stay, for --gain wants a gain at every smaller "
-        "margin too"
-    )
+        told = f"about {finding.needed} would do if the rates stay, {more} more than there are"
+        return f"{told}; {_looks(finding.terms)}"
+    return "no number of items would do if the rates stay"
+
+
+def _looks(terms: Terms) -> str:
+    left = terms.looks - terms.look
+    if left:
+        return f"{_many(left, 'look')} of {terms.looks} left"
+    return "no look is left: a new certificate takes other labels, or --looks from the first on"
 
 
 def _cost(finding: Finding) -> str:
