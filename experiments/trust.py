@@ -42,6 +42,7 @@ from lastword.records.frame import load_records
 from lastword.trust.certify import Finding, Terms, certified, certify, choose
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
+from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.monitor import log_wealth
 from lastword.trust.policy import MARGINS, OFF, Policy, chains
@@ -133,14 +134,14 @@ def broken_rates(redraws: int) -> Iterator[Row]:
     populations["crossing alpha inside a chain"] = sloped(1.6 * ALPHA)
     for name, population in populations.items():
         fixed, broken = population.counts(chains("mix"), 400, redraws, np.random.default_rng(1))
-        terms = Terms(ALPHA, DELTA)
+        terms = Terms(ALPHA, DELTA, gain=False)
         plain = broken / 400 <= ALPHA
         rates_of = np.array([population.broken(policy) for policy in POLICIES])
 
         def wrong(passed: np.ndarray, fixed=fixed, broken=broken, rates_of=rates_of) -> float:
             return float((rates_of[choose(passed, fixed, broken)] > ALPHA + 1e-12).mean())
 
-        passed = certified(fixed, broken, 400, terms)
+        passed = certified(Evidence.of_counts(fixed, broken, 400), terms)
         yield {
             "claim": "broken rate",
             "population": name,
@@ -157,7 +158,7 @@ def gains(redraws: int) -> Iterator[Row]:
     for name, fixes in (("none", 1.0), ("a small loss", 0.98), ("a large loss", 0.5)):
         population = flat(0.1, 0.1 * fixes)
         fixed, broken = population.counts(chains("mix"), 400, redraws, np.random.default_rng(2))
-        passed = certified(fixed, broken, 400, Terms(0.5, DELTA, gain=True))
+        passed = certified(Evidence.of_counts(fixed, broken, 400), Terms(0.5, DELTA))
         yield {
             "claim": "gain",
             "population": name,
@@ -172,7 +173,7 @@ def thresholds(redraws: int) -> Iterator[Row]:
     """A threshold is wrong where more of the answers given are wrong than was asked."""
     population = flattering()
     error = population.error(OFF, 0.05) * 0.9999
-    rng, terms, counts = np.random.default_rng(3), Terms(0.6, DELTA), np.zeros(4)
+    rng, terms, counts = np.random.default_rng(3), Terms(0.6, DELTA, gain=False), np.zeros(4)
     for _ in range(redraws):
         data = population.draw(4000, rng)
         chosen = certify(data, "mix", terms).policy
@@ -256,7 +257,7 @@ def organism() -> Iterator[Row]:
         for mix, kinds in MIXES.items():
             known = [parse_label(item).kind in kinds for item in cell.items["id"]]
             for alpha in (0.03, 0.05):
-                finding = certify(labelled([cell.items[known]]), "early", Terms(alpha))
+                finding = certify(labelled([cell.items[known]]), "early", Terms(alpha, gain=False))
                 yield {"model": name, "items of": mix, "alpha": alpha, **told(finding)}
 
 

@@ -85,7 +85,7 @@ def _wait_for(address: str, served: Fork) -> None:
 def test_the_table_of_needed_items_is_the_formula():
     rows = re.findall(r"^\| (\d+) \| ([\d.]+)% \| ([\d.]+)% \|$", PAGE, flags=re.MULTILINE)
     assert len(rows) == 5
-    for items, plain, gain in rows:
+    for items, gain, plain in rows:
         for share, asked in ((plain, False), (gain, True)):
             alpha = float(share) / 100
             assert Terms(alpha, gain=asked).least <= int(items)  # it is a promise: rounded up
@@ -93,6 +93,6 @@ def test_the_table_of_needed_items_is_the_formula():
 
 
 def test_every_option_of_the_page_is_one_of_the_commands(run):
-    told = "".join(run(name, "--help")[1] for name in ("certify", "serve", "correct"))
+    told = "".join(run(name, "--help")[1] for name in ("certify", "serve", "correct", "eval"))
     for option in set(re.findall(r"--[a-z][a-z-]*", PAGE)):
         assert option in told, option
