@@ -88,7 +88,7 @@ def test_keep_it_off_in_words():
     assert "no threshold keeps the errors among answers given at 1%" in lines[2]
     assert lines[4].startswith("cost: 12 of 12 repairs given up, and 3 of 3 breaks spared")
     assert "no look is left" in lines[2]
-    second = told(kinds + [Kind(1, True, True)] * 285, Terms(0.02, looks=4, look=2))
+    second = told(kinds + [Kind(1, True, True)] * 285, Terms(0.03, looks=4, look=2))
     assert "; 2 looks of 4 left" in second[2]
     hopeless = told([Kind(1, True, False, "decisive")] * 300, Terms(0.02))
     assert hopeless[2] == "why: no policy fixed more than it broke"
