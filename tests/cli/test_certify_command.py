@@ -30,14 +30,16 @@ def run(*arguments):
 
 def test_six_lines_and_a_file(runs, tmp_path):
     out = tmp_path / "certificate.toml"
-    result = run(runs, "--alpha", 0.4, "--gain", "--error", 0.6, "--out", out)
+    result = run(runs, "--alpha", 0.4, "--error", 0.6, "--out", out)
     lines = result.stdout.splitlines()
     assert result.exit_code == 0 and len(lines) == 7 and lines[6] == str(out)
     assert lines[0].startswith("tried: 24 policies, decisive or mix or both")
     assert "300 labelled items of halueval-qa by org/model-a" in lines[0]
     made = Certificate.read(out)
     assert made.terms == Terms(0.4, 0.05, True, 0.6)
-    told = json.loads(run(runs, "--alpha", 0.4, "--gain", "--error", 0.6, "--json").stdout)
+    told = json.loads(run(runs, "--alpha", 0.4, "--error", 0.6, "--json").stdout)
+    assert told["terms"]["gain"]
+    assert not json.loads(run(runs, "--alpha", 0.4, "--no-gain", "--json").stdout)["terms"]["gain"]
     assert told["policy"]["operators"] == list(made.policy.operators)
     assert told["policy"]["margin"] == made.policy.margin and len(told["trials"]) == 24
     assert told["deferral"]["threshold"] == made.threshold

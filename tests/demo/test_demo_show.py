@@ -114,7 +114,7 @@ def test_a_trajectory_is_drawn_as_one_shade_a_depth():
 
 
 def tale(outcomes, alpha=0.05):
-    return story(Tracer.demo("organism"), "demo", outcomes, Terms(alpha=alpha, gain=True))
+    return story(Tracer.demo("organism"), "demo", outcomes, Terms(alpha=alpha))
 
 
 SURE = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)  # by 8.9 nats
@@ -232,7 +232,7 @@ def test_the_real_model_comes_first_with_its_figures_and_what_to_do(few, tmp_pat
     for words in ("demo-organism on everyday: 300 items, 70 pairs", "shortest candidate"):
         assert words in first and words not in second
     assert re.search(r"On these 300 items\s+correction", first)
-    assert "lastword certify --gain" in first and "let through: " in first
+    assert "lastword certify` on" in first and "let through: " in first
     assert "…" not in first.partition("on everyday")[2], "a strip is cut at 80 columns"
     html = (tmp_path / "demo.html").read_text(encoding="utf-8")
     assert html.index(real.TITLE) < html.index(organism.TITLE)

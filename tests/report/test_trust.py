@@ -21,8 +21,14 @@ def test_a_cell_says_what_the_command_would():
     assert found.finding is not None and found.finding.policy == finding.policy
     assert len(found.lines) == 5 and "400 labelled items of halueval-qa" in found.lines[0]
     (row,) = trust_table([found]).rows
-    assert row[2] == 400 and np.isnan(row[6]) and finding.needed is None  # it breaks too much
+    assert row[2] == 400 and row[6] == finding.needed > 400
     assert row[9:] == (finding.deferral.before.area, finding.deferral.after.area)
+
+
+def test_no_number_of_items_would_do_where_nothing_is_fixed():
+    found = trust(cell(400, mc1=0.0), Theta())
+    (row,) = trust_table([found]).rows
+    assert found.finding.needed is None and np.isnan(row[6])
 
 
 def test_too_few_items_and_what_a_certificate_hid_certify_nothing():

@@ -49,7 +49,7 @@ def options_of(kind: type, written: Mapping[str, Any] = MappingProxyType({})) ->
         annotation = written.get(f.name, f.type)
         if annotation is None:
             continue
-        flag = (f"--{f.name.replace('_', '-')}",) if annotation is bool else ()
+        flag = (_switch(f.name, on=f.default is True),) if annotation is bool else ()
         annotated = get_origin(annotation) is Annotated
         given, option = get_args(annotation) if annotated else (annotation, typer.Option(*flag))
         option = copy.copy(option)
@@ -57,6 +57,12 @@ def options_of(kind: type, written: Mapping[str, Any] = MappingProxyType({})) ->
         default = Parameter.empty if f.default is MISSING else f.default
         made.append(parameter(f.name, Annotated[given, option], default))
     return made
+
+
+def _switch(name: str, *, on: bool) -> str:
+    """The flag of a field that is true or false; what is on unasked can be turned off."""
+    flag = name.replace("_", "-")
+    return f"--{flag}/--no-{flag}" if on else f"--{flag}"
 
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:

@@ -32,9 +32,15 @@ def certificate(tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> 
         margins=np.array([o.margin for o in outcomes]),
         base_confidence=np.array([softmax(d.base_scores).max() for d in decisions]),
         confidence=np.array([softmax(d.scores).max() for d in decisions]),
-        groups=np.arange(len(outcomes)),
+        groups=np.unique([_group(o) for o in outcomes], return_inverse=True)[1],
     )
     return certify(labelled, scalar_operator(tracer.invariant, tracer.theta.tau_I), terms)
+
+
+def _group(outcome: Outcome) -> str:
+    """What an item shares with the other one of its pair; its own name where it has none."""
+    name = str(outcome.item.id)
+    return name[:-2] if name.startswith("pair/") else name
 
 
 def withheld_by(finding: Finding, outcome: Outcome) -> str | None:

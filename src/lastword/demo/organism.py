@@ -33,7 +33,7 @@ _OPERATORS = ("base", "decisive", "mix", "early")
 _BAR_CELLS = 30
 
 WORLD = "the invented world"
-TERMS = Terms(alpha=0.03, gain=True)
+TERMS = Terms(alpha=0.03)
 
 TITLE = "Laboratory animals: models made to have what the method looks for"
 NOTE = (

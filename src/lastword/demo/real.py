@@ -28,12 +28,7 @@ NOTE = (
 )
 ADVICE = (
     "Whether correction helps depends on the model and on the items. Before you switch it on, run "
-    "`lastword certify --gain` on labelled items of your own (docs/trust.md). Of these it says:"
-)
-PAIRED = (
-    "The certificate counts every item as independent of the others, the two items of a pair too, "
-    "although they share their candidates: where the two of a pair break together, its bound is "
-    "too sure."
+    "`lastword certify` on labelled items of your own (docs/trust.md). Of these it says:"
 )
 
 
@@ -48,11 +43,11 @@ def show_real(console: Console, tracer: "Tracer", watch: Watch) -> Section:
     write(console, Text(TITLE, style="bold"), Text(NOTE))
     outcomes = answer(tracer, everyday(), watch)
     numbers = figures(tracer, outcomes)
-    tale = story(tracer, EVERYDAY.name, outcomes, Terms(gain=True))
+    tale = story(tracer, EVERYDAY.name, outcomes, Terms())
     cases = {**tale.examples, **examples(outcomes, STAYS)}
     grids = (_choosers(numbers), _operators(numbers), _depths(numbers))
     judgement = numbers.judgement.sentence
-    texts = (judgement, _alike(numbers), ADVICE, *numbers.certificate[1:3], PAIRED)
+    texts = (judgement, _alike(numbers), ADVICE, *numbers.certificate[1:3])
     name = numbers.model.removeprefix("lastword/")
     write(console, *(worked_item(name, rule, o, tracer.theta) for rule, o in cases.items()))
     write(console, *map(grid_table, grids), *map(Text, texts))

@@ -178,7 +178,9 @@ def labelled(
 def issue(sample: Sample, finding: Finding) -> Certificate:
     """The certificate of what was found, made now."""
     chosen, deferral = finding.chosen, finding.deferral
-    given = {} if deferral is None else {"answered": deferral.groups, "wrong": deferral.rate}
+    given: dict[str, Any] = (
+        {} if deferral is None else {"answered": deferral.groups, "wrong": deferral.rate}
+    )
     evidence = (finding.trials[0] if chosen is None else chosen).evidence
     return Certificate(
         subject=sample.subject,
