@@ -113,8 +113,17 @@ def test_a_trajectory_is_drawn_as_one_shade_a_depth():
     assert lines[0][2] == "█" and lines[1][2] == " " and lines[0][0] == lines[1][0] == "▄"
 
 
+def apart(outcomes):
+    """The same outcomes of as many other questions: one question often asked is one draw."""
+    return [replace(o, item=replace(o.item, prompt=f"Q {i}")) for i, o in enumerate(outcomes)]
+
+
 def tale(outcomes, alpha=0.05):
-    return story(Tracer.demo("organism"), "demo", outcomes, Terms(alpha=alpha))
+    return story(Tracer.demo("organism"), "demo", apart(outcomes), Terms(alpha=alpha))
+
+
+def decided(story):
+    return {rule: outcome.decision for rule, outcome in story.examples.items()}
 
 
 SURE = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)  # by 8.9 nats
@@ -129,7 +138,7 @@ def many():
 def test_the_story_is_the_certificates():
     told = tale(many(), alpha=0.02)
     assert told.finding.policy.margin == 4
-    assert told.examples == {CERTIFIED: SURE, WITHHELD: DOUBTFUL}
+    assert decided(told) == {CERTIFIED: SURE.decision, WITHHELD: DOUBTFUL.decision}
     assert (told.corrected.fixed, told.corrected.broken) == (40, 15)
     assert (told.certified.fixed, told.certified.broken) == (40, 0)
     assert told.base == 460 / 500 and told.chance == 0.5
@@ -140,7 +149,7 @@ def test_the_story_is_the_certificates():
 def test_where_nothing_is_certified_the_story_says_so():
     told = tale([WON, LOST, *([RIGHT] * 298)])
     assert told.finding.chosen is None and told.certified.right == told.base
-    assert told.examples == {REPAIRED: WON, WITHHELD: LOST}
+    assert decided(told) == {REPAIRED: WON.decision, WITHHELD: LOST.decision}
     assert told.headline.endswith("its certificate keeps it off")
 
 
@@ -292,7 +301,7 @@ def asked(id, base, scores, truth, operator="base", inside=(-1.0, -2.0), blind=(
     trajectory = made.decision.trajectory.copy()
     trajectory[:, 2] = inside
     decision = replace(made.decision, trajectory=trajectory, decisive_layer=2)
-    return judge(replace(made.item, id=id), decision)
+    return judge(replace(made.item, id=id, prompt=id), decision)
 
 
 FIRST, SECOND = (-1.0, -2.0), (-2.0, -1.0)

@@ -8,11 +8,15 @@ from scipy.special import softmax
 
 from lastword.demo.outcome import Outcome
 from lastword.trust.certify import Finding, Terms, certify
+from lastword.trust.groups import marks, numbers
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import scalar_operator
 
 if TYPE_CHECKING:
     from lastword.tracer import Tracer
+
+# The smallest whole percent at which the organism's 450 questions let any override through.
+TERMS = Terms(alpha=0.04)
 
 
 def certificate(tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> Finding:
@@ -23,7 +27,7 @@ def certificate(tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> 
         outcomes: Its answers, judged.
         terms: What is to be promised.
     """
-    decisions = [o.decision for o in outcomes]
+    decisions, items = [o.decision for o in outcomes], [o.item for o in outcomes]
     labelled = Labelled(
         mc1_base=np.array([o.mc1_base for o in outcomes]),
         mc1=np.array([o.mc1 for o in outcomes]),
@@ -32,15 +36,9 @@ def certificate(tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> 
         margins=np.array([o.margin for o in outcomes]),
         base_confidence=np.array([softmax(d.base_scores).max() for d in decisions]),
         confidence=np.array([softmax(d.scores).max() for d in decisions]),
-        groups=np.unique([_group(o) for o in outcomes], return_inverse=True)[1],
+        groups=numbers([list(marks(i.id, i.prompt, i.candidates, i.group)) for i in items]),
     )
     return certify(labelled, scalar_operator(tracer.invariant, tracer.theta.tau_I), terms)
-
-
-def _group(outcome: Outcome) -> str:
-    """What an item shares with the other one of its pair; its own name where it has none."""
-    name = str(outcome.item.id)
-    return name[:-2] if name.startswith("pair/") else name
 
 
 def withheld_by(finding: Finding, outcome: Outcome) -> str | None:

@@ -8,13 +8,12 @@ import numpy as np
 from jaxtyping import Float
 
 from lastword.benchmarks.everyday import EVERYDAY
-from lastword.demo.certificate import certificate
+from lastword.demo.certificate import TERMS, certificate
 from lastword.demo.outcome import Outcome, average, score
 from lastword.evaluation.statistics import Judgement, judge
 from lastword.records.metrics import Numbers, pair_accuracy
 from lastword.rule.geometry import margin
 from lastword.text.items import Item
-from lastword.trust.certify import Terms
 from lastword.trust.summary import summary
 
 if TYPE_CHECKING:
@@ -204,5 +203,5 @@ def _at(outcome: Outcome, depth: int) -> np.ndarray:
 
 
 def _certificate(tracer: "Tracer", outcomes: Outcomes) -> list[str]:
-    finding = certificate(tracer, outcomes, Terms())
+    finding = certificate(tracer, outcomes, TERMS)
     return summary(finding, str(tracer.source["model"]), [EVERYDAY.name], failed=0)

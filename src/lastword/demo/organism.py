@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lastword.benchmarks.world import Form, Kind, Label, Split, items, parse_label
+from lastword.demo.certificate import TERMS
 from lastword.demo.outcome import (
     GATED,
     Outcome,
@@ -27,13 +28,11 @@ from lastword.demo.terminal import percent, table, worked_item, write
 from lastword.model.embedded import Name
 from lastword.theta import Theta
 from lastword.tracer import Tracer
-from lastword.trust.certify import Terms
 
 _OPERATORS = ("base", "decisive", "mix", "early")
 _BAR_CELLS = 30
 
 WORLD = "the invented world"
-TERMS = Terms(alpha=0.03)
 
 TITLE = "Laboratory animals: models made to have what the method looks for"
 NOTE = (

@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.text import Text
 
 from lastword.benchmarks.everyday import EVERYDAY
+from lastword.demo.certificate import TERMS
 from lastword.demo.figures import MODEL, SORTS, TRACE, Figures, everyday, figures
 from lastword.demo.outcome import STAYS, Watch, answer, average, examples
 from lastword.demo.section import Grid, Row, Section
 from lastword.demo.story import story
 from lastword.demo.terminal import grid_table, percent, shades, worked_item, write
-from lastword.trust.certify import Terms
 
 if TYPE_CHECKING:
     from lastword.tracer import Tracer
@@ -43,7 +43,7 @@ def show_real(console: Console, tracer: "Tracer", watch: Watch) -> Section:
     write(console, Text(TITLE, style="bold"), Text(NOTE))
     outcomes = answer(tracer, everyday(), watch)
     numbers = figures(tracer, outcomes)
-    tale = story(tracer, EVERYDAY.name, outcomes, Terms())
+    tale = story(tracer, EVERYDAY.name, outcomes, TERMS)
     cases = {**tale.examples, **examples(outcomes, STAYS)}
     grids = (_choosers(numbers), _operators(numbers), _depths(numbers))
     judgement = numbers.judgement.sentence

@@ -1,7 +1,6 @@
 """Certification: the labelled items that records hold, and the certificate that they earn."""
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import repeat
@@ -9,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from lastword.errors import RecordError
 from lastword.evaluation.recheck import recheck
@@ -24,6 +21,7 @@ from lastword.rule.geometry import margins
 from lastword.trust.certificate import Certificate, Counts, Subject
 from lastword.trust.certify import Finding
 from lastword.trust.drift import rounded, statistics
+from lastword.trust.groups import marks, numbers
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import OVERRIDING, ScalarOperator, scalar_operator
 
@@ -100,51 +98,19 @@ def read_sample(path: Folder, benchmarks: Sequence[str] = ()) -> Sample:
 
 
 def groups(cells: Sequence[Cell]) -> Int[np.ndarray, " items"]:
-    """Number of the group of each item that counts for MC1.
-
-    Items belong together that name one `group`, that are the two of a pair (`pair/017/a`), or that
-    have the same prompt and candidates but for white space and case.
-    """
-    marks = [_marks(cell, number) for number, cell in enumerate(cells)]
-    keys: dict[str, int] = {}
-    edges = [
-        (i, keys.setdefault(key, len(keys))) for i, own in enumerate(_flat(marks)) for key in own
-    ]
-    count = sum(map(len, marks))
-    if not edges:
-        return np.arange(count)
-    item, key = np.array(edges).T
-    shape = (count + len(keys),) * 2
-    graph = coo_array((np.ones(len(item), dtype=bool), (item, count + key)), shape=shape)
-    _, together = connected_components(graph, directed=False)
-    _, numbers = np.unique(together[:count], return_inverse=True)
-    own: np.ndarray = numbers
-    return own
-
-
-def _flat(marks: Sequence[list[list[str]]]) -> Iterator[list[str]]:
-    for cell in marks:
-        yield from cell
+    """Number of the group of each item that counts for MC1, as `trust.groups` has it."""
+    return numbers([own for n, cell in enumerate(cells) for own in _marks(cell, n)])
 
 
 def _marks(cell: Cell, number: int) -> list[list[str]]:
     """What each item that counts for MC1 shares with those of its group."""
-    marks: list[list[str]] = [[] for _ in range(len(cell.items))]
-    for items, frame in cell.slices("id", "prompt", "candidates", "shared"):
+    own: list[list[str]] = [[] for _ in range(len(cell.items))]
+    for items, frame in cell.slices(*_SHARED):
         rows = (frame[name] if name in frame else repeat(None) for name in _SHARED)
         for place, row in zip(items.tolist(), zip(*rows, strict=False), strict=True):
-            marks[place] = list(_shared(row, number))
-    return [marks[place] for place in cell.mc1_places]
-
-
-def _shared(row: tuple[Any, ...], number: int) -> Iterator[str]:
-    name, prompt, candidates, group = row
-    text = "\x00".join(" ".join(t.split()).casefold() for t in (prompt, *sorted(candidates)))
-    yield f"text {hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
-    if isinstance(group, str):
-        yield f"group {number} {group}"
-    if isinstance(name, str) and name.endswith(("/a", "/b")):
-        yield f"pair {number} {name[:-2]}"
+            name, prompt, candidates, group = row
+            own[place] = list(marks(name, prompt, candidates, group, number))
+    return [own[place] for place in cell.mc1_places]
 
 
 def labelled(

@@ -1,0 +1,53 @@
+"""Groups: items that are not independent of each other, and so count as one draw.
+
+Items belong together that name one `group`, that are the two of a pair (`pair/017/a`), or that have
+the same prompt and candidates but for white space and case.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+
+def marks(
+    name: Any, prompt: str, candidates: Iterable[str], group: Any, source: int = 0
+) -> Iterator[str]:
+    """What an item shares with every other one of its group.
+
+    Args:
+        name: Its id, if any.
+        prompt: Its prompt.
+        candidates: Its candidates, in any order.
+        group: What it names as its group, if anything.
+        source: Number of the set that its id and group are names in; texts are the same in all.
+    """
+    text = "\x00".join(" ".join(t.split()).casefold() for t in (prompt, *sorted(candidates)))
+    yield f"text {hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
+    if isinstance(group, str):
+        yield f"group {source} {group}"
+    if isinstance(name, str) and name.endswith(("/a", "/b")):
+        yield f"pair {source} {name[:-2]}"
+
+
+def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:
+    """Number of each item's group, from 0 on: items that share a mark are in one.
+
+    Args:
+        items: The marks of each.
+    """
+    keys: dict[str, int] = {}
+    edges = [(i, keys.setdefault(key, len(keys))) for i, own in enumerate(items) for key in own]
+    count = len(items)
+    if not edges:
+        return np.arange(count)
+    item, key = np.array(edges).T
+    shape = (count + len(keys),) * 2
+    graph = coo_array((np.ones(len(item), dtype=bool), (item, count + key)), shape=shape)
+    _, together = connected_components(graph, directed=False)
+    own: np.ndarray = np.unique(together[:count], return_inverse=True)[1]
+    return own
