@@ -83,6 +83,7 @@ class Running:
         return self.app.state.service
 
     def events(self, name: str) -> list[dict[str, Any]]:
+        assert self.service.log.flush(PATIENCE_SECONDS)
         lines = [json.loads(line) for line in self._stream.getvalue().splitlines()]
         return [line for line in lines if line["event"] == name]
 
@@ -98,12 +99,17 @@ class Running:
 
 @contextmanager
 def running(
-    model: Any, mount: Any = None, dialects: Any = DIALECTS, **settings: Any
+    model: Any,
+    mount: Any = None,
+    dialects: Any = DIALECTS,
+    stream: io.StringIO | None = None,
+    **settings: Any,
 ) -> Iterator[Running]:
     """Serve a tracer until the block ends; `mount` adds to the application before it starts."""
-    stream = io.StringIO()
+    stream = io.StringIO() if stream is None else stream
     chosen = Settings(port=0, **({"drain_seconds": 0.0} | settings))
-    app = create_app(model, chosen, Log(stream, prompts=chosen.log_prompts), dialects)
+    log = Log(stream, prompts=chosen.log_prompts, characters=2**20)
+    app = create_app(model, chosen, log, dialects)
     if mount is not None:
         mount(app)
     service = app.state.service

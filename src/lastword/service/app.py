@@ -48,6 +48,7 @@ class Service:
         self.begin = int(time.time())
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
         self.metrics.served.labels(lastword.__version__, self.corrector.name).set(1)
+        self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
         batcher = self.corrector.batcher
         self.metrics.oldest.set_function(batcher.oldest_seconds)
         self.metrics.waiting_items.set_function(partial(batcher.waiting, "item"))

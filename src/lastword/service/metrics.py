@@ -71,6 +71,9 @@ class Metrics:
             "lastword_drift_log_wealth", "Evidence that a statistic has moved.", ["statistic"]
         )
         self.drifted = gauge("lastword_drifted", "Whether it has warned.", ["statistic"])
+        self.dropped_lines = gauge(
+            "lastword_log_lines_dropped", "Lines of the log that nothing took, since the start."
+        )
         self.refusals = counter("lastword_refusals", "Items and requests turned down.", ["code"])
 
     def decided(self, decision: Decision) -> None:

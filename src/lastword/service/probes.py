@@ -18,10 +18,11 @@ async def healthz(call: ThisCall) -> Response:
 
 
 async def readyz(call: ThisCall) -> Response:
-    """Whether items are taken: 503 while the service stops."""
+    """Whether items are taken: 503 while the service stops. Answers do not wait for the log."""
     if call.service.traffic.draining or not call.corrector.batcher.taking:
         raise Refusal("draining", "the service takes no more items", retry_after=1)
-    return json_of({"status": "ready"})
+    lost = {"log": f"{call.service.log.dropped} lines were dropped: nothing takes them"}
+    return json_of({"status": "ready"} | (lost if call.service.log.losing else {}))
 
 
 async def metrics(call: ThisCall) -> Response:

@@ -1,0 +1,68 @@
+"""Answers do not wait for the log: it may be gone, full or stuck."""
+
+import errno
+import io
+import threading
+
+from served import PATIENCE_SECONDS, running
+
+from lastword.service.log import Log
+
+BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
+
+
+class Reader(io.StringIO):
+    """A log's reader that may go away (`fault`) or stop reading (`free` cleared)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fault: OSError | None = None
+        self.free = threading.Event()
+        self.free.set()
+
+    def write(self, text: str, /) -> int:
+        assert self.free.wait(PATIENCE_SECONDS)
+        if self.fault is not None:
+            raise self.fault
+        return super().write(text)
+
+
+def test_a_log_that_nothing_takes_costs_no_answer_and_is_said(model):
+    reader = Reader()
+    with running(model, stream=reader) as served:
+        assert served.client.get("/readyz").json() == {"schema": 1, "status": "ready"}
+        for number in (errno.EPIPE, errno.ENOSPC):
+            reader.fault = OSError(number, "")
+            assert served.client.post("/v1/correct", json=BODY).status_code == 200
+        served.wait_for(lambda: served.metric("lastword_log_lines_dropped") >= 4)
+        answer = served.client.get("/readyz")
+        assert answer.status_code == 200 and "were dropped" in answer.json()["log"]
+        reader.fault = None
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+        (told,) = served.events("dropped")
+        assert told["lines"] == served.metric("lastword_log_lines_dropped")
+        assert "log" not in served.client.get("/readyz").json()
+
+
+def test_a_log_that_is_stuck_costs_no_answer(model):
+    reader = Reader()
+    with running(model, stream=reader) as served:
+        reader.free.clear()
+        for _ in range(3):
+            assert served.client.post("/v1/correct", json=BODY).status_code == 200
+        assert served.metric("lastword_log_lines_dropped") == 0  # they wait
+        served.service.log.event("long", told="x" * 2**20)
+        assert served.metric("lastword_log_lines_dropped") == 1
+        assert "log" in served.client.get("/readyz").json()
+        reader.free.set()
+        assert len(served.events("decision")) == 3
+
+
+def test_lines_stand_in_the_order_in_which_they_were_said():
+    stream = io.StringIO()
+    log = Log(stream)
+    for number in range(500):
+        log.event(str(number))
+    assert log.flush(PATIENCE_SECONDS)
+    lines = stream.getvalue().splitlines()
+    assert [line.split('"event": "')[1] for line in lines] == [f'{n}"}}' for n in range(500)]
