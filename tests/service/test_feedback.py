@@ -5,7 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import log
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from lastword.benchmarks.world import items
 from lastword.errors import InputError
 from lastword.service.app import create_app
 from lastword.service.ledger import Entry, Ledger
+from lastword.service.pace import Pace
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.trust.certificate import Certificate, Subject
@@ -124,6 +125,49 @@ def test_without_a_certificate_there_is_nothing_to_judge():
             create_app(Tracer.demo(), settings)
 
 
+def test_who_asks_cannot_label_where_labellers_have_a_token_of_their_own(model):
+    def bearer(token):
+        return {"authorization": f"Bearer {token}"}
+
+    with running(model, token="ask", label_token="judge") as service:
+        body = {"prompt": ASKED[0].prompt, "candidates": list(ASKED[0].candidates)}
+        asked = service.client.post("/v1/correct", json=body, headers=bearer("ask"))
+        right = {"id": asked.json()["feedback_id"], "right": 0}
+        for path, given, token in (("feedback", right, "ask"), ("correct", body, "judge")):
+            refused = service.client.post(f"/v1/{path}", json=given, headers=bearer(token))
+            assert (refused.status_code, code_of(refused)) == (401, "unauthorised")
+        taken = service.client.post("/v1/feedback", json=right, headers=bearer("judge"))
+        assert taken.status_code == 200 and service.events("labels") == []
+    with pytest.raises(InputError, match="choose another"):
+        Settings(token="ask", label_token="ask\n")
+    with running(model, token="ask") as service:
+        assert "--label-token" in service.events("labels")[0]["told"]
+
+
+def test_labels_of_one_address_in_one_minute_are_bounded(model):
+    with running(model, feedback_minute=2) as service:
+        answers = [ask(service, item) for item in ASKED[:3]]
+        statuses = [label(service, answer, 0) for answer in answers]
+        if statuses[-1].status_code == 200:  # a minute has begun between them
+            statuses = [label(service, ask(service, item), 0) for item in ASKED[:3]]
+        assert [s.status_code for s in statuses[:2]] == [200, 200]
+        refused = statuses[-1]
+        assert refused.status_code == 429 and code_of(refused) == "too_many_labels"
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+
+
+def test_another_minute_is_counted_anew_and_another_address_for_itself():
+    now = [59.0]
+    pace = Pace(1, clock=lambda: now[0])
+    pace.take("a")
+    pace.take("b")
+    with pytest.raises(Refusal) as refusal:
+        pace.take("a")
+    assert refusal.value.retry_after == 2
+    now[0] = 60.0
+    pace.take("a")
+
+
 @pytest.mark.parametrize("on_alarm", ["log", "shadow"])
 def test_too_many_breaks_raise_an_alarm(model, free, on_alarm, tmp_path):
     with running(model, on_alarm=on_alarm, state=tmp_path / "state.db") as service:
@@ -181,13 +225,57 @@ def test_answers_are_forgotten_by_number_and_by_age(model):
         assert code_of(label(service, answers[0], 0)) == "unknown_answer"
         assert label(service, answers[1], 0).status_code == 200
     now = [1000.0]
-    ledger = Ledger(None, "c", items=9, seconds=60.0, clock=lambda: now[0])
+    ledger = Ledger(None, "c", items=9, seconds=60.0, clock=lambda: now[0], steady=lambda: now[0])
     ledger.remember("one", Entry(2, [0], [1], True), {}, {"seen": {}})
     now[0] += 59
     assert ledger.find("one").candidates == 2
     now[0] += 2
     with pytest.raises(Refusal, match="remembered"):
         ledger.find("one")
+
+
+def test_a_clock_that_jumps_forgets_nothing(tmp_path):
+    path, week = tmp_path / "state.db", 604_800.0
+    clock, steady = [1e9], [50.0]
+
+    def opened() -> Ledger:
+        return Ledger(
+            path, "c", items=9, seconds=week, clock=lambda: clock[0], steady=lambda: steady[0]
+        )
+
+    ledger, entry, drift = opened(), Entry(2, [0], [1], True), {"seen": {}}
+    ledger.remember("one", entry, {}, drift)
+    for jump in (8 * 86_400, -16 * 86_400, 8 * 86_400):
+        clock[0] += jump
+        steady[0] += 1
+        ledger.remember(str(jump) + str(steady[0]), entry, {}, drift)
+        assert ledger.find("one") == entry
+    ledger.close()
+    steady[0] = 3.0  # a machine that has started anew
+    clock[0] += 8 * 86_400
+    ledger = opened()
+    assert ledger.find("one") == entry
+    steady[0] += week
+    ledger.remember("two", entry, {}, drift)
+    with pytest.raises(Refusal, match="remembered"):
+        ledger.find("one")
+    ledger.close()
+
+
+def test_a_state_of_before_there_was_a_second_clock_goes_on(tmp_path):
+    path = tmp_path / "state.db"
+    Ledger(path, "c", items=9, seconds=60.0).close()
+    database = sqlite3.connect(path)
+    database.execute("ALTER TABLE answers DROP COLUMN steady")
+    row = ("one", 1e12, json.dumps(asdict(Entry(2, [0], [1], True))), 0)
+    database.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", row)
+    database.commit()
+    database.close()
+    ledger = Ledger(path, "c", items=9, seconds=60.0)
+    assert ledger.find("one").candidates == 2
+    ledger.remember("two", Entry(2, [0], [1], True), {}, {"seen": {}})
+    assert ledger.find("two").candidates == 2
+    ledger.close()
 
 
 def test_every_line_of_a_batch_has_its_own_id(model):

@@ -18,7 +18,7 @@ PANELS = {
     "Service": "host port token shadow explorer log_prompts batch_items queue_items queue_asks",
     "Limits": "deadline_seconds body_bytes batch_limit candidates characters tokens connections "
     "header_bytes header_seconds",
-    "Labels": "on_alarm state feedback_items feedback_seconds",
+    "Labels": "label_token on_alarm state feedback_items feedback_seconds feedback_minute",
     "Output": "out log output as_json format full page show_prompt list_ bench item against_paper "
     "paper_model",
 }

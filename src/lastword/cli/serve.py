@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _WRITTEN = {
     "port": Annotated[int, typer.Option(min=0, max=65535)],
     "token": Annotated[str | None, typer.Option(envvar="LASTWORD_TOKEN")],
+    "label_token": Annotated[str | None, typer.Option(envvar="LASTWORD_LABEL_TOKEN")],
     "batch_items": Annotated[int, typer.Option(min=1)],
     "queue_items": Annotated[int, typer.Option(min=1)],
     "queue_asks": Annotated[int, typer.Option("--queue-questions", min=1)],

@@ -19,6 +19,7 @@ from lastword.service.dialects import DIALECTS
 from lastword.service.guard import Guard, Traffic
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
+from lastword.service.pace import Pace
 from lastword.service.probes import PROBES
 from lastword.service.reference import add_reference
 from lastword.service.refusal import Code, Refusal
@@ -45,6 +46,7 @@ class Service:
         self.log = log or Log(prompts=settings.log_prompts)
         self.traffic = Traffic()
         self.paths = Paths()
+        self.pace = Pace(settings.feedback_minute)
         self.begin = int(time.time())
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
         self.metrics.served.labels(lastword.__version__, self.corrector.name).set(1)
@@ -63,6 +65,9 @@ class Service:
         else:
             policy, date = asdict(certificate.policy), certificate.date
             self.log.event("certified", **policy, date=date)
+            if self.settings.token is not None and self.settings.label_token is None:
+                what = "whoever may ask may label, and raise the alarm: give --label-token"
+                self.log.event("labels", told=what)
         oversight = self.corrector.oversight
         if oversight is not None and oversight.monitor.alarm:  # of before the restart
             oversight.tell_alarm()

@@ -37,6 +37,7 @@ class Route:
         responses: What is said of its answers beside that, as FastAPI takes it.
         extra: What else FastAPI is to know of it.
         probe: Whether it is answered without a token, and while the service stops.
+        labels: Whether it takes the labeller's token, where there is one.
     """
 
     method: Literal["GET", "POST"]
@@ -48,6 +49,7 @@ class Route:
     responses: Mapping[int | str, dict[str, Any]] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     probe: bool = False
+    labels: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ class Paths:
         self.methods: dict[str, frozenset[str]] = {}
         self._dialects: dict[str, Dialect] = {}
         self.probes: set[str] = set()
+        self.labels: set[str] = set()
 
     def add(self, dialect: Dialect) -> None:
         """Take note of whose its paths are."""
@@ -134,6 +137,7 @@ class Paths:
             assert route.path not in self._dialects, f"two dialects have {route.path}"
         self._dialects |= {route.path: dialect for route in dialect.routes}
         self.probes |= {route.path for route in dialect.routes if route.probe}
+        self.labels |= {route.path for route in dialect.routes if route.labels}
 
     def add_methods(self, app: FastAPI) -> None:
         """Take note of all routes of an application; what can be got has a head."""

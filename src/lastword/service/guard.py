@@ -109,7 +109,7 @@ class Guard:
             what = "a body has Content-Length or Transfer-Encoding, not both (RFC 9112, 6.1)"
             raise Refusal("invalid_request", what)
         if route not in self._paths.probes:
-            self._check_sender(Headers(scope=scope))
+            self._check_sender(Headers(scope=scope), route in self._paths.labels)
         if route == "other":
             raise Refusal("not_found", "no such route; /docs lists them")
         methods = self._paths.methods.get(route)
@@ -120,15 +120,17 @@ class Guard:
         if self._traffic.draining and methods is not None and route not in self._paths.probes:
             raise Refusal("draining", "the service is stopping; try another", retry_after=1)
 
-    def _check_sender(self, headers: Headers) -> None:
+    def _check_sender(self, headers: Headers, labels: bool) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._settings.loopback and _hostname(host) not in _HOSTS | {self._settings.host}:
             raise Refusal("forbidden", "this host name is not the service's; use 127.0.0.1")
         if origin is not None and _netloc(origin) != host:
             raise Refusal("forbidden", "requests of other sites' pages are not answered")
-        token = self._settings.token
+        token, whose = self._settings.token, "the token"
+        if labels and self._settings.label_token is not None:
+            token, whose = self._settings.label_token, "the labeller's token"
         if token is not None and not _has_token(headers.get("authorization", ""), token):
-            raise Refusal("unauthorised", "send the token as `Authorization: Bearer TOKEN`")
+            raise Refusal("unauthorised", f"send {whose} as `Authorization: Bearer TOKEN`")
 
     async def _body(self, scope: Scope, receive: Receive) -> Receive:
         """The whole body read, and a `receive` that gives it once and then waits for the end."""

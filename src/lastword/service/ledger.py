@@ -21,12 +21,16 @@ from lastword.service.refusal import Refusal
 
 _TABLES = """
     CREATE TABLE IF NOT EXISTS answers (
-        id TEXT PRIMARY KEY, given REAL NOT NULL, entry TEXT NOT NULL, labelled INTEGER NOT NULL
+        id TEXT PRIMARY KEY, given REAL NOT NULL, entry TEXT NOT NULL, labelled INTEGER NOT NULL,
+        steady REAL NOT NULL DEFAULT 0
     );
     CREATE INDEX IF NOT EXISTS by_age ON answers (given);
     CREATE TABLE IF NOT EXISTS seen (statistic TEXT NOT NULL, value REAL NOT NULL);
     CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
+
+
+_STEADY = "ALTER TABLE answers ADD COLUMN steady REAL NOT NULL DEFAULT 0"  # of an older file
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,9 @@ class Ledger:
         path: The file; None keeps all in memory.
         certificate: Fingerprint of the certificate.
         items: Most answers that are remembered.
-        seconds: How long one is remembered.
-        clock: Seconds since the epoch.
+        seconds: How long one is remembered, by both clocks: either alone may stand wrong.
+        clock: Seconds since the epoch, which may be set.
+        steady: Seconds that never jump; those in which no service ran do not count.
 
     Attributes:
         fault: Why a file that can be read takes nothing, as on a full disk; None where it does.
@@ -89,8 +94,9 @@ class Ledger:
         items: int,
         seconds: float,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._items, self._seconds, self._clock = items, seconds, clock
+        self._items, self._seconds, self._clock, self._steady = items, seconds, clock, steady
         self._durable = path is not None
         owner = None
         try:
@@ -114,6 +120,15 @@ class Ledger:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.executescript(_TABLES)
+        columns = [row[1] for row in self._connection.execute("PRAGMA table_info(answers)")]
+        if "steady" not in columns:
+            self._connection.execute(_STEADY)
+        (latest,) = self._connection.execute("SELECT MAX(steady) FROM answers").fetchone()
+        self._before = (latest or 0.0) - self._steady()
+
+    def _oldest(self) -> tuple[float, float]:
+        """When what is just remembered was given, by either clock."""
+        return self._clock() - self._seconds, self._before + self._steady() - self._seconds
 
     def close(self) -> None:
         """Let the file go."""
@@ -130,10 +145,13 @@ class Ledger:
             statistics: What drift saw of it.
             drift: `Drift.state()`.
         """
-        now, content = self._clock(), json.dumps(asdict(entry))
+        row = (name, self._clock(), json.dumps(asdict(entry)), self._before + self._steady())
         with self._connection as connection:
-            connection.execute("INSERT INTO answers VALUES (?, ?, ?, 0)", (name, now, content))
-            connection.execute("DELETE FROM answers WHERE given < ?", (now - self._seconds,))
+            connection.execute(
+                "INSERT INTO answers (id, given, entry, labelled, steady) VALUES (?, ?, ?, 0, ?)",
+                row,
+            )
+            connection.execute("DELETE FROM answers WHERE given < ? AND steady < ?", self._oldest())
             connection.execute(
                 "DELETE FROM answers WHERE rowid <= (SELECT MAX(rowid) FROM answers) - ?",
                 (self._items,),
@@ -155,8 +173,8 @@ class Ledger:
             Refusal: It was never given, is forgotten, or has its label.
         """
         row = self._connection.execute(
-            "SELECT entry, labelled FROM answers WHERE id = ? AND given >= ?",
-            (name, self._clock() - self._seconds),
+            "SELECT entry, labelled FROM answers WHERE id = ? AND (given >= ? OR steady >= ?)",
+            (name, *self._oldest()),
         ).fetchone()
         if row is None:
             raise Refusal(

@@ -28,6 +28,7 @@ Code = Literal[
     "too_many_connections",
     "invalid_request",
     "queue_full",
+    "too_many_labels",
     "client_left",
     "internal",
     "model",
@@ -59,6 +60,7 @@ STATUS: dict[Code, int] = {
     "too_many_connections": 503,
     "invalid_request": 400,  # no HTTP at all
     "queue_full": 429,  # with Retry-After
+    "too_many_labels": 429,  # with Retry-After
     "client_left": 499,  # nobody reads this one
     "internal": 500,  # a defect: logged in full, told in short
     "model": 503,  # the model failed on this item

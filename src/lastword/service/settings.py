@@ -10,7 +10,7 @@ from lastword.errors import InputError
 
 _COUNTS = (
     *("batch_items", "batch_limit", "queue_items", "queue_asks", "body_bytes", "candidates"),
-    *("characters", "tokens", "connections", "header_bytes", "feedback_items"),
+    *("characters", "tokens", "connections", "header_bytes", "feedback_items", "feedback_minute"),
 )
 
 
@@ -22,6 +22,7 @@ class Settings:
         host: Address to listen on; beyond loopback needs a token.
         port: Port; 0 takes a free one, named in the log.
         token: What clients send as a Bearer token.
+        label_token: What /v1/feedback takes in its place, so that who asks cannot label.
         shadow: Answer with the base; log what correction would change.
         batch_items: Most waiting items computed together; 1 is none.
         queue_items: Most items that wait; one more is refused with 429.
@@ -40,6 +41,7 @@ class Settings:
         on_alarm: What an alarm of the monitor does: a line in the log, or `shadow` from then on.
         feedback_items: Most answers that are remembered for their labels.
         feedback_seconds: How long an answer is remembered.
+        feedback_minute: Most labels of one address in a minute.
         state: File that keeps monitor, drift and remembered answers over a restart.
         log_prompts: Write prompts and candidates into the log.
     """
@@ -47,6 +49,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     token: str | None = None
+    label_token: str | None = None
     shadow: bool = False
     batch_items: int = 64
     queue_items: int = 256
@@ -64,13 +67,17 @@ class Settings:
     on_alarm: Literal["log", "shadow"] = "log"
     feedback_items: int = 100_000
     feedback_seconds: float = 604_800.0  # a week
+    feedback_minute: int = 600
     state: Path | None = None
     log_prompts: bool = False
 
     def __post_init__(self) -> None:
         """Refuse an open door and limits that let nothing through."""
-        if self.token is not None:
-            _require_sendable(self.token.strip())
+        tokens = [token.strip() for token in (self.token, self.label_token) if token is not None]
+        for token in tokens:
+            _require_sendable(token)
+        if len(tokens) > len({*tokens}):
+            raise InputError("--label-token is --token: who asks could label; choose another")
         if self.token is None and not self.loopback:
             raise InputError(
                 f"{self.host} is not loopback: set --token or LASTWORD_TOKEN, or listen on "

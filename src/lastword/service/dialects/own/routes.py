@@ -57,6 +57,7 @@ async def feedback(body: FeedbackBody, call: ThisCall) -> Response:
     if oversight is None:
         need = "nothing is certified here that labels could judge: start with --certificate"
         raise Refusal("uncertified", need)
+    call.service.pace.take(call.request.client.host if call.request.client else "")
     right = [body.right] if isinstance(body.right, int) else body.right
     return json_of(oversight.labelled(body.id, right))
 
@@ -116,7 +117,15 @@ OWN = Dialect(
             "/v1/feedback",
             feedback,
             FeedbackAnswer,
-            (*BODY, "unknown_answer", "repeated_feedback", "uncertified", "unkept"),
+            (
+                *BODY,
+                "unknown_answer",
+                "repeated_feedback",
+                "uncertified",
+                "unkept",
+                "too_many_labels",
+            ),
+            labels=True,
         ),
         Route("GET", "/v1/model", model),
     )
