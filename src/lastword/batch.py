@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from typing import Literal
 
 import numpy as np
@@ -9,7 +10,7 @@ from jaxtyping import Float, Int
 
 from lastword.methods.contract import Evidence, Method
 from lastword.model.reading import Reading, States
-from lastword.rule.geometry import Scores, Trajectory
+from lastword.rule.geometry import Inputs, Scores, Trajectory
 from lastword.rule.operators import Step
 from lastword.rule.scorer import Scorer
 from lastword.rule.tile import TokenScorer
@@ -60,13 +61,13 @@ class Batch:
         self._head = read
         self.peers = dict(peers or {})
         self._encoded = encoded
-        counts = [(len(e.sequences), len(e.blind_sequences)) for e in encoded]
-        starts = np.cumsum([0, *(own + blind for own, blind in counts)])
-        self._own = [slice(s, s + own) for s, (own, _) in zip(starts, counts, strict=False)]
-        self._blind = [slice(s.stop, e) for s, e in zip(self._own, starts[1:], strict=True)]
-        self._scores = np.full((int(starts[-1]), depth + 1), np.nan)
-        self._t = np.full(int(starts[-1]), np.nan)
-        self._peers = {name: np.full(int(starts[-1]), np.nan) for name in self.peers}
+        spans = _spans([*map(prompts_of, encoded)])
+        self._own, self._blind = [s[0] for s in spans], [s[1] for s in spans]
+        self._free = [s[2:] for s in spans]
+        count = spans[-1][-1].stop
+        self._scores = np.full((count, depth + 1), np.nan)
+        self._t = np.full(count, np.nan)
+        self._peers = {name: np.full(count, np.nan) for name in self.peers}
 
     def trajectory(self, item: int) -> Trajectory:
         """S and t of an item, as far as they have been read."""
@@ -81,15 +82,20 @@ class Batch:
         """What has been read of an item, by the method of that name too."""
         encoded, own = self._encoded[item], self._peers.get(method)
         blind = self.blind(item)
-        lengths = np.array([len(s) for s in encoded.blind_sequences], dtype=np.int64)
         return Evidence(
             candidates=encoded.item.candidates,
             tokens=np.array(encoded.candidate_tokens),
             trajectory=self.trajectory(item),
             own=None if own is None else own[self._own[item]],
             blind=blind,
-            blind_tokens=None if blind is None else lengths - encoded.blind_boundaries,
+            blind_tokens=None if blind is None else np.array(encoded.blind_tokens),
+            content_free=self.content_free(item),
         )
+
+    def content_free(self, item: int) -> Inputs | None:
+        """b after each content-free prompt of an item, nan where unread; None without them."""
+        read = [self._scores[span, self.depth] for span in self._free[item]]
+        return np.stack(read) if read else None
 
     def read(self, items: Sequence[int], step: Step) -> None:
         """Read a step for some items; rows that they share are read once."""
@@ -97,11 +103,19 @@ class Batch:
             self._read([self._own[i] for i in items], step)
         if step.blind:
             self._read([self._blind[i] for i in items], Step(step.blind))
+        if step.content_free:
+            self._read([span for i in items for span in self._free[i]], self._last)
 
     def read_blind(self, step: Step) -> None:
-        """Read a step for all blind prompts."""
+        """Read a step for all blind prompts, and depth L for all content-free ones."""
         if any(b.start != b.stop for b in self._blind):
             self._read(self._blind, step)
+        if any(self._free):
+            self._read([span for spans in self._free for span in spans], self._last)
+
+    @property
+    def _last(self) -> Step:
+        return Step(frozenset([self.depth]))
 
     def _read_so_far(self, span: slice) -> Trajectory:
         t = self._t[span]
@@ -124,11 +138,29 @@ class Batch:
             means[wanted] = _means(scores, branch[targets])
 
 
+def prompts_of(encoded: Encoded) -> list[list[Branch]]:
+    """An item's branches by prompt, one a candidate: its own, the blind, each content-free one."""
+    sequences = encoded.sequences, encoded.blind_sequences, *encoded.content_free_sequences
+    boundaries = encoded.boundaries, encoded.blind_boundaries, *encoded.content_free_boundaries
+    return [
+        [Branch(*pair) for pair in zip(*prompt, strict=True)]
+        for prompt in zip(sequences, boundaries, strict=True)
+    ]
+
+
 def branches_of(encoded: Encoded) -> list[Branch]:
-    """An item's branches: one a candidate, then one a candidate after the blind prompt."""
-    sequences = encoded.sequences + encoded.blind_sequences
-    boundaries = encoded.boundaries + encoded.blind_boundaries
-    return [Branch(s, b) for s, b in zip(sequences, boundaries, strict=True)]
+    """An item's branches in the order of `prompts_of`."""
+    return [*chain.from_iterable(prompts_of(encoded))]
+
+
+def _spans(items: Sequence[Sequence[Sequence[Branch]]]) -> list[list[slice]]:
+    """Where each prompt's branches lie among those of all items."""
+    start, spans = 0, []
+    for prompts in items:
+        ends = start + np.cumsum([len(prompt) for prompt in prompts])
+        spans.append([slice(a, b) for a, b in pairwise(map(int, (start, *ends)))])
+        start = int(ends[-1])
+    return spans
 
 
 def _means(

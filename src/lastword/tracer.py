@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from transformers import PreTrainedModel
 
-from lastword.batch import Batch, Read, Scope, branches_of
+from lastword.batch import Batch, Read, Scope, branches_of, prompts_of
 from lastword.errors import CertificateError, InvariantError, ItemError
 from lastword.methods.contract import Evidence, Facts, Method
-from lastword.methods.correction import Correction, Scored
+from lastword.methods.correction import Correction, Scored, lacks
 from lastword.methods.trace import Trace
 from lastword.model import embedded
 from lastword.model.backbone import Backbone
@@ -241,6 +241,7 @@ class Tracer:
         *,
         separator: str = " ",
         blind_prompt: str | None = None,
+        content_free: Sequence[str] = (),
         read: Read = "decide",
     ) -> Decision:
         """The corrected choice among the candidates of one prompt.
@@ -251,6 +252,7 @@ class Tracer:
             candidates: The answers to choose from; a list, not one text.
             separator: Text between prompt and candidate.
             blind_prompt: The prompt with the question left out, for corrections that read it.
+            content_free: The prompt with inputs that say nothing, for `contextual`.
             read: As in `Scope`.
 
         Raises:
@@ -258,7 +260,8 @@ class Tracer:
             NonFiniteError: Logits that are not finite.
         """
         given = {"prompt": prompt, "candidates": candidates, "separator": separator}
-        item = Item.from_dict(given | {"blind_prompt": blind_prompt})
+        more = {"blind_prompt": blind_prompt, "content_free": list(content_free)}
+        item = Item.from_dict(given | more)
         return next(self.correct_many([item], read=read))
 
     def correct_many(
@@ -340,23 +343,23 @@ class Tracer:
 
     def _applicable(self, encoded: Encoded | ItemError, place: int) -> Encoded | ItemError:
         """The item, or why the correction does not apply to it."""
-        if isinstance(encoded, ItemError) or encoded.blind_sequences:
+        if isinstance(encoded, ItemError) or not isinstance(self.correction, Scored):
             return encoded
-        if not isinstance(self.correction, Scored) or not self.correction.needs.blind:
+        has = {"blind": bool(encoded.blind_sequences), "free": bool(encoded.content_free_sequences)}
+        lacking = lacks(self.correction.needs, **has)
+        if lacking is None:
             return encoded
         name = encoded.item.id or str(place)
-        return ItemError(f"{self.correction.name} needs a blind_prompt, and there is none", name)
+        return ItemError(f"{self.correction.name} needs {lacking}, and there is none", name)
 
     def plan(self, encoded: Sequence[Encoded]) -> list[list[int]]:
         """Groups of items that are computed together, as places; shared prefixes stay together.
 
         A group holds at most `batch_tokens` distinct tokens, or one item that is larger.
         """
-        prompts = [
-            (branches_of(e)[: len(e.sequences)], branches_of(e)[len(e.sequences) :])
-            for e in encoded
-        ]
-        return plan(prompts, self.batch_tokens)
+        prompts = [prompts_of(e) for e in encoded]
+        most = max(map(len, prompts), default=0)
+        return plan([[*p, *[[]] * (most - len(p))] for p in prompts], self.batch_tokens)
 
     def decide(
         self,
@@ -397,8 +400,9 @@ class Tracer:
     def _decide(self, encoded: Sequence[Encoded], scope: Scope) -> list[Decision]:
         methods, depth = scope.methods, self.scorer.last
         needs = [self.correction.needs, *(m.needs for m in methods.values())]
-        if scope.blind == "none" and not self.correction.needs.blind:
-            encoded = [*map(_sighted, encoded)]
+        wanted = scope.blind != "none" or bool(self.correction.needs.blind)
+        free = any(n.content_free for n in needs)
+        encoded = [_pared(e, blind=wanted, free=free) for e in encoded]
         every = Step(frozenset(range(depth + 1)), scorer=True)
         step = _step_of(methods.values(), self.scorer)
         if scope.read == "all":
@@ -428,12 +432,12 @@ class Tracer:
         self, encoded: Sequence[Encoded], methods: Mapping[str, Method]
     ) -> list[dict[str, Scores | None]]:
         blind = frozenset[int]().union(*(m.needs.blind for m in methods.values()))
-        if not blind:
-            encoded = [*map(_sighted, encoded)]
+        free = any(m.needs.content_free for m in methods.values())
+        encoded = [_pared(e, blind=bool(blind), free=free) for e in encoded]
         step = _step_of(methods.values(), self.scorer)
         batch = self._batch(encoded, methods, step.depths | blind)
         batch.read(range(len(encoded)), step)
-        if blind:
+        if blind or free:
             batch.read_blind(Step(blind))
         return [_scores(batch, i, methods) for i in range(len(encoded))]
 
@@ -541,9 +545,13 @@ def _pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield piece
 
 
-def _sighted(encoded: Encoded) -> Encoded:
-    """The item without its blind prompt."""
-    return replace(encoded, blind_sequences=(), blind_boundaries=())
+def _pared(encoded: Encoded, *, blind: bool, free: bool) -> Encoded:
+    """The item without those of its prompts that nobody reads."""
+    if encoded.blind_sequences and not blind:
+        encoded = replace(encoded, blind_sequences=(), blind_boundaries=())
+    if encoded.content_free_sequences and not free:
+        encoded = replace(encoded, content_free_sequences=(), content_free_boundaries=())
+    return encoded
 
 
 def _step_of(methods: Iterable[Method], scorer: Scorer) -> Step:
@@ -571,6 +579,7 @@ def _decision(
         blind_scores=None if blind is None else blind.base,
         blind_trajectory=None if whole is None else whole.scores,
         blind_t_scores=None if whole is None else whole.t,
+        content_free_scores=batch.content_free(place),
         truncated=encoded.truncated,
         id=encoded.item.id,
     )

@@ -15,14 +15,17 @@ from lastword.batch import Scope
 from lastword.cli import app
 from lastword.errors import CertificateError, InputError, ItemError
 from lastword.methods import correction_of, resolve
+from lastword.methods.batch_calibrated import BatchCalibrated, Running, label_set
+from lastword.methods.contextual import Contextual
 from lastword.methods.contract import Evidence, Facts
-from lastword.methods.correction import Correction
+from lastword.methods.correction import Correction, Scored
 from lastword.methods.gated import TraceGated
 from lastword.methods.pmi import Pmi
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Verdict
 from lastword.theta import Theta
+from lastword.view.explanation import explain
 
 OPEN = Theta(tau_logr=-100.0, tau_H=0.0)  # gates that let nearly every override through
 
@@ -125,6 +128,9 @@ def test_an_override_stands_where_the_question_moved_it(invariant: float) -> Non
         np.testing.assert_allclose(decided.scores, method["trace-gated"], rtol=1e-5, atol=1e-5)
         if trace.corrected:
             outcomes.add((trace.operator, held))
+            said = explain(decided)
+            assert ("by enough" in said) and ("But the question did not move" in said) != held
+            assert held or "The answer stays" in said
             assert decided.gates["question"].holds == held
             assert decided.operator == (trace.operator if held else "base")
         else:
@@ -234,15 +240,16 @@ def test_every_way_in_takes_it(tmp_path: Path) -> None:
     candidates = ["grey wool boats.", "silver glass boats."]
     asked = [x for c in candidates for x in ("--candidate", c)]
     command = ["correct", *model, "--prompt", prompt, "--blind-prompt", blind, *asked]
-    told = CliRunner().invoke(app, [*command, "--json"])
-    assert told.exit_code == 0, told.output
-    decision = json.loads(told.stdout)
+    printed = CliRunner().invoke(app, [*command, "--json"])
+    assert printed.exit_code == 0, printed.output
+    decision = json.loads(printed.stdout)
     engine = Tracer.demo(correction="pmi@0.5")
     expected = engine.correct(prompt, candidates, blind_prompt=blind)
     assert decision["method"] == decision["operator"] == "pmi@0.5"
     assert decision["scores"] == pytest.approx(expected.scores.tolist(), abs=1e-5)
     words = CliRunner().invoke(app, command)
-    assert "The scores of pmi@0.5 decide." in words.stdout
+    told = " ".join(words.stdout.split())
+    assert "The scores of pmi@0.5 decide. They are the model's own, less 0.5 of what" in told
     bench = ["--benchmark", "demo", "--out", str(tmp_path)]
     refused = CliRunner().invoke(app, ["eval", *model, *bench])
     assert refused.exit_code == 2 and "--correction pmi@0.5" in refused.output
@@ -264,6 +271,189 @@ def test_the_service_decides_by_it() -> None:
     assert (answer["method"], answer["index"]) == ("pmi@1", expected.index)
     assert answer["scores"] == pytest.approx(expected.scores.tolist(), abs=1e-5)
     assert bare.status_code == 422 and "needs a blind_prompt" in bare.text
+
+
+def test_dcpmi_is_its_releases() -> None:
+    """peterwestuw/surface-form-competition at ffc22c6: cross-entropies, summed, of each option."""
+    engine = tracer(2.0)
+    encoded: Any = engine.encode(items())
+    methods = resolve(["dcpmi"], engine.facts)
+    for e, scores in zip(encoded, engine.compare(encoded, methods), strict=True):
+        ours = scores["dcpmi"]
+        assert ours is not None
+        released = [
+            cross_entropy(e.blind_sequences[i], e.blind_boundaries[i])
+            - cross_entropy(e.sequences[i], e.boundaries[i])
+            for i in range(len(e.sequences))
+        ]
+        np.testing.assert_allclose(ours, released, rtol=1e-5, atol=1e-5)
+        assert int(ours.argmax()) == released.index(max(released))
+
+
+def cross_entropy(sequence: tuple[int, ...], boundary: int) -> float:
+    """Summed cross-entropy of a continuation, by the model's own logits, a sequence at a time."""
+    import torch
+
+    with torch.no_grad():
+        ids = torch.tensor([sequence])
+        logits = tracer(2.0).backbone.model(ids).logits[0, :-1].double()
+        own = torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none")
+    return float(own[boundary - 1 :].sum())
+
+
+FREE = ("w7 w3", "w7", "w7 w9 w3")
+
+
+def test_contextual_divides_by_what_is_said_of_nothing() -> None:
+    engine, correcting = tracer(2.0), tracer(2.0, "contextual")
+    made = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()]
+    encoded: Any = engine.encode(made)
+    methods = resolve(["contextual", "contextual-released"], engine.facts)
+    compared = engine.compare(encoded, methods)
+    carried = engine.decide(encoded, Scope(methods=methods))
+    changed = 0
+    for item, alone, beside, by in zip(
+        made, compared, carried, correcting.correct_many(made), strict=True
+    ):
+        asked = [engine.correct(prompt, item.candidates).base_scores for prompt in FREE]
+        said = [np.exp(b) / sum(np.exp(b)) for b in asked]
+        b = engine.correct(item.prompt, item.candidates).base_scores
+        p = np.exp(b) / np.exp(b).sum()
+        expected = np.log(p) - np.log(sum(said) / len(said))
+        for scores in (alone["contextual"], beside.methods["contextual"], by.scores):
+            np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+        release = released(np.exp(b), [np.exp(own) for own in asked])
+        assert int(np.argmax(alone["contextual-released"])) == int(release.argmax())
+        np.testing.assert_allclose(np.exp(alone["contextual-released"]), release, rtol=1e-5)
+        assert beside.content_free_scores is not None
+        np.testing.assert_allclose(beside.content_free_scores, asked, rtol=1e-5, atol=1e-5)
+        assert by.blind_scores is None and np.isnan(by.trajectory[:, :-1]).all()
+        changed += by.corrected
+    assert changed
+
+
+def released(label_probs: np.ndarray, content_free: list[np.ndarray]) -> np.ndarray:
+    """tonyzhaozh/few-shot-learning at e04d864, `diagonal_W`: as its `eval_accuracy` computes it."""
+    p_cf = np.mean(np.array(content_free), axis=0)
+    p_cf = p_cf / np.sum(p_cf)
+    weight = np.linalg.inv(np.identity(len(p_cf)) * p_cf)
+    normalised = label_probs / np.sum(label_probs)
+    return np.matmul(weight, np.expand_dims(normalised, axis=-1))[:, 0]
+
+
+def test_with_one_input_the_release_is_the_definition() -> None:
+    facts = Facts(4, 10, 1.0)
+    b, free = np.log([[0.2, 0.1, 0.05], [0.02, 0.3, 0.1]])
+    S = np.full((3, 5), np.nan)
+    S[:, 4] = b
+    evidence = Evidence(("a", "b", "c"), np.ones(3, int), Trajectory(S), content_free=free[None])
+    ours, theirs = (Contextual(facts, own).scores(evidence) for own in (False, True))
+    np.testing.assert_allclose(ours, theirs, atol=1e-12)
+    np.testing.assert_allclose(np.exp(ours), released(np.exp(b), [np.exp(free)]), atol=1e-12)
+
+
+def calls(answer: np.ndarray, labels: list[str]) -> Evidence:
+    S = np.full((len(answer), 5), np.nan)
+    S[:, 4] = np.log(answer)
+    return Evidence(tuple(labels), np.ones(len(labels), int), Trajectory(S))
+
+
+LABELS = ["red", "blue", "green"]
+
+
+def drawn(count: int) -> list[Evidence]:
+    """Answers that favour a label, in an order of labels that changes."""
+    rng = np.random.default_rng(0)
+    made = []
+    for _ in range(count):
+        p, order = rng.dirichlet([4, 1, 1]), rng.permutation(3)
+        made.append(calls(p[order], [LABELS[i] for i in order]))
+    return made
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_batch_is_calibrated_by_its_mean_and_by_label_set(log: bool) -> None:
+    facts, answers = Facts(4, 10, 1.0), drawn(60)
+    rng = np.random.default_rng(1)
+    others = [calls(rng.dirichlet([1, 9]), ["yes", "no"]) for _ in range(30)]
+    method = BatchCalibrated(facts, log).fitted([*answers, *others])
+    assert set(method.means) == {label_set(LABELS), label_set(["no", "yes"])}
+    table = np.array(
+        [
+            [np.exp(e.trajectory.base[e.candidates.index(label)]) for label in LABELS]
+            for e in answers
+        ]
+    )
+    mean = table.sum(axis=0) / len(table)
+    for own, evidence in zip(table, answers, strict=True):
+        wanted = {
+            label: (np.log(p) - np.log(m) if log else p - m)
+            for label, p, m in zip(LABELS, own, mean, strict=True)
+        }
+        expected = [wanted[label] for label in evidence.candidates]
+        np.testing.assert_allclose(method.scores(evidence), expected, atol=1e-12)
+    assert method.scores(calls(np.array([0.5, 0.5]), ["yes", "maybe"])) is None
+    # Frozen, it is a function of the item: no order of items, no item before it changes it.
+    frozen = Scored("batch-calibrated", facts, method)
+    verdict = frozen.next(answers[5])
+    assert isinstance(verdict, Verdict)
+    np.testing.assert_array_equal(verdict.correction.scores, method.scores(answers[5]))
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_running_mean_says_nothing_before_twenty_and_how_many_it_saw(log: bool) -> None:
+    facts, answers = Facts(4, 10, 1.0), drawn(40)
+    name = "batch-calibrated-log" if log else "batch-calibrated"
+    running: Any = correction_of(name, facts)
+    for i, evidence in enumerate(answers):
+        if i == 30:  # a restart in between
+            state = json.loads(json.dumps(running.state()))
+            running = correction_of(name, facts)
+            running.restore(state)
+        verdict = running.next(evidence)
+        gate = verdict.correction.gates["seen"]
+        assert (gate.value, gate.threshold, gate.holds) == (i + 1, 20, i >= 19)
+        if i < 19:
+            assert verdict.correction.operator == "base"
+            np.testing.assert_array_equal(verdict.correction.scores, evidence.trajectory.base)
+        else:
+            method = BatchCalibrated(facts, log).fitted(answers[: i + 1])
+            np.testing.assert_allclose(verdict.correction.scores, method.scores(evidence))
+    small = Running(name, facts, most=2)
+    for labels in (["a", "b"], ["c", "d"], ["a", "b"], ["e", "f"]):
+        small.next(calls(np.array([0.5, 0.5]), labels))
+    assert set(small.state()) == {label_set(["a", "b"]), label_set(["e", "f"])}
+
+
+def test_a_tracer_counts_as_it_goes() -> None:
+    # One label set, the frames of the items differ.
+    made = [Item(i.prompt, ("w7", "w8 w9")) for i in items()[:25]]
+    engine = Tracer(families.build("llama"), families.tokenizer(), correction="batch-calibrated")
+    decisions = list(engine.correct_many(made))
+    assert sorted(int(d.gates["seen"].value or 0) for d in decisions) == list(range(1, 26))
+    assert all(d.operator in ("base", "batch-calibrated") for d in decisions)
+    assert sum(d.operator == "batch-calibrated" for d in decisions) == 6
+    by_count = sorted(decisions, key=lambda d: float(d.gates["seen"].value or 0))
+    assert "is of 1 so far and is used from 20 on" in explain(by_count[0])
+    assert "less their mean over items with these labels, 25 so far" in explain(by_count[24])
+
+
+def test_content_free_prompts_are_read_only_for_who_asks() -> None:
+    made = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()[:3]]
+    for decision in tracer(2.0).correct_many(made):
+        assert decision.content_free_scores is None
+    with pytest.raises(ItemError, match="contextual needs content_free prompts"):
+        list(tracer(2.0, "contextual").correct_many(items()[:2]))
+    with pytest.raises(ItemError, match="content_free goes with a prompt of text"):
+        Item.from_dict(
+            {
+                "messages": [{"role": "user", "content": "x"}],
+                "candidates": ["a"],
+                "content_free": ["y"],
+            }
+        )
+    read = Item.from_dict({"prompt": "a", "candidates": ["b"], "content_free": ["c", ""]})
+    assert read.content_free == ("c", "")
 
 
 def test_a_certificate_is_for_trace() -> None:

@@ -17,6 +17,9 @@ from lastword.text.messages import Message, as_dicts
 
 Kind = Literal["mc1", "mc2"]
 
+# Inputs that say nothing (Zhao et al., 2021).
+CONTENT_FREE = ("N/A", "", "[MASK]")
+
 
 @dataclass(frozen=True)
 class Example:
@@ -27,6 +30,7 @@ class Example:
         fields: Text that a template may use, by name.
         blind_fields: The same with the question, and only the question, left out (a summary's
             document is its question); None where nothing can be left out.
+        content_free_fields: The same with inputs that say nothing in the question's place.
         candidates: The answers to choose from.
         truthful: Which of them are true; None where the benchmark does not say.
         kind: The metric that the example is for; None for all.
@@ -45,6 +49,7 @@ class Example:
     separator: str = " "
     messages: tuple[Message, ...] | None = None
     group: str | None = None
+    content_free_fields: tuple[Mapping[str, str], ...] = ()
 
     @classmethod
     def of(cls, item: Item, place: int) -> "Example":
@@ -53,10 +58,12 @@ class Example:
         Where it has no blind prompt but a question that its prompt holds once, the blind prompt is
         the prompt without it; a conversation has none.
         """
-        question, blind = item.question or "", item.blind_prompt
+        question, blind, free = item.question or "", item.blind_prompt, item.content_free
         once = bool(question) and item.prompt.count(question) == 1
         if blind is None and once and item.messages is None:
             blind = item.prompt.replace(question, "")
+        if once and not free and item.messages is None:
+            free = tuple(item.prompt.replace(question, text) for text in CONTENT_FREE)
         return cls(
             id=str(place) if item.id is None else item.id,
             fields={"prompt": item.prompt, "question": question},
@@ -66,10 +73,25 @@ class Example:
             separator=item.separator,
             messages=item.messages,
             group=item.group,
+            content_free_fields=tuple({"prompt": text, "question": ""} for text in free),
         )
 
-    def item(self, template: Template) -> Item:
+    def _content_free(self) -> tuple[Mapping[str, str], ...]:
+        """Fields by content-free input: those that are given, or what is left out replaced."""
+        blind, prompt = self.blind_fields, self.fields.get("prompt")
+        if self.content_free_fields or blind is None or self.messages is not None:
+            return self.content_free_fields
+        left_out = [name for name, text in self.fields.items() if blind.get(name) != text]
+        if "prompt" in left_out and prompt != self.fields.get("question"):
+            return ()  # the frame is inside the text
+        return tuple({**self.fields, **dict.fromkeys(left_out, text)} for text in CONTENT_FREE)
+
+    def item(self, template: Template, *, content_free: bool = False) -> Item:
         """The item that a template makes of this example.
+
+        Args:
+            template: Makes the prompt.
+            content_free: Whether the item carries its content-free prompts.
 
         Raises:
             InputError: The template does not render, or the text is no item; the prompt is a
@@ -88,6 +110,9 @@ class Example:
                 separator=self.separator,
                 question=self.fields.get("question") or None,
                 blind_prompt=None if blind is None else template.render(blind),
+                content_free=tuple(map(template.render, self._content_free()))
+                if content_free
+                else (),
                 messages=self.messages,
                 group=self.group,
             )
@@ -195,17 +220,20 @@ class Dataset:
     seed: int | None
     examples: tuple[Example, ...]
 
-    def items(self, template: Template, *, blind: bool = True) -> list[Item]:
+    def items(
+        self, template: Template, *, blind: bool = True, content_free: bool = False
+    ) -> list[Item]:
         """Every chosen example as an item under a template.
 
         Args:
             template: Makes the prompts.
             blind: Whether items carry the prompt without its question.
+            content_free: Whether they carry it with inputs that say nothing.
 
         Raises:
             InputError: The template does not render.
         """
-        items = [example.item(template) for example in self.examples]
+        items = [e.item(template, content_free=content_free) for e in self.examples]
         return items if blind else [replace(item, blind_prompt=None) for item in items]
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lastword.errors import ItemError, RecordError
+from lastword.evaluation.derived import derive, fitted_methods
 from lastword.evaluation.statistics import mcnemar
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, mean, oracle
@@ -120,7 +121,10 @@ class Comparison:
 
 
 def compare(
-    cell: Cell, methods: "Mapping[str, Aggregation]", costs: Mapping[str, Cost] | None = None
+    cell: Cell,
+    methods: "Mapping[str, Aggregation]",
+    costs: Mapping[str, Cost] | None = None,
+    fitted: "Mapping[str, Method] | None" = None,
 ) -> Comparison:
     """Judge every method of a cell.
 
@@ -128,11 +132,12 @@ def compare(
         cell: Records of a run that was asked for methods.
         methods: Their aggregations by name.
         costs: What each takes alone, where that was measured.
+        fitted: Those of them that learn from the cell's items, and score them by its records.
 
     Raises:
         RecordError: The records hold no scores of a method.
     """
-    read = _Scores.of(cell, methods)
+    read = _Scores.of(cell, methods, fitted or {})
     standings = [_standing(read, cell, name, how) for name, how in methods.items()]
     against_base = holm(np.array([s.p_base for s in standings]))
     against_trace = holm(np.array([s.p_trace for s in standings]))
@@ -153,11 +158,12 @@ def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
     Raises:
         RecordError: No records, or a file that cannot be read.
     """
-    asked: dict[Name, tuple[Mapping[str, Aggregation], Mapping[str, Cost]]] = {}
+    asked: dict[Name, tuple[Any, ...]] = {}
     for folder in find_cells(runs):
         info = read_run(folder)
-        if info.get("methods"):
-            asked[info["model"], info["benchmark"]] = (info["methods"], read_costs(folder))
+        if names := info.get("methods"):
+            of = (names, read_costs(folder), fitted_methods(names, info))
+            asked[info["model"], info["benchmark"]] = of
     named = [(cell, asked.get((cell.model, cell.benchmark))) for cell in parted]
     return [compare(cell, *methods) for cell, methods in named if methods is not None]
 
@@ -239,7 +245,7 @@ class _Scores:
     by: Mapping[str, Lists]
 
     @classmethod
-    def of(cls, cell: Cell, names: Iterable[str]) -> "_Scores":
+    def of(cls, cell: Cell, names: Iterable[str], fitted: "Mapping[str, Method]") -> "_Scores":
         read = []
         for items, frame in cell.slices("methods", "candidates", "candidate_tokens"):
             if "methods" not in frame or frame["methods"].isna().any():
@@ -259,7 +265,8 @@ class _Scores:
             truthful,
             tokens=base.filled((items, tokens) for items, tokens, _, _ in read),
             sizes=base.filled((items, sizes) for items, _, sizes, _ in read),
-            by={n: base.filled((items, by[n]) for items, *_, by in read) for n in names},
+            by={n: base.filled((items, by[n]) for items, *_, by in read) for n in names}
+            | {n: base.of_rows(rows) for n, rows in derive(cell, fitted).items()},
         )
 
     def aggregated(self, how: "Aggregation") -> Lists:

@@ -119,7 +119,8 @@ def prepare(tracer: "Tracer", work: Work) -> Job:
     """
     if tracer.certificate is not None:
         tracer.certificate.check_template(template_name(work.template.to_dict()))
-    items = work.dataset.items(work.template, blind=work.blind != "none")
+    free = any(method.needs.content_free for method in work.methods.values())
+    items = work.dataset.items(work.template, blind=work.blind != "none", content_free=free)
     described = tracer.describe() | _conversation(tracer, items)
     info = {
         **described,

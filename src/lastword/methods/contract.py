@@ -4,13 +4,14 @@ A method is made from facts of the model alone, says once what it needs, and the
 never runs a model: one pass reads what all methods of a comparison need together.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
 
-from lastword.rule.geometry import Scores, Trajectory
+from lastword.rule.geometry import Inputs, Scores, Trajectory
 from lastword.rule.tile import TokenScorer
 from lastword.theta import Theta
 
@@ -43,12 +44,14 @@ class Needs:
         depths: Depths of the trajectory S.
         t: Whether T's second reading is needed.
         blind: Depths of the trajectory without the question.
+        content_free: Whether depth L after the content-free prompts is needed.
         scorer: A token scorer of the method's own, which rides on the tiles of the readout.
     """
 
     depths: frozenset[int] = frozenset()
     t: bool = False
     blind: frozenset[int] = frozenset()
+    content_free: bool = False
     scorer: TokenScorer | None = None
 
     @property
@@ -73,6 +76,8 @@ class Evidence:
         own: Mean over tokens of the method's own token scorer [candidates]; None without one.
         blind: The trajectory without the question; None without a blind prompt.
         blind_tokens: How many tokens each candidate has after the blind prompt.
+        content_free: b after each content-free prompt, nan where unread [inputs, candidates]; None
+            without them.
     """
 
     candidates: tuple[str, ...]
@@ -81,6 +86,7 @@ class Evidence:
     own: Scores | None = None
     blind: Trajectory | None = None
     blind_tokens: Int[np.ndarray, " candidates"] | None = None
+    content_free: Inputs | None = None
 
     def aggregate(self, means: Scores, aggregation: Aggregation, *, blind: bool = False) -> Scores:
         """Means over tokens as sums, as they are, or as sums over the candidate's UTF-8 bytes.
@@ -131,3 +137,11 @@ class Method(Protocol):
         The answer is the candidate with the highest score. It must not depend on the order of the
         candidates.
         """
+
+
+@runtime_checkable
+class Fitted(Method, Protocol):
+    """A method that learns something of a set's unlabelled items before it scores them."""
+
+    def fitted(self, items: Iterable[Evidence]) -> "Method":
+        """The same with what these items teach it."""

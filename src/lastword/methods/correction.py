@@ -4,7 +4,7 @@ TRACE is one (`trace.Trace`), and reads as little as its rule allows. A method t
 made one by `Scored`. Each stands in a file of its own in this folder, or in a user's package.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -57,19 +57,22 @@ class Scored:
     def needs(self) -> Needs:
         """The method's, and depth L: the base's answer stands beside every other."""
         needs = self.method.needs
-        return Needs(needs.depths | {self.facts.depth}, needs.t, needs.blind)
+        return replace(needs, depths=needs.depths | {self.facts.depth})
 
     def next(self, evidence: Evidence) -> Step | Verdict:
         """Everything at once, then the method's scores."""
         needs, trajectory, blind = self.needs, evidence.trajectory, evidence.blind
-        if needs.blind and blind is None:
-            raise ItemError(f"{self.name} reads the item's blind_prompt, and it has none")
+        if lacking := lacks(needs, blind=blind is not None, free=evidence.content_free is not None):
+            raise ItemError(f"{self.name} reads {lacking}, and the item has none")
+        unfree = evidence.content_free
+        free = needs.content_free and unfree is not None and bool(np.isnan(unfree).any())
         missing = frozenset(d for d in needs.depths if not trajectory.has([d]))
         unseen = frozenset(d for d in needs.blind if blind is not None and not blind.has([d]))
         lacks_t = needs.t and trajectory.t is None
-        if missing or unseen or lacks_t:
+        if missing or unseen or lacks_t or free:
             t_depths = self._t_depths() if lacks_t else ()
-            return Step(missing.union(t_depths), scorer=lacks_t, blind=unseen)
+            missing = missing.union(t_depths)
+            return Step(missing, scorer=lacks_t, blind=unseen, content_free=free)
         scores = self.method.scores(evidence)
         if scores is None:
             raise ItemError(f"{self.name} does not apply to the item")
@@ -78,3 +81,16 @@ class Scored:
     def _t_depths(self) -> frozenset[int]:
         theta, depth = self.facts.theta, self.facts.depth
         return frozenset([*theta.anchor_depths(depth), *theta.feature_depths(depth), depth])
+
+
+def lacks(needs: Needs, *, blind: bool, free: bool) -> str | None:
+    """What an item lacks of the prompts that are needed; None where nothing.
+
+    Args:
+        needs: What is read.
+        blind: Whether the item has a blind prompt.
+        free: Whether it has content-free ones.
+    """
+    if needs.blind and not blind:
+        return "a blind_prompt"
+    return "content_free prompts" if needs.content_free and not free else None

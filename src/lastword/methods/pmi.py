@@ -48,6 +48,8 @@ class Pmi:
         """b - LAMBDA q in nats; None for an item without a blind prompt."""
         if evidence.blind is None:
             return None
+        if self.aggregation != "mean" and evidence.blind_tokens is None:
+            return None  # a record of before these were counted
         b = evidence.aggregate(evidence.trajectory.base, self.aggregation)
         q = evidence.aggregate(evidence.blind.base, self.aggregation, blind=True)
         return b - self.weight * q

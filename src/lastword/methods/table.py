@@ -8,7 +8,9 @@ from typing import Any
 from lastword.errors import InputError
 from lastword.files.plugins import plugins
 from lastword.methods.aggregated import Aggregated
+from lastword.methods.batch_calibrated import BatchCalibrated, Running
 from lastword.methods.blind import QuestionBlind
+from lastword.methods.contextual import Contextual
 from lastword.methods.contract import AGGREGATIONS, Facts, Method
 from lastword.methods.correction import Correction, Scored
 from lastword.methods.decisive import DecisiveOnly
@@ -35,6 +37,8 @@ class Entry:
         number: What a number after `@` is, in words; none is taken where empty.
         needed: Whether that number has no default.
         aggregates: Whether `@sum`, `@mean` and `@bytes` are taken.
+        correction: What decides items as they come, by its name and facts of the model; where it is
+            None, the highest score.
     """
 
     make: Callable[..., Method]
@@ -43,6 +47,7 @@ class Entry:
     number: str = ""
     needed: bool = False
     aggregates: bool = False
+    correction: Callable[..., Correction] | None = None
 
 
 def _dola(facts: Facts, *, normed: bool = False) -> Method:
@@ -76,6 +81,7 @@ _BASE = "the model's own answer"
 _OURS = "TRACE's own parts"
 _BASELINE = "a baseline"
 _DOLA = "Chuang et al., ICLR 2024, and its release"
+_BATCH = "Zhou et al., ICLR 2024"
 _PMI = "Holtzman et al., EMNLP 2021"
 _SLED = "Zhang et al., NeurIPS 2024, and its release"
 
@@ -147,6 +153,26 @@ METHODS: Mapping[str, Entry] = {
         aggregates=True,
     ),
     "dcpmi": Entry(partial(Pmi, aggregation="sum"), "pmi@1 of sums, as released", _PMI),
+    "contextual": Entry(
+        Contextual, "the base over its mean on inputs that say nothing", "Zhao et al., ICML 2021"
+    ),
+    "contextual-released": Entry(
+        partial(Contextual, released=True),
+        "the same, that mean taken before it is normalised",
+        "Zhao et al., ICML 2021, its release",
+    ),
+    "batch-calibrated": Entry(
+        BatchCalibrated,
+        "the base's probabilities less their mean over the label set",
+        _BATCH,
+        correction=Running,
+    ),
+    "batch-calibrated-log": Entry(
+        partial(BatchCalibrated, log=True),
+        "the same, divided by that mean",
+        f"{_BATCH}; the log form",
+        correction=partial(Running, log=True),
+    ),
     "trace-gated": Entry(
         TraceGated,
         "TRACE, whose overrides have to come from the question",
@@ -157,7 +183,10 @@ METHODS: Mapping[str, Entry] = {
 }
 
 # Corrections that read the question: compared where they are asked for.
-_BY_NAME = ("pmi", "dcpmi", "trace-gated")
+_BY_NAME = (
+    *("pmi", "dcpmi", "contextual", "contextual-released"),
+    *("batch-calibrated", "batch-calibrated-log", "trace-gated"),
+)
 # What a comparison holds unless told otherwise; early exit at three quarters.
 COMPARED = tuple(
     "early-exit@0.75" if name == "early-exit" else name for name in METHODS if name not in _BY_NAME
@@ -214,7 +243,9 @@ def correction_of(name: str, facts: Facts) -> Correction:
     Raises:
         InputError: No such method, or one that scores by whole vocabularies.
     """
-    method = _make(name, facts)
+    method, own = _make(name, facts), entry(name).correction
+    if own is not None:
+        return own(name, facts)
     if isinstance(method, Correction):
         return method
     if method.needs.scorer is not None:

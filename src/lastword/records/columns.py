@@ -115,6 +115,19 @@ class Lists:
             lengths[items] = lists.lengths
         return replace(self, values=values, lengths=lengths)
 
+    def of_rows(self, rows: "Sequence[np.ndarray | None]") -> "Lists":
+        """Lists of the same items in this one's layout, one a row; none where it is None.
+
+        Raises:
+            InputError: A list of another length than this one's.
+        """
+        there = [np.empty(0) if row is None else row for row in rows]
+        lengths = np.array([len(row) for row in there], dtype=np.int64)
+        values = np.concatenate([np.empty(0), *there])
+        return self.filled(
+            [(np.arange(len(self)), Lists(values, np.cumsum(lengths) - lengths, lengths))]
+        )
+
     def padded(self, width: int) -> np.ndarray:
         """The lists side by side, filled with 0 [items, width]."""
         filled = np.zeros((len(self), width), dtype=self.values.dtype)

@@ -22,7 +22,7 @@ from lastword.records.decision import Decision
 from lastword.records.metrics import mc1, mc2, mc3
 from lastword.rule.answer import Answer, Gate, Withheld
 from lastword.rule.fact import Fact, fact, facts
-from lastword.rule.geometry import Columns, Scores
+from lastword.rule.geometry import Columns, Inputs, Scores
 from lastword.text.items import Item
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ class Record:
     prompt_tokens: int | None = field(default=None, metadata=fact("How many the prompt has."))
     candidate_tokens: tuple[int, ...] | None = field(
         default=None, metadata=fact("How many each candidate has.")
+    )
+    blind_tokens: tuple[int, ...] | None = field(
+        default=None, metadata=fact("The same after the blind prompt; null without one.")
     )
     boundary_moved: bool | None = field(
         default=None, metadata=fact("Whether the prompt's last token changed with the candidate.")
@@ -176,6 +179,7 @@ FORMS: dict[Any, Form] = {
     tuple[int, ...]: Form(list, lambda v: tuple(map(int, v))),
     Scores: Form(np.ndarray.tolist, _read_scores),
     Columns: Form(np.ndarray.tolist, _read_matrix),
+    Inputs: Form(np.ndarray.tolist, _read_matrix),
     Mapping[str, Gate]: Form(_gates, _read_gates),
     Withheld: Form(lambda w: to_json(w.to_dict()), _read_withheld),
     Mapping[str, Scores | None]: Form(_pairs, dict),
@@ -248,6 +252,7 @@ def record(where: Place, encoded: "Encoded", decision: Decision, seconds: float)
         **_asked(where, encoded.item),
         prompt_tokens=encoded.prompt_tokens,
         candidate_tokens=encoded.candidate_tokens,
+        blind_tokens=encoded.blind_tokens or None,
         boundary_moved=encoded.boundary_moved,
         truncated=encoded.truncated,
         seconds=seconds,

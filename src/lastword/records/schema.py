@@ -11,7 +11,7 @@ import pyarrow as pa
 from lastword.records.record import Record, Row, kind
 from lastword.rule.answer import Answer, Gate, Withheld
 from lastword.rule.fact import facts
-from lastword.rule.geometry import Columns, Scores
+from lastword.rule.geometry import Columns, Inputs, Scores
 
 # As files have had them since the first version; a newer column comes after these.
 _ORDER = (
@@ -36,6 +36,7 @@ TYPES: dict[Any, pa.DataType] = {
     tuple[int, ...]: pa.list_(pa.int32()),
     Scores: _NUMBERS,
     Columns: pa.list_(_NUMBERS),
+    Inputs: pa.list_(_NUMBERS),
     Mapping[str, Gate]: pa.string(),
     Withheld: pa.string(),
     Mapping[str, Scores | None]: _BY_NAME,

@@ -10,7 +10,7 @@ from scipy.special import softmax
 from lastword.errors import ItemError
 from lastword.files.strict_json import strict
 from lastword.rule.fact import fact
-from lastword.rule.geometry import Columns, Scores, tied_first
+from lastword.rule.geometry import Columns, Inputs, Scores, tied_first
 from lastword.text.shorten import shorten
 
 Regime = Literal["scalar", "candidate-space"]
@@ -135,6 +135,10 @@ class Answer:
         default=None,
         metadata=fact("t without the question; null like `blind_trajectory`.", told="full, given"),
     )
+    content_free_scores: Inputs | None = field(
+        default=None,
+        metadata=fact("b by content-free input and candidate; null unless read.", told="never"),
+    )
     methods: Mapping[str, Scores | None] = field(
         default_factory=dict,
         metadata=fact(
@@ -150,7 +154,8 @@ class Answer:
         """
         scores = self.methods[method]
         if scores is None:
-            raise ItemError(f"method {method} does not apply: it has no blind_prompt", self.id)
+            lacking = "content_free prompts" if method.startswith("contextual") else "blind_prompt"
+            raise ItemError(f"method {method} does not apply: it has no {lacking}", self.id)
         return self._decided_by(scores, method, self._no_reasons() | {"method": method})
 
     def as_base(self: Form) -> Form:

@@ -13,6 +13,7 @@ from scipy.special import log_softmax
 
 Scores = Float[np.ndarray, " candidates"]
 Columns = Float[np.ndarray, "candidates depths"]
+Inputs = Float[np.ndarray, "inputs candidates"]
 PerItem = Float[np.ndarray, " items"]
 Rows = Float[np.ndarray, "items candidates"]
 Stacked = Float[np.ndarray, "items candidates depths"]

@@ -27,6 +27,8 @@ class Item:
         question: The bare question, for people; never scored.
         blind_prompt: The prompt with the question left out; its base scores are the
             question-blind baseline.
+        content_free: The prompt with its input replaced by ones that say nothing ("N/A", "",
+            "[MASK]"), for contextual calibration.
         messages: The prompt as a conversation, which the tokenizer's chat template writes; None
             where the prompt is text.
         group: What it shares with other items that are not independent of it (a document, a user);
@@ -43,6 +45,7 @@ class Item:
     separator: str = " "
     question: str | None = None
     blind_prompt: str | None = None
+    content_free: tuple[str, ...] = ()
     messages: tuple[Message, ...] | None = None
     group: str | None = None
 
@@ -52,7 +55,8 @@ class Item:
             object.__setattr__(self, "messages", read_messages(self.messages, self.id))
             said = [f"{message.role}: {message.content}" for message in self.messages]
             object.__setattr__(self, "prompt", "\n".join(said))
-        object.__setattr__(self, "candidates", _tuple(self.candidates, "candidates", str, self.id))
+        for name in ("candidates", "content_free"):
+            object.__setattr__(self, name, _tuple(getattr(self, name), name, str, self.id))
         if self.truthful is not None:
             labels = _labels(self.truthful, len(self.candidates), self.id)
             object.__setattr__(self, "truthful", labels)
@@ -65,12 +69,13 @@ class Item:
         for name in ("blind_prompt", "question", "group"):
             if getattr(self, name) is not None:
                 texts[name] = getattr(self, name)
-        for i, candidate in enumerate(self.candidates):
-            texts[f"candidate {i}"] = candidate
+        for kind, several in (("candidate", self.candidates), ("content_free", self.content_free)):
+            texts |= {f"{kind} {i}": text for i, text in enumerate(several)}
         for name, text in texts.items():
             _check_text(name, text, self.id)
-        if self.messages is not None and self.blind_prompt is not None:
-            raise ItemError("blind_prompt goes with a prompt of text, not with messages", self.id)
+        if self.messages is not None and (self.blind_prompt is not None or self.content_free):
+            lone = "content_free" if self.blind_prompt is None else "blind_prompt"
+            raise ItemError(f"{lone} goes with a prompt of text, not with messages", self.id)
         if not self.candidates:
             raise ItemError("no candidates; give at least one", self.id)
         for i, candidate in enumerate(self.candidates):
@@ -133,6 +138,7 @@ class Item:
             separator=separator if value.get("separator") is None else value["separator"],
             question=value.get("question"),
             blind_prompt=value.get("blind_prompt"),
+            content_free=_tuple(value.get("content_free") or (), "content_free", str, name),
             messages=None if isinstance(prompt, str) else read_messages(prompt, name),
             group=None if group is None else str(group),
         )

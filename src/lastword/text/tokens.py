@@ -69,6 +69,8 @@ class Encoded:
             that some position predicts the first of them.
         blind_sequences: The same after `item.blind_prompt`; empty where there is none.
         blind_boundaries: Where the candidates begin in `blind_sequences`.
+        content_free_sequences: The same after each of `item.content_free`.
+        content_free_boundaries: Where the candidates begin in each of those.
         truncated: Prompt tokens dropped at the left to fit the context.
         boundary_moved: Whether joining merged tokens across the end of the prompt.
     """
@@ -78,6 +80,8 @@ class Encoded:
     boundaries: tuple[int, ...]
     blind_sequences: tuple[Ids, ...] = ()
     blind_boundaries: tuple[int, ...] = ()
+    content_free_sequences: tuple[tuple[Ids, ...], ...] = ()
+    content_free_boundaries: tuple[tuple[int, ...], ...] = ()
     truncated: int = 0
     boundary_moved: bool = False
 
@@ -89,7 +93,16 @@ class Encoded:
     @property
     def candidate_tokens(self) -> tuple[int, ...]:
         """m_i: tokens of each candidate."""
-        return tuple(len(s) - b for s, b in zip(self.sequences, self.boundaries, strict=True))
+        return _own_tokens(self.sequences, self.boundaries)
+
+    @property
+    def blind_tokens(self) -> tuple[int, ...]:
+        """The same after the blind prompt; empty without one."""
+        return _own_tokens(self.blind_sequences, self.blind_boundaries)
+
+
+def _own_tokens(sequences: tuple[Ids, ...], boundaries: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(len(s) - b for s, b in zip(sequences, boundaries, strict=True))
 
 
 def encode(
@@ -240,7 +253,8 @@ def _texts(
         except InputError as error:
             return ItemError(str(error))
     else:
-        prompts = [item.prompt] if item.blind_prompt is None else [item.prompt, item.blind_prompt]
+        blind = [] if item.blind_prompt is None else [item.blind_prompt]
+        prompts = [item.prompt, *blind, *item.content_free]
         if chat is None:
             return [_plain(prompt, item, join) for prompt in prompts]
         heads = [chat_prompt(prompt, tokenizer, chat) for prompt in prompts]
@@ -354,13 +368,16 @@ def _encode_item(
     if isinstance(prompts, ItemError):
         raise prompts
     splits = [_fit(_split(texts, reader), reader, context, overflow) for texts in prompts]
-    main, *blind = splits
+    main, *rest = splits
+    blind, free = ([], rest) if item.blind_prompt is None else (rest[:1], rest[1:])
     return Encoded(
         item=item,
         sequences=main.sequences,
         boundaries=main.boundaries,
         blind_sequences=blind[0].sequences if blind else (),
         blind_boundaries=blind[0].boundaries if blind else (),
+        content_free_sequences=tuple(split.sequences for split in free),
+        content_free_boundaries=tuple(split.boundaries for split in free),
         truncated=main.truncated,
         boundary_moved=main.moved,
     )

@@ -16,18 +16,30 @@ GATE_NAMES = {
     "sharper": "T's margin over the model's, nats",
     "shift": "T on the model's own answer, nats",
     "confidence": "best score, nats a token",
+    "question": "what the question moved, nats",
+    "seen": "items with these labels",
 }
 _QUOTE_LIMIT = 80
+_BY_THE_RULE = ("trace", "trace-gated")
 _GISTS = {
     "base": "No depth gives enough reason to leave the model's own answer.",
     "decisive": "Depth {layer} tells the candidates apart better than the last, and decides.",
     "mix": "The scorer T tells the candidates apart better than the model, and is mixed in.",
     "early": "The model is not confident; depth 0, which has not read the question, decides.",
 }
+# What the scores of a correction that reads the question are, by its name without options.
+_SCORES = {
+    "pmi": "the model's own, less {number} of what it says of each candidate without the question",
+    "dcpmi": "the model's own, less what it says of each candidate without the question, summed",
+    "contextual": "the model's own, over what it says of each candidate on inputs that say nothing",
+    "contextual-released": "the model's own, over what it says on inputs that say nothing",
+    "batch-calibrated": "the model's probabilities, less their mean over items with these labels",
+    "batch-calibrated-log": "the model's own, over their mean over items with these labels",
+}
 # What of an answer no sentence tells: a field that is added is told, or stands here.
 UNTOLD = {
     *("id", "invariant", "scores", "base_scores", "trajectory", "t_scores"),
-    *("blind_scores", "blind_trajectory", "blind_t_scores", "methods"),
+    *("blind_scores", "blind_trajectory", "blind_t_scores", "content_free_scores", "methods"),
 }
 
 
@@ -43,8 +55,8 @@ def explain(decision: Answer, theta: Theta | None = None) -> str:
 
 def gist(decision: Answer) -> str:
     """The reason in one line without a number, for where the whole of it opens from there."""
-    if decision.method != "trace":
-        return f"The scores of {decision.method} decide."
+    if decision.method not in _BY_THE_RULE:
+        return _unripe(decision) or f"The scores of {decision.method} decide."
     if len(decision.candidates) == 1:
         return "There is one candidate, so there is nothing to choose."
     if decision.withheld is not None:
@@ -54,14 +66,22 @@ def gist(decision: Answer) -> str:
 
 
 def _sentences(decision: Answer, theta: Theta | None) -> Iterator[str]:
-    if decision.method != "trace":
-        yield f"The scores of {decision.method} decide."
+    if decision.method not in _BY_THE_RULE:
+        yield from _by_scores(decision)
     elif len(decision.candidates) == 1:
         yield "There is one candidate, so there is nothing to choose."
         return
     else:
         spatial = decision.regime == "candidate-space"
         yield from (_candidate_space if spatial else _scalar)(decision, theta)
+        moved = comparison(decision.gates.get("question"))
+        yield from _by_gate(
+            decision.gates,
+            "question",
+            f"The question moved the two apart by enough ({moved} nats a token), so this stands.",
+            f"But the question did not move them apart by enough ({moved} nats a token), so the"
+            " model's own scores stand.",
+        )
     yield _outcome(decision)
     if decision.deferred:
         yield "The answer is too unsure for the certificate: it is deferred, not given."
@@ -69,6 +89,30 @@ def _sentences(decision: Answer, theta: Theta | None) -> Iterator[str]:
         yield "The top score is shared by several candidates; the first of them is named."
     if decision.truncated:
         yield f"To fit the model's context, {decision.truncated} prompt tokens were dropped."
+
+
+def _by_scores(decision: Answer) -> Iterator[str]:
+    """Whose scores decide, and what they are."""
+    if (unripe := _unripe(decision)) is not None:
+        yield unripe
+        return
+    yield f"The scores of {decision.method} decide."
+    plain, _, number = decision.method.partition("@")
+    if plain in _SCORES:
+        seen = decision.gates.get("seen")
+        count = "" if seen is None else _value(seen.value, ", {} so far")
+        yield f"They are {_SCORES[plain].format(number=number)}{count}."
+
+
+def _unripe(decision: Answer) -> str | None:
+    """Why a mean of too few items says nothing yet; None where it does, or there is none."""
+    seen = decision.gates.get("seen")
+    if seen is None or seen.holds:
+        return None
+    return (
+        f"The mean over items with these labels is of {seen.value:.0f} so far and is used from "
+        f"{seen.threshold:.0f} on, so the model's own scores stand."
+    )
 
 
 def _candidate_space(decision: Answer, theta: Theta | None) -> Iterator[str]:
@@ -128,9 +172,9 @@ def _mix(decision: Answer, gates: Mapping[str, Gate]) -> Iterator[str]:
         yield "T parts its two best answers no further than the model does, whose scores stand."
         return
     shift = _value(gates["shift"].value, " by {} nats a token") if "shift" in gates else ""
-    weight = _value(decision.mixing, " (λ = {})")
+    weight = _value(decision.mixing or None, " (λ = {})")
     yield "T parts its two best answers further than the model does."
-    if decision.mixing is not None and decision.mixing > 0:
+    if "shift" in gates and float(gates["shift"].value or 0) > 0:
         yield f"It rates the model's own answer higher{shift}, so T is mixed in{weight}."
     else:
         yield f"It rates the model's own answer lower{shift}, so scores move away from T{weight}."
@@ -169,8 +213,15 @@ def _quotation(decision: Answer, index: int) -> str:
 
 
 def _operator(decision: Answer) -> str:
-    """Name the operator that the rule chose, also where a certificate withholds its override."""
-    return decision.operator if decision.withheld is None else decision.withheld.operator
+    """Name the operator that the rule chose, also where a certificate or a gate withholds it."""
+    if decision.withheld is not None:
+        return decision.withheld.operator
+    gates = decision.gates
+    if "question" not in gates or gates["question"].holds:
+        return decision.operator
+    if decision.regime == "candidate-space":
+        return "decisive"
+    return "mix" if gates["invariant"].holds else "early"
 
 
 def _by_gate(gates: Mapping[str, Gate], name: str, affirmation: str, denial: str) -> Iterator[str]:

@@ -16,12 +16,14 @@ class Step:
         scorer: Whether T is needed.
         peers: Whether the token scorers of peers are.
         blind: Depths of S without the question.
+        content_free: Whether depth L after the content-free prompts is.
     """
 
     depths: frozenset[int]
     scorer: bool = False
     peers: bool = False
     blind: frozenset[int] = frozenset()
+    content_free: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,164 @@
+"""Derived: what methods score from records alone, without a model.
+
+A record holds every depth with the question and, where it was read, without it: what a method
+computes from these needs no second run. A mean over a cell's items (`batch-calibrated`) is taken
+here, over those that share a label set.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lastword.errors import RecordError
+from lastword.records.cells import Cell
+from lastword.records.columns import Lists, Matrices, Places
+from lastword.theta import Theta
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lastword.methods.contract import Evidence, Facts, Method
+    from lastword.rule.geometry import Scores
+
+_TEXT = ("candidates", "candidate_tokens", "blind_tokens")
+_ENDS = ("base_scores", "blind_scores", "content_free_scores")
+_WHOLE = ("trajectory", "t_scores", "blind_trajectory")
+
+
+def facts_of(run: Mapping[str, Any]) -> "Facts":
+    """What methods are made from, as `run.json` has it."""
+    from lastword.methods.contract import Facts
+
+    theta = Theta.from_dict(run["theta"])
+    return Facts(int(run["depth"]), int(run["vocabulary"]), float(run["invariant"]), theta)
+
+
+def fitted_methods(names: Iterable[str], run: Mapping[str, Any]) -> "dict[str, Method]":
+    """Those of a run's methods that learn from a cell's items.
+
+    Args:
+        names: As `lastword.methods.resolve` takes them.
+        run: `run.json`.
+    """
+    from lastword.methods import METHODS, resolve
+    from lastword.methods.contract import Fitted
+
+    ours = [name for name in names if name.partition("@")[0] in METHODS]
+    found = resolve(ours, facts_of(run)) if ours else {}
+    return {name: method for name, method in found.items() if isinstance(method, Fitted)}
+
+
+def fit(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, Method]":
+    """The methods, those that learn a mean from unlabelled items with that of the cell's.
+
+    Args:
+        cell: Answered items.
+        methods: By name.
+    """
+    from lastword.methods.contract import Fitted
+
+    return {
+        name: m.fitted(e for _, e in evidence(cell, {name: m})) if isinstance(m, Fitted) else m
+        for name, m in methods.items()
+    }
+
+
+def derive(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, list[Scores | None]]":
+    """Every method's scores of every answered item, in the cell's order.
+
+    Args:
+        cell: Records of `lastword eval` or of `compare`.
+        methods: By name; a mean that a method learns is taken over the cell (`fit`).
+
+    Returns:
+        Scores [candidates] by method and item; None where a method does not apply.
+
+    Raises:
+        RecordError: A method scores by whole vocabularies, which no record holds.
+    """
+    for name, method in methods.items():
+        if method.needs.scorer is not None:
+            raise RecordError(f"records hold no scores of {name}; write them with `compare`")
+    if not methods:
+        return {}
+    ready = fit(cell, methods)
+    scores: dict[str, list[Scores | None]] = {n: [None] * len(cell.items) for n in methods}
+    for place, one in evidence(cell, methods):
+        for name, method in ready.items():
+            scores[name][place] = method.scores(one)
+    return scores
+
+
+def evidence(cell: Cell, methods: "Mapping[str, Method]") -> "Iterator[tuple[int, Evidence]]":
+    """What was read of each answered item, as far as these methods ask for it, with its place.
+
+    Args:
+        cell: Answered items.
+        methods: By name.
+    """
+    needs = [method.needs for method in methods.values()]
+    depths = frozenset[int]().union(*(n.depths | n.blind for n in needs))
+    whole = len(depths) > 1 or any(n.t for n in needs)
+    for places, frame in cell.slices(*_TEXT, *_ENDS, *(_WHOLE if whole else ())):
+        yield from _rows(places, frame, max(depths), whole=whole)
+
+
+def _rows(
+    places: Places, frame: "pd.DataFrame", depth: int, *, whole: bool
+) -> "Iterator[tuple[int, Evidence]]":
+    from lastword.methods.contract import Evidence
+
+    lists = {n: Lists.of(frame[n]) for n in (*_TEXT[1:], *_ENDS[:2], "t_scores") if n in frame}
+    tables = {
+        n: Matrices.of(frame[n])
+        for n in ("content_free_scores", "trajectory", "blind_trajectory")
+        if n in frame
+    }
+    for at, (place, candidates) in enumerate(zip(places, frame["candidates"], strict=True)):
+        own = {name: _list(values, at) for name, values in lists.items()}
+        read = {name: _table(values, at) for name, values in tables.items()}
+        tokens = own.get("candidate_tokens")
+        assert tokens is not None
+        yield (
+            int(place),
+            Evidence(
+                candidates=tuple(candidates),
+                tokens=tokens.astype(int),
+                trajectory=_trajectory(own, read, depth, whole=whole),
+                blind=_blind(own, read, depth),
+                blind_tokens=own.get("blind_tokens"),
+                content_free=read.get("content_free_scores"),
+            ),
+        )
+
+
+def _trajectory(own: Mapping[str, Any], read: Mapping[str, Any], depth: int, *, whole: bool) -> Any:
+    from lastword.rule.geometry import Trajectory
+
+    S = read.get("trajectory") if whole else None
+    return Trajectory(_at_end(own["base_scores"], depth) if S is None else S, own.get("t_scores"))
+
+
+def _blind(own: Mapping[str, Any], read: Mapping[str, Any], depth: int) -> Any:
+    from lastword.rule.geometry import Trajectory
+
+    if own.get("blind_scores") is None:
+        return None
+    S = read.get("blind_trajectory")
+    return Trajectory(_at_end(own["blind_scores"], depth) if S is None else S)
+
+
+def _at_end(scores: "Scores", depth: int) -> np.ndarray:
+    """A trajectory of which the last depth alone was read."""
+    S = np.full((len(scores), depth + 1), np.nan)
+    S[:, depth] = scores
+    return S
+
+
+def _list(lists: Lists, at: int) -> np.ndarray | None:
+    return lists.stack(np.array([at]))[0] if lists.lengths[at] else None
+
+
+def _table(tables: Matrices, at: int) -> np.ndarray | None:
+    return tables.stack(np.array([at]))[0] if tables.rows[at] else None

@@ -1,0 +1,154 @@
+"""Batch calibration: what the model says on average of a label set is taken off, or divided out.
+
+Applies to many items over one set of labels: their mean probability of each label is what it likes
+whatever comes. Hurts where one label truly dominates, for then that mean is the truth: labels
+decide. A frozen mean is part of the method and makes it a pure function of the item; without one
+the mean is that of the items that came before (`Running`).
+
+Source: Zhou et al., 'Batch calibration' (ICLR 2024), softmax(b) less its mean, as its paper writes
+it; `batch-calibrated-log` divides by the mean, as contextual calibration does.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from scipy.special import log_softmax, softmax
+
+from lastword.methods.contract import Aggregation, Evidence, Facts, Needs
+from lastword.rule import operators
+from lastword.rule.answer import Gate
+from lastword.rule.geometry import Scores
+from lastword.rule.operators import Step
+from lastword.rule.router import Verdict
+
+LEAST = 20  # items of a label set before a running mean says anything
+MOST = 4096  # label sets whose running means are kept
+
+Means = Mapping[str, tuple[float, ...]]
+
+
+def label_set(candidates: Sequence[str]) -> str:
+    """Digest of the candidates' texts, whatever their order."""
+    text = json.dumps(sorted(candidates), ensure_ascii=False)
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class BatchCalibrated:
+    """softmax(b) - mean, or log softmax(b) - log mean, the mean by label set.
+
+    Attributes:
+        facts: Of the model.
+        log: Whether the mean is divided out.
+        means: Mean of softmax(b) by `label_set`, its labels in the order of their sorted texts.
+    """
+
+    facts: Facts
+    log: bool = False
+    means: Means = field(default_factory=dict)
+    aggregation: Aggregation = "mean"
+
+    @property
+    def needs(self) -> Needs:
+        """Depth L."""
+        return Needs(frozenset([self.facts.depth]))
+
+    def scores(self, evidence: Evidence) -> Scores | None:
+        """Probabilities less their mean, or nats; None for a label set without a mean."""
+        mean = self.means.get(label_set(evidence.candidates))
+        if mean is None:
+            return None
+        expected = np.empty(len(mean))
+        expected[_order(evidence.candidates)] = mean
+        return calibrated(evidence.trajectory.base, expected, log=self.log)
+
+    def fitted(self, items: Iterable[Evidence]) -> "BatchCalibrated":
+        """The same with the means of these items, by their label sets."""
+        sums: dict[str, np.ndarray] = {}
+        counts: dict[str, int] = {}
+        for evidence in items:
+            name, p = label_set(evidence.candidates), softmax(evidence.trajectory.base)
+            sums[name] = sums.get(name, 0.0) + p[_order(evidence.candidates)]
+            counts[name] = counts.get(name, 0) + 1
+        means = {name: tuple((s / counts[name]).tolist()) for name, s in sums.items()}
+        return replace(self, means=means)
+
+
+def calibrated(b: Scores, mean: Scores, *, log: bool) -> Scores:
+    """softmax(b) - mean, or log softmax(b) - log mean.
+
+    Args:
+        b: The base scores.
+        mean: Of softmax(b), over items of the same label set.
+        log: Which of the two.
+    """
+    u: Scores = log_softmax(b) - np.log(mean) if log else softmax(b) - mean
+    return u
+
+
+class Running:
+    """Batch calibration while items come: the mean is that of a label set's items so far.
+
+    The answer to an item depends on those before it: each tells by the gate `seen` of how many. The
+    base stands until a label set has had 20. What was least used goes first where there are many.
+
+    Args:
+        name: What decisions and records call it.
+        facts: Of the model.
+        log: As `BatchCalibrated`.
+        most: Label sets whose means are kept.
+    """
+
+    def __init__(self, name: str, facts: Facts, *, log: bool = False, most: int = MOST) -> None:
+        self.name, self.facts, self.log, self.most = name, facts, log, most
+        self._sums: OrderedDict[str, tuple[int, Scores]] = OrderedDict()
+        self._lock = Lock()
+
+    @property
+    def needs(self) -> Needs:
+        """Depth L."""
+        return Needs(frozenset([self.facts.depth]))
+
+    def next(self, evidence: Evidence) -> Step | Verdict:
+        """Depth L, then the item less the mean so far, itself among it."""
+        base = evidence.trajectory.base
+        if np.isnan(base).any():
+            return Step(self.needs.depths)
+        order = _order(evidence.candidates)
+        seen, total = self._count(label_set(evidence.candidates), softmax(base)[order])
+        gates = {"seen": Gate(float(seen), float(LEAST), seen >= LEAST)}
+        if seen < LEAST:
+            return Verdict("scalar", np.nan, operators.Correction("base", base, gates))
+        mean = np.empty(len(order))
+        mean[order] = total / seen
+        scores = calibrated(base, mean, log=self.log)
+        return Verdict("scalar", np.nan, operators.Correction(self.name, scores, gates))
+
+    def state(self) -> dict[str, Any]:
+        """What a restart needs, as JSON has it: items and summed probabilities by label set."""
+        with self._lock:
+            return {name: [seen, total.tolist()] for name, (seen, total) in self._sums.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        with self._lock:
+            self._sums = OrderedDict((k, (int(n), np.asarray(s))) for k, (n, s) in state.items())
+
+    def _count(self, name: str, p: Scores) -> tuple[int, Scores]:
+        with self._lock:
+            seen, before = self._sums.pop(name, (0, np.zeros(len(p))))
+            self._sums[name] = after = seen + 1, before + p
+            while len(self._sums) > self.most:
+                self._sums.popitem(last=False)
+            return after
+
+
+def _order(candidates: Sequence[str]) -> list[int]:
+    """Places of the candidates, by their sorted texts."""
+    return sorted(range(len(candidates)), key=candidates.__getitem__)

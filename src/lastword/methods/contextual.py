@@ -1,0 +1,48 @@
+"""Contextual calibration: what the model says of an input that says nothing is divided out.
+
+Applies where the candidates are fixed labels and the frame around the input, not the input, makes
+the model prefer some. Needs content-free prompts: the item's own with "N/A", nothing and "[MASK]"
+in the place of the input. Fails where such an input is no input of the job at all.
+
+Source: Zhao et al., 'Calibrate before use' (ICML 2021). The release divides by the mean of the
+probabilities as they are, in which the input under which labels are likeliest counts most; here
+each input's are first normalised over the candidates (method, section 16). With one input the two
+are one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_softmax, logsumexp
+
+from lastword.methods.contract import Aggregation, Evidence, Facts, Needs
+from lastword.rule.geometry import Scores
+
+
+@dataclass(frozen=True)
+class Contextual:
+    """log softmax(b) - log mean over content-free inputs of softmax(b after it).
+
+    Attributes:
+        facts: Of the model.
+        released: Whether the mean is that of the release, normalised after it is taken.
+    """
+
+    facts: Facts
+    released: bool = False
+    aggregation: Aggregation = "mean"
+
+    @property
+    def needs(self) -> Needs:
+        """Depth L, with the input and with those that say nothing."""
+        return Needs(frozenset([self.facts.depth]), content_free=True)
+
+    def scores(self, evidence: Evidence) -> Scores | None:
+        """In nats; None for an item without content-free prompts."""
+        if evidence.content_free is None:
+            return None
+        b = evidence.content_free
+        logs = b if self.released else log_softmax(b, axis=1)
+        prior = log_softmax(logsumexp(logs, axis=0))
+        u: Scores = log_softmax(evidence.trajectory.base) - np.asarray(prior)
+        return u

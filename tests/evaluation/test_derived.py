@@ -1,0 +1,88 @@
+"""What methods score from records, against what they score while the model runs."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lastword import Tracer
+from lastword.benchmarks import Template, find
+from lastword.errors import RecordError
+from lastword.evaluation.comparison import read_comparisons
+from lastword.evaluation.derived import derive, facts_of
+from lastword.evaluation.runner import execute, prepare
+from lastword.evaluation.work import Work
+from lastword.files.folder import locate
+from lastword.methods import resolve
+from lastword.records.info import read_run
+from lastword.records.stored import read_cells
+
+NAMES = ["pmi@0.5", "dcpmi", "contextual", "early-exit@0.5", "question-blind", "trace-gated"]
+BATCH = ["batch-calibrated", "batch-calibrated-log"]
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    tracer = Tracer.demo()
+    dataset = find("demo").load(limit=24)
+    work = Work(dataset, dataset.benchmark.template(), "all", resolve(NAMES + BATCH, tracer.facts))
+    return execute(tracer, prepare(tracer, work), locate(str(tmp_path_factory.mktemp("run")))).cell
+
+
+def test_records_give_what_the_run_gave(cell: Any) -> None:
+    run, (read,) = read_run(cell), read_cells(cell)
+    derived = derive(read, resolve(NAMES + BATCH, facts_of(run)))
+    stored = [dict(own) for own in read.whole(np.arange(len(read.records)))["methods"]]
+    for name in NAMES:
+        for ours, row in zip(derived[name], stored, strict=True):
+            np.testing.assert_allclose(ours, row[name], rtol=1e-9, atol=1e-9)
+    for name in BATCH:
+        assert all(row[name] is None for row in stored)  # a mean is of all items: not while it runs
+    with pytest.raises(RecordError, match="no scores of dola"):
+        derive(read, resolve(["dola"], facts_of(run)))
+
+
+def test_a_comparison_takes_the_mean_over_the_cell(cell: Any) -> None:
+    (read,) = read_cells(cell)
+    (compared,) = read_comparisons(cell, [read])
+    by = {standing.method: standing for standing in compared.standings}
+    frame = read.whole(np.arange(len(read.records)))
+    sets: dict[tuple[str, ...], list[int]] = {}
+    for place, candidates in enumerate(frame["candidates"]):
+        sets.setdefault(tuple(sorted(candidates)), []).append(place)
+    right = 0.0
+    for labels, places in sets.items():
+        p = []
+        for place in places:
+            b = dict(zip(frame["candidates"][place], frame["base_scores"][place], strict=True))
+            e = np.exp([b[label] for label in labels])
+            p.append(e / e.sum())
+        for own, place in zip(p, places, strict=True):
+            u = own - np.mean(p, axis=0)
+            true = dict(zip(frame["candidates"][place], frame["truthful"][place], strict=True))
+            top = [true[label] for label, score in zip(labels, u, strict=True) if score == u.max()]
+            right += sum(top) / len(top)
+    assert by["batch-calibrated"].items == len(frame)
+    assert by["batch-calibrated"].mc1 == pytest.approx(right / len(frame))
+
+
+def test_templates_fill_content_free_prompts_where_an_input_stands_in_them(tmp_path: Path) -> None:
+    dataset = find("everyday").load(limit=1)
+    item = dataset.items(dataset.benchmark.template(), content_free=True)[0]
+    assert item.content_free == ("Q: N/A\nA:", "Q: \nA:", "Q: [MASK]\nA:")
+    assert dataset.items(dataset.benchmark.template())[0].content_free == ()
+    path = tmp_path / "own.jsonl"
+    path.write_text(
+        '{"prompt": "Say: hello. Now:", "question": "hello.", "candidates": ["a", "b"]}\n'
+        '{"prompt": "Say", "blind_prompt": "", "candidates": ["a", "b"]}\n'
+        '{"prompt": "Say", "candidates": ["a", "b"], "content_free": ["x", "y"]}\n'
+    )
+    own = find(f"jsonl:{path}").load()
+    first, second, third = own.items(own.benchmark.template(), content_free=True)
+    assert first.content_free == ("Say: N/A Now:", "Say:  Now:", "Say: [MASK] Now:")
+    assert (second.content_free, third.content_free) == ((), ("x", "y"))
+    user = partial(Template, "user/u", "1")
+    (framed, *_) = own.items(user("<{{ prompt }}>"), content_free=True)
+    assert framed.content_free[0] == "<Say: N/A Now:>"
