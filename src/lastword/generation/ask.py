@@ -116,9 +116,9 @@ def ask(
     try:
         while True:
             next(steps)
-    except StopIteration as ended:
-        asked: Asked = ended.value
-        return asked
+    except StopIteration as end:
+        outcome: Asked = end.value
+        return outcome
 
 
 def ask_in_steps(
@@ -147,17 +147,19 @@ def ask_in_steps(
     yield rows * (len(ids) + sampling.max_new_tokens)
     (greedy,) = yield from _generate(tracer, ids, [], sampling.max_new_tokens)
     noise = [GumbelNoise(sampling.k, sampling.temperature, sampling.seed)] if hot else []
-    drawn = yield from _generate(tracer, ids, [*processors, *noise], sampling.max_new_tokens, rows)
-    texts = _distinct([greedy], drawn)
+    samples = yield from _generate(
+        tracer, ids, [*processors, *noise], sampling.max_new_tokens, rows
+    )
+    texts = _distinct([greedy], samples)
     if not texts:
         raise InputError(
             "the model gave only blank answers; raise max_new_tokens or k, or try a template"
         )
-    kept = _that_fit(tracer, prompt, texts)
-    decision = tracer.correct(prompt, list(kept), read=read)
-    dropped = len(texts) - len(kept)
+    counts = _readable(tracer, prompt, texts)
+    decision = tracer.correct(prompt, list(counts), read=read)
+    dropped = len(texts) - len(counts)
     return Asked(
-        question, prompt, decision, tuple(kept.values()), greedy in kept, sampling, dropped
+        question, prompt, decision, tuple(counts.values()), greedy in counts, sampling, dropped
     )
 
 
@@ -201,11 +203,11 @@ class LineEnded(StoppingCriteria):
         """Which sequences are done."""
         rows = input_ids[:, self.start :].tolist()
         texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
-        ended = [
+        stops = [
             len(text.lstrip().splitlines()) > 1 or _closed(text) or not self.ends.isdisjoint(row)
             for text, row in zip(texts, rows, strict=True)
         ]
-        return torch.tensor(ended, device=input_ids.device)
+        return torch.tensor(stops, device=input_ids.device)
 
     def lines(self, input_ids: Int[Tensor, "batch length"]) -> list[str]:
         """The first line of each sequence, before whatever follows its end."""
@@ -250,26 +252,26 @@ def _generate(
     max_new_tokens: int,
     rows: int = 1,
 ) -> Generator[int, None, list[str]]:
-    """First lines of `rows` continuations of the prompt, each step's best token; in steps."""
+    """Give the first lines of `rows` continuations, each step's best token, in steps."""
     model, ends = cast(Any, tracer.backbone.model), _ends(tracer)
     stop = LineEnded(tracer.tokenizer, len(ids), ends)
     tokens = torch.tensor([list(ids)] * rows, device=tracer.backbone.device)
     cache: dict[str, Any] = {}
-    ended = False
-    while not ended and (left := len(ids) + max_new_tokens - tokens.shape[1]) > 0:
+    complete = False
+    while not complete and (budget := len(ids) + max_new_tokens - tokens.shape[1]) > 0:
         with tracer.backbone.lock, torch.inference_mode():
             output = model.generate(
                 tokens,
                 attention_mask=torch.ones_like(tokens),
                 **cache,
-                generation_config=_settings(tracer, ends, min(left, STEP)),
+                generation_config=_settings(tracer, ends, min(budget, STEP)),
                 logits_processor=LogitsProcessorList(processors),
                 stopping_criteria=[stop],
             )
         tokens = output.sequences
         if (keys := output.get("past_key_values")) is not None:
             cache = {"past_key_values": keys}
-        ended = bool(stop(tokens, None).all())
+        complete = bool(stop(tokens, None).all())
         yield rows * (len(ids) + max_new_tokens)
     return stop.lines(tokens)
 
@@ -296,9 +298,9 @@ def _ends(tracer: Tracer) -> list[int]:
 
 
 def _pad(tokenizer: Any) -> int:
-    """What follows an ended sequence; it is cut with the line or skipped as special."""
-    found = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-    return next(int(token) for token in found if token is not None)
+    """Choose what follows an ended sequence; it is cut with the line or skipped as special."""
+    tokens = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    return next(int(token) for token in tokens if token is not None)
 
 
 def _closed(text: str) -> bool:
@@ -312,11 +314,11 @@ def _first_line(text: str) -> str:
     return lines[0].rstrip() if lines else ""
 
 
-def _distinct(greedy: Sequence[str], drawn: Sequence[str]) -> dict[str, int]:
-    """Texts by first appearance, blank ones dropped, and how many of `drawn` said each."""
+def _distinct(greedy: Sequence[str], samples: Sequence[str]) -> dict[str, int]:
+    """Give texts by first appearance, blank ones dropped, and how many of `samples` said each."""
     texts: dict[str, str] = {}
     counts: dict[str, int] = {}
-    for place, text in enumerate([*greedy, *drawn]):
+    for place, text in enumerate([*greedy, *samples]):
         if text:
             key = normalise(text)
             texts.setdefault(key, text)
@@ -324,8 +326,8 @@ def _distinct(greedy: Sequence[str], drawn: Sequence[str]) -> dict[str, int]:
     return {text: counts[key] for key, text in texts.items()}
 
 
-def _that_fit(tracer: Tracer, prompt: str, texts: Mapping[str, int]) -> dict[str, int]:
-    """Of texts with their counts, those that the model can read as answers, each by its own tokens.
+def _readable(tracer: Tracer, prompt: str, texts: Mapping[str, int]) -> dict[str, int]:
+    """Keep of texts with their counts those that the model can read as answers, each by its tokens.
 
     A text that was drawn token by token may be more tokens when it is read.
 
@@ -337,5 +339,5 @@ def _that_fit(tracer: Tracer, prompt: str, texts: Mapping[str, int]) -> dict[str
     if not read:
         raise next(e for e in encoded if isinstance(e, ItemError))
     # The first of those that are the same tokens.
-    kept = {e.sequences: e.item.candidates[0] for e in reversed(read)}.values()
-    return {text: count for text, count in texts.items() if text in kept}
+    distinct = {e.sequences: e.item.candidates[0] for e in reversed(read)}.values()
+    return {text: count for text, count in texts.items() if text in distinct}

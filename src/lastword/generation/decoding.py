@@ -80,10 +80,10 @@ class Reranked:
         # Lowest ids first: the order of equal candidates does not come from their scores.
         tokens = scores.topk(min(self.top, scores.shape[-1])).indices.sort(dim=-1).values
         u = torch.from_numpy(self.scores(hidden, tokens.cpu().numpy()))
-        kept = torch.full_like(scores, -torch.inf)
-        allowed = torch.isfinite(scores.gather(1, tokens))  # another processor may have said no
-        u = u.to(scores).masked_fill(~allowed, -torch.inf)
-        return kept.scatter_(1, tokens, u)
+        blank = torch.full_like(scores, -torch.inf)
+        bans = ~torch.isfinite(scores.gather(1, tokens))  # another processor's
+        u = u.to(scores).masked_fill(bans, -torch.inf)
+        return blank.scatter_(1, tokens, u)
 
     def scores(
         self, hidden: dict[int, Float[Tensor, "batch width"]], tokens: Int[np.ndarray, "batch top"]
@@ -98,8 +98,8 @@ class Reranked:
         t = np.full((batch, top), np.nan)
 
         def ask(row: int) -> Step | Verdict:
-            seen = Trajectory(S[row], None if np.isnan(t[row]).any() else t[row])
-            return next_step(seen, self.tracer.invariant, self.tracer.theta)
+            trajectory = Trajectory(S[row], None if np.isnan(t[row]).any() else t[row])
+            return next_step(trajectory, self.tracer.invariant, self.tracer.theta)
 
         verdicts = settle(batch, ask, lambda those, step: self._read(states, those, step, S, t))
         return np.stack([verdict.correction.scores for verdict in verdicts])
@@ -187,8 +187,8 @@ class Processor(LogitsProcessor):
         Raises:
             InputError: No states of this step were captured.
         """
-        seen = next(iter(self.hidden.values()), None)
-        if seen is None or len(seen) != len(scores):
+        state = next(iter(self.hidden.values()), None)
+        if state is None or len(state) != len(scores):
             raise InputError(
                 "decoding needs its model's states: use it inside `with decoding(...)`"
             )
@@ -250,13 +250,13 @@ def decoding(
     Raises:
         InputError: As in `rewriter`.
     """
-    chosen = rewriter(tracer, decode, top=top, layers=layers)
-    if chosen is None:
+    way = rewriter(tracer, decode, top=top, layers=layers)
+    if way is None:
         yield LogitsProcessorList()
         return
-    processor = Processor(chosen)
+    processor = Processor(way)
     backbone = tracer.backbone
-    with backbone.lock, watching(backbone.parts, chosen.depths, processor.see):
+    with backbone.lock, watching(backbone.parts, way.depths, processor.see):
         try:
             yield LogitsProcessorList([processor])
         finally:
@@ -303,7 +303,7 @@ def decoder(
 
 
 def _before_sampling(processors: LogitsProcessorList) -> int:
-    """Where transformers' temperature, top-k and their like begin, by their names."""
+    """Find where transformers' temperature, top-k and their like begin, by their names."""
     samplers = (i for i, p in enumerate(processors) if type(p).__name__.endswith("Warper"))
     return next(samplers, len(processors))
 
