@@ -93,9 +93,9 @@ def plain_trace(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
 
 
 def _only(model: Any, rows: int) -> dict[str, int]:
-    """What tells a model to make the logits of its last rows alone, where it can be told."""
-    known = "logits_to_keep" in inspect.signature(model.forward).parameters
-    return {"logits_to_keep": rows} if known else {}
+    """Ask a model for the logits of its last rows alone, where it has the option."""
+    supports = "logits_to_keep" in inspect.signature(model.forward).parameters
+    return {"logits_to_keep": rows} if supports else {}
 
 
 def lm_eval(tracer: Tracer, batch_size: int) -> Callable[[Sequence[Encoded]], Sums]:

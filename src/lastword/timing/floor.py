@@ -76,28 +76,28 @@ def floors(
     if not shapes or not all(dtype.is_floating_point for _, dtype, _ in shapes):
         return Floors()
     forest = build([b for e in encoded for b in branches_of(e)])
-    timed = _Timed(clock)
+    stopwatch = _Stopwatch(clock)
     with torch.inference_mode():
-        trunk = _trunk_seconds(timed, shapes) * len(forest)
-        attention = _attention_seconds(timed, tracer) * int((forest.positions + 1).sum())
-        head = _head_seconds(timed, tracer)
-    made = {name: Floor(trunk, attention, head * count) for name, count in reads.items()}
-    return Floors(made, timed.rates)
+        trunk = _trunk_seconds(stopwatch, shapes) * len(forest)
+        attention = _attention_seconds(stopwatch, tracer) * int((forest.positions + 1).sum())
+        head = _head_seconds(stopwatch, tracer)
+    readings = {name: Floor(trunk, attention, head * count) for name, count in reads.items()}
+    return Floors(readings, stopwatch.rates)
 
 
 def _shape(weight: Tensor) -> Shape:
     return tuple(weight.shape), weight.dtype, weight.device
 
 
-def _trunk_seconds(timed: "_Timed", shapes: Mapping[Shape, int]) -> float:
+def _trunk_seconds(stopwatch: "_Stopwatch", shapes: Mapping[Shape, int]) -> float:
     """Seconds a token of all linear layers of the blocks, each shape as often as it is there."""
     return sum(
-        count * min(timed.linear("trunk", rows, *shape) / rows for rows in ROWS)
+        count * min(stopwatch.linear("trunk", rows, *shape) / rows for rows in ROWS)
         for shape, count in shapes.items()
     )
 
 
-def _attention_seconds(timed: "_Timed", tracer: Tracer) -> float:
+def _attention_seconds(stopwatch: "_Stopwatch", tracer: Tracer) -> float:
     """Seconds a (query, key) pair of both products of attention, over all blocks."""
     config = tracer.backbone.config
     heads = config.num_attention_heads
@@ -114,15 +114,15 @@ def _attention_seconds(timed: "_Timed", tracer: Tracer) -> float:
         ),
     }
     shape = f"attention, {heads} x {width}"
-    return timed.best(shape, 4 * heads * width, ways) * tracer.backbone.depth
+    return stopwatch.best(shape, 4 * heads * width, ways) * tracer.backbone.depth
 
 
-def _head_seconds(timed: "_Timed", tracer: Tracer) -> float:
+def _head_seconds(stopwatch: "_Stopwatch", tracer: Tracer) -> float:
     """Seconds a row of the head's product, in the dtype that it multiplies in."""
     weight: Tensor = tracer.backbone.model.get_output_embeddings().weight
     wide = tracer.head_dtype == "float32" and not weight.is_cuda
     dtype, rows = torch.float32 if wide else weight.dtype, max(PIECE_ROWS, tracer.readout.tile_rows)
-    return timed.linear("head", rows, tuple(weight.shape), dtype, weight.device) / rows
+    return stopwatch.linear("head", rows, tuple(weight.shape), dtype, weight.device) / rows
 
 
 def products(weight: Tensor, rows: Tensor) -> dict[str, Product]:
@@ -145,8 +145,8 @@ def products(weight: Tensor, rows: Tensor) -> dict[str, Product]:
     return ways
 
 
-class _Timed:
-    """Products timed by one clock, with the rates of all that were tried."""
+class _Stopwatch:
+    """Times products by one clock and holds the rates of all that were tried."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -157,8 +157,8 @@ class _Timed:
     ) -> float:
         """Seconds of the fastest product of some rows and a weight of this shape."""
         weight = torch.randn(shape, device=device, dtype=dtype)
-        given = torch.randn(rows, shape[1], device=device, dtype=dtype)
-        ways = {name: (1, run) for name, run in products(weight, given).items()}
+        inputs = torch.randn(rows, shape[1], device=device, dtype=dtype)
+        ways = {name: (1, run) for name, run in products(weight, inputs).items()}
         name = f"{part}, {shape[0]} x {shape[1]}, {rows} rows"
         return self.best(name, 2 * rows * weight.numel(), ways)
 

@@ -90,17 +90,17 @@ def peak_bytes(run: Callable[[], Any], device: torch.device) -> int:
     """Most memory that a call holds above what was held before it, on all GPUs or on the CPU."""
     if device.type == "cuda":
         gpus = range(torch.cuda.device_count())
-        held = sum(torch.cuda.memory_allocated(gpu) for gpu in gpus)
+        before = sum(torch.cuda.memory_allocated(gpu) for gpu in gpus)
         for gpu in gpus:
             torch.cuda.reset_peak_memory_stats(gpu)
         run()
-        return sum(torch.cuda.max_memory_allocated(gpu) for gpu in gpus) - held
-    process, done = psutil.Process(), threading.Event()
-    held = peak = process.memory_info().rss
+        return sum(torch.cuda.max_memory_allocated(gpu) for gpu in gpus) - before
+    process, end = psutil.Process(), threading.Event()
+    before = peak = process.memory_info().rss
 
     def sample() -> None:
         nonlocal peak
-        while not done.wait(0.005):
+        while not end.wait(0.005):
             peak = max(peak, process.memory_info().rss)
 
     sampler = threading.Thread(target=sample)
@@ -108,6 +108,6 @@ def peak_bytes(run: Callable[[], Any], device: torch.device) -> int:
     try:
         run()
     finally:
-        done.set()
+        end.set()
         sampler.join()
-    return int(peak - held)
+    return int(peak - before)

@@ -110,16 +110,16 @@ def bench(
     sample = encoded[: max(1, len(encoded) // 8)]
     others = {name: _other(tracer, name, sample, clock) for name in against}
     _round(tracer, sample, others, lambda name: progress(f"{name}, not counted"), clock)
-    timed = [_round(tracer, encoded, others, progress, clock) for _ in range(rounds)]
-    last = timed[-1]
+    turns = [_round(tracer, encoded, others, progress, clock) for _ in range(rounds)]
+    last = turns[-1]
     base = last.sums[NAMES["base"]]
     floor = floors(tracer, encoded, {name: m.reads for name, m in last.meters.items()}, clock)
     return Bench(
         items=len(encoded),
-        seconds={name: statistics.median(r.seconds[name] for r in timed) for name in last.seconds},
+        seconds={name: statistics.median(r.seconds[name] for r in turns) for name in last.seconds},
         agreement={name: _difference(sums, base) for name, sums in last.sums.items()},
         tolerance=TOLERANCE.get(rounding_dtype(tracer.backbone), _float32_tolerance(base)),
-        same_decisions=last.chosen["decide"] == last.chosen["all"],
+        same_decisions=last.decisions["decide"] == last.decisions["all"],
         meters=last.meters,
         floors=floor.readings,
         rates=floor.rates,
@@ -129,12 +129,12 @@ def bench(
 
 @dataclass(frozen=True)
 class _Round:
-    """Every contender once: how long it took, its sums, and of ours the meter and what it chose."""
+    """Holds every contender once: its seconds, its sums, and of ours the meter and decisions."""
 
     seconds: dict[str, float]
     sums: dict[str, Sums]
     meters: dict[str, Meter]
-    chosen: dict[Read, list[tuple[int, str]]]
+    decisions: dict[Read, list[tuple[int, str]]]
 
 
 def _round(
@@ -144,21 +144,21 @@ def _round(
     progress: Callable[[str], None],
     clock: Clock,
 ) -> _Round:
-    done = _Round({}, {}, {}, {})
+    outcome = _Round({}, {}, {}, {})
     for read, name in NAMES.items():
         progress(name)
-        with metered(tracer, clock) as done.meters[name]:
+        with metered(tracer, clock) as outcome.meters[name]:
             decisions = contenders.ours(tracer, encoded, read)
-        done.seconds[name] = done.meters[name].total
-        done.sums[name] = contenders.sums_of(encoded, decisions)
-        done.chosen[read] = [(d.index, d.operator) for d in decisions]
+        outcome.seconds[name] = outcome.meters[name].total
+        outcome.sums[name] = contenders.sums_of(encoded, decisions)
+        outcome.decisions[read] = [(d.index, d.operator) for d in decisions]
     for name, run in others.items():
         progress(name)
         start = clock()
-        done.sums[name] = run(encoded)
+        outcome.sums[name] = run(encoded)
         synchronise()
-        done.seconds[name] = clock() - start
-    return done
+        outcome.seconds[name] = clock() - start
+    return outcome
 
 
 def _other(
