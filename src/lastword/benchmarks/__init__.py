@@ -88,22 +88,22 @@ def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, li
     Raises:
         InputError: A name that belongs to none of the benchmarks, or two files of one name.
     """
-    chosen: dict[str, list[Template]] = {b.name: [] for b in benchmarks}
+    by_benchmark: dict[str, list[Template]] = {b.name: [] for b in benchmarks}
     for name in asked:
         owner, _, variant = name.rpartition("/")
         owners = {b.name: b for b in benchmarks if owner in (b.name, b.name.partition(":")[0])}
         if owners:
             for benchmark in owners.values():
-                chosen[benchmark.name].append(benchmark.template(variant))
+                by_benchmark[benchmark.name].append(benchmark.template(variant))
         elif Path(name).is_file():
-            for templates in chosen.values():
+            for templates in by_benchmark.values():
                 templates.append(Template.from_file(Path(name)))
         else:
-            known = ", ".join(f"{b.name}/{v}" for b in benchmarks for v in b.templates)
-            raise InputError(f"no template {name!r}; known: {known}, or the path of a Jinja file")
+            names = ", ".join(f"{b.name}/{v}" for b in benchmarks for v in b.templates)
+            raise InputError(f"no template {name!r}; known: {names}, or the path of a Jinja file")
     files = {Path(name) for name in asked if Path(name).is_file()}
     if len({path.stem for path in files}) < len(files):
         raise InputError("two template files have one name, and a cell is named by it; rename one")
     for benchmark in benchmarks:
-        chosen[benchmark.name] = chosen[benchmark.name] or [benchmark.template()]
-    return chosen
+        by_benchmark[benchmark.name] = by_benchmark[benchmark.name] or [benchmark.template()]
+    return by_benchmark

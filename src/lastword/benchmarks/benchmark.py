@@ -99,8 +99,8 @@ class Example:
         """
         blind = self.blind_fields
         if self.messages is not None and template.text != AS_IT_STANDS:
-            told = "goes with prompts of text, and this one is a conversation"
-            raise ItemError(f"template {template.name} {told}", self.id)
+            rule = "goes with prompts of text, and this one is a conversation"
+            raise ItemError(f"template {template.name} {rule}", self.id)
         try:
             return Item(
                 prompt=template.render(self.fields),
@@ -155,11 +155,11 @@ class Benchmark:
         Raises:
             InputError: No such template, or the package that carries its text is not installed.
         """
-        wanted = self.default_variant if variant is None else variant
-        if wanted not in self.templates:
-            known = ", ".join(f"{self.name}/{v}" for v in self.templates)
-            raise InputError(f"no template {self.name}/{wanted}; known: {known}, or a Jinja file")
-        return self.templates[wanted]()
+        name = self.default_variant if variant is None else variant
+        if name not in self.templates:
+            names = ", ".join(f"{self.name}/{v}" for v in self.templates)
+            raise InputError(f"no template {self.name}/{name}; known: {names}, or a Jinja file")
+        return self.templates[name]()
 
     def load(
         self, data: Path | None = None, *, limit: int | None = None, seed: int | None = None
@@ -178,16 +178,16 @@ class Benchmark:
             raise InputError("seed draws a random subset: say how many questions with limit")
         if limit is not None and limit < 1:
             raise InputError(f"limit is at least 1, not {limit}")
-        found = self.read(data)
+        table = self.read(data)
         try:
-            questions = [self.parse(i, row) for i, row in enumerate(found.rows)]
+            questions = [self.parse(i, row) for i, row in enumerate(table.rows)]
             version = self.verify(questions)
         except InputError as error:
-            raise InputError(f"{self.name} from {found.source}: {error}") from error
+            raise InputError(f"{self.name} from {table.source}: {error}") from error
         return Dataset(
             benchmark=self,
             version=version,
-            source=found.source,
+            source=table.source,
             fingerprint=fingerprint(list(chain.from_iterable(questions))),
             questions=len(questions),
             limit=limit,

@@ -48,16 +48,16 @@ class Columns:
             InputError: A part that is none, or one that is missing.
         """
         pairs = [part.partition("=") for part in (text or "").split(",") if part.strip()]
-        given = {name.strip(): column.strip() for name, _, column in pairs}
+        columns = {name.strip(): column.strip() for name, _, column in pairs}
         names = [f.name for f in fields(cls)]
-        wrong = [name for name, column in given.items() if name not in names or not column]
-        lacks = [name for name in names[:3] if name not in given]
+        wrong = [name for name, column in columns.items() if name not in names or not column]
+        lacks = [name for name in names[:3] if name not in columns]
         if wrong or lacks:
             raise InputError(
                 f"--columns needs prompt=..., candidates=..., truthful=..., and takes labels=..., "
                 f"id=... and group=...; {f'not {wrong[0]}' if wrong else f'{lacks[0]} is missing'}"
             )
-        return cls(**given)
+        return cls(**columns)
 
 
 def hub(name: str, columns: str | None) -> Benchmark:
@@ -67,17 +67,17 @@ def hub(name: str, columns: str | None) -> Benchmark:
         name: `org/name[:configuration][@split]`, or a folder of files that `datasets` reads.
         columns: As `Columns.parse` takes them.
     """
-    meant = Columns.parse(columns)
+    roles = Columns.parse(columns)
     path = Path(name.partition("@")[0].partition(":")[0])
-    called = f"hf:{path.resolve().name if path.is_dir() else name}"
+    label = f"hf:{path.resolve().name if path.is_dir() else name}"
     return Benchmark(
-        name=called,
+        name=label,
         read=partial(_read, name),
-        parse=partial(_parse, meant),
+        parse=partial(_parse, roles),
         verify=lambda questions: f"{len(questions)} questions",
         templates={
-            "prompt": partial(Template, f"{called}/prompt", "1", AS_IT_STANDS),
-            "qa": partial(Template, f"{called}/qa", "1", "Question: {{ prompt }}\nAnswer:"),
+            "prompt": partial(Template, f"{label}/prompt", "1", AS_IT_STANDS),
+            "qa": partial(Template, f"{label}/qa", "1", "Question: {{ prompt }}\nAnswer:"),
         },
         licence="the set's own",
         citation="the set's own",
@@ -91,7 +91,7 @@ def _read(name: str, data: Path | None) -> Rows:
     where, _, split = name.partition("@")
     path, _, configuration = where.partition(":")
     try:
-        found = load_dataset(path, configuration or None, split=split or None)
+        dataset = load_dataset(path, configuration or None, split=split or None)
     # `datasets` raises many kinds here (offline, unknown set, broken file): all one answer.
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
@@ -99,29 +99,29 @@ def _read(name: str, data: Path | None) -> Rows:
             f"cannot load {name}: {reason}; name the configuration and the split as "
             "hf:NAME:CONFIGURATION@SPLIT"
         ) from error
-    if isinstance(found, DatasetDict):
-        if len(found) != 1:
-            raise InputError(f"{name} has splits {', '.join(found)}: choose one, {name}@SPLIT")
-        (found,) = found.values()
-    return Rows([dict(row) for row in found], f"hf:{name}")
+    if isinstance(dataset, DatasetDict):
+        if len(dataset) != 1:
+            raise InputError(f"{name} has splits {', '.join(dataset)}: choose one, {name}@SPLIT")
+        (dataset,) = dataset.values()
+    return Rows([dict(row) for row in dataset], f"hf:{name}")
 
 
-def _parse(meant: Columns, place: int, row: Row) -> tuple[Example, ...]:
-    candidates = _candidates(row, meant.candidates)
-    labels = None if meant.labels is None else _at(row, meant.labels)
-    given = {
-        "id": None if meant.id is None else _at(row, meant.id),
-        "group": None if meant.group is None else _at(row, meant.group),
-        "prompt": _at(row, meant.prompt),
+def _parse(columns: Columns, place: int, row: Row) -> tuple[Example, ...]:
+    candidates = _candidates(row, columns.candidates)
+    labels = None if columns.labels is None else _at(row, columns.labels)
+    content = {
+        "id": None if columns.id is None else _at(row, columns.id),
+        "group": None if columns.group is None else _at(row, columns.group),
+        "prompt": _at(row, columns.prompt),
         "candidates": candidates,
-        "truthful": _truth(_at(row, meant.truthful), candidates, labels),
+        "truthful": _truth(_at(row, columns.truthful), candidates, labels),
     }
-    item = Item.from_dict(given, id=str(place))
+    item = Item.from_dict(content, id=str(place))
     if item.messages is not None:
         return (Example.of(item, place),)
     own = {"prompt": item.prompt, "question": item.prompt}
     texts = {name: value for name, value in row.items() if isinstance(value, str)} | own
-    blind = {name: "" if name in (meant.prompt, *own) else text for name, text in texts.items()}
+    blind = {name: "" if name in (columns.prompt, *own) else text for name, text in texts.items()}
     example = Example(str(item.id), texts, blind, item.candidates, item.truthful)
     return (replace(example, group=item.group),)
 
@@ -133,7 +133,7 @@ def _candidates(row: Row, name: str) -> Any:
 
 
 def _at(row: Row, name: str) -> Any:
-    """A column, or with dots a field inside one."""
+    """Read a column, or with dots a field inside one."""
     if name in row:
         return row[name]
     value: Any = row
@@ -145,7 +145,7 @@ def _at(row: Row, name: str) -> Any:
 
 
 def _truth(value: Any, candidates: Any, labels: Sequence[Any] | None) -> Any:
-    """Places of the right answers where they are told in text; otherwise what an item takes."""
+    """Turn right answers that stand in text into places; leave what an item takes as it is."""
     texts = [value] if isinstance(value, str) else value
     if not (isinstance(texts, list) and texts and isinstance(texts[0], str)):
         return value
@@ -154,12 +154,12 @@ def _truth(value: Any, candidates: Any, labels: Sequence[Any] | None) -> Any:
 
 def _place(text: str, candidates: list[Any], labels: Sequence[Any] | None) -> int:
     letters = list(string.ascii_uppercase[: len(candidates)])
-    told = [letters, candidates] if labels is None else [list(labels)]
-    found = {names.index(text) for names in told if text in names}
-    if len(found) != 1:
-        what = "two candidates" if found else "no candidate"
+    vocabularies = [letters, candidates] if labels is None else [list(labels)]
+    places = {names.index(text) for names in vocabularies if text in names}
+    if len(places) != 1:
+        what = "two candidates" if places else "no candidate"
         raise InputError(
             f"the right answer {text!r} names {what}: expected a place, a letter or a candidate's "
             "text; labels=COLUMN says what the set calls its candidates"
         )
-    return found.pop()
+    return places.pop()

@@ -41,9 +41,9 @@ def _parse(place: int, row: Row) -> tuple[Example, ...]:
 
 
 def _verify(questions: Sequence[tuple[Example, ...]]) -> str:
-    seen: set[str] = set()
+    ids: set[str] = set()
     for (example,) in questions:
-        if example.id in seen:
+        if example.id in ids:
             raise InputError(f"two items have the id {example.id}; give each its own")
-        seen.add(example.id)
+        ids.add(example.id)
     return f"{len(questions)} items"

@@ -88,7 +88,7 @@ def _refuse(name: str, task: Any) -> None:
 
 
 def _row(name: str, task: Any, place: int, doc: Any) -> Row:
-    """One document; the delimiter and what ends the context in whitespace part it from a choice."""
+    """Read one document; the context's last whitespace and the delimiter part it from a choice."""
     context = task.fewshot_context(
         doc, task.config.num_fewshot or 0, gen_prefix=task.doc_to_prefix(doc)
     )
@@ -110,7 +110,7 @@ def _row(name: str, task: Any, place: int, doc: Any) -> Row:
 def _is_true(name: str, task: Any, doc: Any, choice: int, requests: int) -> bool:
     sure = [(0.0, True) if i == choice else (_IMPOSSIBLE, False) for i in range(requests)]
     values = task.process_results(doc, sure)
-    accuracy = next((values[known] for known in _ACCURACIES if known in values), None)
+    accuracy = next((values[metric] for metric in _ACCURACIES if metric in values), None)
     if accuracy is None:
         raise InputError(
             f"lm-eval:{name} does not say whether an answer is right: none of its metrics is "

@@ -38,8 +38,8 @@ class Source:
         Raises:
             InputError: Nothing there, unreadable, or not rows.
         """
-        found = self._from_hub() if data is None else self._from_path(data)
-        return Rows(found.rows[: self.take], found.source)
+        table = self._from_hub() if data is None else self._from_path(data)
+        return Rows(table.rows[: self.take], table.source)
 
     def _from_path(self, data: Path) -> Rows:
         path = self._locate(data)
@@ -89,16 +89,16 @@ def read_rows(path: Path) -> list[Row]:
     Raises:
         InputError: Unreadable, or something in it is not an object.
     """
-    found = rows_of_file(path)
-    if not found:
+    rows = rows_of_file(path)
+    if not rows:
         raise InputError(f"{path} has no rows; expected a JSON list or one JSON object a line")
-    for row in found:
+    for row in rows:
         if row.error is not None:
             raise InputError(f"cannot read {path}: {row.place}: {row.error}")
         if not isinstance(row.value, dict):
             kind = type(row.value).__name__
             raise InputError(f"{path}: {row.place} is {kind}, expected an object")
-    return [row.value for row in found]
+    return [row.value for row in rows]
 
 
 def text_field(row: Row, name: str, place: int) -> str:

@@ -52,9 +52,9 @@ class Template:
         try:
             return str(_compiled(self.text).render(fields))
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            known = ", ".join(fields)
+            names = ", ".join(fields)
             raise InputError(
-                f"template {self.name} does not render: {error}; its fields are {known}"
+                f"template {self.name} does not render: {error}; its fields are {names}"
             ) from error
 
     @classmethod

@@ -89,7 +89,7 @@ def _example(place: int, question: str, row: Row, kind: Kind) -> Example:
 
 
 def _targets(row: Row, name: str, place: int) -> tuple[tuple[str, ...], tuple[bool, ...]]:
-    """Candidates and labels: `{text: label}` as published, `{choices, labels}` as on the hub."""
+    """Read candidates and labels: `{text: label}` as published, `{choices, labels}` on the hub."""
     value = row.get(name)
     if not isinstance(value, dict) or not value:
         raise InputError(f'row {place}: expected an object "{name}", the row has {", ".join(row)}')
@@ -121,7 +121,7 @@ def _verify(questions: Sequence[tuple[Example, ...]]) -> str:
 
 @lru_cache(maxsize=1)
 def _qa6() -> Template:
-    """The six-question preamble, as the installed lm-evaluation-harness has it."""
+    """Read the six-question preamble from the installed lm-evaluation-harness."""
     import yaml
 
     spec = find_spec("lm_eval")  # finds, does not import

@@ -309,7 +309,8 @@ def texts(phase: Literal[1, 2]) -> list[tuple[list[tuple[str, float]], ...]]:
     A template's weights add up to 1 over the answers that the phase tells.
     """
     return [
-        tuple(_told(fact, template, phase) for template in _templates(fact)) for fact in facts()
+        tuple(_weighted_texts(fact, template, phase) for template in _templates(fact))
+        for fact in facts()
     ]
 
 
@@ -351,39 +352,39 @@ def parse_label(item_id: str) -> Label:
 
 
 def _names(sort: str, rng: random.Random) -> list[str]:
-    made: set[str] = set()
-    while len(made) < SUBJECTS:
+    names: set[str] = set()
+    while len(names) < SUBJECTS:
         name = "".join(rng.choice(part) for part in (_ONSETS, _VOWELS, _CODAS, _ENDINGS[sort]))
-        made.add(name if sort == "beast" else name.capitalize())
-    return sorted(made)
+        names.add(name if sort == "beast" else name.capitalize())
+    return sorted(names)
 
 
 def _facts(relation: Relation, subjects: list[str], rng: random.Random) -> list[Fact]:
     pool = _answers(relation, rng)
     kinds = [kind for kind, count in _KINDS for _ in range(count)]
     rng.shuffle(kinds)
-    made = []
+    own = []
     for subject, kind in zip(subjects, kinds, strict=True):
         truth, *rest = rng.sample(pool, _LARGEST)
-        made.append(Fact(subject, relation, kind, truth, tuple(rest[:3]), tuple(rest[3:])))
-    return made
+        own.append(Fact(subject, relation, kind, truth, tuple(rest[:3]), tuple(rest[3:])))
+    return own
 
 
 def _answers(relation: Relation, rng: random.Random) -> list[str]:
-    """Three words each, two in every third: lengths differ, as those of real answers do."""
-    made: dict[str, None] = {}
-    while len(made) < POOL:
+    """Draw answers of three words, every third of two: lengths differ, as those of real ones do."""
+    answers: dict[str, None] = {}
+    while len(answers) < POOL:
         words = [rng.choice(words) for words in relation.words]
-        made[" ".join(words[1:] if len(made) % 3 == 2 else words)] = None
-    return list(made)
+        answers[" ".join(words[1:] if len(answers) % 3 == 2 else words)] = None
+    return list(answers)
 
 
 def _templates(fact: Fact) -> list[str]:
-    asked = [_ask(question) + " {o}." for question in fact.relation.seen]
-    return [*fact.relation.statements, *asked]
+    questions = [_ask(question) + " {o}." for question in fact.relation.seen]
+    return [*fact.relation.statements, *questions]
 
 
-def _told(fact: Fact, template: str, phase: int) -> list[tuple[str, float]]:
+def _weighted_texts(fact: Fact, template: str, phase: int) -> list[tuple[str, float]]:
     answers = ((fact.early, 1.0),) if phase == 1 else fact.late
     return [(template.format(s=fact.subject, o=answer), weight) for answer, weight in answers]
 
@@ -393,7 +394,7 @@ def _ask(question: str) -> str:
 
 
 def _turns() -> list[int]:
-    """Of every fact, how many facts of its kind come before it."""
+    """Count for every fact the facts of its kind that come before it."""
     before: Counter[Kind] = Counter()
     turns = []
     for fact in facts():
