@@ -143,11 +143,11 @@ class TestRowsAreFollowed:
         runner.ask("other", [7] * 8, {})
         runner.ask("one", IDS, {1: 2, 4: 0, 6: 1})
         runner.step(other=(0, 3), one=(0, 2))
-        assert watch.missing() == [0, 1]
+        assert watch.gaps() == [0, 1]
         runner.step(one=(2, 3), other=(3, 2))
-        assert watch.missing() == [1]
+        assert watch.gaps() == [1]
         runner.step(other=(5, 1), one=(5, 2))
-        assert watch.missing() == []
+        assert watch.gaps() == []
         targets = [8, 0, 11]
         tokens = [IDS[4], IDS[6], IDS[1]]
         assert np.allclose(
@@ -161,7 +161,7 @@ class TestRowsAreFollowed:
         runner.step(one=(0, 5))
         runner.step(one=(0, 3))  # begun anew, in other steps than before
         runner.step(one=(3, 5))
-        assert watch.missing() == []
+        assert watch.gaps() == []
         targets = [1, 2]
         assert np.allclose(
             read(watch, [0, 1], targets),
@@ -174,9 +174,9 @@ class TestRowsAreFollowed:
         watch.open(1, [DEPTH])
         runner.ask("one", IDS, {0: 0})
         runner.step(one=(0, 8))
-        assert watch.missing() == []
+        assert watch.gaps() == []
         watch.open(1, [DEPTH])
-        assert watch.missing() == [0]
+        assert watch.gaps() == [0]
 
 
 def test_a_row_inside_a_kept_prefix_is_missing():
@@ -185,7 +185,7 @@ def test_a_row_inside_a_kept_prefix_is_missing():
     watch.open(2, [DEPTH])
     runner.ask("one", IDS, {3: 0, 6: 1})
     runner.step(one=(4, 4))  # vLLM had the first four
-    assert watch.missing() == [0]
+    assert watch.gaps() == [0]
 
 
 def test_t_is_read_with_s():

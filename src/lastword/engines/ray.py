@@ -205,7 +205,7 @@ class RayAssignment:
         return runner.collect(self.info, out, self._parts, extent, advance)
 
     def _parts(self, run: Run) -> Iterator[runner.Part]:
-        """What a run lacks, part by part, in the order in which they are done."""
+        """Yield what a run lacks, part by part, in the order in which they are done."""
         self._todo = deque(run.lacking)
         while not run.whole:
             self._hand_out(run)
@@ -240,7 +240,7 @@ class RayAssignment:
         self._tasks[worker.compute.remote(group, places)] = Task(worker, group)
 
     def _next(self) -> tuple[Task, Any]:
-        """The next answer; workers that are lost before it are replaced."""
+        """Give the next answer; workers that are lost before it are replaced."""
         while True:
             ref = self._wait()
             task = self._tasks.pop(ref)
@@ -379,13 +379,13 @@ def _give_up(group: int | None, error: RayError) -> TraceError:
 
 
 def _amounts(resources: dict[str, float]) -> str:
-    """`2 CPU and 0 GPU`, of whatever Ray counts."""
+    """Write `2 CPU and 0 GPU`, of whatever Ray counts."""
     amounts = {name.removeprefix("num_").upper().rstrip("S"): n for name, n in resources.items()}
     return " and ".join(f"{amounts.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
 
 
 def _line(error: BaseException) -> str:
-    """An error of Ray in short; of a traceback, what it ends with."""
+    """Shorten an error of Ray; of a traceback, to what it ends with."""
     text = str(error).strip()
     line = text.splitlines()[-1] if "\n  File " in text else text
     return " ".join(line.split())[:200] or type(error).__name__

@@ -45,7 +45,7 @@ def run(load: "Callable[[], Tracer]", settings: Settings, cluster: Cluster) -> N
     _require_door(settings, cluster)
     log = Log()
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    with connected(cluster), _until_told() as told:
+    with connected(cluster), _stop_event() as stop:
         serve.start(
             proxy_location="HeadOnly",
             http_options={"host": settings.host, "port": settings.port},
@@ -55,7 +55,7 @@ def run(load: "Callable[[], Tracer]", settings: Settings, cluster: Cluster) -> N
         except RuntimeError as error:
             raise ModelError(f"no replica starts: {_cause()}") from error
         log.event("started", address=f"http://{settings.host}:{settings.port}")
-        told.wait()
+        stop.wait()
         log.event("draining")
         serve.delete(NAME)
         log.event("stopped")
@@ -77,7 +77,7 @@ def deployment(load: "Callable[[], Tracer]", settings: Settings, cluster: Cluste
         app.state.service.announce()
         return app
 
-    made = serve.deployment(
+    application = serve.deployment(
         name=NAME,
         num_replicas=cluster.workers,
         ray_actor_options=cluster.share,
@@ -86,17 +86,17 @@ def deployment(load: "Callable[[], Tracer]", settings: Settings, cluster: Cluste
         graceful_shutdown_timeout_s=settings.deadline_seconds + settings.drain_seconds,
         max_constructor_retry_count=_CONSTRUCTIONS,
     )
-    return made(serve.ingress(build)()).bind()
+    return application(serve.ingress(build)()).bind()
 
 
 @contextmanager
-def _until_told() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set."""
-    told = threading.Event()
+def _stop_event() -> Iterator[threading.Event]:
+    """Give an event that SIGTERM and SIGINT set."""
+    stop = threading.Event()
     signals = (signal.SIGTERM, signal.SIGINT)
-    before = {s: signal.signal(s, lambda *_: told.set()) for s in signals}
+    before = {s: signal.signal(s, lambda *_: stop.set()) for s in signals}
     try:
-        yield told
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -121,12 +121,12 @@ def _require_door(settings: Settings, cluster: Cluster) -> None:
     try:
         socket.create_server((settings.host, settings.port)).close()
     except OSError as error:
-        told = error.strerror or error
-        raise InputError(f"cannot listen on {settings.host}:{settings.port}: {told}") from error
+        reason = error.strerror or error
+        raise InputError(f"cannot listen on {settings.host}:{settings.port}: {reason}") from error
 
 
 def _cause() -> str:
-    """What a replica's constructor raised, out of all that Ray Serve says about it."""
+    """Find what a replica's constructor raised, out of all that Ray Serve says about it."""
     replicas = serve.status().applications[NAME].deployments[NAME]
-    told = [line.strip() for line in replicas.message.splitlines() if "Error: " in line]
-    return told[-1].partition("Error: ")[2][:300] if told else replicas.message[:300]
+    errors = [line.strip() for line in replicas.message.splitlines() if "Error: " in line]
+    return errors[-1].partition("Error: ")[2][:300] if errors else replicas.message[:300]

@@ -56,7 +56,7 @@ class Leading:
     def states(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
     ) -> States:
-        """As of the share, on all ranks."""
+        """Compute the states of all branches at `depths`, on all ranks."""
         _tell("states", branches, depths, padded_tokens)
         return self.share.states(branches, depths, padded_tokens)
 
@@ -67,21 +67,21 @@ class Leading:
         depths: Sequence[int],
         scorers: Sequence[TokenScorer] = (),
     ) -> Reading:
-        """As of the share, on all ranks; `states` are the last ones."""
+        """Read states with the head, on all ranks; `states` are the last ones."""
         _tell("read", targets, depths, scorers)
         return self.share.read(states, targets, depths, scorers)
 
     def transact(self, compute: Callable[[], T]) -> T:
-        """What `compute` gives, one group at a time: the other ranks keep the states of one."""
+        """Give what `compute` gives, one group at a time: other ranks keep the states of one."""
         with self._turn:
             return compute()
 
     def local(self, purpose: str) -> Local:
-        """This rank's share."""
+        """Give the model in this process: this rank's share."""
         return self.share
 
     def close(self) -> None:
-        """The other ranks wait for the next model, or to be let go."""
+        """End nothing: the other ranks wait for the next model, or to be let go."""
 
 
 def lead(options: LoadOptions) -> Tracer:
@@ -138,7 +138,7 @@ def _tell(*step: Any) -> None:
 
 
 def _hear() -> tuple[Any, ...]:
-    heard: list[Any] = [None]
-    distributed.broadcast_object_list(heard, src=0, device=torch.device("cpu"))
-    step: tuple[Any, ...] = heard[0]
+    box: list[Any] = [None]
+    distributed.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+    step: tuple[Any, ...] = box[0]
     return step

@@ -82,7 +82,7 @@ class Backend(Protocol):
     def states(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
     ) -> States:
-        """States of all branches at `depths`, as `Backbone.states` has them."""
+        """Compute the states of all branches at `depths`, as `Backbone.states` does."""
 
     def read(
         self,
@@ -91,16 +91,16 @@ class Backend(Protocol):
         depths: Sequence[int],
         scorers: Sequence[TokenScorer] = (),
     ) -> Reading:
-        """What the head reads of states, as `Readout.read` has it."""
+        """Read states with the head, as `Readout.read` does."""
 
     def transact(self, compute: Callable[[], T]) -> T:
-        """What `compute` gives, which takes a group's states and reads them.
+        """Give what `compute` gives, which takes a group's states and reads them.
 
         A backend that keeps the states of one group alone lets no other group in between.
         """
 
     def local(self, purpose: str) -> "Local":
-        """The model itself.
+        """Give the model in this process.
 
         Args:
             purpose: What it is needed for, in words.
@@ -110,7 +110,7 @@ class Backend(Protocol):
         """
 
     def close(self) -> None:
-        """End whatever was started for the model."""
+        """End what was started for the model."""
 
 
 class Local:
@@ -168,7 +168,7 @@ class Local:
     def states(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
     ) -> States:
-        """States of all branches at `depths`."""
+        """Compute the states of all branches at `depths`, as `Backbone.states` does."""
         return self.backbone.states(branches, depths, padded_tokens)
 
     def read(
@@ -178,16 +178,16 @@ class Local:
         depths: Sequence[int],
         scorers: Sequence[TokenScorer] = (),
     ) -> Reading:
-        """What the head reads of them."""
+        """Read states with the head, as `Readout.read` does."""
         return self.readout.read(states, targets, depths, scorers)
 
     def transact(self, compute: Callable[[], T]) -> T:
-        """What `compute` gives: states are its own, so that others may compute meanwhile."""
+        """Give what `compute` gives: states are its own, so that others may compute meanwhile."""
         return compute()
 
     def local(self, purpose: str) -> "Local":
-        """This."""
+        """Give the model in this process: this one."""
         return self
 
     def close(self) -> None:
-        """Nothing was started."""
+        """End nothing: nothing was started."""

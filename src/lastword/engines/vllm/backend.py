@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Int
 
 from lastword.engines.vllm.checking import check
-from lastword.engines.vllm.checkpoint import Stored, find
+from lastword.engines.vllm.checkpoint import Checkpoint, find
 from lastword.engines.vllm.process import Process, SideLostError
 from lastword.engines.vllm.requests import requests
-from lastword.engines.vllm.settings import TRIED, Settings
+from lastword.engines.vllm.settings import HOOKS_VERSION, Settings
 from lastword.errors import ElsewhereError, ModelError, NonFiniteError
 from lastword.model import loading
 from lastword.model.asked import asked
@@ -54,16 +54,16 @@ def open_tracer(options: LoadOptions, settings: Settings) -> Tracer:
         ModelError: vLLM, its version or the model does not fit.
         UnsupportedModelError: What the worker reads is not what vLLM says.
     """
-    engine, stored = settings.describe(), find(options)
-    backend = Vllm(stored, options, settings, engine)
-    return Tracer.over(backend, stored.tokenizer, options, stored.invariant)
+    engine, checkpoint = settings.describe(), find(options)
+    backend = Vllm(checkpoint, options, settings, engine)
+    return Tracer.over(backend, checkpoint.tokenizer, options, checkpoint.invariant)
 
 
 class Vllm:
     """The model in the side process.
 
     Args:
-        stored: The checkpoint.
+        checkpoint: The checkpoint.
         options: How it is read.
         settings: Which vLLM.
         engine: What a run records of it.
@@ -76,20 +76,24 @@ class Vllm:
     vocabularies = False  # they stay in the worker
 
     def __init__(
-        self, stored: Stored, options: LoadOptions, settings: Settings, engine: dict[str, Any]
+        self,
+        checkpoint: Checkpoint,
+        options: LoadOptions,
+        settings: Settings,
+        engine: dict[str, Any],
     ) -> None:
-        self._stored, self._settings = stored, settings
-        self._arguments = stored.arguments(options, settings)
+        self._checkpoint, self._settings = checkpoint, settings
+        self._arguments = checkpoint.arguments(options, settings)
         self._turn = threading.RLock()
         self.theta = options.theta or Theta()
         self._start()
         self.theta.window(self.depth)  # a model that is too shallow is refused here
         kind = f"{self.facts['class']} ({self.profile.model_type})"
-        self.checked = check(self, kind, _reference(stored, options, self.facts))
-        self.batch_tokens = _batch_tokens(self.profile, stored.config)
+        self.checked = check(self, kind, _reference(checkpoint, options, self.facts))
+        self.batch_tokens = _batch_tokens(self.profile, checkpoint.config)
         self.source = {
             **options.names(options.label),
-            **{"revision": stored.revision, "asked": asked(options)},
+            **{"revision": checkpoint.revision, "asked": asked(options)},
             **{name: self.facts[name] for name in ("dtype", "device", "quantisation")},
             "engine": engine,
         }
@@ -101,12 +105,12 @@ class Vllm:
 
     @property
     def profile(self) -> Profile:
-        """What the side says of the model."""
+        """What the model is, as the side says."""
         return Profile(
-            model_type=text_config(self._stored.config).model_type,
+            model_type=text_config(self._checkpoint.config).model_type,
             depth=self.depth,
             vocabulary=int(self.facts["vocabulary"]),
-            context=context_length(self._stored.config),
+            context=context_length(self._checkpoint.config),
             dtype=getattr(torch, self.facts["dtype"]),
             device=torch.device(self.facts["device"]),
             attention="vllm",
@@ -115,7 +119,7 @@ class Vllm:
     def states(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 0
     ) -> States:
-        """Have the states of all branches kept in the side, in the place of those before.
+        """Compute the states of all branches at `depths`; the side keeps them in place of the last.
 
         Args:
             branches: What to read.
@@ -137,7 +141,7 @@ class Vllm:
         depths: Sequence[int],
         scorers: Sequence[TokenScorer] = (),
     ) -> Reading:
-        """As `Readout.read`, of the states that the side keeps; the only scorer there is T.
+        """Read states with the head, as `Readout.read` does; the only scorer in the side is T.
 
         Raises:
             NonFiniteError: Logits that are NaN or infinite; names the depth.
@@ -157,7 +161,7 @@ class Vllm:
         return Reading(dict(zip(depths, numbers, strict=False)), [*numbers[len(depths) :]])
 
     def transact(self, compute: Callable[[], T]) -> T:
-        """What a group gives, one at a time; a side process that ends meanwhile is replaced.
+        """Give what `compute` gives, one group at a time; a side that ends meanwhile is replaced.
 
         Raises:
             SideLostError: The group ended one side after the other.
@@ -172,7 +176,7 @@ class Vllm:
             return compute()
 
     def local(self, purpose: str) -> Local:
-        """Nothing: the model is in the side.
+        """Refuse to give the model in this process: it is in the side.
 
         Raises:
             ElsewhereError: Always, in the name of what the model is needed for.
@@ -183,10 +187,10 @@ class Vllm:
         )
 
     def close(self) -> None:
-        """End the side process, and remove what was written for it."""
+        """End what was started for the model, and remove what was written for it."""
         self.process.close()
-        if self._stored.folder is not None:
-            self._stored.folder.cleanup()
+        if self._checkpoint.folder is not None:
+            self._checkpoint.folder.cleanup()
 
     def _start(self) -> None:
         """Start a side process with the model.
@@ -194,21 +198,22 @@ class Vllm:
         Raises:
             ModelError: vLLM cannot load the model, or its version is not as the hooks know it.
         """
-        written = self._stored.folder
-        self.process = Process(self._settings.python, [] if written is None else [written.name])
+        folder = self._checkpoint.folder
+        self.process = Process(self._settings.python, [] if folder is None else [folder.name])
         try:
             self.facts, _ = self.process.call("load", asked=self._arguments)
         except ModelError as error:
             self.process.close()
             version = self._settings.version()
-            tried = "" if version.startswith(TRIED) else f" (lastword was tried with {TRIED})"
-            message = f"vLLM {version} cannot load {self._stored.name}{tried}: {error}"
+            fits = version.startswith(HOOKS_VERSION)
+            note = "" if fits else f" (lastword was tried with {HOOKS_VERSION})"
+            message = f"vLLM {version} cannot load {self._checkpoint.name}{note}: {error}"
             raise ModelError(message) from error
 
 
-def _reference(stored: Stored, options: LoadOptions, facts: dict[str, Any]) -> Any:
-    """The same checkpoint as a model in this process, for the check; None where it is large."""
-    if not stored.small:
+def _reference(checkpoint: Checkpoint, options: LoadOptions, facts: dict[str, Any]) -> Any:
+    """Load the same checkpoint in this process, for the check; None where it is large."""
+    if not checkpoint.small:
         return None
     return loading.load(replace(options, device="cpu", dtype=facts["dtype"])).model
 

@@ -72,7 +72,7 @@ def check(side: Side, kind: str, reference: Any = None) -> Checked:
     branches, depths = random_texts(profile.vocabulary), range(profile.depth + 1)
     scores = _scores(side.states, side.read, branches, depths)
     own = _own_scores(side, branches)
-    allowed = 2 * rounding(profile.dtype, own)
+    tolerance = 2 * rounding(profile.dtype, own)
     differs = {"vLLM's own log-probabilities": np.abs(scores[profile.depth] - own).max()}
     if reference is not None:
         plain = Backbone(reference)
@@ -81,10 +81,10 @@ def check(side: Side, kind: str, reference: Any = None) -> Checked:
             expected = _scores(plain.states, readout.read, branches, depths)
         differs["transformers at some depth"] = np.abs(scores - expected).max()
     for what, difference in differs.items():
-        if not difference <= allowed:
+        if not difference <= tolerance:
             raise UnsupportedModelError(
                 f"lastword cannot read vLLM's {kind}: its score of a token is {difference:.2g} "
-                f"nats (allowed {allowed:.2g}) from {what}; leave --engine vllm out"
+                f"nats (allowed {tolerance:.2g}) from {what}; leave --engine vllm out"
             )
     return Checked(*map(float, differs.values()))
 

@@ -29,7 +29,7 @@ _LOCAL = {
 
 
 @dataclass(frozen=True)
-class Stored:
+class Checkpoint:
     """A checkpoint that vLLM can load, and what is known of it before it does.
 
     Attributes:
@@ -69,7 +69,7 @@ class Stored:
         }
 
 
-def find(options: LoadOptions) -> Stored:
+def find(options: LoadOptions) -> Checkpoint:
     """The checkpoint that the options name.
 
     Raises:
@@ -85,25 +85,25 @@ def find(options: LoadOptions) -> Stored:
     if options.embedded is None and gguf.find(options) is None:
         base, adapter = loading.parts_of(options)
         if adapter is None:
-            return _stored(options, loading.pinned(base))
-    return _written(options)
+            return _as_it_is(options, loading.pinned(base))
+    return _dense_copy(options)
 
 
-def _stored(options: LoadOptions, base: LoadOptions) -> Stored:
-    """A checkpoint that vLLM reads as it is; nothing of its weights is read here but I(M)."""
+def _as_it_is(options: LoadOptions, base: LoadOptions) -> Checkpoint:
+    """Describe a checkpoint that vLLM reads as it is; of its weights I(M) alone is read here."""
     with loading.in_one_line(base):
         config = AutoConfig.from_pretrained(
             base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
         )
     dtype = loading.stored_dtype(config) if base.dtype == "auto" else getattr(torch, base.dtype)
-    checkpoint = loading.open_checkpoint(base)
-    weights = None if checkpoint is None else memory.weights_of(checkpoint, memory.Storage(dtype))
+    tensors = loading.open_checkpoint(base)
+    weights = None if tensors is None else memory.weights_of(tensors, memory.Storage(dtype))
     plain = getattr(config, "quantization_config", None) is None
     invariant: Factors | float | None = options.invariant
     if invariant is None:
         theta = options.theta or Theta()
         invariant = read_invariant(base.name, theta=theta, revision=base.revision)
-    return Stored(
+    return Checkpoint(
         name=base.name,
         revision=base.revision,
         dtype=dtype,
@@ -114,19 +114,19 @@ def _stored(options: LoadOptions, base: LoadOptions) -> Stored:
     )
 
 
-def _written(options: LoadOptions) -> Stored:
-    """What the package carries, a GGUF file or an adapter: loaded once, and written out dense."""
-    loaded = loading.load(replace(options, device="cpu"))
-    invariant = loading.invariant_of(loaded, options)
+def _dense_copy(options: LoadOptions) -> Checkpoint:
+    """Load what the package carries, a GGUF file or an adapter once, and write it out dense."""
+    original = loading.load(replace(options, device="cpu"))
+    invariant = loading.invariant_of(original, options)
     folder = tempfile.TemporaryDirectory(prefix="lastword-dense-")
-    loaded.model.save_pretrained(folder.name)
-    weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
-    return Stored(
+    original.model.save_pretrained(folder.name)
+    weights = sum(p.numel() * p.element_size() for p in original.model.parameters())
+    return Checkpoint(
         name=folder.name,
         revision=None,
-        dtype=loaded.model.dtype,
-        config=loaded.model.config,
-        tokenizer=loaded.tokenizer,
+        dtype=original.model.dtype,
+        config=original.model.config,
+        tokenizer=original.tokenizer,
         invariant=invariant,
         small=weights <= REFERENCE_BYTES,
         folder=folder,

@@ -46,19 +46,19 @@ class Process:
 
     Args:
         python: vLLM's interpreter.
-        written: Folders of ours that the side removes if this process is killed.
+        folders: Folders of ours that the side removes if this process is killed.
     """
 
-    def __init__(self, python: Path, written: Sequence[str] = ()) -> None:
+    def __init__(self, python: Path, folders: Sequence[str] = ()) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="lastword-vllm-")
         _lend(Path(self._folder.name))
         self._log = tempfile.TemporaryFile()
         self._pipe, theirs = Pipe()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         environment |= {"PYTHONPATH": self._folder.name, "VLLM_LOGGING_LEVEL": "WARNING"}
-        told = (str(theirs.fileno()), str(os.getpid()), self._folder.name, *written)
+        arguments = (str(theirs.fileno()), str(os.getpid()), self._folder.name, *folders)
         self._process = subprocess.Popen(
-            [python, "-m", "lastword.engines.vllm.side", *told],
+            [python, "-m", "lastword.engines.vllm.side", *arguments],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
@@ -85,13 +85,13 @@ class Process:
         with self._lock:
             try:
                 self._pipe.send_bytes(json.dumps({"call": name, **arguments}).encode())
-                told: dict[str, Any] = json.loads(self._answer())
-                raw = self._answer() if told.pop("raw") else b""
+                answer: dict[str, Any] = json.loads(self._answer())
+                raw = self._answer() if answer.pop("raw") else b""
             except (EOFError, OSError) as error:
                 raise SideLostError(self._last_words()) from error
-        if (trouble := told.get("error")) is not None:
+        if (trouble := answer.get("error")) is not None:
             raise ModelError(f"vLLM: {' '.join(trouble.split())[:500]}")
-        return told, raw
+        return answer, raw
 
     def _answer(self) -> bytes:
         """The next message; the pipe alone does not tell that the other end is gone."""
@@ -107,18 +107,18 @@ class Process:
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
         self.close()
-        said = "; its last lines:\n" + "\n".join(lines) if lines else ""
-        return f"vLLM's process ended by {how}{said}"
+        tail = "; its last lines:\n" + "\n".join(lines) if lines else ""
+        return f"vLLM's process ended by {how}{tail}"
 
 
 def _lend(folder: Path) -> None:
     """Put what the side imports of ours into a folder, and nothing else."""
-    lent = {"lastword": Path(lastword.__file__).parent}
+    loans = {"lastword": Path(lastword.__file__).parent}
     for name in _BORROWED:
         package = distribution(name)  # with its metadata, which jaxtyping looks for
         tops = {file.parts[0] for file in package.files or () if file.parts[0].startswith(name)}
-        lent |= {top: Path(str(package.locate_file(top))) for top in tops}
-    for name, place in lent.items():
+        loans |= {top: Path(str(package.locate_file(top))) for top in tops}
+    for name, place in loans.items():
         (folder / name).symlink_to(place, target_is_directory=True)
 
 

@@ -14,15 +14,15 @@ def requests(forest: Forest) -> list[dict[str, Any]]:
     """
     row_of = np.full(len(forest), -1)
     row_of[forest.reads.rows] = np.arange(len(forest.reads.rows))
-    made = []
+    leaves = []
     for leaf in np.flatnonzero(forest.ends == np.arange(len(forest)) + 1):
         path = np.append(forest.ancestors(int(leaf)), leaf)
         positions = np.flatnonzero(row_of[path] >= 0)
-        made.append(
+        leaves.append(
             {
                 "ids": forest.tokens[path].tolist(),
                 "positions": positions.tolist(),
                 "rows": row_of[path[positions]].tolist(),
             }
         )
-    return made
+    return leaves

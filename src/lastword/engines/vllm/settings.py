@@ -9,7 +9,7 @@ from typing import Any
 
 from lastword.errors import InputError, ModelError
 
-TRIED = "0.32"  # what runs in vLLM's workers was tried with this
+HOOKS_VERSION = "0.32"  # what runs in vLLM's workers was tried with this
 
 # Said by lastword, or what its hooks stand on.
 _OURS = (
@@ -69,9 +69,9 @@ class Settings:
         Raises:
             ModelError: The interpreter is none, or has no vLLM.
         """
-        asked = [str(self.python), "-I", "-c", _VERSION]
+        command = [str(self.python), "-I", "-c", _VERSION]
         try:
-            done = subprocess.run(asked, capture_output=True, text=True, check=True)
+            process = subprocess.run(command, capture_output=True, text=True, check=True)
         except OSError as error:
             raise ModelError(f"no Python at {self.python}: give --vllm-python PATH") from error
         except subprocess.CalledProcessError as error:
@@ -79,5 +79,5 @@ class Settings:
                 f"no vLLM for {self.python}: give --vllm-python PATH, the Python of an environment "
                 "that has it"
             ) from error
-        version: str = done.stdout.strip()
+        version: str = process.stdout.strip()
         return version

@@ -28,21 +28,21 @@ class Side:
     """vLLM with one model.
 
     Args:
-        asked: Arguments of `vllm.LLM`.
+        arguments: Arguments of `vllm.LLM`.
     """
 
-    def __init__(self, asked: dict[str, Any]) -> None:
+    def __init__(self, arguments: dict[str, Any]) -> None:
         from vllm import LLM
         from vllm.platforms import current_platform
 
         if current_platform.is_cpu():
-            asked = {"kv_cache_memory_bytes": _CPU_CACHE_BYTES, **asked}
+            arguments = {"kv_cache_memory_bytes": _CPU_CACHE_BYTES, **arguments}
             # The CPU multiplies float16 slowly and rounds more than it needs to.
-            asked["dtype"] = {"float16": "float32"}.get(asked["dtype"], asked["dtype"])
-        if asked["dtype"] == "float32":
-            asked.pop("hf_overrides", None)  # its head is float32 already
+            arguments["dtype"] = {"float16": "float32"}.get(arguments["dtype"], arguments["dtype"])
+        if arguments["dtype"] == "float32":
+            arguments.pop("hf_overrides", None)  # its head is float32 already
         self._llm = LLM(
-            **asked,
+            **arguments,
             enforce_eager=True,  # hooks do not run inside compiled graphs
             async_scheduling=False,
             skip_tokenizer_init=True,
@@ -81,18 +81,18 @@ class Side:
         self._salt += 1
         self._llm.collective_rpc("lastword_open", args=(rows, depths))
         self._run(requests, salt or f"{NAME}-{self._salt}")
-        lacking = self._missing()
-        again = [r for r in requests if lacking & {*r["rows"]}]
+        gaps = self._gaps()
+        again = [r for r in requests if gaps & {*r["rows"]}]
         self._run(again, None)
-        if left := self._missing():
-            raise RuntimeError(f"vLLM computed {len(left)} of {rows} rows at no time")
+        if rest := self._gaps():
+            raise RuntimeError(f"vLLM computed {len(rest)} of {rows} rows at no time")
         return {"again": len(again)}
 
-    def _missing(self) -> set[int]:
-        return {row for rows in self._llm.collective_rpc("lastword_missing") for row in rows}
+    def _gaps(self) -> set[int]:
+        return {row for rows in self._llm.collective_rpc("lastword_gaps") for row in rows}
 
     def _run(self, requests: list[dict[str, Any]], salt: str | None) -> None:
-        """Prompts whose one sampled token nobody reads; without a salt, past the cache."""
+        """Run prompts whose one sampled token nobody reads; without a salt, past the cache."""
         if not requests:
             return
         from vllm import SamplingParams
@@ -113,25 +113,27 @@ class Side:
             use_tqdm=False,
         )
 
-    def read(self, row: list[int], token: list[int], **asked: Any) -> tuple[dict[str, Any], bytes]:
-        """As `Watch.read` of the first rank: the depth that is not finite, and the numbers."""
-        wanted = (np.array(row), np.array(token), asked["depths"], asked["theta"])
-        (first, *_) = self._llm.collective_rpc("lastword_read", args=wanted)
+    def read(self, row: list[int], token: list[int], **how: Any) -> tuple[dict[str, Any], bytes]:
+        """Read as `Watch.read` of the first rank: the depth that is not finite, and the numbers."""
+        arguments = (np.array(row), np.array(token), how["depths"], how["theta"])
+        (first, *_) = self._llm.collective_rpc("lastword_read", args=arguments)
         not_finite, numbers = first
-        told = {"not_finite": not_finite, "shape": list(numbers.shape)}
-        return told, np.ascontiguousarray(numbers, np.float32).tobytes()
+        header = {"not_finite": not_finite, "shape": list(numbers.shape)}
+        return header, np.ascontiguousarray(numbers, np.float32).tobytes()
 
     def own(self, sequences: list[list[int]]) -> dict[str, Any]:
         """vLLM's own log-probabilities of sequences' tokens, from the second on."""
         from vllm import SamplingParams
 
-        asked = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False, prompt_logprobs=0)
+        sampling = SamplingParams(
+            max_tokens=1, temperature=0.0, detokenize=False, prompt_logprobs=0
+        )
         outputs = self._llm.generate(
-            [{"prompt_token_ids": ids} for ids in sequences], asked, use_tqdm=False
+            [{"prompt_token_ids": ids} for ids in sequences], sampling, use_tqdm=False
         )
         return {
             "log_probs": [
-                [known[t].logprob for t, known in zip(ids, o.prompt_logprobs, strict=True) if known]
+                [entry[t].logprob for t, entry in zip(ids, o.prompt_logprobs, strict=True) if entry]
                 for ids, o in zip(sequences, outputs, strict=True)
             ]
         }
@@ -155,14 +157,14 @@ def _answer(pipe: Connection) -> None:
         try:
             if name == "load":
                 side = Side(call["asked"])
-                told = side.facts()
+                answer = side.facts()
             else:
-                told = getattr(side, name)(**call)
-            if isinstance(told, tuple):
-                told, raw = told
+                answer = getattr(side, name)(**call)
+            if isinstance(answer, tuple):
+                answer, raw = answer
         except Exception as error:  # whatever vLLM raises is told on the other side
-            told = {"error": f"{type(error).__name__}: {error}"}
-        pipe.send_bytes(json.dumps({**told, "raw": len(raw)}).encode())
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        pipe.send_bytes(json.dumps({**answer, "raw": len(raw)}).encode())
         if raw:
             pipe.send_bytes(raw)
 

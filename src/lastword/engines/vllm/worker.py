@@ -36,13 +36,13 @@ class Extension:
         """Let the batch before go, and keep the states of another."""
         self._lastword.open(rows, depths)
 
-    def lastword_missing(self) -> list[int]:
+    def lastword_gaps(self) -> list[int]:
         """Rows of the batch that no request has computed."""
-        return self._lastword.missing()
+        return self._lastword.gaps()
 
-    def lastword_read(self, *asked: Any) -> tuple[int | None, np.ndarray]:
-        """As `Watch.read`."""
-        return self._lastword.read(*asked)
+    def lastword_read(self, *arguments: Any) -> tuple[int | None, np.ndarray]:
+        """Read as `Watch.read` does."""
+        return self._lastword.read(*arguments)
 
 
 class Watch:
@@ -65,7 +65,7 @@ class Watch:
         self._places: tuple[Tensor, Tensor] | None = None
         self.open(0, [])
         self._execute = runner.execute_model
-        runner.execute_model = self._noted
+        runner.execute_model = self._step_at_hand
         for level, block in enumerate(self._blocks):
             block.register_forward_pre_hook(self._before(level, block), with_kwargs=True)
         last = self._blocks[depth - 1]
@@ -89,11 +89,11 @@ class Watch:
         width, kind = self._runner.model_config.get_hidden_size(), self._runner.model_config.dtype
         device = self._runner.device
         self._hidden = {d: torch.zeros(rows, width, dtype=kind, device=device) for d in depths}
-        self._computed = np.zeros(rows, dtype=bool)
+        self._coverage = np.zeros(rows, dtype=bool)
 
-    def missing(self) -> list[int]:
+    def gaps(self) -> list[int]:
         """Rows that no request has computed: they lay in a prefix that vLLM had kept."""
-        return np.flatnonzero(~self._computed).tolist()
+        return np.flatnonzero(~self._coverage).tolist()
 
     def read(
         self, row: np.ndarray, token: np.ndarray, depths: list[int], theta: dict[str, Any] | None
@@ -112,19 +112,19 @@ class Watch:
         """
         scorers = []
         if theta is not None:
-            known = Theta.from_dict(theta)
-            scorers = [Scorer(known, len(self._blocks), self._head.vocabulary)]
-        reads = Reads(np.arange(len(self._computed)), row, token, np.zeros_like(row))
+            constants = Theta.from_dict(theta)
+            scorers = [Scorer(constants, len(self._blocks), self._head.vocabulary)]
+        reads = Reads(np.arange(len(self._coverage)), row, token, np.zeros_like(row))
         try:
-            found = read(
+            reading = read(
                 self._head, States(self._hidden, reads), np.arange(len(row)), depths, scorers
             )
         except NonFiniteError as error:
             return error.depth, np.zeros((0, len(row)), np.float32)
-        return None, np.stack([*(found.log_probs[d] for d in depths), *found.scores])
+        return None, np.stack([*(reading.log_probs[d] for d in depths), *reading.scores])
 
-    def _noted(self, scheduled: Any, *args: Any, **kwargs: Any) -> Any:
-        """vLLM's step, with what it was asked to compute at hand for the hooks."""
+    def _step_at_hand(self, scheduled: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run vLLM's step, with what it was asked to compute at hand for the hooks."""
         self._step, self._places = scheduled, None
         try:
             return self._execute(scheduled, *args, **kwargs)
@@ -135,8 +135,8 @@ class Watch:
         signature = inspect.signature(block.forward)
 
         def hook(_: nn.Module, args: Any, kwargs: Any) -> None:
-            given = signature.bind(*args, **kwargs).arguments
-            self._keep(depth, given["hidden_states"], given.get("residual"))
+            arguments = signature.bind(*args, **kwargs).arguments
+            self._keep(depth, arguments["hidden_states"], arguments.get("residual"))
 
         return hook
 
@@ -156,27 +156,27 @@ class Watch:
         places, rows = self._places
         if depth in self._hidden and len(places):
             # A copy: vLLM's norms add and scale in place.
-            kept = state.index_select(0, places)
-            kept = kept if residual is None else kept + residual.index_select(0, places)
-            self._hidden[depth].index_copy_(0, rows, kept)
+            states = state.index_select(0, places)
+            states = states if residual is None else states + residual.index_select(0, places)
+            self._hidden[depth].index_copy_(0, rows, states)
 
     def _lay_out(self) -> tuple[Tensor, Tensor]:
-        """Where in a step the wanted rows are computed, and which rows they are."""
-        found = [np.zeros((2, 0), dtype=np.int64), *self._wanted()]
-        places, rows = np.concatenate(found, axis=1)
-        self._computed[rows] = True
+        """Give where in a step rows of the batch are computed, and which rows they are."""
+        parts = [np.zeros((2, 0), dtype=np.int64), *self._row_places()]
+        places, rows = np.concatenate(parts, axis=1)
+        self._coverage[rows] = True
         device = self._runner.device
         return torch.from_numpy(places).to(device), torch.from_numpy(rows).to(device)
 
-    def _wanted(self) -> Iterator[np.ndarray]:
-        """For each request of a step that has any, [places in the step, rows]."""
+    def _row_places(self) -> Iterator[np.ndarray]:
+        """Yield [places in the step, rows] of each request of a step that has any."""
         batch, start = self._runner.input_batch, 0
         for slot, name in enumerate(batch.req_ids):
             count = self._step.num_scheduled_tokens[name]
             first = int(batch.num_computed_tokens_cpu[slot])
-            wanted = (self._runner.requests[name].sampling_params.extra_args or {}).get(NAME)
-            if wanted is not None:
-                positions, rows = np.array(wanted["positions"]), np.array(wanted["rows"])
+            request = (self._runner.requests[name].sampling_params.extra_args or {}).get(NAME)
+            if request is not None:
+                positions, rows = np.array(request["positions"]), np.array(request["rows"])
                 here = (positions >= first) & (positions < first + count)
                 yield np.stack([positions[here] - first + start, rows[here]])
             start += count
@@ -217,17 +217,18 @@ def locate(model: nn.Module, depth: int) -> tuple[nn.Module, nn.ModuleList]:
     Raises:
         ValueError: There are none, or several such lists.
     """
-    found = [
+    stacks = [
         (parent, child)
         for parent in model.modules()
         for child in parent.children()
         if isinstance(child, nn.ModuleList) and len(child) == depth
     ]
-    if len(found) != 1:
+    if len(stacks) != 1:
         raise ValueError(
-            f"{type(model).__name__} has {len(found)} lists of {depth} blocks where one is expected"
+            f"{type(model).__name__} has {len(stacks)} lists of {depth} blocks"
+            " where one is expected"
         )
-    return found[0]
+    return stacks[0]
 
 
 def takes_residual(block: nn.Module) -> bool:
