@@ -196,7 +196,7 @@ class TorchCheckpoint(Checkpoint):
         """Keep the folder; the arguments are `SafetensorsCheckpoint`'s."""
         super().__init__(str(folder), config)
         self._folder = folder
-        self._loaded: dict[str, dict[str, Tensor]] = {}
+        self._files: dict[str, dict[str, Tensor]] = {}
         if isinstance(shards, str):
             shards = dict.fromkeys(self._load(shards), shards)
         self._shards = shards
@@ -214,7 +214,7 @@ class TorchCheckpoint(Checkpoint):
         return tensors[name]
 
     def _load(self, file: str) -> dict[str, Tensor]:
-        if file not in self._loaded:
+        if file not in self._files:
             path = self._folder / file
             try:
                 tensors = torch.load(
@@ -223,8 +223,8 @@ class TorchCheckpoint(Checkpoint):
             except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
                 reason = str(error).strip().partition("\n")[0]
                 raise CheckpointError(f"cannot read {path} as weights only: {reason}") from error
-            self._loaded[file] = {k: v for k, v in tensors.items() if isinstance(v, Tensor)}
-        return self._loaded[file]
+            self._files[file] = {k: v for k, v in tensors.items() if isinstance(v, Tensor)}
+        return self._files[file]
 
 
 class ModelCheckpoint(Checkpoint):
@@ -255,13 +255,13 @@ class ModelCheckpoint(Checkpoint):
         return tensor.detach().cpu()
 
 
-class KeptCheckpoint(Checkpoint):
+class CachingCheckpoint(Checkpoint):
     """Another checkpoint whose tensors are kept once read, to read them in many ways."""
 
     def __init__(self, origin: Checkpoint) -> None:
         super().__init__(origin.label, origin.config)
         self._origin = origin
-        self._kept: dict[str, Tensor] = {}
+        self._tensors: dict[str, Tensor] = {}
 
     @property
     def names(self) -> frozenset[str]:
@@ -270,9 +270,9 @@ class KeptCheckpoint(Checkpoint):
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
         """The other's tensor, read once."""
-        if name not in self._kept:
-            self._kept[name] = self._origin.read(name)
-        return self._kept[name]
+        if name not in self._tensors:
+            self._tensors[name] = self._origin.read(name)
+        return self._tensors[name]
 
 
 def open_local(path: Path) -> Checkpoint:

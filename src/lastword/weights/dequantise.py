@@ -23,7 +23,7 @@ from lastword.weights.checkpoint import Checkpoint
 from lastword.weights.layouts import text_part
 
 # What a projection's tensor may be called under its module: the stored forms in the table above.
-STORED = (".weight", ".qweight", ".weight_packed")
+WEIGHT_SUFFIXES = (".weight", ".qweight", ".weight_packed")
 _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _INT8_RANGE = 127.0
 _STATE = ".weight.quant_state.bitsandbytes__"
@@ -95,7 +95,7 @@ def _block_size(checkpoint: Checkpoint) -> tuple[int, int]:
 def _read_four_bit(
     checkpoint: Checkpoint, module: str, state_name: str
 ) -> tuple[Matrix, tuple[str, ...]]:
-    """Codebook entry times its block's scale; the scales may be quantised themselves."""
+    """Multiply codebook entries by their block's scale, which may be quantised itself."""
     prefix = f"{module}.weight"
     state = json.loads(bytes(checkpoint.read(state_name).tolist()))
     packed = checkpoint.read(prefix).reshape(-1).view(torch.uint8).long()
@@ -127,18 +127,18 @@ def _matrix(weight: Tensor, name: str) -> Matrix:
 
 def _quantisation(checkpoint: Checkpoint) -> dict[str, Any]:
     for config in (checkpoint.config, text_part(checkpoint.config)):
-        found = config.get("quantization_config")
-        if isinstance(found, dict):
-            return found
+        section = config.get("quantization_config")
+        if isinstance(section, dict):
+            return section
     return {}
 
 
 def _refusal(checkpoint: Checkpoint, module: str) -> InvariantError:
     method = _quantisation(checkpoint).get("quant_method", "a packed format")
     origin = checkpoint.config.get("_name_or_path") or ""
-    named = f", for example {origin}," if origin and origin != checkpoint.label else ""
+    example = f", for example {origin}," if origin and origin != checkpoint.label else ""
     return InvariantError(
         f"{module} of {checkpoint.label} is quantised ({method}) in a form that is not dequantised "
-        f"here: take I(M) from the unquantised checkpoint{named} by `lastword invariant`, and give "
-        "it with --invariant VALUE"
+        f"here: take I(M) from the unquantised checkpoint{example} by `lastword invariant`, and "
+        "give it with --invariant VALUE"
     )

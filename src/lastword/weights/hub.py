@@ -210,7 +210,7 @@ def _raise_if_busy(response: Any, endpoint: str) -> None:
 
 
 def _length(response: Any) -> int:
-    """Length of the whole file, from `Content-Range: bytes 0-7/100`; 0 where it is not said."""
+    """Read the whole file's length from `Content-Range: bytes 0-7/100`; 0 where it is not said."""
     total = response.headers.get("Content-Range", "").rpartition("/")[2]
     return int(total) if total.isdigit() else 0
 
@@ -345,7 +345,7 @@ def find_commit(name: str, revision: str | None) -> str | None:
 
 
 def _commit_of(file: Path) -> str | None:
-    """The commit that a downloaded file is of."""
+    """Name the commit that a downloaded file is of."""
     return next((part for part in file.parts if is_commit(part)), None)
 
 
@@ -377,7 +377,7 @@ def open_commit(name: str, commit: str) -> Checkpoint:
 
 
 def _downloaded(name: str, revision: str | None) -> Checkpoint | None:
-    """What huggingface_hub's own cache holds of a model; None where its weights are not there."""
+    """Find what huggingface_hub's cache holds of a model; None where its weights are not there."""
     try:
         folder = snapshot_download(name, revision=revision, local_files_only=True)
         return open_local(Path(folder))

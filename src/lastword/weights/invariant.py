@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from lastword.errors import InvariantError
 from lastword.theta import InvariantTheta, Theta
 from lastword.weights import invariant_cache
-from lastword.weights.checkpoint import Checkpoint, KeptCheckpoint, ModelCheckpoint, open_local
-from lastword.weights.dequantise import STORED, read_dense
+from lastword.weights.checkpoint import CachingCheckpoint, Checkpoint, ModelCheckpoint, open_local
+from lastword.weights.dequantise import WEIGHT_SUFFIXES, read_dense
 from lastword.weights.layouts import (
     OFFSET_NORMS,
     Projection,
@@ -190,7 +190,7 @@ def read_interpretations(
     Raises:
         InvariantError: As `read_invariant`.
     """
-    checkpoint = KeptCheckpoint(_open(source, revision, token, gguf))
+    checkpoint = CachingCheckpoint(_open(source, revision, token, gguf))
     choices = [get_args(hint) for hint in get_type_hints(InvariantTheta).values()]
     readings = (InvariantTheta(*choice) for choice in itertools.product(*choices))
     return tuple(
@@ -217,7 +217,7 @@ def _open(
 
 
 def _open_here(source: str | Path, token: str | None) -> Checkpoint | None:
-    """The checkpoint of a path; None where there is no such path and it names no file."""
+    """Open the checkpoint of a path; None where there is no such path and it names no file."""
     from lastword.weights.adapter import is_adapter, open_adapter
     from lastword.weights.gguf import is_gguf, open_file
 
@@ -279,7 +279,7 @@ def factors(checkpoint: Checkpoint, *, theta: Theta) -> Factors:
     modules = frozenset(
         name.removesuffix(form)
         for name in checkpoint.names
-        for form in STORED
+        for form in WEIGHT_SUFFIXES
         if name.endswith(form)
     )
     stack = find_stack(modules, config)

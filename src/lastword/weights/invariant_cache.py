@@ -48,11 +48,11 @@ def save(commit: str, theta: Theta, values: dict[str, Any]) -> None:
 
 
 def _path(commit: str, theta: Theta) -> Path:
-    chosen = {
+    key = {
         "reading": _READING,
         "rho_e": theta.rho_e,
         "rho_m": theta.rho_m,
         "invariant": theta.to_dict()["invariant"],
     }
-    digest = hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     return folder() / "invariant" / f"{commit}-{digest}.json"

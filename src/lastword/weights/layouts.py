@@ -187,22 +187,22 @@ def find_stack(modules: frozenset[str], config: Config) -> Stack:
             inside = stacks.setdefault(match["stack"], {}).setdefault(int(match["block"]), set())
             inside.add(match["module"])
     depth = _number(config, _DEPTH)
-    found = {
+    whole = {
         path: {block: frozenset(inside) for block, inside in stack.items()}
         for path, stack in stacks.items()
         if not _OTHER_STACKS & set(re.split(r"[._]", path)) and set(range(depth or 0)) <= set(stack)
     }
-    if len(found) != 1:
-        named = ", ".join(sorted(found)) or "none of " + (", ".join(sorted(stacks)) or "no list")
+    if len(whole) != 1:
+        names = ", ".join(sorted(whole)) or "none of " + (", ".join(sorted(stacks)) or "no list")
         raise InvariantError(
-            f"one list of {depth or 'the'} text blocks was expected and {named} found; {_GIVE}"
+            f"one list of {depth or 'the'} text blocks was expected and {names} found; {_GIVE}"
         )
-    path, blocks = found.popitem()
+    path, blocks = whole.popitem()
     return Stack(path, depth or len(blocks), blocks, _final_norm(path, modules))
 
 
 def _final_norm(stack: str, modules: frozenset[str]) -> str | None:
-    """Path of the norm beside the blocks; None where none stores a weight."""
+    """Find the norm beside the blocks, by its path; None where none stores a weight."""
     root = re.sub(r"(layers|h|blocks)\.$", "", stack)
     beside = [m.removeprefix(root) for m in modules if m.startswith(root)]
     for name in FINAL_NORMS:
@@ -310,20 +310,20 @@ def _head_size(config: Config) -> int:
 
 
 def _rowwise(config: Config, kv_heads: int | None = None) -> tuple[int, tuple[int, int, int]]:
-    """All q rows, then all k, then all v."""
+    """Lay out all q rows, then all k, then all v: the groups, and the rows of each part in one."""
     heads, size = _need(config, _HEADS), _head_size(config)
     kv = size * (kv_heads or _number(config, _KV_HEADS) or heads)
     return 1, (heads * size, kv, kv)
 
 
 def _per_head(config: Config) -> tuple[int, tuple[int, int, int]]:
-    """Of every head: its q, its k, its v."""
+    """Lay out of every head its q, its k, its v."""
     size = _head_size(config)
     return _need(config, _HEADS), (size, size, size)
 
 
 def _falcon(config: Config) -> tuple[int, tuple[int, int, int]]:
-    """Falcon's three: a key-value group with its queries; one key and value; a head at a time."""
+    """Lay out Falcon's three: a group with its queries; one key and value; a head at a time."""
     heads, size = _need(config, _HEADS), _head_size(config)
     if config.get("new_decoder_architecture", False):
         groups = _number(config, _KV_HEADS) or heads
@@ -336,12 +336,12 @@ def _gpt_bigcode(config: Config) -> tuple[int, tuple[int, int, int]]:
 
 
 def _chatglm(config: Config) -> tuple[int, tuple[int, int, int]]:
-    """ChatGLM2 and later: rowwise where keys and values are shared, else a head at a time."""
+    """Lay out ChatGLM2's and later: rowwise where keys and values are shared, else by head."""
     return _rowwise(config) if config.get("multi_query_attention", False) else _per_head(config)
 
 
 def _codegen(config: Config) -> tuple[int, tuple[int, int, int]]:
-    """CodeGen's four groups, one a core of the machine that trained it, each q, v, k."""
+    """Lay out CodeGen's four groups, one a core of the machine that trained it, each q, v, k."""
     rows = _need(config, _WIDTH) // 4
     return 4, (rows, rows, rows)
 
