@@ -8,7 +8,7 @@ from families import build, tokenizer
 
 from lastword import Tracer
 from lastword.errors import InputError
-from lastword.rule.what_if import THRESHOLDS, measured, moved, what_if
+from lastword.rule.what_if import THRESHOLDS, measures, what_if, with_thresholds
 from lastword.theta import Theta
 
 PROMPT = "w5 w6"
@@ -35,7 +35,7 @@ def record():
     ],
 )
 def test_it_is_what_a_tracer_with_that_theta_decides(record, thresholds):
-    theta = moved(Theta(), thresholds)
+    theta = with_thresholds(Theta(), thresholds)
     asked, real = what_if(record, theta), tracer(theta).correct(PROMPT, CANDIDATES, read="all")
     for name in ("index", "base_index", "regime", "operator", "gates", "decisive_layer", "mixing"):
         assert getattr(asked, name) == getattr(real, name), name
@@ -43,21 +43,21 @@ def test_it_is_what_a_tracer_with_that_theta_decides(record, thresholds):
 
 
 def test_a_threshold_acts_where_it_passes_what_it_is_held_against(record):
-    values = measured(record, Theta())
+    values = measures(record, Theta())
     assert list(values) == list(THRESHOLDS)
     for side, regime in ((-1e-9, "candidate-space"), (1e-9, "scalar")):
-        theta = moved(Theta(), {"tau_dim": values["tau_dim"] + side})
+        theta = with_thresholds(Theta(), {"tau_dim": values["tau_dim"] + side})
         assert what_if(record, theta).regime == regime
     for name, gate in (("tau_logr", "log_margin_ratio"), ("tau_H", "entropy")):
         for side, holds in ((-1e-6, True), (1e-6, False)):
-            theta = moved(Theta(), {"tau_dim": 1.0, name: values[name] + side})
+            theta = with_thresholds(Theta(), {"tau_dim": 1.0, name: values[name] + side})
             assert what_if(record, theta).gates[gate].holds is holds
 
 
 def test_what_is_no_threshold_or_was_not_read_is_refused(record):
     with pytest.raises(InputError, match="eta is no threshold"):
-        moved(Theta(), {"eta": 2.0})
+        with_thresholds(Theta(), {"eta": 2.0})
     with pytest.raises(InputError, match="a finite number"):
-        moved(Theta(), {"gamma": np.inf})
+        with_thresholds(Theta(), {"gamma": np.inf})
     with pytest.raises(InputError, match="not read whole"):
-        what_if(replace(record, t_scores=None), moved(Theta(), {"tau_dim": 3.0}))
+        what_if(replace(record, t_scores=None), with_thresholds(Theta(), {"tau_dim": 3.0}))

@@ -9,8 +9,8 @@ from lastword.errors import InputError
 
 
 @cache
-def _loaded(group: str, noun: str, own: frozenset[str]) -> dict[str, tuple[Any, str]]:
-    """Every entry of a group with its package, by name."""
+def _entries(group: str, noun: str, own: frozenset[str]) -> dict[str, tuple[Any, str]]:
+    """Load every entry of a group; by name, each with its package."""
     entries: dict[str, tuple[Any, str]] = {}
     for point in entry_points(group=group):
         origin = point.dist.name if point.dist is not None else point.value
@@ -35,9 +35,9 @@ def plugins(group: str, noun: str, own: Collection[str]) -> dict[str, tuple[Any,
         InputError: A package takes a name that is taken, or one that is no name here, or does not
             load.
     """
-    return _loaded(group, noun, frozenset(own))
+    return _entries(group, noun, frozenset(own))
 
 
 def forget() -> None:
     """Look again for what is installed."""
-    _loaded.cache_clear()
+    _entries.cache_clear()

@@ -88,7 +88,7 @@ def _json(file: io.BufferedIOBase) -> Iterator[Row]:
 
 
 def _lines(file: io.BufferedIOBase) -> Iterator[bytes]:
-    """Lines as they stand, but no more of a long one than tells that it is; its rest is skipped."""
+    """Yield lines as they stand; of one that is too long only what shows it, the rest skipped."""
     # readline, not a text file's: U+2028 and its like may stand inside a JSON string.
     while line := file.readline(LINE_BYTES + 1):
         yield line

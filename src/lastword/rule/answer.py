@@ -164,17 +164,17 @@ class Answer:
 
     def withhold(self: Form, rule: str) -> Form:
         """The model's own answer in the place of the corrected one, which fails `rule`."""
-        wanted = Withheld(rule, self.index, self.answer, self.operator, self.scores)
-        return self._decided_by(self.base_scores, "base", {"withheld": wanted})
+        override = Withheld(rule, self.index, self.answer, self.operator, self.scores)
+        return self._decided_by(self.base_scores, "base", {"withheld": override})
 
     def _decided_by(self: Form, scores: Scores, operator: str, reasons: dict[str, Any]) -> Form:
-        """The same item answered by other scores, with other reasons."""
+        """Answer the same item by other scores, with other reasons."""
         tied = tied_first(scores)
         index, shared = int(tied[0]), len(tied) > 1
         return replace(self, scores=scores, operator=operator, index=index, tied=shared, **reasons)
 
     def _no_reasons(self) -> dict[str, Any]:
-        """The rule's reasons as they are where it was not asked."""
+        """Give the rule's reasons as they are where it was not asked."""
         return {
             own.name: own.default if own.default_factory is MISSING else own.default_factory()
             for own in fields(self)

@@ -36,7 +36,7 @@ class Verdict:
         candidates: Sequence[str],
         trajectory: Trajectory,
         invariant: float,
-        **known: Any,
+        **others: Any,
     ) -> Form:
         """The answer among these candidates, with everything that it was made of.
 
@@ -45,7 +45,7 @@ class Verdict:
             candidates: One text a row of the trajectory.
             trajectory: What the verdict was reached on.
             invariant: I(M).
-            known: Other fields of the answer.
+            others: Other fields of the answer.
         """
         correction, tied = self.correction, tied_first(self.correction.scores)
         return form(
@@ -64,7 +64,7 @@ class Verdict:
             trajectory=trajectory.scores,
             t_scores=trajectory.t,
             tied=len(tied) > 1,
-            **known,
+            **others,
         )
 
 

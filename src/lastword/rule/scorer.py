@@ -150,12 +150,12 @@ def answers_at_once(tensor: Tensor) -> bool:
 
 
 def _rows_where(condition: Bool[Tensor, " rows"]) -> Tensor | slice:
-    """The rows at which a condition holds; all rows where asking would wait for a device."""
+    """Find the rows at which a condition holds; all rows where asking would wait for a device."""
     return condition.nonzero()[:, 0] if answers_at_once(condition) else slice(None)
 
 
 def _members(omega: Bool[Tensor, "rows vocab"]) -> Int[Tensor, "rows tokens"]:
-    """Each row's members, its first again where other rows have more; none is empty."""
+    """List each row's members, its first again where other rows have more; none is empty."""
     row, token = np.divmod(np.flatnonzero(omega.numpy()), omega.shape[1])
     counts = np.bincount(row)[:, None]
     place = np.arange(counts.max())

@@ -25,7 +25,7 @@ from lastword.theta import Theta
 THRESHOLDS = ("tau_dim", "tau_logr", "tau_H", "tau_I", "gamma")
 
 
-def moved(theta: Theta, thresholds: Mapping[str, float]) -> Theta:
+def with_thresholds(theta: Theta, thresholds: Mapping[str, float]) -> Theta:
     """Theta with other thresholds.
 
     Raises:
@@ -57,7 +57,7 @@ def what_if(answer: Answer, theta: Theta) -> Answer:
     return replace(other, base_index=answer.base_index, truthful=answer.truthful)
 
 
-def measured(answer: Answer, theta: Theta) -> dict[str, float]:
+def measures(answer: Answer, theta: Theta) -> dict[str, float]:
     """What each threshold is held against, by its name; of at least two candidates.
 
     Args:

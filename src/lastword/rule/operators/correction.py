@@ -47,5 +47,5 @@ class Correction:
 
 def unread(trajectory: Trajectory, depths: Iterable[int]) -> Step | None:
     """The step that reads those of `depths` that are missing; None where none is."""
-    missing = frozenset(d for d in depths if not trajectory.has([d]))
-    return Step(missing) if missing else None
+    gaps = frozenset(d for d in depths if not trajectory.has([d]))
+    return Step(gaps) if gaps else None

@@ -8,7 +8,7 @@ from lastword.files.strict_json import strict
 from lastword.records.record import Record
 from lastword.report.page_data import item, text
 from lastword.rule.answer import Answer
-from lastword.rule.what_if import THRESHOLDS, measured, moved, trajectory_of, what_if
+from lastword.rule.what_if import THRESHOLDS, measures, trajectory_of, what_if, with_thresholds
 from lastword.theta import Theta
 from lastword.view.explanation import GATE_NAMES, explain
 from lastword.view.portrait import short
@@ -43,9 +43,12 @@ def explained(record: Record, theta: Theta, thresholds: Mapping[str, float]) -> 
     answer = record.answer
     if answer is None or not _whole(answer):
         return view | {"thresholds": [], "what_if": None}
-    values = measured(answer, theta)
+    values = measures(answer, theta)
     rows = [_row(name, values[name], getattr(theta, name)) for name in THRESHOLDS]
-    return view | {"thresholds": rows, "what_if": _what_if(answer, moved(theta, thresholds))}
+    return view | {
+        "thresholds": rows,
+        "what_if": _what_if(answer, with_thresholds(theta, thresholds)),
+    }
 
 
 def _whole(answer: Answer) -> bool:
