@@ -97,7 +97,7 @@ class CorrectedModel(ModelAPI):  # type: ignore[misc]
     def _write(
         self, prompt: str | list[dict[str, str]], config: GenerateConfig
     ) -> tuple[str, ModelUsage]:
-        """The text that follows a prompt, greedy unless there is a temperature."""
+        """Generate the text that follows a prompt, greedily unless there is a temperature."""
         tokenizer, chat = cast(Any, self.tracer.tokenizer), not isinstance(prompt, str)
         text = templated(read_messages(prompt), tokenizer) if chat else prompt
         inputs = tokenizer(
@@ -157,19 +157,19 @@ def corrected_choice(template: str | None = None) -> Solver:
 
 
 def _answer(state: TaskState, decision: Decision, model: str) -> None:
-    """The decision as the sample's answer, in its metadata and among its events."""
-    told = decision.to_dict() | {"candidates": list(decision.candidates)}
+    """Write a decision as the sample's answer, into its metadata and among its events."""
+    record = decision.to_dict() | {"candidates": list(decision.candidates)}
     for place in range(len(state.choices)):
         state.choices.mark_choice(place, place == decision.index)
-    state.metadata["lastword"] = told
-    transcript().info(told, source="lastword")
+    state.metadata["lastword"] = record
+    transcript().info(record, source="lastword")
     state.output = ModelOutput.from_content(model, decision.answer)
     state.messages.append(ChatMessageAssistant(content=decision.answer, model=model))
 
 
 def _settings(config: GenerateConfig) -> dict[str, Any]:
-    """Inspect's options of generating as transformers names them."""
-    known = {
+    """Give Inspect's options of generating the names that transformers has for them."""
+    options = {
         "max_new_tokens": config.max_tokens or 256,
         "do_sample": bool(config.temperature),
         "temperature": config.temperature or None,
@@ -177,4 +177,4 @@ def _settings(config: GenerateConfig) -> dict[str, Any]:
         "top_k": config.top_k,
         "stop_strings": config.stop_seqs,
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in options.items() if value is not None}

@@ -132,7 +132,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         return resolve([BASE], self.tracer.facts)
 
     def _tokens(self, request: Instance) -> tuple[Ids, Ids]:
-        """Context and continuation as the harness's `hf` splits them: by count of tokens."""
+        """Split context and continuation as the harness's `hf` does: by count of tokens."""
         context, continuation, *more = request.args
         if more:
             raise InputError(f"{request.task_name} has more than text; lastword reads text alone")
@@ -151,24 +151,24 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def _documents(
         self, requests: Sequence[Instance], tokens: Sequence[tuple[Ids, Ids]]
     ) -> tuple[list["_Choices"], list["_Choices"]]:
-        """Candidate sets, and what is scored alone; a request that repeats is scored once."""
+        """Part candidate sets from what is scored alone; a request that repeats is scored once."""
         documents: dict[tuple[Any, ...], dict[tuple[Ids, Ids], list[int]]] = {}
         for place, (request, pair) in enumerate(zip(requests, tokens, strict=True)):
-            named = request.doc_id is not None
-            key = (request.task_name, request.doc_id) if named else (None, None, place)
+            has_id = request.doc_id is not None
+            key = (request.task_name, request.doc_id) if has_id else (None, None, place)
             documents.setdefault(key, {}).setdefault(pair, []).append(place)
-        sets, alone, seen = [], [], Counter[str]()
+        sets, alone, counts = [], [], Counter[str]()
         for (task, *_), places in documents.items():
             contexts = {requests[p[0]].args[0] for p in places.values()}
             together = len(places) > 1 and len(contexts) == 1
-            seen[str(task)] += 1
+            counts[str(task)] += 1
             if together:
                 sets.append(self._choices(requests, places))
                 continue
             reason = "one request" if len(places) == 1 else "choices under different contexts"
             self.uncorrected[str(task), reason] += 1
             alone += [self._choices(requests, {pair: at}) for pair, at in places.items()]
-        self._say(seen)
+        self._say(counts)
         return sets, alone
 
     def _choices(
@@ -179,59 +179,59 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         texts = [requests[p[0]].args[1] for p in places.values()]
         # The delimiter is no part of a candidate's text; a text of blanks alone is shown as code.
         candidates = tuple(text.lstrip() or repr(text) for text in texts)
-        sequences, boundaries, dropped = self._fit(list(places), name)
-        self.truncated += dropped > 0
+        sequences, boundaries, excess = self._fit(list(places), name)
+        self.truncated += excess > 0
         item = Item(first.args[0], candidates, id=name, separator="")
-        encoded = Encoded(item, sequences, boundaries, truncated=dropped)
+        encoded = Encoded(item, sequences, boundaries, truncated=excess)
         return _Choices(encoded, tuple(map(tuple, places.values())))
 
     def _fit(
         self, pairs: Sequence[tuple[Ids, Ids]], name: str
     ) -> tuple[tuple[Ids, ...], tuple[int, ...], int]:
-        """Whole sequences and where the candidates begin, cut at the left to fit the context.
+        """Cut whole sequences at the left to fit the context; say where the candidates begin.
 
         `base-sum` drops what each choice alone exceeds, as the harness does; every other method
         keeps BOS and drops the same tokens for all choices of a document (method, section 2).
         """
         limit = self.harness.max_length + 1  # the last token is never fed
         excess = [max(0, len(head) + len(own) - limit) for head, own in pairs]
-        kept = 0
+        bos = 0
         if len(pairs) > 1 and self.method != BASE:
             excess = [max(excess)] * len(pairs)
-            kept = int(all(head[0] == self.harness.prefix_token_id for head, _ in pairs))
-        if any(n > len(head) - max(kept, 1) for n, (head, _) in zip(excess, pairs, strict=True)):
+            bos = int(all(head[0] == self.harness.prefix_token_id for head, _ in pairs))
+        if any(n > len(head) - max(bos, 1) for n, (head, _) in zip(excess, pairs, strict=True)):
             raise ItemError(f"a choice fills the context of {limit - 1} tokens alone", name)
-        heads = [head[:kept] + head[kept + n :] for n, (head, _) in zip(excess, pairs, strict=True)]
+        heads = [head[:bos] + head[bos + n :] for n, (head, _) in zip(excess, pairs, strict=True)]
         sequences = tuple(head + own for head, (_, own) in zip(heads, pairs, strict=True))
         return sequences, tuple(map(len, heads)), max(excess)
 
     def _answers(
         self, work: Sequence["_Choices"], methods: Mapping[str, Method]
     ) -> Iterator[tuple[int, Answer]]:
-        """Place and answer of every request, batch by batch."""
-        asked = {**methods, "greedy": Greedy(self.tracer.facts.depth)}
+        """Yield place and answer of every request, batch by batch."""
+        scorers = {**methods, "greedy": Greedy(self.tracer.facts.depth)}
         for group in self.tracer.plan([c.encoded for c in work]):
             encoded = [work[i].encoded for i in group]
             if methods:
-                found = self.tracer.compare(encoded, asked)
+                answers = self.tracer.compare(encoded, scorers)
             else:
-                decisions = self.tracer.decide(encoded, Scope(methods=asked))
-                found = [{"trace": d.scores, **d.methods} for d in decisions]
-            for i, scores in zip(group, found, strict=True):
+                decisions = self.tracer.decide(encoded, Scope(methods=scorers))
+                answers = [{"trace": d.scores, **d.methods} for d in decisions]
+            for i, scores in zip(group, answers, strict=True):
                 greedy = scores.pop("greedy")
                 (own,) = scores.values()
                 assert own is not None and greedy is not None
                 for places, score, miss in zip(work[i].places, own, greedy, strict=True):
                     yield from ((p, (float(score), bool(miss == 0))) for p in places)
 
-    def _say(self, seen: Mapping[str, int]) -> None:
-        """What was not corrected, and what was cut, so that no table hides it."""
+    def _say(self, counts: Mapping[str, int]) -> None:
+        """Log what was not corrected, and what was cut, so that no table hides it."""
         if self.method != BASE:
             for (task, reason), count in self.uncorrected.items():
-                if task in seen:
+                if task in counts:
                     _log.warning(
                         "%s: %d of %d documents are no candidate set (%s): scored as the base",
-                        *(task, count, seen[task], reason),
+                        *(task, count, counts[task], reason),
                     )
         if self.truncated:
             _log.warning("%d documents or requests lost prompt tokens to fit", self.truncated)

@@ -69,8 +69,8 @@ class CorrectionPipeline(Pipeline):
         return list(decisions) if isinstance(inputs, list) else decisions
 
     def _decisions(self, items: Iterable[Any], options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        given = {n: v for n, v in options.items() if n not in ("num_workers", "batch_size")}
-        full = {**self._forward_params, **self._sanitize_parameters(**given)[1]}.get("full", False)
+        own = {n: v for n, v in options.items() if n not in ("num_workers", "batch_size")}
+        full = {**self._forward_params, **self._sanitize_parameters(**own)[1]}.get("full", False)
         for decision in self.tracer.correct_many(items, read="all" if full else "decide"):
             yield self.postprocess(decision, full=full)
 
@@ -91,7 +91,7 @@ class CorrectionPipeline(Pipeline):
         return as_item(input_, 0)
 
     def _forward(self, input_tensors: Any, **options: Any) -> Any:
-        """The decision of an item."""
+        """Decide an item."""
         read: Read = "all" if options.get("full") else "decide"
         return next(self.tracer.correct_many([input_tensors], read=read))
 

@@ -93,14 +93,14 @@ def tracked(tracker: Tracker | None, info: Mapping[str, Any]) -> Iterator[Tracke
 
 def parameters(info: Mapping[str, Any]) -> dict[str, str | int | float]:
     """The settings of a run, flat: the model, its branch, the template, the data, the versions."""
-    known = {name: info.get(name) for name in _SETTINGS}
+    settings = {name: info.get(name) for name in _SETTINGS}
     theta, invariant = info["theta"], info.get("invariant")
     if invariant is not None:
-        known["branch"] = "mix" if invariant > theta["tau_I"] else "early"
-    known["template"] = info["template"]["name"]
-    known["data"] = info["dataset"].get("fingerprint")
-    known |= {f"version.{name}": version for name, version in info["packages"].items()}
-    return {name: value for name, value in known.items() if value is not None}
+        settings["branch"] = "mix" if invariant > theta["tau_I"] else "early"
+    settings["template"] = info["template"]["name"]
+    settings["data"] = info["dataset"].get("fingerprint")
+    settings |= {f"version.{name}": version for name, version in info["packages"].items()}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def metrics(summary: "Summary") -> dict[str, float]:
