@@ -59,7 +59,7 @@ def measure(model: str, items: int, windows: int) -> dict[str, float]:
         encode = partial(runner.encode, tracer, job)
         with Run(job.cell(Path(root)), job.info) as run, Ahead(encode, items) as ahead:
             for _ in range(min(windows, -(-items // WINDOW))):
-                batch = ahead.window(run.planned)
+                batch = ahead.window(run.plan_size)
                 run.extend(runner.plan(tracer, batch))
             lengths = [len(s) for e in batch.values() for s in getattr(e, "sequences", ())]
             found["tokens_a_sequence"] = round(sum(lengths) / len(lengths), 1)

@@ -320,7 +320,7 @@ def test_merge_joins_the_pieces_of_one_group(tmp_path: Path, whole: Path) -> Non
             some.extend(plan)
             batch = runner.encode(double, work, places)
             some.keep(0, serialise(runner.compute(double, work, 0, batch)))
-            assert some.lacking[0] == [p for p in plan[0] if p not in places]
+            assert some.gaps[0] == [p for p in plan[0] if p not in places]
     (merged,) = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
     assert merged.missing == 17
     assert sorted(load_records(merged.folder)["place"]) == sorted(plan[0])

@@ -16,7 +16,7 @@ from lastword.evaluation.dependence import dependence
 from lastword.evaluation.readings import read
 from lastword.records import cells as parted
 from lastword.records import columns, metrics, stored
-from lastword.records.cells import COUNTED, cells, oracle, summarise
+from lastword.records.cells import COUNT_COLUMNS, cells, oracle, summarise
 from lastword.records.columns import Lists, Matrices
 from lastword.records.frame import load_records, to_columns
 from lastword.records.info import find_cells
@@ -192,7 +192,7 @@ def test_cells_on_disk_have_the_same_ablations_and_figures(both):
 
 def test_of_a_cell_on_disk_only_what_is_counted_is_in_memory(both):
     for stored_cell, held in both:
-        assert set(stored_cell.records) == set(COUNTED)
+        assert set(stored_cell.records) == set(COUNT_COLUMNS)
         places = np.array([7, 3, 3, len(held.records) - 1])
         pd.testing.assert_frame_equal(
             stored_cell.whole(places).reset_index(drop=True),

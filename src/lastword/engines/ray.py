@@ -206,7 +206,7 @@ class RayAssignment:
 
     def _parts(self, run: Run) -> Iterator[runner.Part]:
         """Yield what a run lacks, part by part, in the order in which they are done."""
-        self._todo = deque(run.lacking)
+        self._todo = deque(run.gaps)
         while not run.whole:
             self._hand_out(run)
             task, answer = self._next()
@@ -214,24 +214,24 @@ class RayAssignment:
             if task.window is not None:
                 first = len(run.plan)
                 run.extend(answer)
-                self._todo.extend(group for group in run.lacking if group >= first)
+                self._todo.extend(group for group in run.gaps if group >= first)
             elif task.group is None:
                 _require_same(self.info, answer)
             else:
                 yield answer
-                if task.group in run.lacking:  # after a piece of it was kept
+                if task.group in run.gaps:  # after a piece of it was kept
                     self._todo.appendleft(task.group)
 
     def _hand_out(self, run: Run) -> None:
         """Give idle workers something to do: the next window's plan before the groups run out."""
         planning = any(task.window is not None for task in self._tasks.values())
         few = len(self._todo) <= len(self._pool.workers)
-        if self._idle and few and not planning and run.planned < self.info["items"]:
-            worker, window = self._idle.popleft(), window_from(run.planned, self.info["items"])
+        if self._idle and few and not planning and run.plan_size < self.info["items"]:
+            worker, window = self._idle.popleft(), window_from(run.plan_size, self.info["items"])
             self._tasks[worker.plan.remote(window)] = Task(worker, window=window)
         while self._todo and self._idle:
             group = self._todo.popleft()
-            self._compute(self._idle.popleft(), group, run.lacking[group])
+            self._compute(self._idle.popleft(), group, run.gaps[group])
 
     def _take(self, worker: Handle) -> None:
         self._tasks[worker.take.remote(self._work)] = Task(worker)

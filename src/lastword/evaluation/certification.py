@@ -212,7 +212,7 @@ def _name(run: Any) -> str:
 
 def _reference(parted: Sequence[Cell], scalar: ScalarOperator) -> dict[str, tuple[float, ...]]:
     """Values of what is watched, of at most so many items, as they stand in a file."""
-    counted = [cell.answered[cell.mc1_places] for cell in parted]
+    counted = [cell.answer_places[cell.mc1_places] for cell in parted]
     number, place = np.repeat(np.arange(len(parted)), [*map(len, counted)]), np.concatenate(counted)
     if len(place) > _REFERENCE:
         drawn = np.sort(np.random.default_rng(0).choice(len(place), _REFERENCE, replace=False))

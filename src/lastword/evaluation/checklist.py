@@ -97,8 +97,8 @@ def _lacking(cell: Cell, extent: Extent | None) -> str:
     """What a cell has less than its whole benchmark; empty where it has all."""
     if extent is None:
         return f"{cell.benchmark}: how long it is was not recorded"
-    if extent.asked < extent.questions:
-        return f"{cell.benchmark}: {extent.asked:,} of {extent.questions:,} questions"
+    if extent.sample < extent.questions:
+        return f"{cell.benchmark}: {extent.sample:,} of {extent.questions:,} questions"
     there = len(cell.items) + cell.failed
     if there < extent.records:
         return f"{_where(cell)}: {there:,} of {extent.records:,} records, the run is not finished"

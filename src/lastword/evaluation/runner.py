@@ -276,10 +276,10 @@ def execute(
         pace = Pace()
         with Ahead(partial(encode, tracer, job), len(job.items)) as ahead:
             while not run.whole:
-                if not run.lacking:
-                    run.extend(plan(tracer, ahead.window(run.planned)))
+                if not run.gaps:
+                    run.extend(plan(tracer, ahead.window(run.plan_size)))
                     continue
-                group, places = next(iter(run.lacking.items()))  # what is kept leaves it
+                group, places = next(iter(run.gaps.items()))  # what is kept leaves it
                 yield part(tracer, job, group, ahead.take(places), pace)
 
     return collect(job.info, out, parts, extent, advance)

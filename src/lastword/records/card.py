@@ -101,7 +101,7 @@ def _list(root: Folder) -> None:
 
 
 def _listing(root: Folder, cell: Folder) -> list[str]:
-    """The parts of a cell, as one pattern where they all lie in its own folder."""
+    """List the parts of a cell, as one pattern where they all lie in its own folder."""
     files: dict[int, Folder] = {}
     for group, path in chain.from_iterable(part_paths(f).items() for f in part_folders(cell)):
         # Several places may hold a group: the part that got furthest.

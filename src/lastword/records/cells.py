@@ -35,12 +35,21 @@ if TYPE_CHECKING:
 SLICE = 1 << 15  # records that are read at once
 
 # What is counted and judged over all items at once; the rest of a record is read when asked.
-COUNTED = (
+COUNT_COLUMNS = (
     *("id", "error", "withheld", "invariant", "regime", "operator", "index", "base_index"),
     *("truthful", "base_scores", "scores", "t_scores", "blind_scores", "blind_t_scores"),
     *("mc1_base", "mc1", "mc2_base", "mc2"),
 )
-_NEEDED = ("id", "model", "benchmark", "truthful", "scores", "base_scores", "operator", "regime")
+_ESSENTIALS = (
+    "id",
+    "model",
+    "benchmark",
+    "truthful",
+    "scores",
+    "base_scores",
+    "operator",
+    "regime",
+)
 _METRICS = ("mc1_base", "mc1", "mc2_base", "mc2", "error")
 
 
@@ -63,7 +72,7 @@ class Counts:
     failed: int = 0
 
     def __add__(self, other: "Counts") -> "Counts":
-        """Of two cells together."""
+        """Add the counts of another cell."""
         return Counts(
             self.items + other.items,
             self.mc2 + other.mc2,
@@ -77,17 +86,17 @@ class Source(Protocol):
     """Where the records of a cell lie."""
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Some columns of some records at a time, with the records' places in the cell.
+        """Give some columns of some records at a time, with the records' places in the cell.
 
         Every record comes once, in any order; a column that is nowhere is left out.
         """
 
     def whole(self, places: Places) -> "pd.DataFrame":
-        """Everything about some records, as `load_records` gives it, in the order of the places."""
+        """Give everything about some records as `load_records` does, in the order of the places."""
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class Memory:
     """Records that are in memory whole.
 
     Attributes:
@@ -97,14 +106,14 @@ class Held:
     records: "pd.DataFrame"
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """As `Source`."""
+        """Give some columns of some records at a time, as `Source` says."""
         there = self.records[[name for name in names if name in self.records.columns]]
         for start in range(0, len(there), SLICE):
             some = there.iloc[start : start + SLICE]
             yield np.arange(start, start + len(some)), some
 
     def whole(self, places: Places) -> "pd.DataFrame":
-        """As `Source`."""
+        """Give everything about some records, as `Source` says."""
         return self.records.iloc[places]
 
 
@@ -116,7 +125,7 @@ class Cell:
         model: The model's name.
         benchmark: The benchmark's name.
         records: One row a record, in the benchmark's order: at least what is counted and judged
-            over all items at once (`COUNTED`).
+            over all items at once (`COUNT_COLUMNS`).
         source: Where everything about a record is read; None where `records` has it.
     """
 
@@ -126,31 +135,31 @@ class Cell:
     source: Source | None = None
 
     @cached_property
-    def answered(self) -> Places:
+    def answer_places(self) -> Places:
         """Places of the records whose items were answered."""
         return np.flatnonzero(self.records["error"].isna())
 
     @property
     def failed(self) -> int:
         """How many records are of items that failed."""
-        return len(self.records) - len(self.answered)
+        return len(self.records) - len(self.answer_places)
 
     @cached_property
     def items(self) -> "pd.DataFrame":
         """Records of the answered items, one row an item."""
         if not self.failed:
             return self.records
-        return self.records.iloc[self.answered].reset_index(drop=True)
+        return self.records.iloc[self.answer_places].reset_index(drop=True)
 
     @cached_property
     def mc1_places(self) -> Places:
         """Places among the items of those that count for MC1."""
-        return _known(self.items, "mc1_base")
+        return _number_places(self.items, "mc1_base")
 
     @cached_property
     def mc2_places(self) -> Places:
         """Places among the items of those that count for MC2 and MC3."""
-        return _known(self.items, "mc2_base")
+        return _number_places(self.items, "mc2_base")
 
     @property
     def mc1_items(self) -> "pd.DataFrame":
@@ -200,10 +209,10 @@ class Cell:
             names: Columns of records; one that is nowhere is left out.
         """
         item = np.full(len(self.records), -1)
-        item[self.answered] = np.arange(len(self.answered))
-        for places, frame in (self.source or Held(self.records)).slices(names):
-            known = item[places] >= 0
-            yield item[places[known]], frame if known.all() else frame[known]
+        item[self.answer_places] = np.arange(len(self.answer_places))
+        for places, frame in (self.source or Memory(self.records)).slices(names):
+            inside = item[places] >= 0
+            yield item[places[inside]], frame if inside.all() else frame[inside]
 
     def whole(self, places: Places) -> "pd.DataFrame":
         """Everything about some of the records, in this order.
@@ -211,7 +220,7 @@ class Cell:
         Args:
             places: Among all records of the cell.
         """
-        return (self.source or Held(self.records)).whole(places)
+        return (self.source or Memory(self.records)).whole(places)
 
 
 @dataclass(frozen=True)
@@ -285,9 +294,9 @@ def cells(records: "pd.DataFrame") -> list[Cell]:
     """
     if not len(records):
         raise RecordError("no records; run `lastword eval` first")
-    missing = [name for name in _NEEDED + _METRICS if name not in records.columns]
-    if missing:
-        raise RecordError(f"the records lack {', '.join(missing)}; write them with `lastword eval`")
+    gaps = [name for name in _ESSENTIALS + _METRICS if name not in records.columns]
+    if gaps:
+        raise RecordError(f"the records lack {', '.join(gaps)}; write them with `lastword eval`")
     parted = []
     for (model, benchmark), group in records.groupby(["model", "benchmark"], sort=False):
         runs = group["run"].unique() if "run" in records.columns else ()
@@ -337,8 +346,8 @@ def summarise(cell: Cell) -> Summary:
         mc1=mean(column(items, "mc1")[first]),
         mc2_base=mean(column(items, "mc2_base")[second]),
         mc2=mean(column(items, "mc2")[second]),
-        mc3_base=mean(_judged(cell, mc3_rows, "base_scores", second)),
-        mc3=mean(_judged(cell, mc3_rows, "scores", second)),
+        mc3_base=mean(_per_item(cell, mc3_rows, "base_scores", second)),
+        mc3=mean(_per_item(cell, mc3_rows, "scores", second)),
         ece_base=calibration(cell, "base_scores").ece,
         ece=calibration(cell, "scores").ece,
         fixed=fixed,
@@ -426,10 +435,10 @@ def column(items: "pd.DataFrame", name: str) -> PerItem:
     return items[name].astype(float).to_numpy(dtype=float)
 
 
-def _known(items: "pd.DataFrame", name: str) -> Places:
+def _number_places(items: "pd.DataFrame", name: str) -> Places:
     """Places of the items with a number in a column."""
-    known: np.ndarray = ~np.isnan(column(items, name))
-    return np.flatnonzero(known)
+    valid: np.ndarray = ~np.isnan(column(items, name))
+    return np.flatnonzero(valid)
 
 
 def mean(values: PerItem | Sequence[float]) -> float:
@@ -446,7 +455,7 @@ def _by_operator(
     return MappingProxyType({name: value(own) for name, own in fires.items()})
 
 
-def _judged(
+def _per_item(
     cell: Cell, metric: Callable[[Any, Any], np.ndarray], scores: str, places: Places
 ) -> PerItem:
     truthful = Lists.of(cell.items["truthful"])

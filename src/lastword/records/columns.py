@@ -152,12 +152,12 @@ class Lists:
             others: Lists of the same items.
             items: Of which; None for all.
         """
-        wanted = np.arange(len(self)) if items is None else items
-        known = wanted[np.all([other.lengths[wanted] > 0 for other in (self, *others)], axis=0)]
+        among = np.arange(len(self)) if items is None else items
+        complete = among[np.all([other.lengths[among] > 0 for other in (self, *others)], axis=0)]
         values = np.full(len(self), np.nan)
-        for places in self.alike(known):
+        for places in self.alike(complete):
             values[places] = value(*(lists.stack(places) for lists in (self, *others)))
-        return values[wanted]
+        return values[among]
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,10 +220,10 @@ class Matrices:
 
 
 def _alike(keys: np.ndarray, sizes: np.ndarray, items: Places | None) -> Iterator[Places]:
-    """Places of equal keys, as many at once as are stacked; those of size 0 left out."""
-    wanted = np.arange(len(keys)) if items is None else items
-    wanted = wanted[sizes[wanted] > 0]
-    order = wanted[np.argsort(keys[wanted], kind="stable")]
+    """Yield places of equal keys, as many at once as are stacked; those of size 0 left out."""
+    among = np.arange(len(keys)) if items is None else items
+    among = among[sizes[among] > 0]
+    order = among[np.argsort(keys[among], kind="stable")]
     ends = np.flatnonzero(np.diff(keys[order])) + 1
     for run in np.split(order, ends) if len(order) else []:
         step = max(1, _STACKED // int(sizes[run[0]]))
@@ -231,7 +231,7 @@ def _alike(keys: np.ndarray, sizes: np.ndarray, items: Places | None) -> Iterato
 
 
 def _arrow(column: "pd.Series[Any]", of: "pa.DataType | None" = None) -> "pa.Array":
-    """The column's lists; where there is none, empty ones of a type, of numbers if none is said."""
+    """Read the column's lists; where it has none, empty ones of a type, of numbers by default."""
     import pyarrow as pa
 
     array = pa.array(column, from_pandas=True)
@@ -241,7 +241,7 @@ def _arrow(column: "pd.Series[Any]", of: "pa.DataType | None" = None) -> "pa.Arr
 
 
 def _pairs(column: "pd.Series[Any]") -> "pa.Array":
-    """Lists by name as Arrow holds them: pairs of a name and a list."""
+    """Turn lists by name into what Arrow holds: pairs of a name and a list."""
     if hasattr(column.dtype, "pyarrow_dtype"):
         return _arrow(column)
     import pyarrow as pa
@@ -252,7 +252,7 @@ def _pairs(column: "pd.Series[Any]") -> "pa.Array":
 
 
 def _spans(lists: "pa.Array") -> tuple[Int[np.ndarray, " items"], Int[np.ndarray, " items"]]:
-    """Where each list begins among the flattened, and how long it is."""
+    """Find where each list begins among the flattened, and how long it is."""
     import pyarrow.compute as pc
 
     counts = pc.fill_null(pc.list_value_length(lists), 0)
@@ -261,7 +261,7 @@ def _spans(lists: "pa.Array") -> tuple[Int[np.ndarray, " items"], Int[np.ndarray
 
 
 def _matrix(value: Any) -> np.ndarray:
-    """A record's matrix; an empty one for None, and for the nan that a data frame has for it."""
+    """Read a record's matrix; an empty one for None, and for the nan of a data frame."""
     if value is None or isinstance(value, float):
         return np.empty((0, 0))
     return np.stack([np.asarray(row, dtype=float) for row in value])

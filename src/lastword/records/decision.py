@@ -37,12 +37,12 @@ class Decision(Answer):
     def to_dict(self, *, full: bool = False) -> dict[str, Any]:
         """The JSON of a decision; `full` adds trajectories and t. What was not needed is null."""
         values = ((fact, fact.of(self)) for fact in facts(type(self)))
-        told = {fact.name: plain(value) for fact, value in values if _told(fact, value, full)}
-        name = {"id": told.pop("id")} if "id" in told else {}
-        return {**name, "schema": SCHEMA, **told}
+        content = {fact.name: plain(value) for fact, value in values if _in_json(fact, value, full)}
+        name = {"id": content.pop("id")} if "id" in content else {}
+        return {**name, "schema": SCHEMA, **content}
 
 
-def _told(fact: Fact, value: Any, full: bool) -> bool:
+def _in_json(fact: Fact, value: Any, full: bool) -> bool:
     """Whether JSON has a fact."""
     if fact.told in ("always", "never"):
         return fact.told == "always"
@@ -69,5 +69,5 @@ def to_frame(decisions: Iterable[Decision]) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    told = ({**d.to_dict(), "id": d.id, "candidates": list(d.candidates)} for d in decisions)
-    return pd.json_normalize([{"id": None, **record} for record in told])
+    rows = ({**d.to_dict(), "id": d.id, "candidates": list(d.candidates)} for d in decisions)
+    return pd.json_normalize([{"id": None, **record} for record in rows])

@@ -65,7 +65,7 @@ def _scores(pairs: list[dict[str, Any]]) -> dict[str, np.ndarray | None]:
 
 
 def _matrices(column: pa.ListArray) -> list[np.ndarray | None]:
-    """Lists of equal lists as arrays [candidates, depths], without a Python object a number."""
+    """Turn lists of equal lists into arrays [candidates, depths], without an object a number."""
     rows = column.values
     starts, at = rows.offsets.to_numpy(), column.offsets.to_numpy()
     numbers = rows.values.to_numpy(zero_copy_only=False)
@@ -105,7 +105,7 @@ def load_records(path: str | Folder) -> "pd.DataFrame":
 
 
 def _cell_table(cell: Folder) -> pa.Table:
-    """The records of a cell from its own folder and its shards, by place, each place once."""
+    """Read the records of a cell from its own folder and its shards, by place, each place once."""
     tables = [read_part(path) for path in part_files(cell)]
     table = pa.concat_tables(tables or [COLUMNS.empty_table()])
     _, first = np.unique(table["place"].to_numpy(), return_index=True)

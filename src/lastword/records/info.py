@@ -165,11 +165,11 @@ def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
 
 
 def _circumstantial(name: str) -> bool:
-    return any(name == known or name.startswith(f"{known}.") for known in _CIRCUMSTANCE)
+    return any(name == fact or name.startswith(f"{fact}.") for fact in _CIRCUMSTANCE)
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Equal, but for the last bits of a float: I(M) is a sum whose order a machine chooses."""
+    """Compare all but a float's last bits: I(M) is a sum whose order a machine chooses."""
     if isinstance(a, float) and isinstance(b, float):
         return a == b or abs(a - b) <= 1e-9 * max(abs(a), abs(b))
     return bool(a == b)

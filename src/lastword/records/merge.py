@@ -77,7 +77,7 @@ def _take_over(run: Run, folder: Folder, plan: Sequence[Sequence[int]]) -> None:
     # Where we cannot write, in an archive on a read-only disk, nobody does.
     with nullcontext() if _is_archive(folder) else locked(folder):
         for group, path in part_paths(folder).items():
-            if group in run.lacking and read_sound(path, plan, group) is not None:
+            if group in run.gaps and read_sound(path, plan, group) is not None:
                 run.keep(group, path.read_bytes())
 
 

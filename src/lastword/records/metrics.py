@@ -77,8 +77,8 @@ def of_items(
     Raises:
         InputError: As `mc1`.
     """
-    given = (scores.lengths > 0) & (truthful.lengths > 0)
-    if (scores.lengths != truthful.lengths)[given].any():
+    mask = (scores.lengths > 0) & (truthful.lengths > 0)
+    if (scores.lengths != truthful.lengths)[mask].any():
         raise InputError("an item has another number of scores than of truth labels")
 
     def value(u: Rows, truth: np.ndarray) -> PerItem:
@@ -215,8 +215,8 @@ def reliability(
         raise InputError(
             f"{p.size} confidences for {right.size} corrects; give one of each an item"
         )
-    known = ~(np.isnan(p) | np.isnan(right))
-    p, right = p[known], right[known]
+    valid = ~(np.isnan(p) | np.isnan(right))
+    p, right = p[valid], right[valid]
     if ((p < 0) | (p > 1 + 1e-9)).any():
         raise InputError("a confidence lies outside [0, 1]; give probabilities")
     edges = np.linspace(0, 1, bins + 1)

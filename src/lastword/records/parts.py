@@ -89,8 +89,8 @@ def read_sound(path: Folder, plan: Sequence[Sequence[int]], group: int) -> pa.Ta
     except RecordError:
         return None
     places = table["place"].to_pylist()
-    allowed = set(plan[group]) if group < len(plan) else set()
-    return table if len({*places}) == len(places) and allowed.issuperset(places) else None
+    members = set(plan[group]) if group < len(plan) else set()
+    return table if len({*places}) == len(places) and members.issuperset(places) else None
 
 
 def read_part(path: Folder, columns: Sequence[str] | None = None) -> pa.Table:
@@ -138,23 +138,23 @@ def join(path: Folder, content: bytes) -> tuple[bytes, pa.Table]:
 
 
 def _conform(table: pa.Table, path: Folder, schema: pa.Schema = COLUMNS) -> pa.Table:
-    """The columns that this version knows: one that came later is null, one that it lacks is left.
+    """Take the columns that this version knows; of those, one that the table lacks is null.
 
     Raises:
         RecordError: A column of another type.
     """
     columns = []
-    for wanted in schema:
-        if wanted.name not in table.column_names:
-            columns.append(pa.nulls(table.num_rows, wanted.type))
-        elif table.schema.field(wanted.name).type == wanted.type:
-            columns.append(table[wanted.name])
-        elif pa.types.is_map(table.schema.field(wanted.name).type):  # pairs, until version 0.2
-            columns.append(table[wanted.name].cast(wanted.type))
+    for column in schema:
+        if column.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, column.type))
+        elif table.schema.field(column.name).type == column.type:
+            columns.append(table[column.name])
+        elif pa.types.is_map(table.schema.field(column.name).type):  # pairs, until version 0.2
+            columns.append(table[column.name].cast(column.type))
         else:
-            came = table.schema.field(wanted.name).type
+            came = table.schema.field(column.name).type
             raise RecordError(
-                f"{path}: column {wanted.name} is {came}, expected {wanted.type}; "
+                f"{path}: column {column.name} is {came}, expected {column.type}; "
                 "read it with the version of lastword that wrote it"
             )
     return pa.table(columns, schema=schema)

@@ -18,12 +18,12 @@ class Extent:
 
     Attributes:
         questions: How many the benchmark has.
-        asked: How many of them the run was for.
+        sample: How many of them the run was for.
         records: How many records it leaves once it is finished.
     """
 
     questions: int
-    asked: int
+    sample: int
     records: int
 
 
@@ -58,11 +58,11 @@ def engines(runs: Iterable[RunInfo]) -> dict[Name, str]:
 
 
 def _engine(run: RunInfo) -> str:
-    """Engine, version, dtype and quantisation, of what a run says of them."""
+    """Join engine, version, dtype and quantisation, as far as a run says them."""
     version = run.get("packages", {}).get("transformers")
     engine = run.get("engine") or {"name": "transformers", "version": version}
-    named = " ".join(filter(None, (engine["name"], engine["version"])))
-    return ", ".join(filter(None, (named, run.get("dtype"), run.get("quantisation"))))
+    name = " ".join(filter(None, (engine["name"], engine["version"])))
+    return ", ".join(filter(None, (name, run.get("dtype"), run.get("quantisation"))))
 
 
 def _name(run: RunInfo) -> Name:
@@ -91,11 +91,11 @@ def unfinished(path: str | Folder) -> list[str]:
     Raises:
         RecordError: No records, or a `run.json` that cannot be read.
     """
-    said = []
+    sentences = []
     for cell, run in read_runs(locate(path)).items():
-        if missing := missing_places(cell):
-            said.append(
-                f"{run['model']} on {run['benchmark']} is not finished: {len(missing)} of "
+        if gaps := missing_places(cell):
+            sentences.append(
+                f"{run['model']} on {run['benchmark']} is not finished: {len(gaps)} of "
                 f"{run['items']} items are missing; start `lastword eval` again"
             )
-    return said
+    return sentences

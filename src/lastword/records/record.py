@@ -193,38 +193,38 @@ def kind(own: Fact) -> Any:
         TypeError: It has no form.
     """
     kinds = [kind for kind in get_args(own.type) if kind is not NoneType]
-    stored = kinds[0] if NoneType in get_args(own.type) else own.type
-    stored = str if get_origin(stored) is Literal else stored
-    if stored not in FORMS:
+    plain = kinds[0] if NoneType in get_args(own.type) else own.type
+    plain = str if get_origin(plain) is Literal else plain
+    if plain not in FORMS:
         raise TypeError(f"{own.name} is {own.type}, and no column has a form for that: see FORMS")
-    return stored
+    return plain
 
 
 @cache
-def _stored(owner: type) -> tuple[tuple[Fact, Form, bool], ...]:
-    """What is stored of a dataclass: each fact, its form, and whether it is a field."""
+def _columns(owner: type) -> tuple[tuple[Fact, Form, bool], ...]:
+    """List what is stored of a dataclass: each fact, its form, and whether it is a field."""
     names = {own.name for own in fields(owner)}
-    wanted = [own for own in facts(owner) if own.stored]
-    return tuple((own, FORMS[kind(own)], own.attribute in names) for own in wanted)
+    columns = [own for own in facts(owner) if own.stored]
+    return tuple((own, FORMS[kind(own)], own.attribute in names) for own in columns)
 
 
 def _row(owner: Record | Answer) -> Row:
-    """The cells of what is stored."""
+    """Write the cells of what is stored."""
     cls: type = type(owner)
-    values = ((own.name, how, own.of(owner)) for own, how, _ in _stored(cls))
+    values = ((own.name, how, own.of(owner)) for own, how, _ in _columns(cls))
     return {name: None if value is None else how.write(value) for name, how, value in values}
 
 
 def _fields(owner: type, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields by name, as a row has them."""
+    """Read fields by name from a row."""
     return {
         own.attribute: how.read(cell)
-        for own, how, is_field in _stored(owner)
-        if is_field and not _missing(cell := row.get(own.name))
+        for own, how, is_field in _columns(owner)
+        if is_field and not _is_null(cell := row.get(own.name))
     }
 
 
-def _missing(cell: Any) -> bool:
+def _is_null(cell: Any) -> bool:
     """Whether a cell is null; a data frame may have nan for that."""
     return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
@@ -249,7 +249,7 @@ def record(where: Place, encoded: "Encoded", decision: Decision, seconds: float)
         seconds: The item's share of the time that its group took.
     """
     return Record(
-        **_asked(where, encoded.item),
+        **_identity(where, encoded.item),
         prompt_tokens=encoded.prompt_tokens,
         candidate_tokens=encoded.candidate_tokens,
         blind_tokens=encoded.blind_tokens or None,
@@ -263,10 +263,10 @@ def record(where: Place, encoded: "Encoded", decision: Decision, seconds: float)
 
 def failure(where: Place, item: Item, error: str) -> Row:
     """The row of an item that could not be answered: its text and why."""
-    return Record(**_asked(where, item), error=error).to_row()
+    return Record(**_identity(where, item), error=error).to_row()
 
 
-def _asked(where: Place, item: Item) -> dict[str, Any]:
+def _identity(where: Place, item: Item) -> dict[str, Any]:
     own = {name: getattr(item, name) for name in ("id", "prompt", "question", *_SHARED[:2])}
     return vars(where) | own | {"shared": item.group}
 

@@ -60,16 +60,16 @@ class Run:
         info: What is run; once entered, what the cell's `run.json` says (its plan is kept, so that
             a restart packs the same, and all shards do).
         shard: Which part of the plan is written here; None for all.
-        lacking: Of each group of this folder that is not done, the places without a record.
-        done: How many records each group has, and how many of them are of items that failed.
+        gaps: Of each group of this folder that is not done, the places without a record.
+        counts: How many records each group has, and how many of them are of items that failed.
         set_aside: Parts that were torn; renamed, and to be done again.
     """
 
     cell: Folder
     info: RunInfo
     shard: Shard | None = None
-    lacking: dict[int, list[int]] = field(default_factory=dict)
-    done: dict[int, tuple[int, int]] = field(default_factory=dict)
+    gaps: dict[int, list[int]] = field(default_factory=dict)
+    counts: dict[int, tuple[int, int]] = field(default_factory=dict)
     set_aside: list[Folder] = field(default_factory=list)
     _lock: Lock | None = field(default=None, repr=False)
 
@@ -86,22 +86,22 @@ class Run:
     @property
     def records(self) -> int:
         """How many records there are."""
-        return sum(records for records, _ in self.done.values())
+        return sum(records for records, _ in self.counts.values())
 
     @property
     def failed(self) -> int:
         """How many of them are of items that failed."""
-        return sum(failed for _, failed in self.done.values())
+        return sum(failed for _, failed in self.counts.values())
 
     @property
-    def planned(self) -> int:
+    def plan_size(self) -> int:
         """How many of the run's items are in the plan, from the first on."""
         return sum(line.count(" ") + 1 for line in self.info["plan"])
 
     @property
     def whole(self) -> bool:
         """Whether nothing is left to do in this folder."""
-        return not self.lacking and self.planned == self.info["items"]
+        return not self.gaps and self.plan_size == self.info["items"]
 
     def __enter__(self) -> "Run":
         """Lock the folder, compare or write `run.json`, and look through the parts.
@@ -158,11 +158,11 @@ class Run:
         self._expect(before)
 
     def _expect(self, first: int = 0) -> None:
-        """Count the groups from the first on as lacking."""
+        """Count the groups from the first on as gaps."""
         shard = self.shard or Shard(0, 1)
         for group, places in enumerate(plan_of(self.info)[first:], start=first):
             if shard.holds(group):
-                self.lacking[group] = places
+                self.gaps[group] = places
 
     def keep(self, group: int, content: bytes) -> None:
         """Keep records of a group, as `serialise` made them, beside its others, all or none.
@@ -183,9 +183,9 @@ class Run:
 
     def _count(self, group: int, part: pa.Table) -> None:
         places = set(part["place"].to_pylist())
-        self.done[group] = part.num_rows, part.num_rows - part["error"].null_count
-        rest = [p for p in self.lacking.get(group, ()) if p not in places]
+        self.counts[group] = part.num_rows, part.num_rows - part["error"].null_count
+        rest = [p for p in self.gaps.get(group, ()) if p not in places]
         if rest:
-            self.lacking[group] = rest
+            self.gaps[group] = rest
         else:
-            self.lacking.pop(group, None)
+            self.gaps.pop(group, None)

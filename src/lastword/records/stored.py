@@ -1,8 +1,8 @@
-"""Stored: cells as they lie on disk, some columns in memory and the rest read when asked.
+"""Cells as they lie on disk, some columns in memory and the rest read when asked.
 
 A record is some kilobytes, of which texts and trajectories are most. What is counted and judged
-over all items at once (`COUNTED`) is kept as Arrow columns; trajectories pass through memory a
-slice at a time, and whole records are read of the few that are shown.
+over all items at once (`COUNT_COLUMNS`) is kept as Arrow columns; trajectories pass through memory
+a slice at a time, and whole records are read of the few that are shown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ import pyarrow as pa
 from jaxtyping import Int
 
 from lastword.files.folder import Folder
-from lastword.records.cells import COUNTED, SLICE, Cell
+from lastword.records.cells import COUNT_COLUMNS, SLICE, Cell
 from lastword.records.columns import Places
 from lastword.records.frame import to_columns, to_frame
 from lastword.records.info import RunInfo, read_runs
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class Disk:
     """The parts of a cell; a `Source` of its records.
 
     Attributes:
@@ -43,12 +43,12 @@ class Stored:
     places: Int[np.ndarray, " stored"]
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """As `Source`; a column that a record can have and none has is there, and null."""
-        wanted = [name for name in names if name in COLUMNS.names]
+        """Give columns as `Source` says; one that a record can have and none has is null."""
+        columns = [name for name in names if name in COLUMNS.names]
         tables: list[pa.Table] = []
         first = 0
         for place, path in enumerate(self.parts):
-            tables.append(read_part(path, wanted))
+            tables.append(read_part(path, columns))
             if sum(t.num_rows for t in tables) >= SLICE or place == len(self.parts) - 1:
                 own = self.places[first : self.ends[place]]
                 table = pa.concat_tables(tables)
@@ -56,16 +56,16 @@ class Stored:
                 tables, first = [], self.ends[place]
 
     def whole(self, places: Places) -> "pd.DataFrame":
-        """As `Source`."""
-        stored = np.flatnonzero(self.places >= 0)
-        at = np.empty(len(stored), dtype=int)
-        at[self.places[stored]] = stored
-        wanted, inverse = np.unique(at[places], return_inverse=True)
-        part = np.searchsorted(self.ends, wanted, side="right")
+        """Give everything about some records, as `Source` says."""
+        rows = np.flatnonzero(self.places >= 0)
+        at = np.empty(len(rows), dtype=int)
+        at[self.places[rows]] = rows
+        distinct, inverse = np.unique(at[places], return_inverse=True)
+        part = np.searchsorted(self.ends, distinct, side="right")
         tables = [COLUMNS.empty_table()]
         for number in np.unique(part):
             start = self.ends[number - 1] if number else 0
-            tables.append(read_part(self.parts[number]).take(wanted[part == number] - start))
+            tables.append(read_part(self.parts[number]).take(distinct[part == number] - start))
         return to_frame(pa.concat_tables(tables).take(inverse), self.info)
 
 
@@ -83,13 +83,13 @@ def read_cells(path: Folder) -> list[Cell]:
 
 def _read(folder: Folder, info: RunInfo) -> Cell:
     parts = tuple(part_files(folder))
-    tables = [read_part(path, ("place", *COUNTED)) for path in parts]
+    tables = [read_part(path, ("place", *COUNT_COLUMNS)) for path in parts]
     ends = np.cumsum([table.num_rows for table in tables], dtype=int)
-    table = pa.concat_tables([COLUMNS.empty_table().select(["place", *COUNTED]), *tables])
+    table = pa.concat_tables([COLUMNS.empty_table().select(["place", *COUNT_COLUMNS]), *tables])
     _, first = np.unique(table["place"].to_numpy(), return_index=True)
     places = np.full(table.num_rows, -1)
     places[first] = np.arange(len(first))
-    columns = [table[name].combine_chunks().take(pa.array(first)) for name in COUNTED]
-    records = to_columns(pa.table(columns, names=list(COUNTED)))
-    source = Stored(info, parts, ends, places)
+    columns = [table[name].combine_chunks().take(pa.array(first)) for name in COUNT_COLUMNS]
+    records = to_columns(pa.table(columns, names=list(COUNT_COLUMNS)))
+    source = Disk(info, parts, ends, places)
     return Cell(info["model"], info["benchmark"], records, source)

@@ -151,7 +151,7 @@ def _truthful_gains(cell: Cell, places: Places) -> PerItem:
 
 def _record(cell: Cell, item: int) -> Record:
     """Everything about one item of a cell."""
-    return rows_of(cell.whole(cell.answered[[item]]))[0]
+    return rows_of(cell.whole(cell.answer_places[[item]]))[0]
 
 
 def worked_example(record: Record, theta: Theta) -> Figure:
