@@ -40,9 +40,9 @@ def options_of(*arguments: str) -> list[PresetOptions]:
 
 def test_the_fifteen_in_order_of_size_at_the_papers_precision():
     chosen = options_of("--preset", "paper")
-    assert [o.named for o in chosen][:3] == ["Gemma-3-1B", "Gemma-3-4B", "LLaMA-7B"]
-    assert chosen[-1].named == "GPT-OSS-120B" and len(chosen) == 15
-    by_name = {o.named: (o.quantize, o.dtype) for o in chosen}
+    assert [o.preset_name for o in chosen][:3] == ["Gemma-3-1B", "Gemma-3-4B", "LLaMA-7B"]
+    assert chosen[-1].preset_name == "GPT-OSS-120B" and len(chosen) == 15
+    by_name = {o.preset_name: (o.quantize, o.dtype) for o in chosen}
     assert by_name["LLaMA-13B"] == ("int8", "auto")
     assert by_name["Gemma-3-27B"] == ("nf4", "auto")
     assert by_name["Mixtral-8x7B"] == (None, "bfloat16")

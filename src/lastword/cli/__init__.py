@@ -83,9 +83,9 @@ class Grouped(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a section for each group."""
         for title, commands in GROUPS.items():
-            known = [(name, self.get_command(ctx, name)) for name in map(_name, commands)]
+            rows = [(name, self.get_command(ctx, name)) for name in map(_name, commands)]
             with formatter.section(title):
-                formatter.write_dl([(n, c.get_short_help_str(10_000)) for n, c in known if c])
+                formatter.write_dl([(n, c.get_short_help_str(10_000)) for n, c in rows if c])
 
 
 def _name(command: Callable[..., None]) -> str:
@@ -151,8 +151,8 @@ def _run() -> None:
         for option in command.params:
             option.allow_from_autoenv = False  # LASTWORD_VERSION may be somebody's own
         name_variables(command.commands, os.environ)
-        chosen = defaults(command.commands)
-        command(prog_name="lastword", auto_envvar_prefix="LASTWORD", default_map=chosen)
+        values = defaults(command.commands)
+        command(prog_name="lastword", auto_envvar_prefix="LASTWORD", default_map=values)
     except TraceError as error:
         print(printable(f"lastword: {error}"), file=sys.stderr)  # one line, whatever it quotes
         sys.exit(1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 # What only the command line has: ranges, and a longer name.
-_WRITTEN = {
+_ANNOTATIONS = {
     "k": Annotated[int, typer.Option("-k", "--samples", min=1)],
     "temperature": Annotated[float, typer.Option(min=0)],
     "seed": Annotated[int, typer.Option(min=0)],
@@ -29,7 +29,7 @@ _WRITTEN = {
 def ask(
     model: Model,
     question: Annotated[str, typer.Argument(help="The question.", show_default=False)],
-    sampling: Annotated[Sampling, Group(Sampling, options_of(Sampling, _WRITTEN))],
+    sampling: Annotated[Sampling, Group(Sampling, options_of(Sampling, _ANNOTATIONS))],
     template: Annotated[
         str | None,
         typer.Option(help="Text around {question}. [default: Question: {question} Answer:]"),
@@ -51,21 +51,23 @@ def ask(
         from lastword.generation.decoding import decoding
 
         with decoding(tracer, decode) as processors:
-            asked = ask_model(tracer, question, sampling, template=template, processors=processors)
+            outcome = ask_model(
+                tracer, question, sampling, template=template, processors=processors
+            )
     if as_json:
-        typer.echo(to_json(asked.to_dict()))
+        typer.echo(to_json(outcome.to_dict()))
     else:
-        _show(asked, tracer.theta)
+        _show(outcome, tracer.theta)
 
 
-def _show(asked: "Asked", theta: "Theta") -> None:
+def _show(outcome: "Asked", theta: "Theta") -> None:
     from lastword.view.explanation import explain
     from lastword.view.portrait import portrait
     from lastword.view.table import terminal_table
 
-    names = [printable(text) for text in asked.decision.candidates]
-    names[0] += " (greedy)" if asked.greedy else ""
-    columns = {"answer": names, "sampled": asked.counts}
-    typer.echo(printable(asked.answer))
-    show(terminal_table(portrait(asked.decision), columns))
-    typer.echo(printable(explain(asked.decision, theta)))
+    names = [printable(text) for text in outcome.decision.candidates]
+    names[0] += " (greedy)" if outcome.greedy else ""
+    columns = {"answer": names, "sampled": outcome.counts}
+    typer.echo(printable(outcome.answer))
+    show(terminal_table(portrait(outcome.decision), columns))
+    typer.echo(printable(explain(outcome.decision, theta)))

@@ -44,8 +44,8 @@ class TimedItems:
 
     def read(self) -> "tuple[str, list[Item]]":
         """The benchmark's name, and the items under the first of its templates."""
-        asked = [] if self.template is None else [self.template]
-        dataset, template = Questions(self.data, self.limit).read([self.benchmark], asked)[0]
+        templates = [] if self.template is None else [self.template]
+        dataset, template = Questions(self.data, self.limit).read([self.benchmark], templates)[0]
         return dataset.benchmark.name, dataset.items(template)
 
 
@@ -110,11 +110,11 @@ def _show(result: "Bench") -> None:
     first = next(name for name in result.seconds if name not in result.meters)
     table = Table("", "seconds", "an item", f"/ {first}", "off by, nats")
     for name, seconds in result.seconds.items():
-        told, ratio = result.agrees(name), result.ratio(name, first)
+        agrees, ratio = result.agrees(name), result.ratio(name, first)
         table.add_row(
             name,
-            f"{seconds:.3f}" if told else "–",
-            f"{seconds / result.items:.4f}" if told else "–",
+            f"{seconds:.3f}" if agrees else "–",
+            f"{seconds / result.items:.4f}" if agrees else "–",
             "–" if ratio is None else f"{ratio:.3f}",
             f"{result.agreement[name]:.1e}",
         )
@@ -125,7 +125,7 @@ def _show(result: "Bench") -> None:
 
 
 def _stages(result: "Bench") -> "Table":
-    """Where ours spend their seconds, a column each, and how far that is from the floor."""
+    """Show where ours spend their seconds, a column each, and how far that is from the floor."""
     from rich.table import Table
 
     meters = result.meters.values()
@@ -145,7 +145,7 @@ def _stages(result: "Bench") -> "Table":
 
 
 def _products(result: "Bench") -> "Table":
-    """The products that the floor is made of: the fastest of each shape, and the plain one."""
+    """Show the products that the floor is made of: of each shape the fastest, and the plain one."""
     from rich.table import Table
 
     table = Table("product", "fastest", "GFLOP/s", "plain")

@@ -117,9 +117,9 @@ def correct(
 
     answer.check()
     # Bad text fails before the model is loaded.
-    said = prompt if messages is None else _conversation(messages)
-    given = {"prompt": said, "candidates": candidate, "separator": separator}
-    _one(load, Item.from_dict(given | {"blind_prompt": blind_prompt}), answer, as_json)
+    text = prompt if messages is None else _conversation(messages)
+    content = {"prompt": text, "candidates": candidate, "separator": separator}
+    _one(load, Item.from_dict(content | {"blind_prompt": blind_prompt}), answer, as_json)
 
 
 def _conversation(text: str) -> Any:
@@ -136,7 +136,7 @@ def _one(load: Load, item: "Item", answer: AnswerOptions, as_json: bool) -> None
         if isinstance(encoded, ItemError):
             raise encoded
         (decision,) = answer.decide(tracer, [encoded])
-    _say_moved([encoded])
+    _say_merges([encoded])
     if as_json or answer.full:
         typer.echo(_line(decision, answer.full, _overrides(tracer.theta)))
     else:
@@ -157,22 +157,22 @@ def _many(load: Load, path: Path, separator: str, file: FileOptions, answer: Ans
     encoded = _encode(tracer, parsed)
     if not file.skip_invalid:
         require_items([e if isinstance(e, ItemError) else e.item for e in encoded], path)
-    _say_moved(encoded)
+    _say_merges(encoded)
     _say_skipped(encoded)
-    told = Told()
-    lines = tracked(_lines(tracer, encoded, answer, told), "correcting", len(encoded))
+    tally = Tally()
+    lines = tracked(_lines(tracer, encoded, answer, tally), "correcting", len(encoded))
     if file.output is not None:
         write_lines(file.output, lines)
-        counts = f"{told.decisions} answered, {told.corrected} of them corrected"
+        counts = f"{tally.decisions} answered, {tally.corrected} of them corrected"
         typer.echo(printable(f"lastword: wrote {file.output}: {counts}"), err=True)
     else:
         for line in lines:
             typer.echo(line)
-    _warn_early(told.early, told.decisions)
+    _warn_early(tally.early, tally.decisions)
 
 
 @dataclass
-class Told:
+class Tally:
     """What has been answered so far, for the words at the end."""
 
     decisions: int = 0
@@ -187,18 +187,18 @@ class Told:
 
 
 def _encode(tracer: "Tracer", parsed: Sequence["Item | ItemError"]) -> list["Encoded | ItemError"]:
-    """The items as tokens, and what the file, the tokenizer or the context refuses as errors."""
+    """Encode the items; what the file, the tokenizer or the context refuses is an error."""
     with waiting("reading tokens"):
         results = iter(tracer.encode([p for p in parsed if not isinstance(p, ItemError)]))
     return [p if isinstance(p, ItemError) else next(results) for p in parsed]
 
 
-def _say_moved(encoded: Sequence["Encoded | ItemError"]) -> None:
-    moved = sum(not isinstance(e, ItemError) and e.boundary_moved for e in encoded)
-    if moved:
+def _say_merges(encoded: Sequence["Encoded | ItemError"]) -> None:
+    merges = sum(not isinstance(e, ItemError) and e.boundary_moved for e in encoded)
+    if merges:
         typer.echo(
-            f"note: in {moved} of {len(encoded)} items joining merged tokens across the end of the "
-            "prompt; the candidate begins before it (--separator, tokens.join)",
+            f"note: in {merges} of {len(encoded)} items joining merged tokens across the end of "
+            "the prompt; the candidate begins before it (--separator, tokens.join)",
             err=True,
         )
 
@@ -207,8 +207,8 @@ def _say_skipped(encoded: Sequence["Encoded | ItemError"]) -> None:
     from lastword.text.reading import summarise
 
     if errors := [e for e in encoded if isinstance(e, ItemError)]:
-        said = f"skipped {len(errors)} of {len(encoded)}: {summarise(errors)}"
-        typer.echo(printable(f"lastword: {said}"), err=True)
+        note = f"skipped {len(errors)} of {len(encoded)}: {summarise(errors)}"
+        typer.echo(printable(f"lastword: {note}"), err=True)
 
 
 def _warn_early(early: int, decisions: int) -> None:
@@ -225,7 +225,7 @@ def _lines(
     tracer: "Tracer",
     encoded: Sequence["Encoded | ItemError"],
     answer: AnswerOptions,
-    told: Told,
+    tally: Tally,
 ) -> Iterator[str]:
     overrides = _overrides(tracer.theta)
     good = [e for e in encoded if not isinstance(e, ItemError)]
@@ -235,7 +235,7 @@ def _lines(
             yield to_json({"id": entry.item, "error": str(entry)})
         else:
             decision = next(decisions)
-            told.add(decision)
+            tally.add(decision)
             yield _line(decision, answer.full, overrides)
 
 
@@ -245,7 +245,7 @@ def _line(decision: "Decision", full: bool, overrides: dict[str, Any]) -> str:
 
 
 def _overrides(theta: "Theta") -> dict[str, Any]:
-    """What differs from the frozen constants, by dotted name; marked where the paper stops."""
+    """Find what differs from the frozen constants, by dotted name; marked where the paper stops."""
     differences = dict(_differences(theta.to_dict(), type(theta)().to_dict(), ""))
     return differences | ({"outside_paper": True} if theta.outside_paper else {})
 
@@ -267,9 +267,9 @@ def _show(decision: "Decision", theta: "Theta") -> None:
 
     names = [printable(text) for text in decision.candidates]
     show(correction(printable(decision.base_answer), printable(decision.answer)))
-    if (wanted := decision.withheld) is not None:
-        answer = printable(decision.candidates[wanted.index])
-        typer.echo(f"withheld: {answer}  (by {wanted.operator}; {wanted.rule})")
+    if (override := decision.withheld) is not None:
+        answer = printable(decision.candidates[override.index])
+        typer.echo(f"withheld: {answer}  (by {override.operator}; {override.rule})")
     if decision.deferred:
         typer.echo("deferred: too unsure for the certificate")
     show(terminal_table(portrait(decision), {"candidate": names}))

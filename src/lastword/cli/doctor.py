@@ -22,15 +22,15 @@ def doctor(
         from lastword.model.machine import describe_machine
 
         settings = find()
-        found = describe_machine() | {"settings": None if settings is None else str(settings)}
+        facts = describe_machine() | {"settings": None if settings is None else str(settings)}
     if as_json:
-        typer.echo(to_json(found))
+        typer.echo(to_json(facts))
         return
-    versions = {name: version or "not installed" for name, version in found["versions"].items()}
-    show(_table("versions", versions), _table("devices", _devices(found)))
-    show(_table("extras", {name: _extra(name, e) for name, e in found["extras"].items()}))
-    show(_table("models", _models(found)), _table("hub", _hub(found["hub"])))
-    typer.echo(f"options: {found['settings'] or 'no lastword.toml here'}")
+    versions = {name: version or "not installed" for name, version in facts["versions"].items()}
+    show(_table("versions", versions), _table("devices", _devices(facts)))
+    show(_table("extras", {name: _extra(name, e) for name, e in facts["extras"].items()}))
+    show(_table("models", _models(facts)), _table("hub", _hub(facts["hub"])))
+    typer.echo(f"options: {facts['settings'] or 'no lastword.toml here'}")
 
 
 def _table(title: str, facts: dict[str, str]) -> "Table":
@@ -45,10 +45,10 @@ def _table(title: str, facts: dict[str, str]) -> "Table":
     return table
 
 
-def _devices(found: dict[str, Any]) -> dict[str, str]:
+def _devices(facts: dict[str, Any]) -> dict[str, str]:
     return {
         d["name"]: d["is"] + ("" if d["free_gb"] is None else f", {d['free_gb']:g} GB free")
-        for d in found["devices"]
+        for d in facts["devices"]
     }
 
 
@@ -59,11 +59,11 @@ def _extra(name: str, extra: dict[str, Any]) -> str:
     return f"missing {lacks}: pip install 'lastword[{name}]' for {extra['for']}"
 
 
-def _models(found: dict[str, Any]) -> dict[str, str]:
+def _models(facts: dict[str, Any]) -> dict[str, str]:
     fetch = "not here: lastword get"
     return {
         name: place or f"{fetch} {name.removeprefix('lastword/')}"
-        for name, place in found["models"].items()
+        for name, place in facts["models"].items()
     }
 
 

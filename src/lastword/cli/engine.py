@@ -37,11 +37,11 @@ class EngineOptions:
         Raises:
             typer.BadParameter: Options of Ray without it.
         """
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        if given.pop("engine") != "ray":
-            for name in given:
+        options = {name: value for name, value in asdict(self).items() if value is not None}
+        if options.pop("engine") != "ray":
+            for name in options:
                 raise typer.BadParameter(f"--{name.replace('_', '-')} needs --engine ray")
             return None
         with waiting("loading Ray"):
             from lastword.engines.ray import Cluster
-        return Cluster(**{"address": os.environ.get("RAY_ADDRESS") or "local", **given})
+        return Cluster(**{"address": os.environ.get("RAY_ADDRESS") or "local", **options})

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lastword.text.items import Item
     from lastword.text.tokens import Encoded, Tokenizer
 
-_COUNTED = {"mc2": "MC2-items"}
+_COUNT_TITLES = {"mc2": "MC2-items"}
 _METRICS = "MC1-base MC1 ΔMC1 MC2-base MC2 ΔMC2".split()
 _EDGE = 4  # tokens shown on each side of where a candidate begins
 
@@ -160,7 +160,7 @@ def _evaluate(
     out: "Folder",
     options: CellOptions,
 ) -> "list[RunResult]":
-    """One model over all the work; nothing where it is a preset's and cannot be loaded here."""
+    """Run one model over all the work; skip a preset's that cannot be loaded here."""
     try:
         results = [_finished(model, where, work, out, options) for work in works]
         if None not in results:
@@ -172,14 +172,14 @@ def _evaluate(
     except ModelError as error:
         if not isinstance(model, PresetOptions):
             raise
-        typer.echo(printable(f"lastword: skipped {model.named}: {error}"), err=True)
+        typer.echo(printable(f"lastword: skipped {model.preset_name}: {error}"), err=True)
         return []
 
 
 def _finished(
     model: LoadOptions, where: Where, work: "Work", out: "Folder", options: CellOptions
 ) -> "RunResult | None":
-    """What is known of a cell that has all its records, before torch is imported."""
+    """Find a cell that has all its records, before torch is imported."""
     with waiting("reading records"):
         from lastword.evaluation.runner import finished
 
@@ -192,7 +192,7 @@ def _finished(
 
 
 def _tell(result: "RunResult", tracker: Tracker) -> None:
-    """A tracker learns of a cell that had all its records."""
+    """Tell a tracker of a cell that had all its records."""
     from lastword.records.info import read_run
 
     with redirect_stdout(sys.stderr), tracked(tracker, read_run(result.cell)) as run:
@@ -201,7 +201,7 @@ def _tell(result: "RunResult", tracker: Tracker) -> None:
 
 
 def _execute(engine: "Engine", work: "Work", out: "Folder", options: CellOptions) -> "RunResult":
-    """One cell, its progress on stderr."""
+    """Run one cell, its progress on stderr."""
     with waiting("preparing the items"):
         cell = engine.assign(work)
     info, extent = cell.info, options.extent()
@@ -238,20 +238,20 @@ def say(result: "RunResult") -> None:
 
 
 def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
-    """The cells' metrics as a table, and what they amount to in words; or both as JSON."""
+    """Print the cells' metrics as a table, and what they amount to in words; or both as JSON."""
     with waiting("reading records"):
         from lastword.evaluation.statistics import judge
         from lastword.records.stored import read_cells
 
         parted = [read for cell in dict.fromkeys(cells) for read in read_cells(cell)]
-        judged = judge(parted)
+        verdicts = judge(parted)
     for text in (text for cell in parted for text in cell.records["error"].dropna().head(1)):
         typer.echo(printable(f"lastword: the first that failed: {text}"), err=True)
     if as_json:
-        typer.echo(to_json([_as_json(*pair) for pair in zip(parted, judged, strict=True)]))
+        typer.echo(to_json([_as_json(*pair) for pair in zip(parted, verdicts, strict=True)]))
         return
     _print_table(parted)
-    for verdict in judged:
+    for verdict in verdicts:
         typer.echo(printable(f"{verdict.model} on {verdict.benchmark}: {verdict.sentence}"))
 
 
@@ -259,12 +259,12 @@ def _as_json(cell: "Cell", verdict: "Judgement") -> dict[str, Any]:
     from lastword.records.cells import summarise
 
     summary = summarise(cell)
-    counted = vars(summary) | {"counts": asdict(summary.counts)}
-    return counted | asdict(verdict) | {"verdict": verdict.sentence}
+    content = vars(summary) | {"counts": asdict(summary.counts)}
+    return content | asdict(verdict) | {"verdict": verdict.sentence}
 
 
 def _print_table(cells: "Sequence[Cell]") -> None:
-    """One line a cell, as wide as its names: what is piped into a file is not folded."""
+    """Print a line a cell, as wide as its names: what is piped into a file is not folded."""
     lines = _table(cells)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for names, numbers in ((line[:2], line[2:]) for line in lines):
@@ -274,20 +274,20 @@ def _print_table(cells: "Sequence[Cell]") -> None:
 
 
 def _table(cells: "Sequence[Cell]") -> list[list[str]]:
-    """Headings, then a line a cell; items are those that MC1 counts, as in the verdicts."""
+    """Make headings, then a line a cell; items are those that MC1 counts, as in the verdicts."""
     from lastword.records.cells import summarise
 
     summaries = [summarise(cell) for cell in cells]
     paired = any(s.pairs == s.pairs for s in summaries)
     beside = [n for n in ("mc2", "unlabelled") if any(getattr(s.counts, n) for s in summaries)]
-    counted = ["items", *beside, "failed"]
-    titles = [*(_COUNTED.get(name, name) for name in counted), *_METRICS]
+    names = ["items", *beside, "failed"]
+    titles = [*(_COUNT_TITLES.get(name, name) for name in names), *_METRICS]
     lines = [["model", "benchmark", *titles, *(("pairs-base", "pairs") if paired else ())]]
     lines += [
         [
             printable(s.model),
             printable(s.benchmark),
-            *(str(getattr(s.counts, name)) for name in counted),
+            *(str(getattr(s.counts, name)) for name in names),
             *(_percent(v) for v in (s.mc1_base, s.mc1)),
             _percent(s.delta_mc1, "+"),
             *(_percent(v) for v in (s.mc2_base, s.mc2)),
@@ -304,7 +304,7 @@ def _percent(share: float, sign: str = "") -> str:
 
 
 def _show_prompt(model: LoadOptions, work: "Work") -> None:
-    """The first item: its prompt, its candidates, and the tokens on both sides of the boundary."""
+    """Show the first item: prompt, candidates, and the tokens on both sides of the boundary."""
     from lastword.text.tokens import describe_chat, encode
 
     tokenizer, chat, theta = load_tokenizer(model), model.chat, model.theta or Theta()
@@ -318,16 +318,16 @@ def _show_prompt(model: LoadOptions, work: "Work") -> None:
         typer.echo(printable(_chat_line(describe_chat(tokenizer, chat or Chat()))))
     for title, text in (("prompt", item.prompt), ("without the question", item.blind_prompt)):
         if text is not None:
-            shown = _as_read(text, item, tokenizer, chat)
+            prompt = _as_read(text, item, tokenizer, chat)
             typer.echo(f"\n--- {title}")
-            typer.echo("\n".join(printable(line) for line in shown.split("\n")))
+            typer.echo("\n".join(printable(line) for line in prompt.split("\n")))
     typer.echo(f"\n--- candidates, after {encoded.prompt_tokens} tokens of prompt")
     for place in range(len(item.candidates)):
         typer.echo(printable(_candidate_line(encoded, place, tokenizer)))
 
 
 def _as_read(text: str, item: "Item", tokenizer: "Tokenizer", chat: Chat | None) -> str:
-    """A prompt of the item as the model reads it; a conversation has one prompt alone."""
+    """Write a prompt of the item as the model reads it; a conversation has one prompt alone."""
     from lastword.text.tokens import chat_prompt, templated
 
     if item.messages is not None:
@@ -336,19 +336,19 @@ def _as_read(text: str, item: "Item", tokenizer: "Tokenizer", chat: Chat | None)
 
 
 def _chat_line(chat: dict[str, Any]) -> str:
-    """`chat template 0a1b2c3d, thinking off, system message: Be brief.`."""
+    """Write `chat template 0a1b2c3d, thinking off, system message: Be brief.`."""
     thinking = {
         None: "no thinking",
         "off": "thinking off",
         "open": "the answer begins inside a thought, and the template has no switch for that",
     }
     system = "none" if chat["system"] is None else chat["system"]
-    said = thinking[chat["thinking"]]
-    return f"chat template {chat['template']}, {said}; system message: {system}"
+    thought = thinking[chat["thinking"]]
+    return f"chat template {chat['template']}, {thought}; system message: {system}"
 
 
 def _candidate_line(encoded: "Encoded", place: int, tokenizer: Any) -> str:
-    """`true  Delhi   (6 tokens: … Ans wer : | ▁ D el …)`."""
+    """Write `true  Delhi   (6 tokens: … Ans wer : | ▁ D el …)`."""
     item, boundary = encoded.item, encoded.boundaries[place]
     pieces = tokenizer.convert_ids_to_tokens(list(encoded.sequences[place]))
     before, after = pieces[max(0, boundary - _EDGE) : boundary], pieces[boundary:]

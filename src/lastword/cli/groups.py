@@ -36,31 +36,33 @@ class Group:
     leading: int | None = None
 
 
-def options_of(kind: type, written: Mapping[str, Any] = MappingProxyType({})) -> list[Parameter]:
+def options_of(kind: type, overrides: Mapping[str, Any] = MappingProxyType({})) -> list[Parameter]:
     """A dataclass as options, in the order of its fields.
 
     Args:
         kind: The dataclass.
-        written: Fields that the command line writes otherwise, as annotations; None leaves one out.
+        overrides: Annotations of fields that the command line has otherwise; None leaves one out.
     """
-    said = dict(re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", inspect.getdoc(kind) or "", re.M))
-    made = []
+    helps = dict(re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", inspect.getdoc(kind) or "", re.M))
+    parameters = []
     for f in fields(kind):
-        annotation = written.get(f.name, f.type)
+        annotation = overrides.get(f.name, f.type)
         if annotation is None:
             continue
         flag = (_switch(f.name, on=f.default is True),) if annotation is bool else ()
         annotated = get_origin(annotation) is Annotated
-        given, option = get_args(annotation) if annotated else (annotation, typer.Option(*flag))
+        value_type, option = (
+            get_args(annotation) if annotated else (annotation, typer.Option(*flag))
+        )
         option = copy.copy(option)
-        option.help = option.help or " ".join(said[f.name].split())
+        option.help = option.help or " ".join(helps[f.name].split())
         default = Parameter.empty if f.default is MISSING else f.default
-        made.append(parameter(f.name, Annotated[given, option], default))
-    return made
+        parameters.append(parameter(f.name, Annotated[value_type, option], default))
+    return parameters
 
 
 def _switch(name: str, *, on: bool) -> str:
-    """The flag of a field that is true or false; what is on unasked can be turned off."""
+    """Write the flag of a field that is true or false; what is on unasked can be turned off."""
     flag = name.replace("_", "-")
     return f"--{flag}/--no-{flag}" if on else f"--{flag}"
 
@@ -81,11 +83,11 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: Any) -> None:
-        made = {
+        objects = {
             name: group.read(**{p.name: values.pop(p.name) for p in group.parameters})
             for name, group in groups.items()
         }
-        command(**values, **made)
+        command(**values, **objects)
 
     for option in _marks([*own, *last], OptionInfo):
         option.show_envvar = option.envvar is not None  # all have one: told once, not of each
@@ -95,7 +97,7 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _marks(parameters: Sequence[Parameter], kind: type[T]) -> Iterator[T]:
-    """What of a kind stands in the annotations of parameters."""
+    """Yield what of a kind stands in the annotations of parameters."""
     for parameter in parameters:
         yield from (mark for mark in get_args(parameter.annotation)[1:] if isinstance(mark, kind))
 

@@ -35,11 +35,11 @@ class PaperOptions:
         """The paper's model that is meant; None where only a name was to tell, and did not."""
         from lastword.model.presets import find_preset, presets
 
-        found = find_preset(self.paper_model or model)
-        if found is None and self.paper_model is not None:
-            known = ", ".join(preset.model for preset in presets())
-            raise InputError(f"the paper has no {self.paper_model}: expected one of {known}")
-        return found
+        preset = find_preset(self.paper_model or model)
+        if preset is None and self.paper_model is not None:
+            names = ", ".join(preset.model for preset in presets())
+            raise InputError(f"the paper has no {self.paper_model}: expected one of {names}")
+        return preset
 
 
 def invariant(
@@ -85,7 +85,7 @@ def invariant(
 
 
 def _embedded(model: str, theta: Theta) -> "Factors":
-    """Of a model that the package carries; a control's weights lie in two files."""
+    """Read the factors of a model that the package carries; a control's weights are two files."""
     with waiting(f"reading {model}"):
         from lastword.demo import load
         from lastword.weights.invariant import model_invariant
@@ -119,7 +119,7 @@ def _print_readings(
     theta: Theta,
     as_json: bool,
 ) -> None:
-    """All eight readings; where the paper has this model, how far each is from what it prints."""
+    """Print all eight readings, and how far each is from the paper's where it has this model."""
     from dataclasses import asdict
 
     printed = None if paper is None else paper.invariant
@@ -132,8 +132,8 @@ def _print_readings(
         for r in readings
     ]
     if as_json:
-        known = None if paper is None else {"model": paper.model, "invariant": printed}
-        typer.echo(to_json({"paper": known, "readings": rows}))
+        reference = None if paper is None else {"model": paper.model, "invariant": printed}
+        typer.echo(to_json({"paper": reference, "readings": rows}))
         return
     typer.echo(f"{'output_rows':<12} {'block':<6} {'norm':<10} {'I(M)':>10}  branch  as printed")
     for row in rows:
@@ -145,8 +145,8 @@ def _print_readings(
     if paper is None:
         _print_paper(model)
     else:
-        said = f"the paper prints {paper.invariant:.2f} ({paper.branch}) for {paper.model}"
-        typer.echo(printable(f"{said}; the first line is the default reading"))
+        line = f"the paper prints {paper.invariant:.2f} ({paper.branch}) for {paper.model}"
+        typer.echo(printable(f"{line}; the first line is the default reading"))
 
 
 def _agrees(value: float, printed: float) -> str:
@@ -154,7 +154,7 @@ def _agrees(value: float, printed: float) -> str:
 
 
 def _print_paper(model: str) -> None:
-    """The fifteen published values, for a checkpoint that is none of them by name."""
+    """Print the fifteen published values, for a checkpoint that is none of them by name."""
     from lastword.model.presets import presets
 
     typer.echo(printable(f"{model} is none of the paper's models by name; the paper prints:"))

@@ -35,8 +35,8 @@ def lm_eval(
         raise InputError("the harness cannot share a model among processes: run it in one")
     arguments = list(given or [])
     command = arguments.pop(0) if arguments and arguments[0] in _COMMANDS else "run"
-    chosen = ("--model", "-M", "--config", "-C")
-    if command == "run" and arguments and not any(_names(a, chosen) for a in arguments):
+    flags = ("--model", "-M", "--config", "-C")
+    if command == "run" and arguments and not any(_names(a, flags) for a in arguments):
         arguments = ["--model", MODEL, *arguments]
         if not any(_names(a, ("--device",)) for a in arguments):
             arguments += ["--device", "auto"]  # the harness's default is a GPU
@@ -45,10 +45,10 @@ def lm_eval(
     sys.argv = [NAME, command, *arguments]
     setup_logging()
     harness = HarnessCLI()
-    with _named_as_ours():
-        asked = harness.parse_args()
+    with _under_our_name():
+        options = harness.parse_args()
     try:
-        harness.execute(asked)
+        harness.execute(options)
     except ConnectionError as error:
         raise InputError(
             f"the harness fetches what its tasks are made of from the hub: {error}; check the "
@@ -57,8 +57,8 @@ def lm_eval(
 
 
 @contextmanager
-def _named_as_ours() -> Iterator[None]:
-    """The harness's help and usage under the name that was typed."""
+def _under_our_name() -> Iterator[None]:
+    """Let the harness's help and usage carry the name that was typed."""
     out, err = io.StringIO(), io.StringIO()
     try:
         with redirect_stdout(out), redirect_stderr(err):

@@ -28,10 +28,10 @@ class PresetOptions(LoadOptions):
     """One model of a preset: what cannot be loaded here is skipped, and the rest goes on.
 
     Attributes:
-        named: What the preset calls it.
+        preset_name: What the preset calls it.
     """
 
-    named: str = ""
+    preset_name: str = ""
 
 
 def load_tracer(options: LoadOptions) -> "Tracer":
@@ -129,31 +129,31 @@ def _read_several(
 ) -> list[LoadOptions]:
     if others["alias"] is not None and (preset or len(model or ()) > 1):
         raise typer.BadParameter("--name is that of one model: give one --model with it")
-    chosen = [_read(name, **others) for name in model or ()]
+    options = [_read(name, **others) for name in model or ()]
     if preset is not None:
-        chosen += _of_preset(others)
-    if not chosen:
+        options += _of_preset(others)
+    if not options:
         raise typer.BadParameter("give --model, or --preset")
-    return chosen
+    return options
 
 
 def _of_preset(others: dict[str, Any]) -> list[LoadOptions]:
-    """The paper's models in order of size, each at its precision unless another is asked for."""
+    """List the paper's models by size, each at its precision unless another is asked for."""
     from lastword.model.presets import presets
 
-    chosen: list[LoadOptions] = []
+    options: list[LoadOptions] = []
     for preset in sorted(presets(), key=lambda p: p.billions):
         own = dict(others)
         if preset.precision in ("int8", "nf4") and own["quantize"] is None:
             own["quantize"] = preset.precision
         if preset.precision == "bfloat16" and own["dtype"] == "auto":
             own["dtype"] = preset.precision
-        chosen.append(PresetOptions(**vars(_read(preset.hub, **own)), named=preset.model))
-    return chosen
+        options.append(PresetOptions(**vars(_read(preset.hub, **own)), preset_name=preset.model))
+    return options
 
 
 # What the command line writes otherwise than Python does.
-_WRITTEN = {
+_ANNOTATIONS = {
     "model": Annotated[
         str,
         typer.Option(
@@ -190,8 +190,8 @@ _PRESET = parameter(
 
 
 def _group(read: Callable[..., Any], kind: Any, *more: Parameter) -> Group:
-    """The options of `LoadOptions`, `--model` and `more` in the command's own order."""
-    model, *others = options_of(LoadOptions, _WRITTEN)
+    """Group the options of `LoadOptions`, `--model` and `more` in the command's own order."""
+    model, *others = options_of(LoadOptions, _ANNOTATIONS)
     others.insert([p.name for p in others].index("chat") + 1, _SYSTEM)
     default = None if more else Parameter.empty  # what may be left out for a preset
     annotation = Annotated[kind, *get_args(model.annotation)[1:]]

@@ -35,9 +35,9 @@ def models(
         table.add_column(title, overflow="fold")
     for family in FAMILIES:
         readout = family.head + (f": {family.rule}" if family.rule else "")
-        tried = ", ".join(family.tried) or "none"
+        forms = ", ".join(family.tried) or "none"
         table.add_row(
-            family.model_type, family.road, family.wrapper or "", tried, readout, family.note
+            family.model_type, family.road, family.wrapper or "", forms, readout, family.note
         )
     show(table)
     typer.echo(_AFTER)

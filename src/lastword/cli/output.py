@@ -65,20 +65,20 @@ def _as_json(table: "Table") -> dict[str, Any]:
 
 def _for_the_eye(table: "Table") -> "list[RenderableType]":
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table as Drawn
+    from rich.table import Table as RichTable
     from rich.text import Text
 
     from lastword.report.table import readable
 
-    drawn = Drawn(box=SIMPLE_HEAD, title=Text(printable(table.title)), title_justify="left")
+    grid = RichTable(box=SIMPLE_HEAD, title=Text(printable(table.title)), title_justify="left")
     for place, column in enumerate(table.columns):
-        drawn.add_column(Text(printable(column.name)), overflow="fold")
+        grid.add_column(Text(printable(column.name)), overflow="fold")
         if not any(isinstance(row[place], str) for row in table.rows):
-            drawn.columns[place].justify = "right"
+            grid.columns[place].justify = "right"
     for row in table.rows:
         cells = zip(row, table.columns, strict=True)
-        drawn.add_row(*(Text(readable(value, column)) for value, column in cells))
-    return [drawn, *(Text(printable(f"- {note}")) for note in table.notes)]
+        grid.add_row(*(Text(readable(value, column)) for value, column in cells))
+    return [grid, *(Text(printable(f"- {note}")) for note in table.notes)]
 
 
 def check_writable(path: Path) -> None:

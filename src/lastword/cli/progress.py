@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def _shown(bar: "Progress") -> Iterator[None]:
+def _showing(bar: "Progress") -> Iterator[None]:
     """Show the bar once a second has passed, until the block ends."""
     timer = Timer(PATIENCE_SECONDS, bar.start)  # the first of its things may take long
     timer.start()
@@ -46,7 +46,7 @@ def waiting(task: str) -> Iterator[None]:
     words = TextColumn("{task.description}", markup=False)
     bar = Progress(SpinnerColumn(), words, TimeElapsedColumn(), console=console, transient=True)
     bar.add_task(printable(task), total=None)
-    with _shown(bar):
+    with _showing(bar):
         yield
 
 
@@ -67,7 +67,7 @@ def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
         transient=True,
     )
     line = bar.add_task(task, total=total)
-    with _shown(bar):
+    with _showing(bar):
         for thing in things:
             yield thing
             bar.advance(line)
@@ -90,8 +90,8 @@ class Countdown:
             disable=not self._console.is_terminal,
         )
         self._line = self._bar.add_task(printable(task), total=total, rate="")
-        self._task, self._total, self._done, self._resumed = printable(task), total, 0, -1
-        self._start = self._said = time.monotonic()
+        self._task, self._total, self._count, self._resumed = printable(task), total, 0, -1
+        self._start = self._last_line = time.monotonic()
 
     def __enter__(self) -> "Countdown":
         """Show the bar."""
@@ -109,21 +109,21 @@ class Countdown:
 
     def advance(self, records: int) -> None:
         """Count records; the first call counts those of an earlier start, which took no time."""
-        self._done += records
+        self._count += records
         if self._resumed < 0:
-            self._resumed, self._start = self._done, time.monotonic()
-        self._bar.update(self._line, completed=self._done, rate=f"{self._rate():.3g} records/s")
-        if not self._console.is_terminal and time.monotonic() - self._said > LINE_SECONDS:
-            self._said = time.monotonic()
+            self._resumed, self._start = self._count, time.monotonic()
+        self._bar.update(self._line, completed=self._count, rate=f"{self._rate():.3g} records/s")
+        if not self._console.is_terminal and time.monotonic() - self._last_line > LINE_SECONDS:
+            self._last_line = time.monotonic()
             typer.echo(self._words(), err=True)
 
     def _rate(self) -> float:
-        return (self._done - self._resumed) / max(time.monotonic() - self._start, 1e-6)
+        return (self._count - self._resumed) / max(time.monotonic() - self._start, 1e-6)
 
     def _words(self) -> str:
         rate = self._rate()
-        left = (self._total - self._done) / rate if rate else float("nan")
+        seconds = (self._total - self._count) / rate if rate else float("nan")
         return (
-            f"{self._task}: {self._done} of {self._total} records, {rate:.3g} records/s, "
-            f"{left:.0f} s left"
+            f"{self._task}: {self._count} of {self._total} records, {rate:.3g} records/s, "
+            f"{seconds:.0f} s left"
         )

@@ -41,10 +41,10 @@ class Questions:
 
         if self.columns is not None and not any(name.startswith("hf:") for name in benchmarks):
             raise typer.BadParameter("--columns goes with --benchmark hf:NAME")
-        found = [find(name, self.columns) for name in dict.fromkeys(benchmarks)]
-        chosen = templates_for(found, templates)
-        datasets = [b.load(self.data, limit=self.limit, seed=self.seed) for b in found]
-        work = [(d, t) for d in datasets for t in chosen[d.benchmark.name]]
+        sets = [find(name, self.columns) for name in dict.fromkeys(benchmarks)]
+        by_set = templates_for(sets, templates)
+        datasets = [b.load(self.data, limit=self.limit, seed=self.seed) for b in sets]
+        work = [(d, t) for d in datasets for t in by_set[d.benchmark.name]]
         for dataset, template in work:
             dataset.items(template)  # what does not render fails before a model is loaded
         return work

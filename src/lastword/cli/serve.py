@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lastword.tracer import Tracer
 
 # What the command line writes otherwise than Python does.
-_WRITTEN = {
+_ANNOTATIONS = {
     "port": Annotated[int, typer.Option(min=0, max=65535)],
     "token": Annotated[str | None, typer.Option(envvar="LASTWORD_TOKEN")],
     "label_token": Annotated[str | None, typer.Option(envvar="LASTWORD_LABEL_TOKEN")],
@@ -42,7 +42,7 @@ _WRITTEN = {
 
 def serve(
     model: Model,
-    settings: Annotated[Settings, Group(Settings, options_of(Settings, _WRITTEN))],
+    settings: Annotated[Settings, Group(Settings, options_of(Settings, _ANNOTATIONS))],
     engine: EngineOptions,
     vllm: VllmOptions,
     explorer: Annotated[

@@ -30,10 +30,10 @@ def find() -> Path | None:
     Raises:
         InputError: LASTWORD_CONFIG names a file that does not exist.
     """
-    named = os.environ.get("LASTWORD_CONFIG")
-    if named and not Path(named).is_file():
-        raise InputError(f"LASTWORD_CONFIG names {named}, and there is no such file")
-    path = Path(named or NAME)
+    variable = os.environ.get("LASTWORD_CONFIG")
+    if variable and not Path(variable).is_file():
+        raise InputError(f"LASTWORD_CONFIG names {variable}, and there is no such file")
+    path = Path(variable or NAME)
     return path if path.is_file() else None
 
 
@@ -49,15 +49,15 @@ def name_variables(commands: Mapping[str, Any], environment: Mapping[str, str]) 
     """
     for name, command in commands.items():
         prefix = f"LASTWORD_{_key(name).upper()}_"
-        known = set()
+        names = set()
         for option in _own(command):
             option.allow_from_autoenv = False  # that is the parameter's name
             if option.name not in BY_HAND:
                 option.envvar = [*_listed(option.envvar), *_variables(prefix, option)]
-                known |= set(option.envvar)
-        if unknown := sorted(v for v in environment if v.startswith(prefix) and v not in known):
-            told = f"{unknown[0]} is set, and no variable of {name} is called so"
-            raise InputError(f"{told}: see {name} -h")
+                names |= set(option.envvar)
+        if unknown := sorted(v for v in environment if v.startswith(prefix) and v not in names):
+            fault = f"{unknown[0]} is set, and no variable of {name} is called so"
+            raise InputError(f"{fault}: see {name} -h")
 
 
 def _variables(prefix: str, option: Any) -> list[str]:
@@ -92,13 +92,13 @@ def defaults(commands: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     own = {name: table for name, table in values.items() if isinstance(table, dict)}
     shared = {name: value for name, value in values.items() if name not in own}
     for name in shared:
-        if not any(_key(name) in known for known in options.values()):
+        if not any(_key(name) in flags for flags in options.values()):
             raise InputError(f"{path}: no command has an option {name}")
     for name, table in own.items():
         _check(path, name, table, options)
     return {
-        name: _given(path, shared, known) | _given(path, own.get(name, {}), known)
-        for name, known in options.items()
+        name: _values(path, shared, flags) | _values(path, own.get(name, {}), flags)
+        for name, flags in options.items()
     }
 
 
@@ -110,7 +110,7 @@ def _check(path: Path, name: str, table: Mapping[str, Any], options: Mapping[str
 
 
 def _options(command: Any) -> dict[str, Any]:
-    """A command's options by the flags that a user may write."""
+    """Give a command's options by the flags that a user may write."""
     return {_key(flag): option for option in _own(command) for flag in option.opts}
 
 
@@ -118,13 +118,13 @@ def _key(name: str) -> str:
     return name.lstrip("-").replace("-", "_")
 
 
-def _given(path: Path, values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    given = {}
+def _values(path: Path, values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    content = {}
     for name, value in values.items():
-        option = known.get(_key(name))
+        option = options.get(_key(name))
         if option is None:
             continue
         if option.name in BY_HAND:
             raise InputError(f"{path}: {name} is given on the command line alone")
-        given[option.name] = [value] if option.multiple and not isinstance(value, list) else value
-    return given
+        content[option.name] = [value] if option.multiple and not isinstance(value, list) else value
+    return content

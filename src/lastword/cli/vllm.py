@@ -38,12 +38,12 @@ class VllmOptions:
         Raises:
             typer.BadParameter: Options of vLLM without it, or what is no JSON object.
         """
-        given = {name: value for name, value in vars(self).items() if value is not None}
+        options = {name: value for name, value in vars(self).items() if value is not None}
         if engine != "vllm":
-            for name in given:
+            for name in options:
                 raise typer.BadParameter(f"--{name.replace('_', '-')} needs --engine vllm")
             return None
-        renamed = {name.removeprefix("vllm_"): value for name, value in given.items()}
+        renamed = {name.removeprefix("vllm_"): value for name, value in options.items()}
         if "options" in renamed:
             renamed["options"] = _json_object(renamed["options"])
         return Settings(**renamed)
