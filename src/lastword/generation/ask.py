@@ -290,7 +290,7 @@ def _settings(tracer: Tracer, ends: list[int], tokens: int) -> GenerationConfig:
 
 
 def _ends(tracer: Tracer) -> list[int]:
-    """Every token that ends a text for the checkpoint or its tokenizer."""
+    """List every token that ends a text for the checkpoint or its tokenizer."""
     own = getattr(tracer.backbone.model.generation_config, "eos_token_id", None)
     listed = own if isinstance(own, list) else [own]
     ends = {e for e in [*listed, tracer.tokenizer.eos_token_id] if e is not None}

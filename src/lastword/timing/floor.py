@@ -90,7 +90,7 @@ def _shape(weight: Tensor) -> Shape:
 
 
 def _trunk_seconds(stopwatch: "_Stopwatch", shapes: Mapping[Shape, int]) -> float:
-    """Seconds a token of all linear layers of the blocks, each shape as often as it is there."""
+    """Time all linear layers of the blocks: seconds a token, each shape as often as it is there."""
     return sum(
         count * min(stopwatch.linear("trunk", rows, *shape) / rows for rows in ROWS)
         for shape, count in shapes.items()
@@ -98,7 +98,7 @@ def _trunk_seconds(stopwatch: "_Stopwatch", shapes: Mapping[Shape, int]) -> floa
 
 
 def _attention_seconds(stopwatch: "_Stopwatch", tracer: Tracer) -> float:
-    """Seconds a (query, key) pair of both products of attention, over all blocks."""
+    """Time both products of attention over all blocks: seconds a (query, key) pair."""
     config = tracer.backbone.config
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -118,7 +118,7 @@ def _attention_seconds(stopwatch: "_Stopwatch", tracer: Tracer) -> float:
 
 
 def _head_seconds(stopwatch: "_Stopwatch", tracer: Tracer) -> float:
-    """Seconds a row of the head's product, in the dtype that it multiplies in."""
+    """Time the head's product in the dtype that it multiplies in: seconds a row."""
     weight: Tensor = tracer.backbone.model.get_output_embeddings().weight
     wide = tracer.head_dtype == "float32" and not weight.is_cuda
     dtype, rows = torch.float32 if wide else weight.dtype, max(PIECE_ROWS, tracer.readout.tile_rows)
@@ -175,7 +175,7 @@ class _Stopwatch:
         return min(seconds.values())
 
     def _shortest(self, product: Product, rounds: int = 5) -> float:
-        """The shortest of a few timings, after one that does not count."""
+        """Give the shortest of a few timings, after one that does not count."""
         times: list[float] = []
         repeats = 20 if torch.cuda.is_available() else 1  # else a launch would count
         while len(times) < 2 or (len(times) <= rounds and sum(times) * repeats < ENOUGH):

@@ -94,7 +94,7 @@ class Process:
         return answer, raw
 
     def _answer(self) -> bytes:
-        """The next message; the pipe alone does not tell that the other end is gone."""
+        """Receive the next message; the pipe alone does not tell that the other end is gone."""
         while not self._pipe.poll(_LOOK_SECONDS):
             if self._process.poll() is not None and not self._pipe.poll(0):
                 raise EOFError
