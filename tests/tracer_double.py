@@ -19,6 +19,7 @@ from lastword.batch import Scope
 from lastword.benchmarks.benchmark import Dataset
 from lastword.benchmarks.jsonl import jsonl
 from lastword.errors import ItemError, NonFiniteError
+from lastword.model.asked import digests
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Verdict, next_step
@@ -56,6 +57,10 @@ class TracerDouble:
         self.tell, self.described = tell, described
         self.certificate: Any = None
         self.groups: list[list[str | None]] = []
+
+    @property
+    def digests(self) -> dict[str, str]:
+        return digests(self.describe())
 
     def encode(self, items: Sequence[Item]) -> list[Encoded | ItemError]:
         return [self._encode(item) for item in items]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +16,7 @@ from lastword.methods.contract import Evidence, Facts, Method
 from lastword.methods.correction import Correction, Scored, lacks
 from lastword.methods.trace import Trace
 from lastword.model import embedded
+from lastword.model.asked import digests
 from lastword.model.backbone import Backbone
 from lastword.model.backend import Backend, Local, Profile
 from lastword.model.check import settle_layout
@@ -31,10 +33,11 @@ from lastword.text.forest import plan
 from lastword.text.items import Blind, Item, as_item, rows_of
 from lastword.text.tokens import Chat, Encoded, Overflow, Tokenizer, describe_chat, encode
 from lastword.theta import Theta
+from lastword.weights.identity import tensors_digest
 from lastword.weights.invariant import Factors, model_invariant
 
 if TYPE_CHECKING:
-    from lastword.trust.certificate import Certificate
+    from lastword.trust.certificate import Certificate, Subject
 
 
 class Tracer:
@@ -147,14 +150,12 @@ class Tracer:
         self.correction = _correction_of(correction, self.facts)
         self.certificate = cast("Certificate | None", options.certificate)  # no longer a file
         if self.certificate is not None:
-            from lastword.trust.certificate import Subject
-
             if self.correction.name != "trace":
                 raise CertificateError(
                     f"a certificate is for TRACE's own overrides, not for those of "
                     f"{self.correction.name}: leave the certificate or the correction out"
                 )
-            self.certificate.check(Subject.of(self.describe()))
+            self.certificate.check(self.subject)
 
     @classmethod
     @takes_keywords(LoadOptions)
@@ -223,6 +224,21 @@ class Tracer:
     def profile(self) -> Profile:
         """What the model is, wherever it computes."""
         return self.backend.profile
+
+    @property
+    def subject(self) -> "Subject":
+        """What a certificate of its answers speaks of."""
+        from lastword.trust.certificate import Subject
+
+        return Subject.of(self.describe() | {"weights": self.digests})
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """Digests of the model by part: of its files, or of the tensors that were handed over."""
+        if "asked" in self.source or not isinstance(self.backend, Local):
+            return digests(self.source)
+        model = self.backend.backbone.model
+        return digests(self.source) or {"weights": tensors_digest(model.state_dict())}
 
     @property
     def backbone(self) -> Backbone:

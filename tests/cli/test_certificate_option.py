@@ -25,7 +25,9 @@ TEMPLATE = "demo/prompt 1 (a3ab503dc64d)"
 
 def certificate(policy, **changes):
     counts = counted(fixed=9, broken=0, answered=300)
-    made = Certificate(Subject(MODEL), Terms(error=0.1), policy, counts, templates=(TEMPLATE,))
+    made = Certificate(
+        Tracer.demo().subject, Terms(error=0.1), policy, counts, templates=(TEMPLATE,)
+    )
     return replace(made, **changes)
 
 

@@ -16,14 +16,18 @@ from families import CONTEXT, DEPTH, VOCAB
 from gguf_files import KINDS
 from gguf_reference import Llama
 from numpy.typing import NDArray
+from populations import counted
 from transformers import PreTrainedModel
 
 from lastword import Tracer
-from lastword.errors import ModelError, UnsupportedModelError
+from lastword.errors import CertificateError, ModelError, UnsupportedModelError
 from lastword.model import loading, named
 from lastword.model.loaded import Loaded
 from lastword.model.options import LoadOptions
 from lastword.theta import Theta
+from lastword.trust.certificate import Certificate
+from lastword.trust.certify import Terms
+from lastword.trust.policy import Policy
 from lastword.weights.invariant import model_invariant
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -258,3 +262,25 @@ class TestRefused:
 
 def test_context_is_the_files(llama: Path) -> None:
     assert Tracer.from_pretrained(llama, device="cpu").describe()["context"] == CONTEXT
+
+
+def test_a_certificate_knows_a_file_whose_rows_were_moved_and_another_precision(
+    tmp_path: Path,
+) -> None:
+    model = gguf_files.build("llama")
+    path = gguf_files.write(tmp_path / "tiny.gguf", model)
+    subject = Tracer.from_pretrained(str(path), invariant=1.0).subject
+    counts = counted(fixed=9, broken=0, answered=300)
+    certificate = Certificate(subject, Terms(), Policy(("decisive",), 1.0), counts)
+    given: dict[str, Any] = {"certificate": certificate, "invariant": 1.0}
+    assert Tracer.from_pretrained(str(path), **given).certificate is certificate
+    with pytest.raises(CertificateError, match="for the dtype of tiny 'float32', and this is"):
+        Tracer.from_pretrained(str(path), dtype="bfloat16", head_dtype="model", **given)
+    with pytest.raises(CertificateError, match="for the head dtype of tiny 'float32', and this is"):
+        Tracer.from_pretrained(str(path), head_dtype="model", **given)
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.copy_(tensor.flip(0))
+    gguf_files.write(path, model)
+    with pytest.raises(CertificateError, match="for the weights of tiny '"):
+        Tracer.from_pretrained(str(path), **given)

@@ -19,7 +19,7 @@ from lastword.demo.outcome import answer
 from lastword.demo.outcome import examples as firsts
 from lastword.service.explorer import examples
 from lastword.text.items import Item
-from lastword.trust.certificate import Certificate, Subject
+from lastword.trust.certificate import Certificate
 from lastword.trust.certify import Terms
 from lastword.trust.policy import Policy
 
@@ -293,7 +293,7 @@ def test_the_page_asks_for_the_token(model, chromium):
 
 def test_the_page_tells_what_is_certified_and_whether_it_holds(chromium):
     certificate = Certificate(
-        Subject("lastword/demo-organism"),
+        Tracer.demo().subject,
         Terms(0.1, 0.05),
         Policy(("decisive",), 0.5),
         counted(fixed=18, broken=1, items=120),

@@ -21,7 +21,7 @@ from lastword.service.ledger import Entry, Ledger
 from lastword.service.pace import Pace
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
-from lastword.trust.certificate import Certificate, Subject
+from lastword.trust.certificate import Certificate
 from lastword.trust.certify import Terms
 from lastword.trust.drift import Drift, statistics
 from lastword.trust.monitor import Monitor
@@ -41,7 +41,7 @@ def certificate(free):
     seen = [statistics(decision.to_dict()) for decision in free]
     names = {name for values in seen for name in values} - {"mix"}
     return Certificate(
-        Subject("lastword/demo-organism"),
+        Tracer.demo().subject,
         Terms(0.1, 0.05),
         Policy(("decisive", "early"), 0.0),
         counted(fixed=18, broken=1, items=120),

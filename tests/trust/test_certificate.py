@@ -1,5 +1,6 @@
 """A certificate as a file: what is written is read, and what is not one is refused in one line."""
 
+import re
 import tomllib
 from dataclasses import replace
 
@@ -18,9 +19,10 @@ from lastword.trust.certificate import Certificate, Subject
 from lastword.trust.certify import Terms
 from lastword.trust.policy import OFF, Policy
 from lastword.view.explanation import explain
+from lastword.weights.identity import folder_digests
 
 GOOD = Certificate(
-    Subject("org/model", "digest a1b2"),
+    Subject("org/model", {"weights": "a1b2", "dtype": "float32", "head dtype": "float32"}),
     Terms(0.02, 0.05, gain=True, error=0.1),
     Policy(("decisive", "mix"), 0.5),
     counted(fixed=50, broken=1, answered=300, wrong=0.03),
@@ -129,16 +131,27 @@ def test_counts_are_tested_again_when_a_certificate_is_read(tmp_path, terms, fix
         Certificate.read(path)
 
 
+def marked(**changes):
+    return {"marks": {**GOOD.subject.marks, **changes}}
+
+
 def test_a_certificate_is_for_what_it_names():
     GOOD.check(GOOD.subject)
     GOOD.check_template("demo/prompt 1")
-    others = {"model": "org/other", "weights": "", "chat": '{"system": null}'}
-    for name, theirs in others.items():
-        with pytest.raises(CertificateError) as caught:
-            GOOD.check(replace(GOOD.subject, **{name: theirs}))
-        ours = getattr(GOOD.subject, name)
-        assert repr(ours or "none") in str(caught.value)
-        assert repr(theirs or "none") in str(caught.value)
+    changes = [
+        ("the model 'org/model', and this is 'org/other'", {"model": "org/other"}),
+        ("the weights of org/model 'a1b2', and this is 'b2a1'", marked(weights="b2a1")),
+        ("the dtype of org/model 'float32', and this is 'bfloat16'", marked(dtype="bfloat16")),
+        (
+            "the head dtype of org/model 'float32', and this is 'model'",
+            marked(**{"head dtype": "model"}),
+        ),
+        ("the tokenizer of org/model 'none', and this is '0a'", marked(tokenizer="0a")),
+        ("the chat template 'none', and this is", {"chat": '{"system": null}'}),
+    ]
+    for said, theirs in changes:
+        with pytest.raises(CertificateError, match=re.escape(said)):
+            GOOD.check(replace(GOOD.subject, **theirs))
     with pytest.raises(CertificateError, match="tau_dim = 1.0015, not 1.01"):
         GOOD.check(replace(GOOD.subject, theta=Theta(tau_dim=1.01)))
     with pytest.raises(CertificateError, match="'demo/prompt 1', and this is 'demo/prompt 2'"):
@@ -149,19 +162,28 @@ def test_a_subject_is_what_a_run_records_of_its_model(tmp_path):
     described = {"model": "org/model", "theta": {}, "chat": None}
     assert Subject.of(described) == Subject("org/model")
     known = {"revision": "abc", "quantisation": "nf4 (bitsandbytes)", "weights": None}
-    assert Subject.of(described | known).weights == "revision abc, quantisation nf4 (bitsandbytes)"
+    marks = {"commit": "abc", "quantisation": "nf4 (bitsandbytes)"}
+    assert Subject.of(described | known).marks == marks
     chat = {"system": None, "template": "0a", "thinking": None}
     assert "0a" in Subject.of(described | {"chat": chat}).chat
-    # A folder is known by its own name and by what is in it, recorded or looked at.
+    # A folder is known by its own name and by what is in it.
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
-    live = Subject.of(described | {"model": str(folder)})
-    digest = live.weights.removeprefix("digest ")
-    recorded = described | {"model": "checkpoint", "weights": digest}
-    assert live.model == "checkpoint" and len(digest) == 64 and Subject.of(recorded) == live
-    (folder / "config.json").write_text("[]")
-    assert Subject.of(described | {"model": str(folder)}) != live
+    recorded = described | {"model": str(folder), "weights": folder_digests(folder)}
+    assert Subject.of(recorded).model == "checkpoint" and set(recorded["weights"]) == {"config"}
+    assert Subject.of(described | {"weights": "0b"}).marks == {"weights": "0b"}
+
+
+def test_one_digest_is_over_all_of_a_subject():
+    subject = GOOD.subject
+    others = [
+        replace(subject, theta=Theta(tau_dim=1.01)),
+        replace(subject, chat="x"),
+        *(replace(subject, **marked(**{name: "other"})) for name in subject.marks),
+    ]
+    assert len({subject.digest, *(other.digest for other in others)}) == 1 + len(others)
+    assert replace(subject).digest == subject.digest
 
 
 def decision(scores, base, operator="decisive"):

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from lastword.records.record import Place, Row, failure, record
 from lastword.records.run import Run
 from lastword.text.forest import common_prefixes
 from lastword.text.items import Blind, Item
-from lastword.weights.identity import folder_digest, model_name
+from lastword.weights.identity import model_name
 
 if TYPE_CHECKING:
     from lastword.methods.contract import Method
@@ -125,7 +124,7 @@ def prepare(tracer: "Tracer", work: Work) -> Job:
     info = {
         **described,
         "model": model_name(described["model"]),
-        "weights": folder_digest(Path(described.get("path", described["model"])).expanduser()),
+        "weights": tracer.digests or None,
         **_settings(work),
         "machine": _machine(),
         "plan": [],

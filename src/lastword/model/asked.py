@@ -2,14 +2,17 @@
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from lastword.errors import ModelError
 from lastword.files.strict_json import to_json
+from lastword.model import embedded
 from lastword.model.options import LoadOptions
 from lastword.theta import Theta
-from lastword.weights.identity import files_digest, folder_digest
+from lastword.weights.identity import files_digest, folder_digest, folder_digests
 
 # Where the model is and how it gets there, on which no record depends; its name is the cell's.
 _FREE = (
@@ -40,6 +43,22 @@ def asked(options: LoadOptions) -> str | None:
         facts["certificate"] = options.certificate.describe()
     facts |= {"files": files, "ranks": os.environ.get("WORLD_SIZE", "1")}
     return hashlib.sha256(to_json(facts).encode()).hexdigest()
+
+
+def digests(source: Mapping[str, Any]) -> dict[str, str]:
+    """What tells a loaded model's files apart, by part; none of a hub's, whose commit does.
+
+    Args:
+        source: What a run records of where the model came from.
+    """
+    if (whole := source.get("gguf_sha256")) is not None:
+        return {"weights": str(whole)}
+    own = str(source.get("path", source["model"]))
+    carried = own.startswith(embedded.EMBEDDED)
+    folder = embedded.folder(own.removeprefix(embedded.EMBEDDED)) if carried else Path(own)
+    base = folder_digests(Path(source.get("base", "")).expanduser()) if "base" in source else None
+    parts = folder_digests(folder.expanduser()) or {}
+    return parts | {f"base's {part}": digest for part, digest in (base or {}).items()}
 
 
 def require_there(options: LoadOptions) -> None:

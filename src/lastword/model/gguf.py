@@ -5,7 +5,6 @@ keys of `_LEFT_OUT` are put into its config, llama.cpp's rotary factors into the
 that holds anything else that it does not read is refused.
 """
 
-import hashlib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from lastword.model.options import LoadOptions
 from lastword.text.tokens import Tokenizer
 from lastword.weights import hub
 from lastword.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, is_gguf, open_file
+from lastword.weights.identity import file_digest
 
 # What a header says and transformers' reader does not take over, by the config's names.
 _LEFT_OUT = {
@@ -221,8 +221,6 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 def describe(path: Path, header: Header) -> dict[str, str]:
     """What a record keeps of the file: its name, how it is quantised, and its SHA-256."""
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
     kind = header.quantisation
     quantisation = kind if kind in ("F32", "F16", "BF16") else f"{kind} (GGUF), dequantised"
-    return {"gguf": path.name, "gguf_sha256": digest, "quantisation": quantisation}
+    return {"gguf": path.name, "gguf_sha256": file_digest(path), "quantisation": quantisation}

@@ -21,9 +21,16 @@ from lastword.trust.deferral import POLICIES
 from lastword.trust.evidence import Evidence
 from lastword.trust.policy import Policy
 from lastword.trust.testing import at_least
-from lastword.weights.identity import folder_digest, model_name
+from lastword.weights.identity import model_name, text_digest
 
 SCHEMA = 2
+# What a run records of a model that is no file, by the word that a refusal has for it.
+_MARKS = {
+    "revision": "commit",
+    "quantisation": "quantisation",
+    "dtype": "dtype",
+    "head_dtype": "head dtype",
+}
 
 T = TypeVar("T")
 
@@ -34,13 +41,15 @@ class Subject:
 
     Attributes:
         model: The model's name.
-        weights: Digest, commit and quantisation, as far as it has them.
+        marks: What tells it from others of its name, as far as it has it: digests of its weights,
+            configuration, tokenizer and of an adapter's base, or the hub's commit; dtype of weights
+            and head, quantisation.
         chat: The chat template and system message around every prompt; empty where there is none.
         theta: Constants and switches.
     """
 
     model: str
-    weights: str = ""
+    marks: Mapping[str, str] = field(default_factory=dict)
     chat: str = ""
     theta: Theta = field(default_factory=Theta)
 
@@ -49,19 +58,24 @@ class Subject:
         """What a run records of its model, or a tracer describes.
 
         Args:
-            described: `run.json`, or `Tracer.describe()`.
+            described: `run.json`, or `Tracer.describe()` with its `digests` as `weights`.
         """
-        source = described["model"]
-        path = Path(described.get("path", source)).expanduser()
-        digest = described.get("weights") or folder_digest(path)
-        marks = {"digest": digest, **{n: described.get(n) for n in ("revision", "quantisation")}}
-        chat = described.get("chat")
+        source, chat = described["model"], described.get("chat")
+        parts = described.get("weights")
+        if isinstance(parts, str):  # records of version 0.2
+            parts = {"weights": parts}
+        marks = dict(parts or {}) | {word: described.get(n) for n, word in _MARKS.items()}
         return cls(
             model=model_name(source),
-            weights=", ".join(f"{name} {mark}" for name, mark in marks.items() if mark),
+            marks={name: str(mark) for name, mark in marks.items() if mark},
             chat="" if chat is None else json.dumps(chat, ensure_ascii=False, sort_keys=True),
             theta=Theta.from_dict(described["theta"]),
         )
+
+    @property
+    def digest(self) -> str:
+        """One digest over all of it."""
+        return text_digest(json.dumps(asdict(self), sort_keys=True))
 
 
 @dataclass(frozen=True)
@@ -215,11 +229,14 @@ class Certificate:
             CertificateError: They differ; the message names both.
         """
         ours = self.subject
-        for what in ("model", "weights", "chat"):
-            mine, given = getattr(ours, what), getattr(used, what)
+        both = dict.fromkeys([*ours.marks, *used.marks])
+        for name, mine, given in (
+            ("model", ours.model, used.model),
+            *((f"{n} of {ours.model}", ours.marks.get(n), used.marks.get(n)) for n in both),
+            ("chat template", ours.chat, used.chat),
+        ):
             if mine != given:
-                name = {"model": "model", "weights": f"weights of {ours.model}"}.get(what)
-                raise _refusal(name or "chat template", mine, given)
+                raise _refusal(name, mine, given)
         if ours.theta != used.theta:
             raise CertificateError(
                 f"the certificate is for a Theta with {_difference(ours.theta, used.theta)}; "
@@ -243,7 +260,8 @@ class Certificate:
     def describe(self) -> dict[str, Any]:
         """What a run or a service says of it: not what it is for, nor the values for `drift`."""
         left_out = ("schema", "reference", "subject")
-        return {name: value for name, value in self.to_dict().items() if name not in left_out}
+        told = {name: value for name, value in self.to_dict().items() if name not in left_out}
+        return told | {"subject": self.subject.digest}
 
     def to_toml(self) -> str:
         """The file's text."""
@@ -292,7 +310,7 @@ def _known(value: Any) -> Any:
     return {str(name): _known(inner) for name, inner in value.items() if inner is not None}
 
 
-def _refusal(what: str, mine: str, given: str) -> CertificateError:
+def _refusal(what: str, mine: str | None, given: str | None) -> CertificateError:
     return CertificateError(
         f"the certificate is for the {what} {mine or 'none'!r}, and this is {given or 'none'!r}; "
         "certify from its own records"

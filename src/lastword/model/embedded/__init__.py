@@ -21,6 +21,11 @@ FOLDER = Path(__file__).parent
 _CONTROLS = {"control": "organism", "mix-control": "mix"}
 
 
+def folder(name: str) -> Path:
+    """The folder of an embedded model's files; a control is in its organism's."""
+    return FOLDER / _CONTROLS.get(name, name)
+
+
 def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokenizerFast"]:
     """An embedded model in float32 and its tokenizer.
 
@@ -33,14 +38,14 @@ def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokeniz
 
     if name not in get_args(Name):
         raise InputError(f"no embedded model {name!r}; known: {', '.join(get_args(Name))}")
-    folder = FOLDER / _CONTROLS.get(name, name)
+    files = folder(name)
     with torch.random.fork_rng(devices=[]):  # a new model draws weights that are then replaced
-        model = LlamaForCausalLM(LlamaConfig.from_pretrained(folder))
-    state = load_file(folder / "model.safetensors")
+        model = LlamaForCausalLM(LlamaConfig.from_pretrained(files))
+    state = load_file(files / "model.safetensors")
     if name in _CONTROLS:
-        state |= load_file(folder / "control.safetensors")
+        state |= load_file(files / "control.safetensors")
     model.load_state_dict(state)
-    return model.eval(), PreTrainedTokenizerFast.from_pretrained(folder)
+    return model.eval(), PreTrainedTokenizerFast.from_pretrained(files)
 
 
 def save(
