@@ -33,7 +33,6 @@ from lastword.text.forest import plan
 from lastword.text.items import Blind, Item, as_item, rows_of
 from lastword.text.tokens import Chat, Encoded, Overflow, Tokenizer, describe_chat, encode
 from lastword.theta import Theta
-from lastword.weights.identity import tensors_digest
 from lastword.weights.invariant import Factors, model_invariant
 
 if TYPE_CHECKING:
@@ -237,6 +236,8 @@ class Tracer:
         """Digests of the model by part: of its files, or of the tensors that were handed over."""
         if "asked" in self.source or not isinstance(self.backend, Local):
             return digests(self.source)
+        from lastword.weights.identity import tensors_digest
+
         model = self.backend.backbone.model
         return digests(self.source) or {"weights": tensors_digest(model.state_dict())}
 

@@ -12,7 +12,6 @@ from lastword.files.strict_json import to_json
 from lastword.model import embedded
 from lastword.model.options import LoadOptions
 from lastword.theta import Theta
-from lastword.weights.identity import files_digest, folder_digest, folder_digests
 
 # Where the model is and how it gets there, on which no record depends; its name is the cell's.
 _FREE = (
@@ -51,6 +50,8 @@ def digests(source: Mapping[str, Any]) -> dict[str, str]:
     Args:
         source: What a run records of where the model came from.
     """
+    from lastword.weights.identity import folder_digests
+
     if (whole := source.get("gguf_sha256")) is not None:
         return {"weights": str(whole)}
     own = str(source.get("path", source["model"]))
@@ -83,6 +84,7 @@ def _files(options: LoadOptions) -> str | None:
     if options.embedded is not None:
         return "carried"  # by the package, whose version is compared too
     from lastword.model import named
+    from lastword.weights.identity import files_digest, folder_digest
 
     path = Path(options.name).expanduser()
     if options.name.startswith(named.OWN):
