@@ -140,7 +140,7 @@ def test_what_is_written_is_read_again():
     again = Record.read({str(name): value for name, value in frame.items()})
     assert (again.model, again.mc1, again.mc1_base, again.error) == ("org/m", 0.5, None, None)
     for own in facts(Answer):
-        if own.stored:
+        if own.column:
             assert str(own.of(again.decision)) == str(own.of(answer)), own.name
     assert again.decision.candidates == answer.candidates
 

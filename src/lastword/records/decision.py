@@ -44,9 +44,9 @@ class Decision(Answer):
 
 def _in_json(fact: Fact, value: Any, full: bool) -> bool:
     """Whether JSON has a fact."""
-    if fact.told in ("always", "never"):
-        return fact.told == "always"
-    return (full or fact.told == "given") and (value is not None or fact.told == "full")
+    if fact.json in ("always", "never"):
+        return fact.json == "always"
+    return (full or fact.json == "given") and (value is not None or fact.json == "full")
 
 
 def plain(value: Any) -> Any:

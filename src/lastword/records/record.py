@@ -39,7 +39,7 @@ _METRICS = {"mc1": mc1, "mc2": mc2, "mc3": mc3}
 class Record:
     """One item of a run; what it lacks is None."""
 
-    model: str = field(default="", metadata=fact("Whose answer it is.", stored=False))
+    model: str = field(default="", metadata=fact("Whose answer it is.", column=False))
     id: str | None = field(default=None, metadata=fact("Name of the item."))
     benchmark: str = field(
         default="", metadata=fact("Of the cell, with its template where that is not the default.")
@@ -67,7 +67,7 @@ class Record:
         default=None, metadata=fact("Prompt tokens dropped to fit the context.")
     )
     answer: Answer | None = field(
-        default=None, metadata=fact("Columns of its own; None where the item failed.", stored=False)
+        default=None, metadata=fact("Columns of its own; None where the item failed.", column=False)
     )
     mc1_base: float | None = field(default=None, metadata=fact("MC1 of the base scores."))
     mc1: float | None = field(default=None, metadata=fact("MC1 of the scores that decide."))
@@ -204,7 +204,7 @@ def kind(own: Fact) -> Any:
 def _columns(owner: type) -> tuple[tuple[Fact, Form, bool], ...]:
     """List what is stored of a dataclass: each fact, its form, and whether it is a field."""
     names = {own.name for own in fields(owner)}
-    columns = [own for own in facts(owner) if own.stored]
+    columns = [own for own in facts(owner) if own.column]
     return tuple((own, FORMS[kind(own)], own.attribute in names) for own in columns)
 
 

@@ -49,8 +49,8 @@ def columns(*owners: type) -> pa.Schema:
     Raises:
         TypeError: A fact's type has no form.
     """
-    stored = [own for owner in owners for own in facts(owner) if own.stored]
-    types = {own.name: TYPES[kind(own)] for own in stored}
+    cells = (own for owner in owners for own in facts(owner) if own.column)
+    types = {own.name: TYPES[kind(own)] for own in cells}
     names = [*_ORDER, *(name for name in types if name not in _ORDER)]
     return pa.schema([(name, types[name]) for name in names])
 

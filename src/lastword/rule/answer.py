@@ -61,13 +61,13 @@ class Answer:
     has it then, and a type that JSON, Parquet or the service has no form for is refused there.
     """
 
-    id: str | None = field(default=None, metadata=fact("Its name.", told="given", stored=False))
+    id: str | None = field(default=None, metadata=fact("Its name.", json="given", column=False))
     candidates: tuple[str, ...] = field(
-        metadata=fact("The candidates, as given.", told="never", stored=False)
+        metadata=fact("The candidates, as given.", json="never", column=False)
     )
     truthful: tuple[bool, ...] | None = field(
         default=None,
-        metadata=fact("Which are right; null where nobody says.", told="never", stored=False),
+        metadata=fact("Which are right; null where nobody says.", json="never", column=False),
     )
     index: int = field(metadata=fact("Place of the corrected answer.", also=("answer",)))
     base_index: int = field(
@@ -77,7 +77,7 @@ class Answer:
     regime: Regime = field(metadata=fact("By d_eff against tau_dim (method, section 3)."))
     method: str = field(
         default="trace",
-        metadata=fact("`trace`; `base` under --shadow; a peer's name.", stored=False, reason=True),
+        metadata=fact("`trace`; `base` under --shadow; a peer's name.", column=False, reason=True),
     )
     operator: str = field(
         metadata=fact("`base`, `decisive`, `mix` or `early`; a method's name for its peers.")
@@ -90,7 +90,7 @@ class Answer:
         default=None, metadata=fact("I(M) of the model, Eq. 16, needed or not.")
     )
     scores: Scores = field(
-        metadata=fact("u, the scores that decide.", also_stored=("probabilities",))
+        metadata=fact("u, the scores that decide.", also_columns=("probabilities",))
     )
     base_scores: Scores = field(metadata=fact("b = S[:, L], mean log-probability a token in nats."))
     gates: Mapping[str, Gate] = field(
@@ -105,7 +105,7 @@ class Answer:
         metadata=fact("lambda, Eq. 17; null outside the mix branch.", name="lambda", reason=True),
     )
     truncated: int = field(
-        default=0, metadata=fact("Prompt tokens dropped to fit the context.", stored=False)
+        default=0, metadata=fact("Prompt tokens dropped to fit the context.", column=False)
     )
     withheld: Withheld | None = field(
         default=None,
@@ -118,31 +118,31 @@ class Answer:
         metadata=fact("Too unsure to be given, by the certificate's threshold.", reason=True),
     )
     trajectory: Columns = field(
-        metadata=fact("S, by candidate and depth 0..L; null where unread.", told="full")
+        metadata=fact("S, by candidate and depth 0..L; null where unread.", json="full")
     )
     t_scores: Scores | None = field(
-        default=None, metadata=fact("t; null where T was not read.", told="full")
+        default=None, metadata=fact("t; null where T was not read.", json="full")
     )
     blind_scores: Scores | None = field(
         default=None,
-        metadata=fact("b without the question; null without a blind prompt.", told="never"),
+        metadata=fact("b without the question; null without a blind prompt.", json="never"),
     )
     blind_trajectory: Columns | None = field(
         default=None,
-        metadata=fact("S without the question; null unless read whole.", told="full, given"),
+        metadata=fact("S without the question; null unless read whole.", json="full, given"),
     )
     blind_t_scores: Scores | None = field(
         default=None,
-        metadata=fact("t without the question; null like `blind_trajectory`.", told="full, given"),
+        metadata=fact("t without the question; null like `blind_trajectory`.", json="full, given"),
     )
     content_free_scores: Inputs | None = field(
         default=None,
-        metadata=fact("b by content-free input and candidate; null unless read.", told="never"),
+        metadata=fact("b by content-free input and candidate; null unless read.", json="never"),
     )
     methods: Mapping[str, Scores | None] = field(
         default_factory=dict,
         metadata=fact(
-            "Scores of peers that were asked too; null where one does not apply.", told="never"
+            "Scores of peers that were asked too; null where one does not apply.", json="never"
         ),
     )
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_type_hints
 
 # When JSON has a fact: always; where there is one; where everything is asked for; where everything
 # is asked for and there is one; never.
-Told = Literal["always", "given", "full", "full, given", "never"]
+Presence = Literal["always", "given", "full", "full, given", "never"]
 
 
 @dataclass(frozen=True)
@@ -23,22 +23,22 @@ class Fact:
     Attributes:
         doc: What it says, in one sentence.
         name: Its key in JSON and its column; the attribute's name where that is left out.
-        told: When JSON has it.
-        stored: Whether records have a column of it.
+        json: When JSON has it.
+        column: Whether records have a column of it.
         reason: Whether it is a reason of the rule, which falls away where other scores decide.
         also: Properties that JSON has after it.
-        also_stored: Properties that JSON has after it, and that records have a column of.
+        also_columns: Properties that JSON has after it, and that records have a column of.
         attribute: What holds it.
         type: The attribute's type.
     """
 
     doc: str
     name: str = ""
-    told: Told = "always"
-    stored: bool = True
+    json: Presence = "always"
+    column: bool = True
     reason: bool = False
     also: tuple[str, ...] = ()
-    also_stored: tuple[str, ...] = ()
+    also_columns: tuple[str, ...] = ()
     attribute: str = ""
     type: Any = None
 
@@ -70,9 +70,9 @@ def _facts(owner: type) -> tuple[Fact, ...]:
         own: Fact = field.metadata["fact"]
         name = own.name or field.name
         listed.append(replace(own, name=name, attribute=field.name, type=types[field.name]))
-        for name in (*own.also, *own.also_stored):
+        for name in (*own.also, *own.also_columns):
             getter = getattr(owner, name).fget
             doc, type = getter.__doc__.splitlines()[0], get_type_hints(getter)["return"]
-            stored = name in own.also_stored
-            listed.append(Fact(doc, name, own.told, stored, attribute=name, type=type))
+            column = name in own.also_columns
+            listed.append(Fact(doc, name, own.json, column, attribute=name, type=type))
     return tuple(listed)

@@ -20,7 +20,7 @@ from lastword.files.strict_json import to_json
 from lastword.generation.sampling import Sampling
 from lastword.records.decision import SCHEMA
 from lastword.rule.answer import Answer, Gate, Regime, Withheld
-from lastword.rule.fact import Fact, Told, facts
+from lastword.rule.fact import Fact, Presence, facts
 from lastword.rule.geometry import Columns, Scores
 from lastword.service.refusal import Code, Refusal
 from lastword.text.items import Item
@@ -195,7 +195,7 @@ def wire_type(own: Fact) -> Any:
     return _WIRE.get(own.type, own.type)
 
 
-def wire_fields(owner: type, told: Told) -> dict[str, Any]:
+def wire_fields(owner: type, presence: Presence) -> dict[str, Any]:
     """What JSON has of a dataclass at some time, as fields of a pydantic model."""
     return {
         own.attribute: (
@@ -203,12 +203,12 @@ def wire_fields(owner: type, told: Told) -> dict[str, Any]:
             Field(
                 None if optional else ...,
                 alias=None if own.name == own.attribute else own.name,
-                description=f"With `full`. {own.doc}" if told == "full" else own.doc,
+                description=f"With `full`. {own.doc}" if presence == "full" else own.doc,
             ),
         )
         for own in facts(owner)
-        if own.told == told
-        for optional in [told != "always"]
+        if own.json == presence
+        for optional in [presence != "always"]
     }
 
 
