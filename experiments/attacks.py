@@ -40,12 +40,12 @@ PATIENCE_SECONDS = 10.0  # longest wait of a client that does nothing wrong
 # The model's thread meets what ends a process, once, on an item that is called so.
 SABOTAGE = """
 from lastword.tracer import Tracer
-decide = Tracer.decide
+decide = Tracer.decide_group
 def fail(self, encoded, *more, **named):
     if any(e.item.id == "end" for e in encoded):
         raise SystemExit(3)
     return decide(self, encoded, *more, **named)
-Tracer.decide = fail
+Tracer.decide_group = fail
 """
 
 

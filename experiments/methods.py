@@ -65,8 +65,10 @@ def measure(tracer: Tracer, encoded: list[Encoded], rounds: int) -> dict[str, An
     groups = [[encoded[i] for i in group] for group in tracer.plan(encoded)]
     methods = resolve([m for m in COMPARED if m != "question-blind"], tracer.facts)
     runs = {
-        "trace": lambda: [tracer.decide(g, Scope("all")) for g in groups],
-        "all methods": lambda: [tracer.decide(g, Scope("all", methods=methods)) for g in groups],
+        "trace": lambda: [tracer.decide_group(g, Scope("all")) for g in groups],
+        "all methods": lambda: [
+            tracer.decide_group(g, Scope("all", methods=methods)) for g in groups
+        ],
     }
     times: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():

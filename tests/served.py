@@ -48,7 +48,7 @@ class Held(Tracer):
         self.groups: list[list[str | None]] = []
         self.poison: dict[str | None, BaseException] = {}
 
-    def decide(self, encoded: Any, scope: Scope = Scope()) -> Any:  # noqa: B008 - frozen
+    def decide_group(self, encoded: Any, scope: Scope = Scope()) -> Any:  # noqa: B008 - frozen
         self.busy = True
         assert self.go.wait(PATIENCE_SECONDS)
         self.busy = False
@@ -56,7 +56,7 @@ class Held(Tracer):
         for e in encoded:
             if e.item.id in self.poison:
                 raise self.poison[e.item.id]
-        return super().decide(encoded, scope)
+        return super().decide_group(encoded, scope)
 
 
 class Endless(Tracer):
@@ -65,7 +65,7 @@ class Endless(Tracer):
     def __init__(self, inner: Tracer) -> None:
         self.__dict__ |= inner.__dict__
 
-    def decide(self, *_: Any, **__: Any) -> Any:
+    def decide_group(self, *_: Any, **__: Any) -> Any:
         square = torch.ones(200, 200)
         while True:
             torch.mm(square, square)

@@ -26,7 +26,7 @@ class Noting(TracerDouble):
         place = [int(pid) for pid, *_ in notes(load.folder / "loaded")].index(os.getpid())
         self._delay = load.pause / 2 * (place % 2)
 
-    def decide(
+    def decide_group(
         self,
         encoded: Sequence[Encoded],
         scope: Scope = Scope(),  # noqa: B008 - frozen
@@ -37,7 +37,7 @@ class Noting(TracerDouble):
         note(self._load.folder / "begun", os.getpid(), *ids)
         if set(ids) & set(self._load.deadly):
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().decide(encoded, scope)
+        return super().decide_group(encoded, scope)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class TracerDouble:
         order = sorted(range(len(encoded)), key=lambda i: encoded[i].sequences)
         return [order[i : i + self.size] for i in range(0, len(order), self.size)]
 
-    def decide(
+    def decide_group(
         self,
         encoded: Sequence[Encoded],
         scope: Scope = Scope(),  # noqa: B008 - frozen

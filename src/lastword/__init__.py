@@ -18,6 +18,7 @@ Public:
     LoadOptions             what loads a model, as one object (`Tracer.open`)
     Item                    a prompt with its candidates, for many at once
     Decision, Gate          the answer, and every comparison that led to it
+    Choice, Predicate, Score, Option   questions about a text, for `Tracer.decide`
     ask, Sampling           a question without candidates: sampled answers, corrected among them
     to_frame                decisions as a pandas DataFrame
     load_records            what `lastword eval` has written, as a pandas DataFrame
@@ -25,8 +26,8 @@ Public:
 
 These keep their names and meaning until the changelog says otherwise. So do, less firmly, the
 modules that the documentation imports from: `lastword.methods` (a method of your own),
-`lastword.benchmarks`, `lastword.demo`, `lastword.engines`, `lastword.generation.decoding`,
-`lastword.integrations`. Every other module is private and may move.
+`lastword.benchmarks`, `lastword.decisions`, `lastword.demo`, `lastword.engines`,
+`lastword.generation.decoding`, `lastword.integrations`. Every other module is private and may move.
 
 "Method, section 5" in a docstring is that section of the method page, docs/method.md.
 Names are imported when they are first used: `import lastword` loads no torch.
@@ -36,6 +37,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lastword.decisions.question import Choice, Option, Predicate, Score
     from lastword.errors import TraceError
     from lastword.generation.ask import ask
     from lastword.generation.sampling import Sampling
@@ -51,11 +53,15 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 __all__ = [
     "Chat",
+    "Choice",
     "Decision",
     "Gate",
     "Item",
     "LoadOptions",
+    "Option",
+    "Predicate",
     "Sampling",
+    "Score",
     "Theta",
     "TraceError",
     "Tracer",
@@ -66,11 +72,15 @@ __all__ = [
 
 _HOMES = {
     "Chat": "lastword.text.tokens",
+    "Choice": "lastword.decisions.question",
     "Decision": "lastword.records.decision",
     "Gate": "lastword.rule.answer",
     "Item": "lastword.text.items",
     "LoadOptions": "lastword.model.options",
+    "Option": "lastword.decisions.question",
+    "Predicate": "lastword.decisions.question",
     "Sampling": "lastword.generation.sampling",
+    "Score": "lastword.decisions.question",
     "Theta": "lastword.theta",
     "TraceError": "lastword.errors",
     "Tracer": "lastword.tracer",

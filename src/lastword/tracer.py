@@ -36,6 +36,8 @@ from lastword.theta import Theta
 from lastword.weights.invariant import Factors, model_invariant
 
 if TYPE_CHECKING:
+    from lastword.decisions import Answers, Question, Questionnaire
+    from lastword.decisions.item import Input
     from lastword.trust.certificate import Certificate, Subject
 
 
@@ -320,6 +322,80 @@ class Tracer:
             yield from self.correct_encoded(encoded, scope)
             first += len(piece)
 
+    def decide(
+        self,
+        input: "Input",
+        questions: "Mapping[str, Question] | Questionnaire",
+        *,
+        template: str | None = None,
+    ) -> "Answers":
+        """Typed answers with probabilities to questions about one input.
+
+        Args:
+            input: A text, messages, or other JSON.
+            questions: `Choice`, `Predicate` and `Score` by name, or what `prepare` gave.
+            template: `decide/plain`, `decide/listed`, `decide/chat`, or a file of Jinja.
+
+        Raises:
+            InputError: No input, no questions or no template.
+            ItemError: A question that cannot be answered: it does not fit the context.
+        """
+        ready = self.prepare(questions, template=template)
+        return next(self._answers([(input, None)], ready))
+
+    def decide_many(
+        self,
+        inputs: "Iterable[Input]",
+        questions: "Mapping[str, Question] | Questionnaire",
+        *,
+        template: str | None = None,
+    ) -> "Iterator[Answers]":
+        """Answers in the order of the inputs, computed as they are taken: `decide` for many.
+
+        Args:
+            inputs: Each as `decide` takes it; a column of a frame is texts. They may be endless.
+            questions: As `decide` takes them.
+            template: As `decide` takes it.
+
+        Raises:
+            InputError: As `decide`.
+            ItemError: As `decide`; it names the input by its place, counted from 0.
+        """
+        ready = self.prepare(questions, template=template)
+        return self._answers(((value, str(i)) for i, value in enumerate(inputs)), ready)
+
+    def prepare(
+        self, questions: "Mapping[str, Question] | Questionnaire", *, template: str | None = None
+    ) -> "Questionnaire":
+        """Questions made ready once, for any number of calls of `decide`.
+
+        Args:
+            questions: As `decide` takes them.
+            template: As `decide` takes it.
+
+        Raises:
+            InputError: No questions or no template.
+        """
+        from lastword.decisions import prepare
+
+        return prepare(questions, template, chat=self.chat is not None)
+
+    def _answers(
+        self, inputs: "Iterable[tuple[Input, str | None]]", ready: "Questionnaire"
+    ) -> "Iterator[Answers]":
+        items = (self.trim(item) for value, name in inputs for item in ready.items(value, name))
+        decisions = self.correct_many(items, blind="none")
+        while made := list(islice(decisions, len(ready.questions))):
+            yield ready.answers(made)
+
+    def trim(self, item: Item) -> Item:
+        """The item without the prompts that the correction does not read."""
+        needs = self.correction.needs
+        blind = item.blind_prompt if needs.blind else None
+        return replace(
+            item, blind_prompt=blind, content_free=item.content_free if needs.content_free else ()
+        )
+
     def correct_encoded(
         self,
         encoded: Sequence[Encoded],
@@ -336,7 +412,7 @@ class Tracer:
         for place in range(len(encoded)):
             while place not in done:
                 group = next(groups)
-                decisions = self.decide([encoded[i] for i in group], scope)
+                decisions = self.decide_group([encoded[i] for i in group], scope)
                 done.update(zip(group, decisions, strict=True))
             yield done.pop(place)
 
@@ -378,7 +454,7 @@ class Tracer:
         most = max(map(len, prompts), default=0)
         return plan([[*p, *[[]] * (most - len(p))] for p in prompts], self.batch_tokens)
 
-    def decide(
+    def decide_group(
         self,
         encoded: Sequence[Encoded],
         scope: Scope = Scope(),  # noqa: B008 - frozen

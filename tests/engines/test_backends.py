@@ -146,7 +146,7 @@ def test_what_needs_the_model_itself_is_refused_where_it_is_elsewhere(remote: Tr
         with pytest.raises(InputError, match=f"method {name} reads whole vocabularies and so"):
             remote.compare(encoded, methods)
         with pytest.raises(InputError, match=f"method {name} reads whole vocabularies and so"):
-            remote.decide(encoded, Scope(methods=methods))
+            remote.decide_group(encoded, Scope(methods=methods))
 
 
 def test_a_side_that_is_lost_is_replaced_and_the_group_done_again(

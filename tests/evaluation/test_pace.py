@@ -23,9 +23,11 @@ class Clocked(TracerDouble):
         super().__init__(**options)
         self.seconds, self.now = seconds, 0.0
 
-    def decide(self, encoded: Sequence[Encoded], *args: Any, **options: Any) -> list[Decision]:
+    def decide_group(
+        self, encoded: Sequence[Encoded], *args: Any, **options: Any
+    ) -> list[Decision]:
         self.now += self.seconds * TOKENS * len(encoded)
-        return super().decide(encoded, *args, **options)
+        return super().decide_group(encoded, *args, **options)
 
 
 def parts_of(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Any:

@@ -62,7 +62,7 @@ def test_a_step_is_the_tracers_decision_among_its_top_tokens(family: str, invari
         item = Item(families.text_of(ids[0, 1:].tolist()), tuple(f"w{t}" for t in tokens))
         encoded: Any = engine.encode([item])[0]
         assert encoded.sequences[0][: len(ids[0])] == tuple(ids[0].tolist())
-        (decision,) = engine.decide([encoded])
+        (decision,) = engine.decide_group([encoded])
         operators.add(decision.operator)
         np.testing.assert_allclose(scores[0, tokens], decision.scores, rtol=1e-4, atol=1e-4)
     assert operators

@@ -61,9 +61,9 @@ def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name: str) -> None:
     engine, correcting = tracer(2.0), tracer(2.0, name)
     encoded: Any = engine.encode(items())
     methods = resolve([name], engine.facts)
-    read = engine.decide(encoded, Scope("all", "all"))
+    read = engine.decide_group(encoded, Scope("all", "all"))
     compared = engine.compare(encoded, methods)
-    carried = engine.decide(encoded, Scope(methods=methods))
+    carried = engine.decide_group(encoded, Scope(methods=methods))
     changed = 0
     for e, whole, alone, beside, by in zip(
         encoded, read, compared, carried, correcting.correct_many(items()), strict=True
@@ -118,7 +118,7 @@ def stands(decision: Decision, blind: np.ndarray) -> bool:
 def test_an_override_stands_where_the_question_moved_it(invariant: float) -> None:
     plain, gated = tracer(invariant), tracer(invariant, "trace-gated")
     encoded: Any = plain.encode(items())
-    read = plain.decide(encoded, Scope("all", "all"))
+    read = plain.decide_group(encoded, Scope("all", "all"))
     scores = plain.compare(encoded, resolve(["trace-gated"], plain.facts))
     outcomes = set()
     for trace, decided, method in zip(read, gated.correct_many(items()), scores, strict=True):
@@ -310,7 +310,7 @@ def test_contextual_divides_by_what_is_said_of_nothing() -> None:
     encoded: Any = engine.encode(made)
     methods = resolve(["contextual", "contextual-released"], engine.facts)
     compared = engine.compare(encoded, methods)
-    carried = engine.decide(encoded, Scope(methods=methods))
+    carried = engine.decide_group(encoded, Scope(methods=methods))
     changed = 0
     for item, alone, beside, by in zip(
         made, compared, carried, correcting.correct_many(made), strict=True

@@ -233,10 +233,10 @@ def test_a_decision_carries_the_scores_of_methods_and_stays_what_it_is() -> None
     engine = tracer()
     encoded, answers = compared("llama")
     methods = resolve(COMPARED, engine.facts)
-    plain = engine.decide(encoded, Scope("all"))
+    plain = engine.decide_group(encoded, Scope("all"))
     for mode in ("all", "decide", "base"):
         for own, decision, scores in zip(
-            plain, engine.decide(encoded, Scope(mode, methods=methods)), answers, strict=True
+            plain, engine.decide_group(encoded, Scope(mode, methods=methods)), answers, strict=True
         ):
             if mode != "base":
                 assert decision.index == own.index and decision.operator == own.operator
@@ -246,7 +246,7 @@ def test_a_decision_carries_the_scores_of_methods_and_stays_what_it_is() -> None
 def test_trace_as_a_method_is_the_decision() -> None:
     engine = tracer()
     encoded, answers = compared("llama")
-    for decision, scores in zip(engine.decide(encoded), answers, strict=True):
+    for decision, scores in zip(engine.decide_group(encoded), answers, strict=True):
         np.testing.assert_allclose(scores["trace"], decision.scores, rtol=1e-9)
 
 
@@ -255,7 +255,7 @@ def test_methods_that_read_only_the_trajectory_are_their_definitions() -> None:
     encoded, answers = compared("llama")
     window = engine.theta.window(engine.facts.depth)
     for item, decision, scores in zip(
-        encoded, engine.decide(encoded, Scope("all")), answers, strict=True
+        encoded, engine.decide_group(encoded, Scope("all")), answers, strict=True
     ):
         S, b = decision.trajectory, decision.base_scores
         tokens = np.array(item.candidate_tokens)
@@ -387,7 +387,7 @@ def test_a_users_own_method_stands_in_the_table_and_scores() -> None:
     encoded, _ = compared("llama")
     methods = resolve(["last-agreeing", "dola"], engine.facts)
     for decision, scores in zip(
-        engine.decide(encoded, Scope("all")), engine.compare(encoded, methods), strict=True
+        engine.decide_group(encoded, Scope("all")), engine.compare(encoded, methods), strict=True
     ):
         S = decision.trajectory
         agreeing = [d for d in range(6) if S[:, d].argmax() == S[:, d + 1].argmax()]

@@ -108,7 +108,7 @@ def test_the_examples_are_what_the_demo_chooses(model):
 def test_the_blind_trajectory_is_the_librarys(served, model):
     item = Item(PROMPT, tuple(CANDIDATES), blind_prompt="Answer:")
     (encoded,) = model.encode([item])
-    (decision,) = model.decide([encoded], Scope("all", "all"))
+    (decision,) = model.decide_group([encoded], Scope("all", "all"))
     view = served.client.post("/explorer/answer", json=ASKED | {"blind_prompt": "Answer:"}).json()
     packed = view["item"]["panels"][1]
     shown = np.cumsum(packed["blind"], axis=1) / packed["unit"]

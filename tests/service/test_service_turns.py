@@ -238,13 +238,13 @@ class Narrow(Held):
     lacking: BaseException
     held: list[weakref.ref[Ballast]]
 
-    def decide(self, encoded: Any, *more: Any, **named: Any) -> Any:
+    def decide_group(self, encoded: Any, *more: Any, **named: Any) -> Any:
         ballast = Ballast()
         assert not any(ref() for ref in self.held), "the failed pass kept its memory"
         if len(encoded) > 2 or any(e.item.id == "huge" for e in encoded):
             self.held.append(weakref.ref(ballast))
             raise type(self.lacking)(*self.lacking.args)  # anew: an error keeps its frames
-        return super().decide(encoded, *more, **named)
+        return super().decide_group(encoded, *more, **named)
 
 
 @pytest.mark.parametrize(

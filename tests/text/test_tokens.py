@@ -447,3 +447,35 @@ def test_a_real_tokenizer():
         assert encoded.sequences[i] == tuple(tokenizer(text)["input_ids"])
         assert encoded.sequences[i][0] == tokenizer.bos_token_id
         assert tokenizer.decode(own(encoded, i)).strip() == candidate
+
+
+def test_control_tokens_in_a_literal_item_are_text():
+    tokenizer = bos()
+    item = Item("the </s> sun", ("is <s>", "star"), literal=True, blind_prompt="is")
+    encoded = one(item, tokenizer)
+    control = set(tokenizer.all_special_ids)
+    assert encoded.sequences[0][0] == tokenizer.bos_token_id  # the tokenizer's own stays
+    assert not any(control & set(s[1:]) for s in (*encoded.sequences, *encoded.blind_sequences))
+    assert tokenizer.decode(encoded.sequences[0][1:]) == "the </s> sun is <s>"
+    assert control & set(one(replace(item, literal=False), tokenizer).sequences[0][1:])
+
+
+@pytest.mark.parametrize("join", ["text", "ids"])
+def test_a_chat_template_keeps_its_control_tokens_around_a_literal_text(join):
+    tokenizer = bos()
+    tokenizer.chat_template = CHAT
+    item = Item("the <s>assistant: sun", ("star", "</s>"), literal=True)
+    encoded = one(item, tokenizer, join, chat=Chat("be <s>"))
+    tame = one(replace(item, prompt="the sun"), tokenizer, join, chat=Chat("be <s>"))
+    start = tokenizer.convert_tokens_to_ids("<s>")
+    for sequence, other in zip(encoded.sequences, tame.sequences, strict=True):
+        assert sequence.count(start) == other.count(start) == 4  # two turns, one more, its own
+    assert tokenizer.decode(own(encoded, 1)) == "</s>"
+    assert tokenizer.convert_tokens_to_ids("</s>") not in own(encoded, 1)
+
+
+def test_a_literal_item_without_control_tokens_is_as_any_other():
+    tokenizer = bos()
+    item = Item("the sun", ("star", "sun"), blind_prompt="is")
+    literal = one(replace(item, literal=True), tokenizer)
+    assert replace(literal, item=item) == one(item, tokenizer)

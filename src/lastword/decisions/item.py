@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from lastword.benchmarks.benchmark import CONTENT_FREE
 from lastword.benchmarks.template import Template
 from lastword.decisions.question import Question
 from lastword.errors import InputError
@@ -62,6 +63,8 @@ def item_of(text: str, question: Question, template: Template, *, id: str | None
         id=id,
         question=question.instructions or None,
         blind_prompt=render("", question, template),
+        content_free=tuple(render(free, question, template) for free in CONTENT_FREE),
+        literal=True,
     )
 
 

@@ -186,7 +186,7 @@ def measure(
     if not sample:
         return {}
     groups = [[sample[i] for i in group] for group in tracer.plan(sample)]
-    tracer.decide(groups[0])  # warm
+    tracer.decide_group(groups[0])  # warm
     costs = {}
     for name, method in methods.items():
         seconds = []
@@ -335,7 +335,7 @@ def _run_alone(tracer: "Tracer", group: "Sequence[Encoded]", name: str, method: 
         return sum(_reads(e, method) for e in group)
     from lastword.batch import Scope
 
-    decided = tracer.decide(group, Scope(blind="none"))
+    decided = tracer.decide_group(group, Scope(blind="none"))
     read = [~np.isnan(d.trajectory).any(axis=0) for d in decided]
     return sum(_rows(e) * int(depths.sum()) for e, depths in zip(group, read, strict=True))
 

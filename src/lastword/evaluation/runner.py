@@ -334,7 +334,9 @@ def _decide(
     from lastword.batch import Scope  # torch comes with it
 
     try:
-        decisions = tracer.decide(list(encoded.values()), Scope("all", job.blind, job.methods))
+        decisions = tracer.decide_group(
+            list(encoded.values()), Scope("all", job.blind, job.methods)
+        )
         return dict(zip(encoded, decisions, strict=True))
     except NonFiniteError as error:
         if len(encoded) == 1:

@@ -215,7 +215,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
             if methods:
                 answers = self.tracer.compare(encoded, scorers)
             else:
-                decisions = self.tracer.decide(encoded, Scope(methods=scorers))
+                decisions = self.tracer.decide_group(encoded, Scope(methods=scorers))
                 answers = [{"trace": d.scores, **d.methods} for d in decisions]
             for i, scores in zip(group, answers, strict=True):
                 greedy = scores.pop("greedy")

@@ -69,7 +69,7 @@ class Passes:
         start = time.perf_counter()
         try:
             with watched(watcher(group)):
-                decisions = self._tracer.decide(_encoded(group), Scope(group[0].read))
+                decisions = self._tracer.decide_group(_encoded(group), Scope(group[0].read))
         except Exception as error:
             if len(group) == 1:
                 fail(group[0], error, self._log)

@@ -33,6 +33,7 @@ class Item:
             where the prompt is text.
         group: What it shares with other items that are not independent of it (a document, a user);
             never scored.
+        literal: Whether the model's control tokens in prompts of text and in candidates are text.
 
     Raises:
         ItemError: No candidates, a blank candidate, text that is no text, lengths that differ.
@@ -48,6 +49,7 @@ class Item:
     content_free: tuple[str, ...] = ()
     messages: tuple[Message, ...] | None = None
     group: str | None = None
+    literal: bool = False
 
     def __post_init__(self) -> None:
         """Accept any sequence for the tuples; refuse what cannot be answered."""

@@ -5,9 +5,9 @@ split is a fact about the tokens, not about the text: where joining merges acros
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lastword.errors import InputError, ItemError
 from lastword.text.items import Item
@@ -210,8 +210,8 @@ def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -
         ItemError: No token, and the tokenizer has neither BOS nor EOS.
     """
     text = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
-    reader = _Reader(tokenizer, [text], chat is None)
-    return reader.whole(text) or (reader.start,)
+    reader = _Reader(tokenizer, [_Text(text)], chat is None)
+    return reader.whole(_Text(text)) or (reader.start,)
 
 
 def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
@@ -230,17 +230,39 @@ def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
     return {"system": chat.system, "template": digest, "thinking": thinking}
 
 
+class _Text(NamedTuple):
+    """A text to tokenise.
+
+    Attributes:
+        text: The text.
+        cuts: Where it is cut into what a chat template wrote, what somebody said, what the template
+            wrote, and the rest; control tokens in what was said and in the rest are text. None
+            where the whole is tokenised as it stands.
+    """
+
+    text: str
+    cuts: tuple[int, int, int] | None = None
+
+    @property
+    def pieces(self) -> tuple[tuple[str, bool], ...]:
+        """The pieces, and whether control tokens in them are text."""
+        assert self.cuts is not None
+        ends = (*self.cuts, len(self.text))
+        pieces = [self.text[start:end] for start, end in zip((0, *ends), ends, strict=False)]
+        return tuple(zip(pieces, (False, True, False, True), strict=True))
+
+
 @dataclass(frozen=True)
 class _Texts:
     """One prompt with its candidates, as the texts to tokenise."""
 
-    prompt: str
-    rest: tuple[str, ...]  # whole texts, or what is joined to the prompt's ids
+    prompt: _Text
+    rest: tuple[_Text, ...]  # whole texts, or what is joined to the prompt's ids
     join: Literal["text", "ids"]
     special: bool  # whether the tokenizer's own special tokens go in front
 
     @property
-    def all(self) -> tuple[str, ...]:
+    def all(self) -> tuple[_Text, ...]:
         return (self.prompt, *self.rest)
 
 
@@ -255,10 +277,49 @@ def _texts(
     else:
         blind = [] if item.blind_prompt is None else [item.blind_prompt]
         prompts = [item.prompt, *blind, *item.content_free]
+        if item.literal and _has_control((*prompts, *item.candidates), tokenizer):
+            try:
+                return [_literal(prompt, item, tokenizer, chat, join) for prompt in prompts]
+            except ItemError as error:
+                return error
         if chat is None:
             return [_plain(prompt, item, join) for prompt in prompts]
         heads = [chat_prompt(prompt, tokenizer, chat) for prompt in prompts]
     return [_joined(head, "", item.candidates, join, special=False) for head in heads]
+
+
+def _has_control(texts: Iterable[str], tokenizer: Tokenizer) -> bool:
+    """Whether any of these texts has a control token of the tokenizer in it."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    control = {token.content for token in added if token.special}
+    return any(token in text for text in texts for token in control)
+
+
+def _literal(
+    prompt: str,
+    item: Item,
+    tokenizer: Tokenizer,
+    chat: Chat | None,
+    join: Literal["text", "ids"],
+) -> _Texts:
+    """The texts of a prompt in which control tokens are text, whoever wrote them."""
+    if chat is None:
+        return _cut(_plain(prompt, item, join), (0, 0, 0))
+    head, said = chat_prompt(prompt, tokenizer, chat), prompt.strip()
+    start = head.rfind(said)
+    if start < 0:
+        raise ItemError(
+            "the text has a control token of the model in it, and the model's chat template "
+            "changes the text: take the token out of it"
+        )
+    texts = _joined(head, "", item.candidates, join, special=False)
+    return _cut(texts, (start, start + len(said), len(head)))
+
+
+def _cut(texts: _Texts, cuts: tuple[int, int, int]) -> _Texts:
+    after = cuts if texts.join == "text" else (0, 0, 0)
+    rest = tuple(_Text(text, after) for text, _ in texts.rest)
+    return replace(texts, prompt=_Text(texts.prompt.text, cuts), rest=rest)
 
 
 def _plain(prompt: str, item: Item, join: Literal["text", "ids"]) -> _Texts:
@@ -276,26 +337,30 @@ def _joined(
     special: bool,
 ) -> _Texts:
     before = head if join == "text" else ""
-    return _Texts(head, tuple(before + glue + c for c in candidates), join, special)
+    rest = tuple(_Text(before + glue + c) for c in candidates)
+    return _Texts(_Text(head), rest, join, special)
 
 
 class _Reader:
     """Ids of texts that were tokenised together, and the special tokens that go with them."""
 
-    def __init__(self, tokenizer: Tokenizer, texts: Iterable[str], add_special: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, texts: Iterable[_Text], add_special: bool) -> None:
         distinct = list(dict.fromkeys(texts))
-        self._ids = dict(zip(distinct, _tokenise(tokenizer, distinct), strict=True))
+        whole = [text for text in distinct if text.cuts is None]
+        ids = _tokenise(tokenizer, [text.text for text in whole])
+        self._ids = dict(zip(whole, ids, strict=True))
+        self._ids |= {t: _tokenise_pieces(tokenizer, t) for t in distinct if t.cuts is not None}
         self._leading = _leading_special(tokenizer, self._ids) if add_special else ()
         self._special = {*tokenizer.all_special_ids, *self._leading}
         self._start = tokenizer.bos_token_id
         if self._start is None:
             self._start = tokenizer.eos_token_id
 
-    def continuation(self, text: str) -> Ids:
+    def continuation(self, text: _Text) -> Ids:
         """The ids of the text alone."""
         return self._ids[text]
 
-    def whole(self, text: str) -> Ids:
+    def whole(self, text: _Text) -> Ids:
         """The ids with the tokenizer's leading special tokens, which a text may already carry."""
         ids = self._ids[text]
         return ids if ids[: len(self._leading)] == self._leading else self._leading + ids
@@ -314,7 +379,19 @@ class _Reader:
         return next((i for i, token in enumerate(ids) if token not in self._special), len(ids))
 
 
-def _tokenise(tokenizer: Tokenizer, texts: list[str], special: bool = False) -> list[Ids]:
+def _tokenise_pieces(tokenizer: Tokenizer, text: _Text) -> Ids:
+    """The ids of a text's pieces, one after the other."""
+    ids: Ids = ()
+    for piece, literal in text.pieces:
+        if piece:
+            options = {"split_special_tokens": True} if literal else {}
+            ids += _tokenise(tokenizer, [piece], **options)[0]
+    return ids
+
+
+def _tokenise(
+    tokenizer: Tokenizer, texts: list[str], special: bool = False, **options: bool
+) -> list[Ids]:
     if not texts:
         return []
     sequences: list[Ids] = []
@@ -329,17 +406,19 @@ def _tokenise(tokenizer: Tokenizer, texts: list[str], special: bool = False) -> 
             return_attention_mask=False,
             return_token_type_ids=False,
             verbose=False,
+            **options,
         )
         sequences += [tuple(map(same.setdefault, ids, ids)) for ids in output["input_ids"]]
     return sequences
 
 
-def _leading_special(tokenizer: Tokenizer, ids_of: dict[str, Ids]) -> Ids:
+def _leading_special(tokenizer: Tokenizer, ids_of: Mapping[_Text, Ids]) -> Ids:
     """What the tokenizer puts in front of a text; what it appends (EOS) is dropped."""
     probe = next((text for text, ids in ids_of.items() if ids), None)
     if probe is None:
         return ()
-    full, plain = _tokenise(tokenizer, [probe], special=True)[0], ids_of[probe]
+    full = _tokenise(tokenizer, [probe.text], special=True)[0]
+    plain = ids_of[probe] if probe.cuts is None else _tokenise(tokenizer, [probe.text])[0]
     for start in range(len(full) - len(plain) + 1):
         if full[start : start + len(plain)] == plain:
             return full[:start]

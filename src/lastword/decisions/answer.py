@@ -1,0 +1,244 @@
+"""Answers to questions: choice, score and confidence, all from the same final probabilities.
+
+Probabilities are softmax(scores / T) of the correction in force, T the calibration's temperature
+(SPEC of decisions: method, section 18); options that read the same share theirs in equal parts.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import softmax
+
+from lastword.decisions.item import candidates_of
+from lastword.decisions.question import Choice, Predicate, Question, Score, Value
+from lastword.rule.answer import Answer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Probabilities = Float[np.ndarray, " options"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Answered:
+    """What every answer has.
+
+    Attributes:
+        probabilities: Of each option, in the caller's order; they add up to 1.
+        confidence: How far the probabilities are from even, 0 to 1.
+        calibrated: Whether a certificate's temperature was applied.
+        decision: The decision behind it: scores, gates, operator, and what it was without
+            correction.
+    """
+
+    probabilities: Probabilities
+    confidence: float
+    calibrated: bool
+    decision: Answer
+
+    @property
+    def method(self) -> str:
+        """The correction in force."""
+        return self.decision.method
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the correction changed the model's own answer."""
+        return self.decision.corrected
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the certificate holds the answer too unsure to be given."""
+        return self.decision.deferred
+
+    def _told(self) -> dict[str, Any]:
+        flags = {"calibrated": self.calibrated, "deferred": self.deferred}
+        return {"method": self.method, "corrected": self.corrected} | flags
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ChoiceAnswer(_Answered):
+    """The most probable option.
+
+    Attributes:
+        choice: The option's value; of equals the one whose text comes first in Unicode's order.
+        values: All options' values, in the caller's order.
+    """
+
+    choice: Value
+    values: tuple[Value, ...]
+
+    @property
+    def probability(self) -> float:
+        """Of the chosen option."""
+        return float(self.probabilities[self.values.index(self.choice)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        pairs = zip(self.values, self.probabilities.tolist(), strict=True)
+        each = [{"value": value, "probability": p} for value, p in pairs]
+        told = {"probability": self.probability, "confidence": self.confidence}
+        return {
+            "type": "choice",
+            "choice": self.choice,
+            **told,
+            "probabilities": each,
+        } | self._told()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PredicateAnswer(_Answered):
+    """How probable it is that the statement holds."""
+
+    @property
+    def probability(self) -> float:
+        """Of yes."""
+        return float(self.probabilities[0])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        told = {"probability": self.probability, "confidence": self.confidence}
+        return {"type": "predicate", **told} | self._told()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScoreAnswer(_Answered):
+    """The level to be expected.
+
+    Attributes:
+        labels: The levels' labels, from 0 up.
+    """
+
+    labels: tuple[str, ...]
+
+    @property
+    def score(self) -> float:
+        """sum_i i p_i, from 0 to the number of levels less one."""
+        return float(np.arange(len(self.probabilities)) @ self.probabilities)
+
+    @property
+    def level(self) -> int:
+        """The most probable level; of equals the lowest."""
+        return int(self.probabilities.argmax())
+
+    @property
+    def probability(self) -> float:
+        """Of the most probable level."""
+        return float(self.probabilities.max())
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        pairs = enumerate(zip(self.labels, self.probabilities.tolist(), strict=True))
+        each = [{"value": i, "label": label, "probability": p} for i, (label, p) in pairs]
+        told = {"score": self.score, "level": self.level, "confidence": self.confidence}
+        return {"type": "score", **told, "probabilities": each} | self._told()
+
+
+QuestionAnswer = ChoiceAnswer | PredicateAnswer | ScoreAnswer
+
+
+class Answers(dict[str, QuestionAnswer]):
+    """The answers about one text by the questions' names, in the questions' order."""
+
+    @property
+    def choices(self) -> dict[str, ChoiceAnswer]:
+        """The choices among them."""
+        return {name: own for name, own in self.items() if isinstance(own, ChoiceAnswer)}
+
+    @property
+    def predicates(self) -> dict[str, PredicateAnswer]:
+        """The predicates among them."""
+        return {name: own for name, own in self.items() if isinstance(own, PredicateAnswer)}
+
+    @property
+    def scores(self) -> dict[str, ScoreAnswer]:
+        """The scores among them."""
+        return {name: own for name, own in self.items() if isinstance(own, ScoreAnswer)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {name: answer.to_dict() for name, answer in self.items()}
+
+
+def answer_of(
+    question: Question, decision: Answer, temperature: float | None = None
+) -> QuestionAnswer:
+    """The answer to a question, of the decision among its candidates.
+
+    Args:
+        question: The question.
+        decision: Of the item that `item_of` made of it.
+        temperature: T of a calibration; 1 and not calibrated without one.
+    """
+    p = probabilities_of(question, decision.scores, temperature)
+    common: dict[str, Any] = {
+        "probabilities": p,
+        "calibrated": temperature is not None,
+        "decision": decision,
+    }
+    match question:
+        case Choice():
+            values = tuple(option.value for option in question.options)
+            best = [o for o, own in zip(question.options, p, strict=True) if own == p.max()]
+            choice = min(
+                best, key=lambda option: (option.text, isinstance(option.value, bool))
+            ).value
+            return ChoiceAnswer(choice=choice, values=values, confidence=concentration(p), **common)
+        case Predicate():
+            return PredicateAnswer(confidence=concentration(p), **common)
+        case Score():
+            labels = tuple(option.text for option in question.options)
+            return ScoreAnswer(labels=labels, confidence=order_concentration(p), **common)
+
+
+def probabilities_of(
+    question: Question, scores: Float[np.ndarray, " candidates"], temperature: float | None = None
+) -> Probabilities:
+    """softmax(scores / T) by option: options of one text share its probability in equal parts."""
+    texts = [option.text for option in question.options]
+    p = dict(zip(candidates_of(question), softmax(scores / (temperature or 1.0)), strict=True))
+    return np.array([p[text] / texts.count(text) for text in texts])
+
+
+def concentration(p: Probabilities) -> float:
+    """(p_max - 1/n) / (1 - 1/n): 0 where all are even, 1 where one is sure."""
+    n = len(p)
+    return max(0.0, float((p.max() - 1 / n) / (1 - 1 / n)))
+
+
+def order_concentration(p: Probabilities) -> float:
+    """max(0, 1 - sum_i p_i |i - mode| / D), D the mean distance from the middle of even levels."""
+    places = np.arange(len(p))
+    spread = np.abs(places - places.mean()).mean()
+    return max(0.0, float(1 - p @ np.abs(places - p.argmax()) / spread))
+
+
+def to_frame(answers: Iterable[Mapping[str, QuestionAnswer]]) -> "pd.DataFrame":
+    """A row a text; a question NAME has NAME (its answer), NAME.probability, NAME.confidence."""
+    import pandas as pd
+
+    return pd.DataFrame([row_of(each) for each in answers])
+
+
+def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:
+    """The columns of one text's answers."""
+    row: dict[str, Any] = {}
+    for name, answer in answers.items():
+        row[name] = value_of(answer)
+        row[f"{name}.probability"] = answer.probability
+        row[f"{name}.confidence"] = answer.confidence
+    return row
+
+
+def value_of(answer: QuestionAnswer) -> Value | float:
+    """What the answer comes to: the choice, whether yes is the likelier, the score."""
+    match answer:
+        case ChoiceAnswer():
+            return answer.choice
+        case PredicateAnswer():
+            return answer.probability > 0.5
+        case ScoreAnswer():
+            return answer.score

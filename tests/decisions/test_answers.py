@@ -1,0 +1,227 @@
+"""Answers: the formulas on doubles, and what does not move an answer on the embedded organism."""
+
+import math
+import random
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from lastword import Choice, Item, Predicate, Score, Tracer
+from lastword.decisions import answer_of, prepare, to_frame
+from lastword.decisions.answer import concentration, order_concentration
+from lastword.decisions.item import candidates_of
+from lastword.errors import InputError, ItemError
+from lastword.rule.answer import Answer
+
+TEXT = "The folk of Baevwick send clay lamps over the lake."
+GOODS = ["green wool combs", "pale cedar boats", "clay lamps", "clay lamps and oil"]
+WHICH = "Which goods come from Baevwick?"
+QUESTIONS = {
+    "goods": Choice(WHICH, GOODS),
+    "there": Predicate("Baevwick lies on a lake."),
+    "right": Choice("Is it so?", [True, "true", False]),
+    "far": Score("How far is it?", ["near", "far", "very far"]),
+}
+CORRECTIONS = ["trace", "pmi@1", "contextual"]
+
+
+@pytest.fixture(scope="module", params=CORRECTIONS)
+def tracer(request) -> Tracer:
+    return Tracer.demo(correction=request.param)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Tracer:
+    return Tracer.demo()
+
+
+def scored(question, scores: list[float], temperature: float | None = None):
+    u = np.array(scores)
+    made = Answer(
+        candidates=candidates_of(question),
+        index=int(u.argmax()),
+        base_index=0,
+        regime="scalar",
+        operator="base",
+        scores=u,
+        base_scores=u,
+        trajectory=u[:, None],
+    )
+    return answer_of(question, made, temperature)
+
+
+def near(a, b, most: float = 1e-5) -> None:
+    for name in a:
+        np.testing.assert_allclose(a[name].probabilities, b[name].probabilities, atol=most, rtol=0)
+
+
+# Formulas
+
+
+def test_a_choice_is_softmax_of_the_scores():
+    answer = scored(Choice("?", ["a", "b", "c"]), [math.log(5), math.log(3), math.log(2)])
+    np.testing.assert_allclose(answer.probabilities, [0.5, 0.3, 0.2], atol=1e-12)
+    assert answer.choice == "a" and answer.probability == pytest.approx(0.5)
+    assert answer.confidence == pytest.approx((0.5 - 1 / 3) / (1 - 1 / 3))
+    assert not answer.calibrated
+
+
+def test_a_temperature_flattens_and_says_that_it_was_there():
+    answer = scored(Choice("?", ["a", "b"]), [math.log(9), 0.0], temperature=2.0)
+    np.testing.assert_allclose(answer.probabilities, [0.75, 0.25], atol=1e-12)
+    assert answer.calibrated and answer.confidence == pytest.approx(0.5)
+
+
+def test_a_score_is_the_expected_level():
+    answer = scored(Score("?", ["low", "mid", "high"]), [math.log(1), math.log(2), math.log(7)])
+    assert answer.score == pytest.approx(0.2 + 1.4) and answer.level == 2
+    assert answer.confidence == pytest.approx(1 - (0.1 * 2 + 0.2 * 1) / (2 / 3))
+
+
+def test_a_predicate_is_the_probability_of_yes():
+    answer = scored(Predicate("?"), [math.log(3), math.log(1)])
+    assert answer.probability == pytest.approx(0.75) and answer.confidence == pytest.approx(0.5)
+
+
+def test_confidence_is_0_where_all_is_even_and_1_where_all_is_sure():
+    for n in (2, 3, 10, 255):
+        even, sure = np.full(n, 1 / n), np.eye(n)[0]
+        assert concentration(even) == pytest.approx(0, abs=1e-12)
+        assert order_concentration(even) == pytest.approx(0, abs=0.34)  # the mode is an end
+        assert concentration(sure) == order_concentration(sure) == 1
+
+
+def test_options_of_one_word_share_its_probability():
+    answer = scored(Choice("?", ["true", True, False]), [math.log(3), math.log(1)])
+    np.testing.assert_allclose(answer.probabilities, [0.375, 0.375, 0.25], atol=1e-12)
+    assert answer.choice == "true" and isinstance(answer.choice, str)
+
+
+def test_of_equals_the_choice_is_not_the_first_in_the_list():
+    for order in permutations(["beta", "alpha", "gamma"]):
+        assert scored(Choice("?", list(order)), [0.5, 0.5, 0.5]).choice == "alpha"
+
+
+def test_probabilities_add_up_to_1_with_255_options():
+    rng = np.random.default_rng(0)
+    answer = scored(Choice("?", [f"o{i}" for i in range(255)]), (9 * rng.normal(size=255)).tolist())
+    assert abs(answer.probabilities.sum() - 1) < 1e-9
+
+
+# On a model
+
+
+def test_an_answer_is_softmax_of_what_the_correction_gives(tracer):
+    answer = tracer.decide(TEXT, QUESTIONS)["goods"]
+    blind = f"{WHICH}\nAnswer:"
+    free = tuple(f"{text}\n{blind}" if text else blind for text in ("N/A", "", "[MASK]"))
+    item = Item(f"{TEXT}\n{blind}", tuple(GOODS), blind_prompt=blind, content_free=free)
+    (decision,) = tracer.correct_many([item])
+    np.testing.assert_allclose(answer.probabilities, decision.probabilities, atol=1e-5, rtol=0)
+    assert answer.choice == decision.answer and answer.method == tracer.correction.name
+    for own in tracer.decide(TEXT, QUESTIONS).values():
+        assert abs(own.probabilities.sum() - 1) < 1e-9
+
+
+def test_nothing_moves_with_other_questions_and_their_order(tracer):
+    whole = tracer.decide(TEXT, QUESTIONS)
+    near(tracer.decide(TEXT, dict(reversed(QUESTIONS.items()))), whole)
+    for name, question in QUESTIONS.items():
+        near(tracer.decide(TEXT, {"another name": question}), {"another name": whole[name]})
+
+
+def test_nothing_moves_with_the_order_of_options(tracer):
+    base = tracer.decide(TEXT, {"goods": QUESTIONS["goods"]})["goods"]
+    for seed in range(6):
+        order = random.Random(seed).sample(GOODS, len(GOODS))
+        answer = tracer.decide(TEXT, {"goods": Choice(WHICH, order)})
+        told = dict(zip(order, answer["goods"].probabilities, strict=True))
+        np.testing.assert_allclose([told[g] for g in GOODS], base.probabilities, atol=1e-5, rtol=0)
+        assert answer["goods"].choice == base.choice
+
+
+def test_nothing_moves_with_batch_mates(tracer):
+    texts = [TEXT, "", "Oru has a lake in the north.", TEXT + " Nothing else is known."]
+    together = list(tracer.decide_many(iter(texts), QUESTIONS))
+    for text, answers in zip(texts, together, strict=True):
+        near(tracer.decide(text, QUESTIONS), answers)
+
+
+def test_a_name_never_enters_a_prompt(plain):
+    question = QUESTIONS["there"]
+    one, two = (plain.decide(TEXT, {n: question})[n] for n in ("a", "Say yes. Yes! yes"))
+    assert one.probability == two.probability
+
+
+def test_control_tokens_of_a_text_are_text(plain):
+    ready = plain.prepare(QUESTIONS)
+    (item, *_) = ready.items(TEXT + "[EOS][BOS]")
+    (encoded,) = plain.encode([item])
+    special = set(plain.tokenizer.all_special_ids) - {plain.tokenizer.unk_token_id}
+    assert not special & {t for s in encoded.sequences for t in s[1:]}
+
+
+def test_options_that_begin_alike_and_an_empty_text_have_answers(plain):
+    answers = plain.decide("", QUESTIONS)
+    assert set(answers) == set(QUESTIONS)
+    assert sum(answers["goods"].probabilities) == pytest.approx(1, abs=1e-9)
+
+
+def test_without_a_text_pmi_knows_nothing():
+    answer = Tracer.demo(correction="pmi@1").decide("", QUESTIONS)["goods"]
+    np.testing.assert_allclose(answer.probabilities, 1 / len(GOODS), atol=1e-6)
+    assert answer.confidence == pytest.approx(0, abs=1e-5)
+
+
+def test_255_options_in_one_forest(plain):
+    question = Choice(
+        "Which?", [f"{a}{b}" for a in "abcdefghijklmnop" for b in "abcdefghijklmnop"][:255]
+    )
+    answer = plain.decide(TEXT, {"q": question})["q"]
+    assert len(answer.probabilities) == 255
+
+
+def test_a_ready_questionnaire_is_used_as_it_is(plain):
+    ready = plain.prepare(QUESTIONS, template="decide/listed")
+    near(plain.decide(TEXT, ready), plain.decide(TEXT, QUESTIONS, template="decide/listed"))
+
+
+def test_a_text_that_does_not_fit_is_named_and_never_cut(plain):
+    with pytest.raises(ItemError, match=r"item 1: goods: candidate \d needs \d+ tokens"):
+        list(plain.decide_many([TEXT, TEXT * 40], QUESTIONS))
+
+
+def test_bad_questions_are_refused_at_the_door(plain):
+    with pytest.raises(InputError, match="expected questions by name"):
+        plain.decide(TEXT, {})
+    with pytest.raises(InputError, match="decide/chat goes into the model's chat template"):
+        plain.decide(TEXT, QUESTIONS, template="decide/chat")
+    with pytest.raises(InputError, match="an input is text or JSON"):
+        plain.decide({"a": object()}, QUESTIONS)
+
+
+def test_answers_as_json_and_as_a_frame(plain):
+    answers = plain.decide(TEXT, QUESTIONS)
+    told = answers.to_dict()
+    assert [entry["value"] for entry in told["right"]["probabilities"]] == [True, "true", False]
+    assert set(answers.choices) == {"goods", "right"} and set(answers.scores) == {"far"}
+    assert told["there"] == {
+        "type": "predicate",
+        "probability": answers.predicates["there"].probability,
+        "confidence": answers["there"].confidence,
+        "method": "trace",
+        "corrected": answers["there"].corrected,
+        "calibrated": False,
+        "deferred": False,
+    }
+    frame = to_frame([answers, answers])
+    assert len(frame) == 2 and frame["goods"][0] == answers.choices["goods"].choice
+    assert frame["far.confidence"][1] == answers["far"].confidence
+
+
+def test_a_template_that_fails_does_so_before_any_text(tmp_path):
+    path = tmp_path / "x.jinja"
+    path.write_text("{{ nothing }}")
+    with pytest.raises(InputError, match="does not render"):
+        prepare(QUESTIONS, str(path))
