@@ -15,6 +15,7 @@ from jinja2 import Environment, StrictUndefined
 from lastword.evaluation import ablation
 from lastword.evaluation.ablation import QUESTION_GATE
 from lastword.evaluation.comparison import Comparison, read_comparisons
+from lastword.evaluation.controls import controls
 from lastword.evaluation.dependence import Dependence, Gain, dependence
 from lastword.evaluation.readings import read as derive
 from lastword.evaluation.statistics import Interval, Judgement, judge
@@ -129,7 +130,8 @@ def is_bound(cell: Cell) -> bool:
 
 
 def judged(parted: Sequence[Cell], titles: Sequence[str]) -> list[Shown]:
-    rows = zip(titles, parted, judge(parted), strict=True)
+    verdicts = judge(parted, [controls(cell) for cell in parted])
+    rows = zip(titles, parted, verdicts, strict=True)
     return [
         Shown(title, cell, summarise(cell), said, dependence(cell, THETA))
         for title, cell, said in rows

@@ -315,7 +315,7 @@ def halves(runs: Path, benchmark: list[str], splits: int) -> Iterator[Row]:
 
 def helps(items: pd.DataFrame, cell: Cell) -> bool:
     part = Cell(cell.model, cell.benchmark, items.reset_index(drop=True), 0)
-    return judge([part])[0].finding == "helps"
+    return judge([part])[0].finding in ("helps", "gains")
 
 
 def judged(name: str, policies: list[Policy], others: list[Labelled], items: int) -> Row:

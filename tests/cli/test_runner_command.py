@@ -69,7 +69,7 @@ def test_models_in_turn_under_every_template(
         ["llama", "jsonl:mine", "12", "0"],
         ["qwen3", "jsonl:mine", "12", "0"],
     ]
-    assert [line.split(":")[0] for line in lines[2:]] == ["llama on jsonl", "qwen3 on jsonl"]
+    assert [line.split(":")[0] for line in lines[2::2]] == ["llama on jsonl", "qwen3 on jsonl"]
     assert run(*arguments, "--template", template)[0] == 0
     records = lastword.load_records(tmp_path / "runs")
     assert records.groupby(["model", "benchmark"]).size().to_dict() == {
@@ -171,7 +171,10 @@ def test_the_table_tells_what_the_records_say(
     (found,) = json.loads(run(*eval_(models[0], items, tmp_path, "--json"))[1])
     assert found["mc2"] == pytest.approx(records["mc2"].mean())
     assert (found["model"], found["counts"]["items"]) == ("llama", 12)
-    assert out.splitlines()[-1] == f"llama on jsonl:mine: {found['verdict']}"
+    *_, verdict, controls = out.splitlines()
+    assert verdict == f"llama on jsonl:mine: {found['verdict']}"
+    assert f"chance {100 * found['chance']:.2f}, shortest" in controls
+    assert found["controls"]["wordings"]["longest"] == found["longest"]
     assert found["scalar"] == pytest.approx((records["regime"] == "scalar").mean())
     gain = (records["mc1"] - records["mc1_base"]).mean()
     assert float(said["ΔMC1"]) == pytest.approx(100 * gain, abs=0.006)

@@ -10,6 +10,7 @@ from synthetic import synthetic_cell, write_cells
 
 from lastword.evaluation.checklist import Findings, checklist, tally
 from lastword.evaluation.comparison import Comparison, Standing
+from lastword.evaluation.controls import controls
 from lastword.evaluation.dependence import dependence
 from lastword.evaluation.statistics import judge
 from lastword.records.cells import cells, summarise
@@ -17,22 +18,27 @@ from lastword.records.info import read_runs
 from lastword.records.provenance import Extent, extents
 from lastword.theta import Theta
 
-BENCHMARKS = ("halueval-qa", "halueval-qa@own", "truthfulqa", "truthfulqa@own6")
-WHOLE, TWO, BASELINES, CHANCE, TEMPLATES, BROKEN, QUESTION, PEERS = range(8)
+# By seed: one whose base is above chance.
+BENCHMARKS = {"halueval-qa": 0, "halueval-qa@own": 0, "truthfulqa": 0, "truthfulqa@own6": 5}
+WHOLE, TWO, BASELINES, FLIPS, CHANCE, TEMPLATES, BROKEN, PAIRS, QUESTION, MIDDLE, PEERS = range(11)
 
 
 @pytest.fixture(scope="module")
 def clean():
-    frames = [synthetic_cell("org/m", name, 300, blind="all") for name in BENCHMARKS]
+    frames = [synthetic_cell("org/m", n, 300, seed, blind="all") for n, seed in BENCHMARKS.items()]
+    paired = frames[0]["place"]
+    frames[0]["id"] = [f"pair/{place // 2}/{'ab'[place % 2]}" for place in paired]
     return pd.concat(frames, ignore_index=True)
 
 
 def findings(records, **values):
     parted = cells(records)
+    beside = [controls(cell) for cell in parted]
     found = Findings(
         cells=parted,
         summaries=[summarise(cell) for cell in parted],
-        judged=judge(parted),
+        controls=beside,
+        judgements=judge(parted, beside),
         dependences=[dependence(cell, Theta()) for cell in parted],
         comparisons=(),
         extents={(c.model, c.benchmark): Extent(300, 300, 300) for c in parted},
@@ -42,8 +48,8 @@ def findings(records, **values):
 
 def test_a_clean_run_meets_every_point(clean):
     points = checklist(findings(clean, comparisons=[compared(0.5)]))
-    assert [p.status for p in points] == ["met"] * 8, points
-    assert tally(points) == "8 met, 0 not met, 0 not applicable"
+    assert [p.status for p in points] == ["met"] * 11, points
+    assert tally(points) == "11 met, 0 not met, 0 not applicable"
     summaries = {s.benchmark: s for s in findings(clean).summaries}
     fixed, broken = (sum(getattr(s, n) for s in summaries.values()) for n in ("fixed", "broken"))
     right = int((clean["mc1_base"] > 0).sum())
@@ -104,8 +110,54 @@ def test_a_benchmark_that_the_shortest_answer_solves_is_flagged(clean):
     ]
     points = checklist(findings(clean.assign(candidates=short)))
     assert points[BASELINES].status == "not met"
-    assert "above both in 0 of 4 cells" in points[BASELINES].why
-    assert "the shortest answer 100.00" in points[BASELINES].why
+    assert "above all in 0 of 4 cells" in points[BASELINES].why
+    assert "shortest 100.00" in points[BASELINES].why
+
+
+def test_a_benchmark_whose_longest_answer_is_true_is_flagged(clean):
+    assert checklist(findings(clean))[BASELINES].status == "met"
+    long = [
+        [text + " and so on" * 20 if true else text for text, true in zip(*row, strict=True)]
+        for row in zip(clean["candidates"], clean["truthful"], strict=True)
+    ]
+    point = checklist(findings(clean.assign(candidates=long)))[BASELINES]
+    assert point.status == "not met" and "above all in 0 of 4 cells" in point.why
+    assert "longest 100.00" in point.why
+
+
+def test_a_base_below_chance_is_flagged(clean):
+    assert checklist(findings(clean))[FLIPS].status == "met"
+    wrong = [int(np.argmin(truthful)) for truthful in clean["truthful"]]
+    point = checklist(findings(clean.assign(base_index=wrong, mc1_base=0.0)))[FLIPS]
+    assert point.status == "not met" and "the base is not above chance in 4 of 4 cells" in point.why
+    assert "the base 0.00, chance " in point.why
+
+
+def test_pairs_that_break_together_are_flagged(clean):
+    assert checklist(findings(clean))[PAIRS].status == "met"
+    first = clean["id"].str.startswith("pair/")
+    gone = clean.assign(
+        mc1=clean["mc1"].where(~first, 0.0), mc1_base=clean["mc1_base"].where(~first, 1.0)
+    )
+    point = checklist(findings(gone))[PAIRS]
+    assert (point.status, point.why) == (
+        "not met",
+        "no fewer pairs with both right in 0 of 1 cell; least for org/m on halueval-qa: "
+        "100.00 before, 0.00 after",
+    )
+    bare = clean.assign(id=[str(i) for i in range(len(clean))])
+    assert checklist(findings(bare))[PAIRS].status == "not applicable"
+
+
+def test_a_middle_that_knows_nothing_more_is_flagged(clean):
+    assert checklist(findings(clean))[MIDDLE].status == "met"
+    flat = [
+        np.repeat(np.stack(S)[:, -1:], np.stack(S).shape[1], axis=1) for S in clean["trajectory"]
+    ]
+    point = checklist(findings(clean.assign(trajectory=flat, t_scores=clean["base_scores"])))[
+        MIDDLE
+    ]
+    assert point.status == "not met" and "the middle adds in 0 of 4 cells" in point.why
 
 
 def test_a_run_without_the_blind_baseline_is_flagged(clean):
@@ -124,8 +176,8 @@ def test_a_gain_of_the_wording_alone_is_flagged(clean):
 
 def test_chance_is_corrected_for_the_number_of_cells(clean):
     found = findings(clean)
-    shown = [replace(v, p=0.01, p_holm=0.06) for v in found.judged]
-    point = checklist(replace(found, judged=shown))[CHANCE]
+    judgements = [replace(v, p=0.01, p_holm=0.06) for v in found.judgements]
+    point = checklist(replace(found, judgements=judgements))[CHANCE]
     assert point.status == "not met" and "shown in 0 of 4 cells" in point.why
 
 

@@ -37,6 +37,7 @@ from lastword.report.comparison import ORACLE, comparison_tables, method_costs
 from lastword.report.table import WRITERS
 
 STORIES = Path(__file__).resolve().parents[3] / "shared" / "models" / "stories260K"
+UNREAD = ("chance", "shortest", "longest", "anti-blind")  # beside the methods
 
 
 def answered(**methods: Any) -> Cell:
@@ -199,7 +200,7 @@ def test_started_again_with_other_methods_it_says_what_differs(
 def test_the_table_reads_in_every_form(run: tuple[Path, Comparison]) -> None:
     judged, beside = comparison_tables([run[1]])
     (costs,) = method_costs([run[1]])
-    assert [row[2] for row in judged.rows] == [*COMPARED, ORACLE]
+    assert [row[2] for row in judged.rows] == [*COMPARED, *UNREAD, ORACLE]
     assert [row[2] for row in beside.rows] == [row[2] for row in costs.rows] == [*COMPARED]
     for writer in WRITERS.values():
         assert "self-consistent-depth" in writer(judged) and "Losses" in writer(beside)
@@ -236,7 +237,8 @@ def test_the_command_compares_and_goes_on(tmp_path: Path) -> None:
     assert untimed.exit_code == timed.exit_code == 0, untimed.output + timed.output
     judged, beside = untimed.stdout.split("\n\n")
     methods = ["Method", "trace", "dola", "sled@mean"]
-    assert [line.split(",")[2] for line in judged.splitlines()] == [*methods, ORACLE]
+    unread = UNREAD[:-1]  # no item has a blind prompt
+    assert [line.split(",")[2] for line in judged.splitlines()] == [*methods, *unread, ORACLE]
     assert [line.split(",")[2] for line in beside.splitlines()] == methods
     tables, _, costs = timed.stdout.rpartition("\n\n")
     assert tables + "\n" == untimed.stdout

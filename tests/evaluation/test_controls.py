@@ -20,8 +20,8 @@ from lastword.evaluation.controls import (
     controls,
     fit,
     placebo,
-    verdict,
 )
+from lastword.evaluation.statistics import verdict
 from lastword.records.cells import Cell, cells
 
 KEPT = Path(__file__).resolve().parents[2] / "experiments" / "results" / "evidence" / "own"
@@ -147,18 +147,27 @@ def test_the_middle_adds_where_knowledge_is_in_the_middle():
 
 
 @pytest.mark.parametrize(
-    ("gain", "p", "rival", "flips", "said"),
+    ("gain", "p", "rival", "flips", "finding", "objection"),
     [
-        (0.1, 0.2, 0.1, 0.01, "not shown"),
-        (-0.1, 0.01, 0.9, 0.9, "hurts"),
-        (0.1, 0.01, 0.3, 0.01, "helps"),
-        (0.1, 0.01, 0.4, 0.01, "gains, and so does longest, which never reads the question"),
-        (0.1, 0.01, 0.3, 0.2, "gains, and so do as many flips at random"),
+        (0.1, 0.2, 0.1, 0.01, "unclear", ""),
+        (-0.1, 0.01, 0.9, 0.9, "hurts", "and so does longest, which never reads the question"),
+        (0.1, 0.01, 0.3, 0.01, "helps", ""),
+        (0.1, 0.01, 0.4, 0.01, "gains", "and so does longest, which never reads the question"),
+        (0.1, 0.01, 0.3, 0.2, "gains", "and so do as many flips at random"),
     ],
 )
-def test_a_verdict_asks_what_never_reads_the_question(gain, p, rival, flips, said):
-    beside = Controls(0.25, Placebo(9, 0.0, flips), {"longest": rival}, None, 0.9, 0.9)
-    assert verdict(beside, gain, 0.4, p) == said
+def test_a_verdict_asks_what_never_reads_the_question(gain, p, rival, flips, finding, objection):
+    flipped = Placebo(9, 0.0, flips)
+    beside = Controls(0.3, 0.4, 0.25, flipped, {"longest": rival}, None, 0.9, 0.9)
+    assert beside.objection == objection
+    assert verdict(gain, p, beside.objection) == finding
+
+
+def test_the_sentence_has_every_control(read_whole, four):
+    said = controls(read_whole).sentence
+    assert all(name in said for name in ("chance", "longest", "anti-blind", "fitted wording"))
+    assert "flips at random" in said and "the middle adds" in said
+    assert "fitted wording" not in controls(four).sentence
 
 
 def test_draws_are_many_enough_for_their_level():

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from lastword.cli import app
 from lastword.errors import RecordError
 from lastword.evaluation.checklist import tally
+from lastword.evaluation.controls import controls
 from lastword.evaluation.statistics import Interval, Judgement, judge, over_cells
 from lastword.records import cells as parted
 from lastword.records.record import Record
@@ -292,10 +293,10 @@ def test_the_command_reads_a_folder_and_says_the_verdicts(tmp_path):
     arguments = ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     lines = result.stdout.splitlines()
-    said = sorted(line.split(": On these ")[0] for line in lines[:3])
+    said = sorted(line.split(": On these ")[0] for line in lines[:6:2])
     names = ("halueval-qa", "halueval-sum", "truthfulqa")
     assert result.exit_code == 0 and said == [f"org/model-a on {name}" for name in names]
-    assert re.fullmatch(r"sceptic's checklist: \d met, \d not met, \d not applicable", lines[3])
+    assert re.fullmatch(r"sceptic's checklist: \d met, \d not met, \d not applicable", lines[6])
     assert lines[-1] == str(tmp_path / "out" / "index.html")
     assert "cost.md" not in result.stdout and "against-paper.md" not in result.stdout
 
@@ -386,7 +387,7 @@ def test_header_rows_filters_and_verdicts_count_the_same_items(index, records, c
         facts = dict(zip(names, values, strict=True))
         said = [facts[name] for name in ("items", "answers fixed", "answers broken")]
         assert said == [str(sum(counts)) for counts in (items, fixed, broken)]
-        for place, counts in {3: items, 10: fixed, 11: broken}.items():
+        for place, counts in {3: items, 11: fixed, 12: broken}.items():
             column = view.locator(f".cells .row td:nth-child({place})").all_inner_texts()
             assert column == [str(count) for count in counts]
         assert view.inner_text(".count").startswith(f"{sum(items)} of {sum(items)} items · ")
@@ -503,7 +504,7 @@ def test_cells_sort_open_and_lead_to_their_items(index, chromium):
         heading = view.locator(".cells th button", has_text="ΔMC1")
         for expected in (sorted, lambda values: sorted(values, reverse=True)):
             heading.click()
-            cells = view.locator(".cells .row td:nth-child(6)").all()
+            cells = view.locator(".cells .row td:nth-child(7)").all()
             values = [float(cell.get_attribute("data-value")) for cell in cells]
             assert values == expected(values) and len(set(values)) == 3
         view.locator(".square").first.click()
@@ -609,7 +610,7 @@ def stands_still(view):
 def test_the_checklist_stands_on_the_page_with_its_reasons(index, written, chromium):
     with chromium.opened(index) as watched:
         rows = [row.split("\n") for row in watched.page.locator(".checklist li").all_inner_texts()]
-        assert rows == [[p.status, p.name, p.why] for p in written.checklist] and len(rows) == 8
+        assert rows == [[p.status, p.name, p.why] for p in written.checklist] and len(rows) == 11
         assert tally(written.checklist) in watched.page.inner_text("#checklist .lede")
         watched.assert_quiet()
 
@@ -640,7 +641,7 @@ def test_a_page_of_45_cells_has_all_of_their_items(tmp_path, chromium):
     models = [cells.assign(model=f"org/model-{m:02}") for m in range(15)]
     one = parted.cells(cells)
     judged = zip([parted.summarise(c) for c in one], judge(one), one, strict=True)
-    views = [page.CellReport(s, v, CellTrust(c, None), None) for s, v, c in judged]
+    views = [page.CellReport(s, v, controls(c), CellTrust(c, None), None) for s, v, c in judged]
     every = [
         replace(v, summary=replace(v.summary, model=f"org/model-{m:02}"))
         for m in range(15)

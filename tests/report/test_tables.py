@@ -49,8 +49,8 @@ HOSTILE = '=cmd|"/c"!A1 <script>&x</script> a_b$%#{}~^\\ *b* [l](u) `c`\x1b[31m\
 def summary(model, benchmark, **values):
     zero = MappingProxyType({"decisive": 0.0, "mix": 0.0, "early": 0.0})
     return replace(
-        Summary(model, benchmark, Counts(10), 2.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.1, 0.1, 0, 0,
-                1.0, zero, zero, zero, 0.5, 0.5, nan, nan),
+        Summary(model, benchmark, Counts(10), 2.0, 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.1, 0.1, 0,
+                0, 1.0, zero, zero, zero, 0.5, 0.5, 0.5, 0.5, nan, nan),
         **values,
     )  # fmt: skip
 
@@ -166,6 +166,7 @@ def test_the_master_table_has_a_row_a_model_and_marks_failures():
     assert column(table, "Model") == ["m", "n"] and column(table, "Branch") == ["mix", "early"]
     assert column(table, "truthfulqa ΔMC1") == [Marked(12.5), 0.0]
     assert column(table, "truthfulqa ΔMC2") == [Marked(-25.0), 0.0]
+    assert column(table, "truthfulqa chance") == [25.0, 25.0]
     assert column(table, "halueval-qa ΔMC1")[0] == 25.0
     assert isnan(column(table, "halueval-qa ΔMC1")[1])
     assert table.notes and not master(summaries[1:], Theta()).notes

@@ -28,6 +28,7 @@ from lastword.theta import Theta
 if TYPE_CHECKING:
     from lastword.engines import Engine
     from lastword.engines.ray import Cluster
+    from lastword.evaluation.controls import Controls
     from lastword.evaluation.runner import RunResult
     from lastword.evaluation.statistics import Judgement
     from lastword.evaluation.work import Extent, Work
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from lastword.text.tokens import Encoded, Tokenizer
 
 _COUNT_TITLES = {"mc2": "MC2-items"}
-_METRICS = "MC1-base MC1 ΔMC1 MC2-base MC2 ΔMC2".split()
+_METRICS = "chance MC1-base MC1 ΔMC1 MC2-base MC2 ΔMC2".split()
 _EDGE = 4  # tokens shown on each side of where a candidate begins
 
 
@@ -240,27 +241,32 @@ def say(result: "RunResult") -> None:
 def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
     """Print the cells' metrics as a table, and what they amount to in words; or both as JSON."""
     with waiting("reading records"):
+        from lastword.evaluation.controls import controls
         from lastword.evaluation.statistics import judge
         from lastword.records.stored import read_cells
 
-        parted = [read for cell in dict.fromkeys(cells) for read in read_cells(cell)]
-        verdicts = judge(parted)
-    for text in (text for cell in parted for text in cell.records["error"].dropna().head(1)):
+        records = [own for cell in dict.fromkeys(cells) for own in read_cells(cell)]
+        beside = [controls(cell) for cell in records]
+        rows = list(zip(records, judge(records, beside), beside, strict=True))
+    for text in (text for cell in records for text in cell.records["error"].dropna().head(1)):
         typer.echo(printable(f"lastword: the first that failed: {text}"), err=True)
     if as_json:
-        typer.echo(to_json([_as_json(*pair) for pair in zip(parted, verdicts, strict=True)]))
+        typer.echo(to_json([_as_json(*row) for row in rows]))
         return
-    _print_table(parted)
-    for verdict in verdicts:
-        typer.echo(printable(f"{verdict.model} on {verdict.benchmark}: {verdict.sentence}"))
+    _print_table(records)
+    for cell, verdict, control in rows:
+        typer.echo(printable(f"{cell.model} on {cell.benchmark}: {verdict.sentence}"))
+        if control.sentence:
+            typer.echo(printable(f"  {control.sentence}"))
 
 
-def _as_json(cell: "Cell", verdict: "Judgement") -> dict[str, Any]:
+def _as_json(cell: "Cell", verdict: "Judgement", control: "Controls") -> dict[str, Any]:
     from lastword.records.cells import summarise
 
     summary = summarise(cell)
     content = vars(summary) | {"counts": asdict(summary.counts)}
-    return content | asdict(verdict) | {"verdict": verdict.sentence}
+    sentences = {"verdict": verdict.sentence, "controls": control.to_dict()}
+    return content | asdict(verdict) | sentences
 
 
 def _print_table(cells: "Sequence[Cell]") -> None:
@@ -288,7 +294,7 @@ def _table(cells: "Sequence[Cell]") -> list[list[str]]:
             printable(s.model),
             printable(s.benchmark),
             *(str(getattr(s.counts, name)) for name in names),
-            *(_percent(v) for v in (s.mc1_base, s.mc1)),
+            *(_percent(v) for v in (s.chance, s.mc1_base, s.mc1)),
             _percent(s.delta_mc1, "+"),
             *(_percent(v) for v in (s.mc2_base, s.mc2)),
             _percent(s.delta_mc2, "+"),

@@ -37,12 +37,12 @@ def report(
         from lastword.report.build import report as build
 
         root = locate(runs)
-        written = build(root, out, bench=bench, with_paper=against_paper, item=item)
-        warnings = (*written.warnings, *unfinished(root))
+        output = build(root, out, bench=bench, with_paper=against_paper, item=item)
+        warnings = (*output.warnings, *unfinished(root))
     for warning in warnings:
         typer.echo(printable(f"lastword: {warning}"), err=True)
-    for line in written.verdicts:
+    for line in output.verdicts:
         typer.echo(printable(line))
-    typer.echo(f"sceptic's checklist: {tally(written.checklist)}")
-    for path in written.paths:
+    typer.echo(f"sceptic's checklist: {tally(output.checklist)}")
+    for path in output.paths:
         typer.echo(path)

@@ -1,6 +1,6 @@
 """The sceptic's checklist: what to ask of a result before believing it, answered from its records.
 
-Eight points over all cells together; each is met, not met or not applicable, with its figures. A
+Eleven points over all cells together; each is met, not met or not applicable, with its figures. A
 point is met only where it is in every cell that it can be asked of: one cell that fails it is what
 a reader should hear of.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lastword.evaluation.comparison import TRACE, Comparison, Standing
+from lastword.evaluation.controls import ALPHA, Controls
 from lastword.evaluation.dependence import Dependence, Gain
 from lastword.evaluation.statistics import LEVEL, ROUNDING, Judgement
 from lastword.records.cells import Cell, Summary, benchmark_of, column
@@ -19,7 +20,7 @@ Status = Literal["met", "not met", "not applicable"]
 
 STATUSES: tuple[Status, ...] = ("met", "not met", "not applicable")
 _LISTED = 3
-_BASELINES = ("question-blind", "length-only")  # a point of their own
+_UNREAD = ("question-blind", "length-only")  # methods that have a point of their own
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,13 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What the records of all cells were found to say, a value a cell in one order.
+    """What the records of all cells say, a value a cell in one order.
 
     Attributes:
         cells: The cells.
         summaries: Their lines.
-        judged: Their verdicts, corrected together.
+        controls: What a gain in each has to beat.
+        judgements: Their verdicts, corrected together.
         dependences: Themselves without the question; None where that was not read.
         comparisons: TRACE beside its peers, of those cells that have them.
         extents: How much of its benchmark each was run on, where the run says.
@@ -52,7 +54,8 @@ class Findings:
 
     cells: Sequence[Cell]
     summaries: Sequence[Summary]
-    judged: Sequence[Judgement]
+    controls: Sequence[Controls]
+    judgements: Sequence[Judgement]
     dependences: Sequence[Dependence | None]
     comparisons: Sequence[Comparison]
     extents: Mapping[Name, Extent]
@@ -62,11 +65,17 @@ class Findings:
         """The lines of the cells that can be judged."""
         return [s for s in self.summaries if s.counts.items]
 
+    @property
+    def controlled(self) -> list[tuple[Summary, Controls]]:
+        """The same with what stands beside them."""
+        pairs = zip(self.summaries, self.controls, strict=True)
+        return [(summary, beside) for summary, beside in pairs if summary.counts.items]
 
-def checklist(found: Findings) -> tuple[Point, ...]:
+
+def checklist(findings: Findings) -> tuple[Point, ...]:
     """Every point, in its order."""
     return tuple(
-        Point(name, *(ask(found) if found.labelled or name == _WHOLE else _UNLABELLED))
+        Point(name, *(ask(findings) if findings.labelled or name == _WHOLE else _UNLABELLED))
         for name, ask in _POINTS.items()
     )
 
@@ -82,15 +91,19 @@ Answer = tuple[Status, str]
 _UNLABELLED: Answer = ("not applicable", "no labels to judge by")
 
 
-def _whole(found: Findings) -> Answer:
-    if not found.extents:
+def _whole(findings: Findings) -> Answer:
+    if not findings.extents:
         return "not applicable", "the records do not say how long their benchmarks are"
-    lines = {_name(cell): _lacking(cell, found.extents.get(_name(cell))) for cell in found.cells}
+    lines = {
+        _name(cell): _lacking(cell, findings.extents.get(_name(cell))) for cell in findings.cells
+    }
     short = list(dict.fromkeys(line for line in lines.values() if line))
     if short:
         return "not met", _listed(short)
-    known = {benchmark_of(name[1]): extent for name, extent in found.extents.items()}
-    return "met", _listed([f"all {e.questions:,} questions of {name}" for name, e in known.items()])
+    extents = {benchmark_of(name[1]): extent for name, extent in findings.extents.items()}
+    return "met", _listed(
+        [f"all {e.questions:,} questions of {name}" for name, e in extents.items()]
+    )
 
 
 def _lacking(cell: Cell, extent: Extent | None) -> str:
@@ -107,52 +120,81 @@ def _lacking(cell: Cell, extent: Extent | None) -> str:
     return ""
 
 
-def _benchmarks(found: Findings) -> Answer:
-    names = list(dict.fromkeys(benchmark_of(s.benchmark) for s in found.labelled))
+def _benchmarks(findings: Findings) -> Answer:
+    names = list(dict.fromkeys(benchmark_of(s.benchmark) for s in findings.labelled))
     return _met(len(names) > 1), f"{_many(len(names), 'benchmark')}: {_listed(names)}"
 
 
-def _baselines(found: Findings) -> Answer:
-    unread = [s for s in found.labelled if s.blind != s.blind]
+def _baselines(findings: Findings) -> Answer:
+    unread = [s for s in findings.labelled if s.blind != s.blind]
     if unread:
-        return "not met", f"no blind baseline{_of(unread, found)}, such as {_where(unread[0])}"
-    above = [s for s in found.labelled if s.mc1 > max(s.blind, s.shortest)]
-    least = min(found.labelled, key=lambda s: s.mc1 - max(s.blind, s.shortest))
-    figures = (
-        f"TRACE {_percent(least.mc1)}, without the question {_percent(least.blind)}, the shortest "
-        f"answer {_percent(least.shortest)}"
+        return "not met", f"no blind baseline{_of(unread, findings)}, such as {_where(unread[0])}"
+    cells = findings.controlled
+    above = [s for s, beside in cells if s.mc1 > max(_shares(beside))]
+    least, beside = min(cells, key=lambda pair: pair[0].mc1 - max(_shares(pair[1])))
+    shares = ", ".join(f"{name} {_percent(v)}" for name, v in beside.rivals.items() if v == v)
+    lead = f"above all in {len(above)} of {_many(len(cells), 'cell')}"
+    return _met(len(above) == len(cells)), (
+        f"{lead}; {_at(least)}: TRACE {_percent(least.mc1)}, {shares}"
     )
-    said = f"above both in {len(above)} of {_many(len(found.labelled), 'cell')}"
-    return _met(len(above) == len(found.labelled)), f"{said}; {_at(least)}: {figures}"
 
 
-def _significance(found: Findings) -> Answer:
-    judged = [v for v in found.judged if v.finding != "unlabelled"]
-    shown = [v for v in judged if v.interval_mc1.low > 0 and v.p_holm < 1 - LEVEL]
-    least = min(judged, key=lambda v: v.interval_mc1.low)
+def _shares(beside: Controls) -> list[float]:
+    return [share for share in beside.rivals.values() if share == share]
+
+
+def _flips(findings: Findings) -> Answer:
+    cells = findings.controlled
+    below = [s for s in findings.labelled if not s.mc1_base > s.chance]
+    if below:
+        least = min(below, key=lambda s: s.mc1_base - s.chance)
+        figures = f"the base {_percent(least.mc1_base)}, chance {_percent(least.chance)}"
+        where = f"the base is not above chance{_of(below, findings)}"
+        return "not met", f"{where}, so that flips at random gain; {_at(least)}: {figures}"
+    beyond = [beside for _, beside in cells if beside.placebo.p < ALPHA]
+    least, beside = max(cells, key=lambda pair: _p(pair[1]))
+    flips = beside.placebo
+    figures = f"{_points(least.delta_mc1)} points, {_many(flips.overrides, 'flip')}"
+    if flips.overrides:
+        figures += f" at random {_points(flips.gain)} (P {flips.p:.2g})"
+    lead = f"bases above chance, and a gain beyond flips in {len(beyond)} of "
+    return _met(len(beyond) == len(cells)), (
+        f"{lead}{_many(len(cells), 'cell')}; {_at(least)}: {figures}"
+    )
+
+
+def _p(beside: Controls) -> float:
+    """The placebo's; 1 where the rule changed nothing."""
+    return beside.placebo.p if beside.placebo.overrides else 1.0
+
+
+def _significance(findings: Findings) -> Answer:
+    judgements = [v for v in findings.judgements if v.finding != "unlabelled"]
+    gains = [v for v in judgements if v.interval_mc1.low > 0 and v.p_holm < 1 - LEVEL]
+    least = min(judgements, key=lambda v: v.interval_mc1.low)
     figures = (
         f"{_points(least.delta_mc1)} points (95% {_points(least.interval_mc1.low)} to "
         f"{_points(least.interval_mc1.high)}), p = {least.p_holm:.3g} by Holm"
     )
-    said = f"a gain is shown in {len(shown)} of {_many(len(judged), 'cell')}"
-    return _met(len(shown) == len(judged)), f"{said}; {_at(least)}: {figures}"
+    lead = f"a gain is shown in {len(gains)} of {_many(len(judgements), 'cell')}"
+    return _met(len(gains) == len(judgements)), f"{lead}; {_at(least)}: {figures}"
 
 
-def _templates(found: Findings) -> Answer:
+def _templates(findings: Findings) -> Answer:
     groups: dict[Name, list[float]] = {}
-    for s in found.labelled:
+    for s in findings.labelled:
         groups.setdefault((s.model, benchmark_of(s.benchmark)), []).append(s.delta_mc1)
     several = {name: gains for name, gains in groups.items() if len(gains) > 1}
     single = [model for model, _ in groups if model not in {name for name, _ in several}]
     if single:
         return "not met", f"one template a benchmark: {_listed(list(dict.fromkeys(single)))}"
     apart = {name: gains for name, gains in several.items() if not _one_sign(gains)}
-    shown = apart or several
-    widest = max(shown, key=lambda name: max(shown[name]) - min(shown[name]))
-    gains = shown[widest]
-    said = "its sign differs" if apart else "its sign is one"
+    groups = apart or several
+    widest = max(groups, key=lambda name: max(groups[name]) - min(groups[name]))
+    gains = groups[widest]
+    lead = "its sign differs" if apart else "its sign is one"
     figures = f"{_points(min(gains))} to {_points(max(gains))} points over {len(gains)} templates"
-    return _met(not apart), f"{said}, widest for {' on '.join(widest)}: {figures}"
+    return _met(not apart), f"{lead}, widest for {' on '.join(widest)}: {figures}"
 
 
 def _one_sign(gains: Iterable[float]) -> bool:
@@ -160,33 +202,55 @@ def _one_sign(gains: Iterable[float]) -> bool:
     return len(signs) == 1 and 0 not in signs
 
 
-def _broken(found: Findings) -> Answer:
-    labelled = found.labelled
-    right = sum(int((column(c.items, "mc1_base") > 0).sum()) for c in found.cells)
+def _broken(findings: Findings) -> Answer:
+    labelled = findings.labelled
+    right = sum(int((column(c.items, "mc1_base") > 0).sum()) for c in findings.cells)
     broken, fixed = sum(s.broken for s in labelled), sum(s.fixed for s in labelled)
     share = f" ({100 * broken / right:.1f}%)" if right else ""
-    said = f"{broken:,} of {right:,} right answers broken{share}, {fixed:,} wrong ones fixed"
+    lead = f"{broken:,} of {right:,} right answers broken{share}, {fixed:,} wrong ones fixed"
     worse = [s for s in labelled if not s.fixed > s.broken]
     if worse:
         most = max(worse, key=lambda s: s.broken - s.fixed)
-        where = f"not more fixed than broken{_of(worse, found)}"
-        said += f"; {where}; {_at(most)}: {most.fixed} fixed, {most.broken} broken"
-    return _met(not worse), said
+        where = f"not more fixed than broken{_of(worse, findings)}"
+        lead += f"; {where}; {_at(most)}: {most.fixed} fixed, {most.broken} broken"
+    return _met(not worse), lead
 
 
-def _question(found: Findings) -> Answer:
-    read = [one for one in found.dependences if one is not None]
-    if not read:
+def _pairs(findings: Findings) -> Answer:
+    paired = [s for s in findings.labelled if s.pairs == s.pairs]
+    if not paired:
+        return "not applicable", "no two questions over the same candidates"
+    fewer = [s for s in paired if s.pairs < s.pairs_base]
+    least = min(paired, key=lambda s: s.pairs - s.pairs_base)
+    figures = f"{_percent(least.pairs_base)} before, {_percent(least.pairs)} after"
+    lead = f"no fewer pairs with both right in {len(paired) - len(fewer)} of "
+    return _met(not fewer), f"{lead}{_many(len(paired), 'cell')}; {_at(least)}: {figures}"
+
+
+def _middle(findings: Findings) -> Answer:
+    fits = [(s, beside.fit) for s, beside in findings.controlled if beside.fit is not None]
+    if not fits:
         return "not applicable", "made without --blind all"
-    least = min(read, key=lambda one: one.gains[0].interval.low)
+    adding = [s for s, fit in fits if fit.middle.positive]
+    least, fit = min(fits, key=lambda pair: pair[1].middle.fixed - pair[1].middle.broken)
+    lead = f"the middle adds in {len(adding)} of {_many(len(fits), 'cell')}"
+    figures = f"it adds {fit.middle.sentence} to wording and base"
+    return _met(len(adding) == len(fits)), f"{lead}; {_at(least)}: {figures}"
+
+
+def _question(findings: Findings) -> Answer:
+    both = [one for one in findings.dependences if one is not None]
+    if not both:
+        return "not applicable", "made without --blind all"
+    least = min(both, key=lambda one: one.gains[0].interval.low)
     gain = least.gains[0]
-    short = [one for one in read if not _needs(one.gains[0])]
+    short = [one for one in both if not _needs(one.gains[0])]
     share = f" ({gain.needs / gain.sighted:.0%})" if gain.sighted > ROUNDING else ""
     figures = (
         f"{_points(gain.needs)} of {_points(gain.sighted)} points{share} need the question, 95% "
         f"{_points(gain.interval.low)} to {_points(gain.interval.high)}"
     )
-    many = f"shown in {len(read) - len(short)} of {_many(len(read), 'cell')} read without it"
+    many = f"shown in {len(both) - len(short)} of {_many(len(both), 'cell')} read without it"
     return _met(not short), f"{many}; {_at(least)}: {figures}"
 
 
@@ -194,38 +258,41 @@ def _needs(gain: Gain) -> bool:
     return gain.sighted > ROUNDING and gain.interval.low > 0
 
 
-def _peers(found: Findings) -> Answer:
-    best = [(one, *pair) for one in found.comparisons if (pair := _best(one)) is not None]
+def _peers(findings: Findings) -> Answer:
+    best = [(one, *pair) for one in findings.comparisons if (pair := _best(one)) is not None]
     if not best:
         return "not applicable", "no peers were run; lastword compare runs them"
     ahead = sum(peer.mc1 > trace.mc1 for _, trace, peer in best)
     least, trace, peer = min(best, key=lambda row: row[1].mc1 - row[2].mc1)
-    said = f"one is ahead in {ahead} of {_many(len(best), 'compared cell')}"
+    lead = f"one is ahead in {ahead} of {_many(len(best), 'compared cell')}"
     figures = (
         f"TRACE {_percent(trace.mc1)} ({_points(trace.delta_mc1)}), {peer.method} "
         f"{_percent(peer.mc1)} ({_points(peer.delta_mc1)} over {peer.base})"
     )
-    return _met(not ahead), f"{said}; {_at(least)}: {figures}"
+    return _met(not ahead), f"{lead}; {_at(least)}: {figures}"
 
 
 def _best(one: Comparison) -> tuple[Standing, Standing] | None:
     """TRACE, and the best of the others that read the question; None where either is missing."""
-    known = {s.method: s for s in one.standings if s.mc1 == s.mc1}
-    others = [s for name, s in known.items() if name.partition("@")[0] not in (TRACE, *_BASELINES)]
-    if TRACE not in known or not others:
+    by_method = {s.method: s for s in one.standings if s.mc1 == s.mc1}
+    others = [s for name, s in by_method.items() if name.partition("@")[0] not in (TRACE, *_UNREAD)]
+    if TRACE not in by_method or not others:
         return None
-    return known[TRACE], max(others, key=lambda s: s.mc1)
+    return by_method[TRACE], max(others, key=lambda s: s.mc1)
 
 
 _WHOLE = "The whole benchmark, not a subset"
 _POINTS: Mapping[str, Callable[[Findings], Answer]] = {
     _WHOLE: _whole,
     "Two benchmarks or more": _benchmarks,
-    "Above the blind and the length baseline": _baselines,
+    "Above all that never reads the question": _baselines,
+    "A base above chance, a gain beyond random flips": _flips,
     "Beyond chance, corrected for the number of cells": _significance,
     "The same sign under several templates": _templates,
     "More answers fixed than broken": _broken,
+    "Pairs that do not break together": _pairs,
     "A gain that needs the question": _question,
+    "A middle that knows more than the end": _middle,
     "Peers under their own aggregation": _peers,
 }
 
@@ -246,9 +313,9 @@ def _at(cell: Summary | Judgement | Dependence | Comparison) -> str:
     return f"least for {_where(cell)}"
 
 
-def _of(some: Sequence[Summary], found: Findings) -> str:
+def _of(some: Sequence[Summary], findings: Findings) -> str:
     """` in 2 of 4 cells`; nothing where there is one cell."""
-    cells = len(found.labelled)
+    cells = len(findings.labelled)
     return f" in {len(some)} of {cells} cells" if cells > 1 else ""
 
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lastword.errors import ItemError, RecordError
+from lastword.evaluation.controls import controls
 from lastword.evaluation.derived import derive, fitted_methods
 from lastword.evaluation.statistics import mcnemar
 from lastword.files.folder import Folder
-from lastword.records.cells import Cell, mean, oracle
+from lastword.records.cells import Cell, mean
 from lastword.records.columns import Lists, PerItem, Places
 from lastword.records.disk import write_durably
 from lastword.records.info import find_cells, read_run
@@ -111,6 +112,8 @@ class Comparison:
         oracle: Share of items in which any depth ranks a truth first: what a choice of depth could
             win at most.
         costs: What methods take alone, by name; empty where that was not measured.
+        rivals: Mean MC1 of what never reads the question, by name.
+        blind_oracle: As the oracle, with the question left out; nan where that was not read.
     """
 
     model: str
@@ -118,6 +121,8 @@ class Comparison:
     standings: tuple[Standing, ...]
     oracle: float
     costs: Mapping[str, Cost] = field(default_factory=dict)
+    rivals: Mapping[str, float] = field(default_factory=dict)
+    blind_oracle: float = float("nan")
 
 
 def compare(
@@ -145,7 +150,16 @@ def compare(
         replace(s, p_base_holm=float(b), p_trace_holm=float(t))
         for s, b, t in zip(standings, against_base, against_trace, strict=True)
     )
-    return Comparison(cell.model, cell.benchmark, adjusted, oracle(cell), costs or {})
+    beside = controls(cell)
+    return Comparison(
+        cell.model,
+        cell.benchmark,
+        adjusted,
+        oracle=beside.oracle,
+        costs=costs or {},
+        rivals=beside.rivals,
+        blind_oracle=beside.blind_oracle,
+    )
 
 
 def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:

@@ -6,8 +6,8 @@ All are on MC1, over the items that count for it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -69,6 +69,16 @@ class Addition:
     broken: int
     p: float
 
+    @property
+    def sentence(self) -> str:
+        """`73 and loses 31 (p = 4e-05)`."""
+        return f"{self.fixed} and loses {self.broken} (p = {self.p:.2g})"
+
+    @property
+    def positive(self) -> bool:
+        """Whether it fixes more answers than it breaks, beyond chance."""
+        return self.fixed > self.broken and self.p < ALPHA
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -90,6 +100,8 @@ class Controls:
     """What stands beside the rule in one cell. Shares lie in [0, 1]; nan where it was not read.
 
     Attributes:
+        base: Mean MC1 of the model's own answers.
+        corrected: Mean MC1 of the corrected answers.
         chance: Mean share of truths among the candidates.
         placebo: The rule's overrides at random.
         wordings: Mean MC1 of `shortest`, `longest`, `question-blind` and `anti-blind`.
@@ -98,6 +110,8 @@ class Controls:
         blind_oracle: The same without the question.
     """
 
+    base: float
+    corrected: float
     chance: float
     placebo: Placebo
     wordings: Mapping[str, float]
@@ -111,6 +125,35 @@ class Controls:
         fitted = {} if self.fit is None else {"fitted wording": self.fit.wording}
         return {"chance": self.chance, **self.wordings, **fitted}
 
+    @property
+    def objection(self) -> str:
+        """What speaks against calling a gain help, in words; empty where nothing does."""
+        rivals = {name: share for name, share in self.rivals.items() if share >= self.corrected}
+        if rivals:
+            best = max(rivals, key=lambda name: rivals[name])
+            return f"and so does {best}, which never reads the question"
+        return "" if self.placebo.p < ALPHA else "and so do as many flips at random"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it; `fit` is null where it is not known."""
+        wordings = dict(self.wordings)
+        return asdict(replace(self, wordings={})) | {"wordings": wordings}
+
+    @property
+    def sentence(self) -> str:
+        """What stands beside the rule, in words; shares in percent."""
+        read = {name: share for name, share in self.rivals.items() if share == share}
+        if not read:
+            return ""
+        parts = [", ".join(f"{name} {100 * share:.2f}" for name, share in read.items())]
+        if self.placebo.overrides:
+            flips = f"as many flips at random {100 * self.placebo.gain:+.2f}"
+            parts.append(f"{flips} points (P {self.placebo.p:.2g})")
+        if self.fit is not None:
+            parts.append(f"reading adds {self.fit.reading.sentence}")
+            parts.append(f"the middle adds {self.fit.middle.sentence}")
+        return f"Beside it, the question unread: {'; '.join(parts)}."
+
 
 def controls(cell: Cell, *, seed: int = 0) -> Controls:
     """The controls of one cell.
@@ -119,11 +162,10 @@ def controls(cell: Cell, *, seed: int = 0) -> Controls:
         cell: The cell.
         seed: Of draws and folds.
     """
-    counts = cell.mc1_places
-    truths = Lists.of(cell.items["truthful"])
-    shares = truths.each(lambda truthful: truthful.mean(axis=1), items=counts)
     return Controls(
-        chance=mean(shares),
+        base=mean(column(cell.items, "mc1_base")[cell.mc1_places]),
+        corrected=mean(column(cell.items, "mc1")[cell.mc1_places]),
+        chance=cell.chance,
         placebo=placebo(cell, seed=seed),
         wordings=cell.wordings,
         fit=fit(cell, seed=seed),
@@ -323,23 +365,3 @@ def conditional_logit(
         if np.abs(step).max() < 1e-8:
             break
     return weights
-
-
-def verdict(cell: Controls, gain: float, corrected: float, p: float) -> str:
-    """What may be said of a gain: `helps`, `hurts`, `not shown`, or what gains as much unread.
-
-    Args:
-        cell: The cell's controls.
-        gain: Mean corrected minus base MC1.
-        corrected: Mean MC1 of the corrected answers.
-        p: McNemar's, after Holm's correction over the cells that are judged together.
-    """
-    if not p < ALPHA:
-        return "not shown"
-    if gain < 0:
-        return "hurts"
-    rivals = {name: share for name, share in cell.rivals.items() if share >= corrected}
-    if rivals:
-        best = max(rivals, key=lambda name: rivals[name])
-        return f"gains, and so does {best}, which never reads the question"
-    return "helps" if cell.placebo.p < ALPHA else "gains, and so do as many flips at random"

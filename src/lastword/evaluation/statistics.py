@@ -18,7 +18,7 @@ from lastword.trust.testing import holm
 
 Values = Float[np.ndarray, " values"]
 Means = Float[np.ndarray, " resamples"]
-Finding = Literal["helps", "hurts", "unclear", "unlabelled"]
+Finding = Literal["helps", "gains", "hurts", "unclear", "unlabelled"]
 
 LEVEL = 0.95
 ITEM_RESAMPLES = 10_000
@@ -54,6 +54,15 @@ class Judged(Protocol):
     @property
     def gains_mc2(self) -> Values:
         """Corrected minus base MC2 of every item that counts for it, in [-1, 1]."""
+
+
+@runtime_checkable
+class Control(Protocol):
+    """What a gain in one cell has to beat (`evaluation.controls`)."""
+
+    @property
+    def objection(self) -> str:
+        """What speaks against calling a gain help, in words; empty where nothing does."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +109,10 @@ class Judgement:
         broken: Answers that correction made wrong.
         p: McNemar's exact test, two-sided.
         p_holm: p after Holm's correction over the cells judged together.
-        finding: `helps` or `hurts` where the interval excludes 0 and p < 0.05, else `unclear`;
-            `unlabelled` without items that count.
+        finding: `hurts` or a gain where p after Holm's correction is below 0.05, else `unclear`; a
+            gain is `helps` only where it beats the cell's controls, else `gains`; `unlabelled`
+            without items that count.
+        objection: What speaks against calling a gain help; empty where nothing does.
     """
 
     model: str
@@ -117,6 +128,7 @@ class Judgement:
     p: float
     p_holm: float
     finding: Finding
+    objection: str = ""
 
     @property
     def _count(self) -> str:
@@ -129,6 +141,7 @@ class Judgement:
             return "No answered item has both a truthful and a false candidate: nothing to judge."
         said = {
             "helps": "correction helps",
+            "gains": f"correction gains, {self.objection}",
             "hurts": "correction hurts",
             "unclear": "correction is not shown to help or to hurt",
         }[self.finding]
@@ -231,42 +244,74 @@ def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES, seed: int = 0
     )
 
 
-def judge(cells: Sequence[Judged], *, seed: int = 0) -> list[Judgement]:
-    """A judgement of every cell, with Holm's correction over those that have items to judge."""
+_UNCONTROLLED = "and nothing that never reads the question was held against it"
+
+
+def judge(
+    cells: Sequence[Judged], controls: Sequence[Control] = (), *, seed: int = 0
+) -> list[Judgement]:
+    """A judgement of every cell, with Holm's correction over those that have items to judge.
+
+    Args:
+        cells: The cells.
+        controls: What a gain in each has to beat; without any a gain is never said to help.
+        seed: Of the intervals.
+    """
     gains = [cell.gains_mc1 for cell in cells]
     counts = [fixed_and_broken(g) for g in gains]
     p = np.array(
         [mcnemar(*n) if g.size else float("nan") for g, n in zip(gains, counts, strict=True)]
     )
-    rows = zip(cells, gains, counts, p.tolist(), holm(p).tolist(), strict=True)
-    return [_judge(cell, g, *n, p=raw, p_holm=fair, seed=seed) for cell, g, n, raw, fair in rows]
+    objections = [c.objection for c in controls] or [_UNCONTROLLED] * len(cells)
+    rows = zip(cells, gains, counts, p.tolist(), holm(p).tolist(), objections, strict=True)
+    return [
+        _judge(cell, own, *count, p=raw, p_holm=fair, objection=objection, seed=seed)
+        for cell, own, count, raw, fair, objection in rows
+    ]
 
 
 def _judge(
-    cell: Judged, gains: Values, fixed: int, broken: int, *, p: float, p_holm: float, seed: int
+    cell: Judged,
+    gains: Values,
+    fixed: int,
+    broken: int,
+    *,
+    p: float,
+    p_holm: float,
+    objection: str,
+    seed: int,
 ) -> Judgement:
-    interval = bootstrap_mean(gains, seed=seed)
+    finding = verdict(mean(gains), p_holm, objection)
     return Judgement(
         model=cell.model,
         benchmark=cell.benchmark,
         items=gains.size,
         failed=cell.failed,
         delta_mc1=mean(gains),
-        interval_mc1=interval,
+        interval_mc1=bootstrap_mean(gains, seed=seed),
         delta_mc2=mean(cell.gains_mc2),
         interval_mc2=bootstrap_mean(cell.gains_mc2, seed=seed),
         fixed=fixed,
         broken=broken,
         p=p,
         p_holm=p_holm,
-        finding=_finding(interval, p),
+        finding=finding,
+        objection=objection if finding == "gains" else "",
     )
 
 
-def _finding(interval: Interval, p: float) -> Finding:
-    """Both must agree: a percentile interval alone is too sure of a handful of items."""
+def verdict(gain: float, p: float, objection: str) -> Finding:
+    """What may be said of a cell (method, section 15).
+
+    Args:
+        gain: Mean corrected minus base MC1; nan without items that count.
+        p: McNemar's, after Holm's correction over the cells that are judged together.
+        objection: What speaks against calling a gain help; empty where nothing does.
+    """
     if np.isnan(p):
         return "unlabelled"
-    if p < 1 - LEVEL and interval.low > 0:
-        return "helps"
-    return "hurts" if p < 1 - LEVEL and interval.high < 0 else "unclear"
+    if not p < 1 - LEVEL:
+        return "unclear"
+    if gain < 0:
+        return "hurts"
+    return "gains" if objection else "helps"

@@ -193,6 +193,12 @@ class Cell:
         return own
 
     @cached_property
+    def chance(self) -> float:
+        """Mean share of truths among the candidates: what a draw gets."""
+        truthful = Lists.of(self.items["truthful"])
+        return mean(truthful.each(lambda own: own.mean(axis=1), items=self.mc1_places))
+
+    @cached_property
     def wordings(self) -> Mapping[str, float]:
         """Mean MC1 of what looks at the candidates alone, by name; nan where it was not read.
 
@@ -232,6 +238,7 @@ class Summary:
         benchmark: The benchmark's name.
         counts: How many items it has.
         invariant: I(M); nan where the records have none.
+        chance: Mean share of truths among the candidates.
         mc1_base: Mean MC1 of the model's own answers.
         mc1: Mean MC1 of the corrected answers.
         mc2_base: Mean MC2 of the base scores.
@@ -247,7 +254,9 @@ class Summary:
         gain_mc1: What each operator adds to delta MC1; they sum to it.
         gain_mc2: What each operator adds to delta MC2; they sum to it.
         blind: Mean MC1 of the question-blind baseline; nan where no blind scores were read.
-        shortest: Mean MC1 of the length-only baseline.
+        anti_blind: Mean MC1 of what the blind base likes least.
+        shortest: Mean MC1 of the candidate with the fewest characters.
+        longest: Mean MC1 of the one with the most.
         pairs_base: Share of pairs with both of the model's own answers right; nan without pairs.
         pairs: Share of pairs with both corrected answers right; nan without pairs.
     """
@@ -256,6 +265,7 @@ class Summary:
     benchmark: str
     counts: Counts
     invariant: float
+    chance: float
     mc1_base: float
     mc1: float
     mc2_base: float
@@ -271,7 +281,9 @@ class Summary:
     gain_mc1: Mapping[str, float]
     gain_mc2: Mapping[str, float]
     blind: float
+    anti_blind: float
     shortest: float
+    longest: float
     pairs_base: float
     pairs: float
 
@@ -342,6 +354,7 @@ def summarise(cell: Cell) -> Summary:
         benchmark=cell.benchmark,
         counts=cell.counts,
         invariant=mean(column(items, "invariant")[:1]),
+        chance=cell.chance,
         mc1_base=mean(column(items, "mc1_base")[first]),
         mc1=mean(column(items, "mc1")[first]),
         mc2_base=mean(column(items, "mc2_base")[second]),
@@ -357,7 +370,9 @@ def summarise(cell: Cell) -> Summary:
         gain_mc1=_by_operator(items, first, lambda fires: mean(fires * gains_mc1)),
         gain_mc2=_by_operator(items, second, lambda fires: mean(fires * gains_mc2)),
         blind=cell.wordings["question-blind"],
+        anti_blind=cell.wordings["anti-blind"],
         shortest=cell.wordings["shortest"],
+        longest=cell.wordings["longest"],
         pairs_base=_pairs(items, first, "mc1_base"),
         pairs=_pairs(items, first, "mc1"),
     )

@@ -1,6 +1,6 @@
 """Build: a folder of records becomes tables, figures and one page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from lastword.errors import RecordError
 from lastword.evaluation import ablation
 from lastword.evaluation.checklist import Findings, Point, checklist
 from lastword.evaluation.comparison import Comparison, read_comparisons
+from lastword.evaluation.controls import controls
 from lastword.evaluation.dependence import dependence
 from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import judge, over_cells
@@ -24,6 +25,7 @@ from lastword.report.checklist import checklist_table
 from lastword.report.chosen import named, telling
 from lastword.report.comparison import comparison_tables, method_costs
 from lastword.report.constants import scorer_constants
+from lastword.report.controls import controls_table
 from lastword.report.cost import Timing, cost_table, read_timings
 from lastword.report.dependence import dependence_figure, dependence_table
 from lastword.report.figure_parts import Diagram, Figure
@@ -60,14 +62,14 @@ class Material:
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a report left and found.
+class Output:
+    """What a report leaves, and what it says.
 
     Attributes:
         paths: Its files, the page last.
-        verdicts: Of every cell, in words.
+        verdicts: Of every cell, in words, with its controls.
         checklist: The points that a sceptic asks.
-        warnings: What was asked for and could not be shown.
+        warnings: What was asked for and could not be selection.
     """
 
     paths: tuple[Path, ...]
@@ -83,28 +85,28 @@ def report(
     bench: Path | None = None,
     with_paper: bool = False,
     item: str | None = None,
-) -> Written:
+) -> Output:
     """Write `tables/`, `figures/` and `index.html` under `out`.
 
     Args:
         runs: Folder of `lastword eval`, at any level.
         out: Folder to write to.
         bench: What `lastword bench --out` left, for the cost table and figure.
-        with_paper: Whether the published grid is laid beside the cells.
+        with_paper: Whether the published grid is contents beside the cells.
         item: What the worked example and the figure across models show, as BENCHMARK-ID.
 
     Raises:
         RecordError: No records, records of different settings, no such item, or a folder that
             cannot be written.
     """
-    timings, lacking = ((), "") if bench is None else _timings(bench)
-    parted = read_cells(runs)
-    compared = tuple(read_comparisons(runs, parted))
-    said = read_runs(runs).values()
-    theta = one_theta(said)
-    material = Material(parted, theta, timings, compared, item, extents(said), engines(said))
-    written = write(material, out, with_paper=with_paper)
-    return replace(written, warnings=(lacking,) if lacking else ())
+    timings, warning = ((), "") if bench is None else _timings(bench)
+    cells = read_cells(runs)
+    comparisons = tuple(read_comparisons(runs, cells))
+    infos = read_runs(runs).values()
+    theta = one_theta(infos)
+    material = Material(cells, theta, timings, comparisons, item, extents(infos), engines(infos))
+    output = write(material, out, with_paper=with_paper)
+    return replace(output, warnings=(warning,) if warning else ())
 
 
 def _timings(bench: Path) -> tuple[tuple[Timing, ...], str]:
@@ -114,151 +116,163 @@ def _timings(bench: Path) -> tuple[tuple[Timing, ...], str]:
     return tuple(read_timings(bench)), ""
 
 
-def write(material: Material, out: Path, *, with_paper: bool = False) -> Written:
+def write(material: Material, out: Path, *, with_paper: bool = False) -> Output:
     """The report of records in memory; as `report`."""
-    shown = None if material.item is None else named(material.cells, material.item)
-    found = _find(material)
-    points = checklist(found)
-    effects, swept = _variants(found.cells, material.theta)
-    trusted = [trust(cell, material.theta) for cell in found.cells]
-    laid = [*_tables(found, material, effects, swept), trust_table(trusted)]
-    laid += [against_paper(found.summaries)] if with_paper else []
-    drawn = _figures(found, material, effects, swept, shown)
+    selection = None if material.item is None else named(material.cells, material.item)
+    findings = _find(material)
+    points = checklist(findings)
+    effects, sweeps = _variants(findings.cells, material.theta)
+    trusts = [trust(cell, material.theta) for cell in findings.cells]
+    contents = [*_tables(findings, material, effects, sweeps), trust_table(trusts)]
+    contents += [against_paper(findings.summaries)] if with_paper else []
+    pictures = _figures(findings, material, effects, sweeps, selection)
     try:
-        files = [checklist_table(points), *laid]
-        written = [path for table in files for path in write_table(table, out / "tables")]
+        files = [checklist_table(points), *contents]
+        paths = [path for table in files for path in write_table(table, out / "tables")]
         (out / "figures").mkdir(parents=True, exist_ok=True)
-        written += [path for figure in drawn for path in draw.save(figure, out / "figures")]
+        paths += [path for figure in pictures for path in draw.save(figure, out / "figures")]
         index = out / "index.html"
-        index.write_text(_page(found, trusted, points, laid, drawn, material), encoding="utf-8")
+        index.write_text(
+            _page(findings, trusts, points, contents, pictures, material), encoding="utf-8"
+        )
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
-    said = tuple(f"{v.model} on {v.benchmark}: {v.sentence}" for v in found.judged)
-    return Written((*written, index), said, points)
+    return Output((*paths, index), tuple(_lines(findings)), points)
+
+
+def _lines(findings: Findings) -> Iterator[str]:
+    for judgement, beside in zip(findings.judgements, findings.controls, strict=True):
+        yield f"{judgement.model} on {judgement.benchmark}: {judgement.sentence}"
+        if beside.sentence:
+            yield f"  {beside.sentence}"
 
 
 def _find(material: Material) -> Findings:
-    parted = material.cells
+    cells = material.cells
+    beside = [controls(cell) for cell in cells]
     return Findings(
-        cells=parted,
-        summaries=[summarise(cell) for cell in parted],
-        judged=judge(parted),
-        dependences=[dependence(cell, material.theta) for cell in parted],
+        cells=cells,
+        summaries=[summarise(cell) for cell in cells],
+        controls=beside,
+        judgements=judge(cells, beside),
+        dependences=[dependence(cell, material.theta) for cell in cells],
         comparisons=material.comparisons,
         extents=material.extents,
     )
 
 
 def _variants(
-    parted: Sequence[Cell], theta: Theta
+    cells: Sequence[Cell], theta: Theta
 ) -> tuple[list[ablation.Effect], list[ablation.Sweep]]:
-    readings = [read(cell, theta) for cell in parted]
-    swept = [ablation.sweep(readings, theta, parameter) for parameter in ablation.GRIDS]
-    return ablation.necessity(readings, theta), swept
+    readings = [read(cell, theta) for cell in cells]
+    sweeps = [ablation.sweep(readings, theta, parameter) for parameter in ablation.GRIDS]
+    return ablation.necessity(readings, theta), sweeps
 
 
 def _tables(
-    found: Findings,
+    findings: Findings,
     material: Material,
     effects: Sequence[ablation.Effect],
-    swept: Sequence[ablation.Sweep],
+    sweeps: Sequence[ablation.Sweep],
 ) -> list[Table]:
-    summaries = found.summaries
-    laid = [
+    summaries = findings.summaries
+    contents = [
         tables.master(summaries, material.theta),
         tables.grid(summaries),
         tables.per_model(summaries, material.theta),
-        tables.verdict_table(found.judged),
+        tables.verdict_table(findings.judgements),
+        controls_table(findings),
         tables.baselines(summaries),
         tables.calibrations(summaries),
         tables.necessity_table(effects),
-        tables.sweep_table(swept),
+        tables.sweep_table(sweeps),
         scorer_constants(material.theta),
-        dependence_table(found.dependences),
+        dependence_table(findings.dependences),
     ]
     templates = tables.template_table(summaries)
-    laid += [templates] if templates.rows else []
-    laid += comparison_tables(material.comparisons) if material.comparisons else []
-    laid += method_costs(material.comparisons)
-    return laid + ([cost_table(material.timings)] if material.timings else [])
+    contents += [templates] if templates.rows else []
+    contents += comparison_tables(material.comparisons) if material.comparisons else []
+    contents += method_costs(material.comparisons)
+    return contents + ([cost_table(material.timings)] if material.timings else [])
 
 
 def _figures(
-    found: Findings,
+    findings: Findings,
     material: Material,
     effects: Sequence[ablation.Effect],
-    swept: Sequence[ablation.Sweep],
-    shown: pd.DataFrame | None,
+    sweeps: Sequence[ablation.Sweep],
+    selection: pd.DataFrame | None,
 ) -> list[Figure | Diagram]:
     """Every figure of the paper that these records can fill, in its order.
 
     Args:
-        found: What the records say.
+        findings: What the records say.
         material: What the report is made from.
         effects: Of the components.
-        swept: Of the constants.
-        shown: Records of the item that was asked for; None where none was.
+        sweeps: Of the constants.
+        selection: Records of the item that was asked for; None where none was.
     """
-    parted, theta = material.cells, material.theta
-    if shown is None:
-        example = figures.representative(parted, "decisive")
-        across = figures.hardest(parted)
+    cells, theta = material.cells, material.theta
+    if selection is None:
+        example = figures.representative(cells, "decisive")
+        across = figures.hardest(cells)
     else:
-        across = figures.rows_of(shown)
+        across = figures.rows_of(selection)
         example = telling(across)
-    drawn = [
-        figures.regimes(parted, theta),
+    pictures = [
+        figures.regimes(cells, theta),
         None if example is None else figures.worked_example(example, theta),
         figures.scorer_motifs(theta),
         figures.scorer_dataflow(theta),
-        figures.ablation(effects, swept),
-        figures.per_model(tables.per_model(found.summaries, theta)),
+        figures.ablation(effects, sweeps),
+        figures.per_model(tables.per_model(findings.summaries, theta)),
         figures.across_models(across, theta),
         figures.costs(material.timings) if material.timings else None,
-        dependence_figure(found.dependences),
+        dependence_figure(findings.dependences),
     ]
-    return [figure for figure in drawn if figure is not None]
+    return [figure for figure in pictures if figure is not None]
 
 
 def _page(
-    found: Findings,
-    trusted: Sequence[CellTrust],
+    findings: Findings,
+    trusts: Sequence[CellTrust],
     points: Sequence[Point],
-    laid: Sequence[Table],
-    drawn: Sequence[Figure | Diagram],
+    contents: Sequence[Table],
+    pictures: Sequence[Figure | Diagram],
     material: Material,
 ) -> str:
     views = [
         CellReport(
             summary,
             judgement,
-            certified,
-            _calibration(certified.cell),
+            beside,
+            assurance,
+            _calibration(assurance.cell),
             material.engines.get((summary.model, summary.benchmark)),
         )
-        for summary, judgement, certified in zip(
-            found.summaries, found.judged, trusted, strict=True
+        for summary, judgement, beside, assurance in zip(
+            findings.summaries, findings.judgements, findings.controls, trusts, strict=True
         )
     ]
-    grid = over_cells(np.array([s.delta_mc1 for s in found.summaries], dtype=float))
+    grid = over_cells(np.array([s.delta_mc1 for s in findings.summaries], dtype=float))
     return render(
         views,
         grid,
         points,
-        laid,
-        drawn,
+        contents,
+        pictures,
         data_blocks(material.cells, material.theta),
         _sample(material.cells),
     )
 
 
-def _sample(parted: Sequence[Cell]) -> str:
+def _sample(cells: Sequence[Cell]) -> str:
     """What the page's list of items leaves out; empty where it has all."""
-    records, shown = sum(len(c.records) for c in parted), sum(map(len, sampled(parted)))
-    if shown == records:
+    records, listed = sum(len(c.records) for c in cells), sum(map(len, sampled(cells)))
+    if listed == records:
         return ""
     return (
-        f"{shown:,} of the {records:,} records are in this list, of every cell drawn evenly from "
+        f"{listed:,} of the {records:,} records are in this list, of every cell drawn evenly from "
         "answers fixed, broken, changed, unchanged and failed. All other numbers, tables and "
         "figures are of all records; `lastword.load_records` gives each."
     )

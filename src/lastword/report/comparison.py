@@ -7,6 +7,8 @@ from lastword.evaluation.comparison import Comparison, Standing
 from lastword.report.table import Column, Table, Value, delta, level
 
 ORACLE = "any depth (oracle)"
+BLIND_ORACLE = "any depth, question unread (oracle)"
+_METHODS = {"question-blind"}  # rivals that are methods, and rows, themselves
 
 _CELL = (Column("Model"), Column("Benchmark"), Column("Method"))
 _JUDGED = (
@@ -34,8 +36,9 @@ _NOTES = (
     "Holm's correction is over the methods of a cell.",
     "MC2 is the softmax of a method's scores as published (sums, means or sums over bytes), MC2 a "
     "token of the same scores as means over tokens. Only the latter compares between rows.",
-    "question-blind and length-only have not read the question: what comes no further than they "
-    "do has shown nothing.",
+    "Rows without a base never read the question (fitted wording learned from the truths of other "
+    "items what truths look like): what comes no further than they do has shown nothing, nor has "
+    "what comes no further than question-blind and length-only.",
     "The oracle counts an item if any depth ranks a truth first: no method could know which.",
 )
 _BESIDE_NOTES = (
@@ -55,9 +58,7 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
     for comparison in comparisons:
         cell = (comparison.model, comparison.benchmark)
         judged += [(*cell, s.method, *_judged(s)) for s in comparison.standings]
-        blank = [math.nan] * 4
-        oracle: tuple[Value, ...] = (math.nan, 100 * comparison.oracle, *blank, "", *blank)
-        judged.append((*cell, ORACLE, *oracle))
+        judged += [(*cell, name, *_alone(share)) for name, share in _alone_by(comparison).items()]
         beside += [(*cell, s.method, *_beside(s)) for s in comparison.standings]
     title = "Every method on the same states"
     return [
@@ -88,6 +89,18 @@ def _judged(s: Standing) -> tuple[Value, ...]:
     shares = (s.mc1, s.delta_mc1, s.mc2, s.mc2_normalised, s.mc3)
     points = [100 * v for v in shares]
     return (s.items, *points, s.base, s.fixed, s.broken, s.p_base, s.p_base_holm)
+
+
+def _alone_by(comparison: Comparison) -> dict[str, float]:
+    """Mean MC1 of what is no method: controls that were read, then the oracles."""
+    oracles = {ORACLE: comparison.oracle, BLIND_ORACLE: comparison.blind_oracle}
+    rivals = {n: share for n, share in comparison.rivals.items() if n not in _METHODS}
+    return {name: share for name, share in {**rivals, **oracles}.items() if share == share}
+
+
+def _alone(share: float) -> tuple[Value, ...]:
+    blank = [math.nan] * 4
+    return (math.nan, 100 * share, *blank, "", *blank)
 
 
 def _beside(s: Standing) -> tuple[Value, ...]:

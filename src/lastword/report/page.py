@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lastword.evaluation.checklist import Point, tally
+from lastword.evaluation.controls import Controls
 from lastword.evaluation.statistics import Finding, GridStatistics, Judgement
 from lastword.files.strict_json import strict
 from lastword.records.cells import Counts, Summary, benchmark_of
@@ -32,6 +33,7 @@ class CellReport:
     Attributes:
         summary: Its line of the master table.
         judgement: Whether correction helps.
+        controls: What a gain has to beat.
         trust: What could be let through.
         calibration: Reliability before and after; None without items that count.
         engine: What computed it, where that is known.
@@ -39,6 +41,7 @@ class CellReport:
 
     summary: Summary
     judgement: Judgement
+    controls: Controls
     trust: CellTrust
     calibration: Figure | None
     engine: str | None = None
@@ -135,6 +138,7 @@ def headline_of(grid: GridStatistics, judged: Sequence[Judgement]) -> str:
 
 _VERDICTS: dict[Finding, str] = {
     "helps": "helps",
+    "gains": "gains no more than what never reads the question",
     "hurts": "hurts",
     "unclear": "is not shown to help or to hurt",
 }
@@ -193,6 +197,7 @@ _CELL_COLUMNS = (
     Column("Model"),
     Column("Benchmark"),
     Column("Items"),
+    Column("Chance", 2),
     Column("MC1 base", 2),
     Column("MC1", 2),
     Column("ΔMC1", 2, signed=True),
@@ -213,7 +218,8 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
         s.model,
         s.benchmark,
         s.counts.items,
-        *(100 * v for v in (s.mc1_base, s.mc1, s.delta_mc1, s.mc2_base, s.mc2, s.delta_mc2)),
+        *(100 * v for v in (s.chance, s.mc1_base, s.mc1, s.delta_mc1)),
+        *(100 * v for v in (s.mc2_base, s.mc2, s.delta_mc2)),
         s.fixed,
         s.broken,
         s.counts.failed,
@@ -223,7 +229,7 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
         "finding": view.judgement.finding,
         "verdict": view.judgement.sentence,
         "facts": _facts(s, view.engine),
-        "notes": list(_notes(s)),
+        "notes": [view.controls.sentence, *_notes(s)] if s.counts.items else list(_notes(s)),
         "trust": view.trust.lines,
         "figures": sorted(view.figures),
         "model_place": models.index(s.model),

@@ -47,10 +47,11 @@ _ABLATED = (
 
 
 def master(summaries: Sequence[Summary], theta: Theta) -> Table:
-    """Base and delta of every cell: a row a model, four columns a benchmark."""
+    """Chance, base and delta of every cell: a row a model, five columns a benchmark."""
     benchmarks = list(dict.fromkeys(s.benchmark for s in summaries))
     columns = [Column("Model"), Column("I(M)", 2), Column("Branch")]
     for name in benchmarks:
+        columns.append(level(f"{name} chance"))
         for metric in ("MC1", "MC2"):
             columns += [level(f"{name} {metric} base")]
             columns += [delta(f"{name} Δ{metric}")]
@@ -59,7 +60,7 @@ def master(summaries: Sequence[Summary], theta: Theta) -> Table:
         of = {s.benchmark: s for s in own}
         row: list[Value] = [model, own[0].invariant, branch(own[0].invariant, theta)]
         for name in benchmarks:
-            row += _four(of[name]) if name in of else [math.nan] * 4
+            row += _five(of[name]) if name in of else [math.nan] * 5
         rows.append(tuple(row))
     notes = (FAILED,) if any(s.counts.failed for s in summaries) else ()
     return Table("master", "Base and TRACE, every cell", tuple(columns), tuple(rows), notes)
@@ -132,8 +133,9 @@ def verdict_table(judged: Sequence[Judgement]) -> Table:
     )
     rows = tuple(_judgement(v) for v in judged)
     notes = (
-        "Intervals: paired bootstrap over items. To help or to hurt needs an interval that "
-        "excludes 0 and McNemar's exact p below 0.05, before Holm's correction.",
+        "Intervals: paired bootstrap over items. To gain or to hurt needs McNemar's exact p below "
+        "0.05 after Holm's correction over these cells; to help, a gain beyond as many flips at "
+        "random and above all that never reads the question.",
         DEPENDENT,
     )
     return Table("verdicts", "Does correction help?", columns, rows, notes)
@@ -145,6 +147,7 @@ def baselines(summaries: Sequence[Summary]) -> Table:
     columns = (
         Column("Model"),
         Column("Benchmark"),
+        level("Chance"),
         level("MC1 base"),
         level("MC1 TRACE"),
         level("Question-blind"),
@@ -156,7 +159,7 @@ def baselines(summaries: Sequence[Summary]) -> Table:
     rows = tuple(
         _line(
             [s.model, s.benchmark],
-            [100 * v for v in (s.mc1_base, s.mc1, s.blind, s.shortest)],
+            [100 * v for v in (s.chance, s.mc1_base, s.mc1, s.blind, s.shortest)],
             [100 * v for v in (s.pairs_base, s.pairs)] if paired else [],
             [100 * s.gain_mc1[o] for o in _OPERATORS],
             [100 * s.gain_mc2[o] for o in _OPERATORS],
@@ -276,9 +279,9 @@ def _line(*parts: Sequence[Value]) -> tuple[Value, ...]:
     return tuple(value for part in parts for value in part)
 
 
-def _four(s: Summary) -> list[Value]:
+def _five(s: Summary) -> list[Value]:
     values = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
-    return [Marked(v) for v in values] if s.counts.failed else list(values)
+    return [100 * s.chance, *([Marked(v) for v in values] if s.counts.failed else values)]
 
 
 def _over(statistics: GridStatistics) -> tuple[Value, ...]:
