@@ -230,14 +230,12 @@ class RayAssignment:
             worker, window = self._idle.popleft(), window_from(run.plan_size, self.info["items"])
             self._tasks[worker.plan.remote(window)] = Task(worker, window=window)
         while self._todo and self._idle:
-            group = self._todo.popleft()
-            self._compute(self._idle.popleft(), group, run.gaps[group])
+            worker, group = self._idle.popleft(), self._todo.popleft()
+            answer = worker.compute.remote(group, run.gaps[group])
+            self._tasks[answer] = Task(worker, group)
 
     def _take(self, worker: Handle) -> None:
         self._tasks[worker.take.remote(self._work)] = Task(worker)
-
-    def _compute(self, worker: Handle, group: int, places: Sequence[int]) -> None:
-        self._tasks[worker.compute.remote(group, places)] = Task(worker, group)
 
     def _next(self) -> tuple[Task, Any]:
         """Give the next answer; workers that are lost before it are replaced."""

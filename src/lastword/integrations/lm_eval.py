@@ -122,14 +122,12 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         sets, alone = self._documents(requests, tokens)
         answers: dict[int, Answer] = {}
         with tqdm(total=len(requests), desc="Correcting choices", disable=disable_tqdm) as bar:
-            for work, methods in ((sets, self.scorers), (alone, self._base())):
+            base = resolve([BASE], self.tracer.facts)
+            for work, methods in ((sets, self.scorers), (alone, base)):
                 for place, answer in self._answers(work, methods):
                     answers[place] = answer
                     bar.update()
         return [answers[place] for place in range(len(requests))]
-
-    def _base(self) -> dict[str, Method]:
-        return resolve([BASE], self.tracer.facts)
 
     def _tokens(self, request: Instance) -> tuple[Ids, Ids]:
         """Split context and continuation as the harness's `hf` does: by count of tokens."""

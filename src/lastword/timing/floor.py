@@ -71,8 +71,8 @@ def floors(
         clock: What the readings were timed by.
     """
     blocks = tracer.backbone.parts.blocks
-    layers = [m for m in blocks.modules() if isinstance(m, nn.Linear)]
-    shapes = Counter(_shape(layer.weight) for layer in layers)
+    weights = [m.weight for m in blocks.modules() if isinstance(m, nn.Linear)]
+    shapes: Counter[Shape] = Counter((tuple(w.shape), w.dtype, w.device) for w in weights)
     if not shapes or not all(dtype.is_floating_point for _, dtype, _ in shapes):
         return Floors()
     forest = build([b for e in encoded for b in branches_of(e)])
@@ -83,10 +83,6 @@ def floors(
         head = _head_seconds(stopwatch, tracer)
     readings = {name: Floor(trunk, attention, head * count) for name, count in reads.items()}
     return Floors(readings, stopwatch.rates)
-
-
-def _shape(weight: Tensor) -> Shape:
-    return tuple(weight.shape), weight.dtype, weight.device
 
 
 def _trunk_seconds(stopwatch: "_Stopwatch", shapes: Mapping[Shape, int]) -> float:

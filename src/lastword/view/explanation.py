@@ -74,12 +74,12 @@ def _sentences(decision: Answer, theta: Theta | None) -> Iterator[str]:
     else:
         spatial = decision.regime == "candidate-space"
         yield from (_candidate_space if spatial else _scalar)(decision, theta)
-        moved = comparison(decision.gates.get("question"))
+        shift = comparison(decision.gates.get("question"))
         yield from _by_gate(
             decision.gates,
             "question",
-            f"The question moved the two apart by enough ({moved} nats a token), so this stands.",
-            f"But the question did not move them apart by enough ({moved} nats a token), so the"
+            f"The question moved the two apart by enough ({shift} nats a token), so this stands.",
+            f"But the question did not move them apart by enough ({shift} nats a token), so the"
             " model's own scores stand.",
         )
     yield _outcome(decision)
@@ -92,26 +92,26 @@ def _sentences(decision: Answer, theta: Theta | None) -> Iterator[str]:
 
 
 def _by_scores(decision: Answer) -> Iterator[str]:
-    """Whose scores decide, and what they are."""
+    """Say whose scores decide, and what they are."""
     if (unripe := _unripe(decision)) is not None:
         yield unripe
         return
     yield f"The scores of {decision.method} decide."
     plain, _, number = decision.method.partition("@")
     if plain in _SCORES:
-        seen = decision.gates.get("seen")
-        count = "" if seen is None else _value(seen.value, ", {} so far")
+        gate = decision.gates.get("seen")
+        count = "" if gate is None else _value(gate.value, ", {} so far")
         yield f"They are {_SCORES[plain].format(number=number)}{count}."
 
 
 def _unripe(decision: Answer) -> str | None:
-    """Why a mean of too few items says nothing yet; None where it does, or there is none."""
-    seen = decision.gates.get("seen")
-    if seen is None or seen.holds:
+    """Say why a mean of too few items says nothing yet; None where it does, or there is none."""
+    gate = decision.gates.get("seen")
+    if gate is None or gate.holds:
         return None
     return (
-        f"The mean over items with these labels is of {seen.value:.0f} so far and is used from "
-        f"{seen.threshold:.0f} on, so the model's own scores stand."
+        f"The mean over items with these labels is of {gate.value:.0f} so far and is used from "
+        f"{gate.threshold:.0f} on, so the model's own scores stand."
     )
 
 

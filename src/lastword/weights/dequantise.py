@@ -12,6 +12,7 @@ MXFP4 checkpoints store their attention dense, so nothing of theirs is needed he
 """
 
 import json
+import math
 from typing import Any
 
 import torch
@@ -111,12 +112,8 @@ def _read_four_bit(
         names += nested
     scale = absmax.double().repeat_interleave(int(state["blocksize"]))
     values = checkpoint.read(f"{prefix}.quant_map").double()[codes]
-    dense = (values * scale[: len(values)])[: _size(state["shape"])]
+    dense = (values * scale[: len(values)])[: math.prod(state["shape"])]
     return _matrix(dense.reshape(state["shape"]), prefix), tuple(names)
-
-
-def _size(shape: list[int]) -> int:
-    return int(torch.Size(shape).numel())
 
 
 def _matrix(weight: Tensor, name: str) -> Matrix:
