@@ -1,6 +1,6 @@
 """One group of items in hand: how much is read of it, and what has been read so far."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Literal
@@ -41,11 +41,12 @@ class Batch:
 
     Args:
         encoded: The items; their branches are those of `branches_of`, in order.
-        states: The states of all those branches.
+        states: The states of all those branches, less those whose score is known.
         read: What the head reads of states (`Backend.read`).
         scorer: T.
         depth: L.
         peers: Token scorers of other methods, by the methods' names.
+        known: Depth L of some branches, by their places among all.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Batch:
         scorer: Scorer,
         depth: int,
         peers: Mapping[str, TokenScorer] | None = None,
+        known: Mapping[int, float] | None = None,
     ) -> None:
         self.states, self.scorer, self.depth = states, scorer, depth
         self._head = read
@@ -68,6 +70,10 @@ class Batch:
         self._scores = np.full((count, depth + 1), np.nan)
         self._t = np.full(count, np.nan)
         self._peers = {name: np.full(count, np.nan) for name in self.peers}
+        known = known or {}
+        self._scores[list(known), depth] = list(known.values())
+        self._computed = np.ones(count, dtype=bool)
+        self._computed[list(known)] = False
 
     def trajectory(self, item: int) -> Trajectory:
         """S and t of an item, as far as they have been read."""
@@ -91,6 +97,14 @@ class Batch:
             blind_tokens=None if blind is None else np.array(encoded.blind_tokens),
             content_free=self.content_free(item),
         )
+
+    def without_input(self) -> Iterator[tuple[Branch, float]]:
+        """Depth L of every branch after a prompt without its input that was computed here."""
+        for encoded, own in zip(self._encoded, self._own, strict=True):
+            branches = branches_of(encoded)[own.stop - own.start :]
+            for row, branch in enumerate(branches, own.stop):
+                if self._computed[row] and not np.isnan(score := self._scores[row, self.depth]):
+                    yield branch, float(score)
 
     def content_free(self, item: int) -> Inputs | None:
         """b after each content-free prompt of an item, nan where unread; None without them."""
@@ -125,7 +139,10 @@ class Batch:
         wanted = np.zeros(len(self._t), dtype=bool)
         for span in spans:
             wanted[span] = True
-        branch = self.states.reads.branch
+        wanted &= self._computed
+        if not wanted.any():
+            return
+        branch = np.flatnonzero(self._computed)[self.states.reads.branch]
         targets = np.flatnonzero(wanted[branch])
         into: list[tuple[TokenScorer, Scores]] = [(self.scorer, self._t)] if step.scorer else []
         into += [(s, self._peers[name]) for name, s in self.peers.items() if step.peers]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 from lastword.batch import Batch, Read, Scope, branches_of, prompts_of
 from lastword.errors import CertificateError, InvariantError, ItemError
 from lastword.methods.contract import Evidence, Facts, Method
-from lastword.methods.correction import Correction, Scored, lacks
 from lastword.methods.trace import Trace
 from lastword.model import embedded
 from lastword.model.asked import digests
@@ -38,6 +37,8 @@ from lastword.weights.invariant import Factors, model_invariant
 if TYPE_CHECKING:
     from lastword.decisions import Answers, Question, Questionnaire
     from lastword.decisions.item import Input
+    from lastword.methods.correction import Correction
+    from lastword.model.blind import BlindScores
     from lastword.trust.certificate import Certificate, Subject
 
 
@@ -56,6 +57,8 @@ class Tracer:
         batch_tokens: Most distinct tokens of one batch; by width, depth and memory if not given.
         prefix_cache: MiB of keys and values of prefixes that come back; the model's weights then
             have to stay as they are.
+        blind_cache: MiB of what candidates score without the input, an option of a frame once; the
+            weights have to stay as they are.
         head_dtype: `float32` logits, or the `model`'s dtype for speed.
         attention: What attends: an implementation by its name, which the model must have been
             given; `model` for whichever it has; or `auto`, which on a CUDA device takes flex
@@ -82,19 +85,21 @@ class Tracer:
         theta: Theta | None = None,
         batch_tokens: int | None = None,
         prefix_cache: int = 0,
+        blind_cache: int = 0,
         head_dtype: HeadDtype = "float32",
         attention: str = "auto",
         overflow: Overflow = "error",
         chat: Chat | None = None,
         source: dict[str, Any] | None = None,
         certificate: "Certificate | str | Path | None" = None,
-        correction: Correction | str = "trace",
+        correction: "Correction | str" = "trace",
     ) -> None:
         options = LoadOptions(
             model.config.name_or_path or type(model).__name__,
             theta=theta,
             batch_tokens=batch_tokens,
             prefix_cache=prefix_cache,
+            blind_cache=blind_cache,
             head_dtype=head_dtype,
             attention=attention,
             overflow=overflow,
@@ -133,7 +138,7 @@ class Tracer:
         tokenizer: Tokenizer,
         options: LoadOptions,
         invariant: float | Factors | None,
-        correction: Correction | str,
+        correction: "Correction | str",
     ) -> None:
         profile = backend.profile
         self.backend, self.tokenizer = backend, tokenizer
@@ -146,6 +151,7 @@ class Tracer:
         self.source, self.checked = backend.source, backend.checked
         self.factors, self.invariant = _invariant_of(backend, invariant, self.theta)
         self.scorer = Scorer(self.theta, profile.depth, profile.vocabulary)
+        self._blind_budget = options.blind_cache * 2**20
         self._batch_tokens_asked = options.batch_tokens
         self.batch_tokens = options.batch_tokens or backend.batch_tokens
         self.correction = _correction_of(correction, self.facts)
@@ -436,7 +442,11 @@ class Tracer:
 
     def _applicable(self, encoded: Encoded | ItemError, place: int) -> Encoded | ItemError:
         """The item, or why the correction does not apply to it."""
-        if isinstance(encoded, ItemError) or not isinstance(self.correction, Scored):
+        if isinstance(encoded, ItemError) or self.correction.name == "trace":
+            return encoded
+        from lastword.methods.correction import Scored, lacks
+
+        if not isinstance(self.correction, Scored):
             return encoded
         has = {"blind": bool(encoded.blind_sequences), "free": bool(encoded.content_free_sequences)}
         lacking = lacks(self.correction.needs, **has)
@@ -502,8 +512,11 @@ class Tracer:
             step = replace(every, peers=step.peers)
         few = scope.read == "base" and scope.blind != "all"
         depths = step.depths | {depth} if few else every.depths
+        last = scope.read != "all" and scope.blind != "all"
+        last = last and all(n.blind <= {depth} for n in needs)
         with phase("trunk"):
-            batch = self._batch(encoded, methods, depths.union(*(n.blind for n in needs)))
+            captured = depths.union(*(n.blind for n in needs))
+            batch = self._batch(encoded, methods, captured, keep=last)
         with phase("readout"):
             blind = frozenset([depth]).union(*(m.needs.blind for m in methods.values()))
             batch.read_blind(every if scope.blind == "all" else Step(blind))
@@ -512,6 +525,8 @@ class Tracer:
             verdicts = settle(
                 len(encoded), lambda i: self._next(batch.evidence(i), scope.read), batch.read
             )
+        if last and self._blind_budget and (scores := [*batch.without_input()]):
+            self._blind_scores.keep(scores)
         return [
             replace(
                 _decision(self, e, batch, i, verdicts[i]),
@@ -561,15 +576,46 @@ class Tracer:
         return Facts(profile.depth, profile.vocabulary, self.invariant, self.theta)
 
     def _batch(
-        self, encoded: Sequence[Encoded], methods: Mapping[str, Method], depths: frozenset[int]
+        self,
+        encoded: Sequence[Encoded],
+        methods: Mapping[str, Method],
+        depths: frozenset[int],
+        *,
+        keep: bool = False,
     ) -> Batch:
-        """States of a group at `depths` and wherever a method looks; nothing is read yet."""
-        branches = [b for e in encoded for b in branches_of(e)]
+        """States of a group at `depths` and wherever a method looks; nothing is read yet.
+
+        With `keep` what is known of candidates without the input is not computed again.
+        """
+        there = any(e.blind_sequences or e.content_free_sequences for e in encoded)
+        known = self._known(encoded) if keep and there and self._blind_budget else {}
+        every = (b for e in encoded for b in branches_of(e))
+        branches = [b for row, b in enumerate(every) if row not in known]
         raw = [m.needs.raw for m in methods.values()]
         captured = depths.union(*raw) or frozenset([0])
         states = self.backend.states(branches, sorted(captured), self.batch_tokens)
         peers = {n: s for n, m in methods.items() if (s := m.needs.scorer) is not None}
-        return Batch(encoded, states, self.backend.read, self.scorer, self.scorer.last, peers)
+        last = self.scorer.last
+        return Batch(encoded, states, self.backend.read, self.scorer, last, peers, known)
+
+    @cached_property
+    def _blind_scores(self) -> "BlindScores":
+        from lastword.model.blind import BlindScores
+
+        return BlindScores(self._blind_budget)
+
+    def _known(self, encoded: Sequence[Encoded]) -> dict[int, float]:
+        """Depth L of branches without the input that were read before, by place among all."""
+        known: dict[int, float] = {}
+        row = 0
+        for e in encoded:
+            own, *others = prompts_of(e)
+            row += len(own)
+            branches = [*chain.from_iterable(others)]
+            scores = enumerate(self._blind_scores.find(branches), row)
+            known |= {place: score for place, score in scores if score is not None}
+            row += len(branches)
+        return known
 
     def _next(self, evidence: Evidence, read: Read) -> Step | Verdict:
         """What a reading mode still needs of an item, or the verdict."""
@@ -621,7 +667,7 @@ def _invariant_of(
     return factors, value
 
 
-def _correction_of(correction: Correction | str, facts: Facts) -> Correction:
+def _correction_of(correction: "Correction | str", facts: Facts) -> "Correction":
     """A correction as it was given, or by its name; TRACE alone needs no table."""
     if not isinstance(correction, str):
         return correction

@@ -21,9 +21,11 @@ from lastword.methods.contract import Evidence, Facts
 from lastword.methods.correction import Correction, Scored
 from lastword.methods.gated import TraceGated
 from lastword.methods.pmi import Pmi
+from lastword.model.blind import BlindScores
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Verdict
+from lastword.text.forest import Branch
 from lastword.theta import Theta
 from lastword.view.explanation import explain
 
@@ -466,3 +468,75 @@ def test_a_certificate_is_for_trace() -> None:
     object.__setattr__(options, "certificate", certificate)
     with pytest.raises(CertificateError, match=r"not for those of pmi@1"):
         Tracer.over(local.backend, local.tokenizer, options, 2.0)
+
+
+def counted(engine: Tracer) -> list[int]:
+    """Tokens that each pass of a tracer computes from now on."""
+    from lastword.text.forest import build
+
+    computed: list[int] = []
+    backend: Any = engine.backend
+    states = backend.states
+
+    def counting(branches: Any, *rest: Any) -> Any:
+        computed.append(len(build(branches)))
+        return states(branches, *rest)
+
+    backend.states = counting
+    return computed
+
+
+POOL = tuple(f"w{n} w{n + 1}" for n in range(10, 50, 2))
+
+
+def asked_of_a_pool(count: int) -> list[Item]:
+    """Items over options of one pool under one frame, each of other inputs and options."""
+    rng = np.random.default_rng(3)
+    made = []
+    for i in range(count):
+        words = " ".join(f"w{n}" for n in rng.integers(100, 200, 12))
+        options = tuple(POOL[n] for n in rng.choice(len(POOL), 6, replace=False))
+        free = ("w5 w6 w9", "w6 w9")
+        made.append(
+            Item(f"{words} w6 w9", options, str(i), blind_prompt="w6 w9", content_free=free)
+        )
+    return made
+
+
+@pytest.mark.parametrize("name", ["pmi@0.5", "contextual"])
+def test_an_option_of_a_frame_is_read_once(name: str) -> None:
+    made = asked_of_a_pool(40)
+    model, tokens = families.build("llama"), families.tokenizer()
+    kinds: dict[str, Any] = {"invariant": 2.0, "correction": name, "batch_tokens": 200}
+    plain = Tracer(model, tokens, **kinds)
+    keeping = Tracer(model, tokens, blind_cache=1, **kinds)
+    base = Tracer(model, tokens, **(kinds | {"correction": "base-mean"}))
+    expected = list(plain.correct_many(made))
+    first = list(keeping.correct_many(made))
+    again = counted(keeping)
+    second = list(keeping.correct_many(made))
+    for one, two, three in zip(expected, first, second, strict=True):
+        np.testing.assert_allclose(two.scores, one.scores, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(three.scores, one.scores, rtol=1e-5, atol=1e-5)
+        assert one.index == two.index == three.index
+    # Once every option has been read nothing is computed but the items themselves.
+    alone = counted(base)
+    list(base.correct_many([Item(i.prompt, i.candidates, i.id) for i in made]))
+    assert sum(again) <= 1.02 * sum(alone)  # they are parted into other batches
+    assert len(keeping._blind_scores) == len(POOL) * (1 if name == "pmi@0.5" else 2)
+
+
+def test_what_is_kept_of_frames_has_a_budget_and_whole_readings_do_without() -> None:
+    scores = BlindScores(3 * 256)
+    branches = [Branch((1, 2, n), 2) for n in range(5)]
+    scores.keep((b, float(n)) for n, b in enumerate(branches[:3]))
+    assert scores.find(branches) == [0.0, 1.0, 2.0, None, None]
+    assert scores.find([Branch((1, 2, 0), 1)]) == [None]  # the same ids, another candidate
+    scores.find(branches[:1])
+    scores.keep([(branches[3], 3.0)])
+    assert scores.find(branches) == [0.0, None, 2.0, 3.0, None]
+    made, engine = asked_of_a_pool(3), tracer(2.0)
+    whole = Tracer(engine.backend.local("").backbone.model, engine.tokenizer, blind_cache=1)
+    list(whole.correct_many(made))
+    (read, *_) = whole.correct_many(made, "all", blind="all")
+    assert read.blind_trajectory is not None and not np.isnan(read.blind_trajectory).any()

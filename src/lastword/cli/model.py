@@ -169,6 +169,7 @@ _ANNOTATIONS = {
     ],
     "batch_tokens": Annotated[int | None, typer.Option(min=1)],
     "prefix_cache": Annotated[int, typer.Option(min=0)],
+    "blind_cache": Annotated[int, typer.Option(min=0)],
     "theta": Annotated[
         Path | None, typer.Option(help="TOML file that overrides constants of the method.")
     ],

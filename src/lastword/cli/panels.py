@@ -7,7 +7,7 @@ from typer.core import TyperCommand
 # By the parameter's name; `command.name` where commands mean different things by one.
 PANELS = {
     "Model": "model preset alias revision gguf invariant.token device dtype head_dtype attention "
-    "layout quantize device_map batch_tokens prefix_cache allow_bin trust_remote_code",
+    "layout quantize device_map batch_tokens prefix_cache blind_cache allow_bin trust_remote_code",
     "Items": "prompt blind_prompt messages candidate input skip_invalid separator chat system "
     "overflow benchmark data columns template limit seed blind explore.runs",
     "Rule": "method correction theta invariant certificate",

@@ -16,7 +16,7 @@ from lastword.theta import Theta
 # Where the model is and how it gets there, on which no record depends; its name is the cell's.
 _FREE = (
     *("model", "alias", "device", "device_map", "layout"),
-    *("batch_tokens", "prefix_cache", "allow_bin"),
+    *("batch_tokens", "prefix_cache", "blind_cache", "allow_bin"),
 )
 
 

@@ -92,6 +92,8 @@ class LoadOptions:
             service on a CPU 1,024 at most.
         prefix_cache: MiB that keep what comes back at the beginning of prompts, such as a system
             prompt: computed once; 0 keeps nothing.
+        blind_cache: MiB that keep what candidates score without the input, which corrections that
+            read the question take off: an option of a frame is read once; 0 keeps nothing.
         theta: Constants and switches of the method.
         invariant: I(M), for a model that has none of its own.
         certificate: Of `lastword certify`, or its file: which overrides are let through.
@@ -122,6 +124,7 @@ class LoadOptions:
     device_map: str | Mapping[str, Any] | None = None
     batch_tokens: int | None = None
     prefix_cache: int = 256
+    blind_cache: int = 16
     theta: Theta | None = None
     invariant: float | None = None
     certificate: "Certificate | str | Path | None" = None
