@@ -15,7 +15,6 @@ from lastword.errors import CertificateError, InvariantError, ItemError
 from lastword.methods.contract import Evidence, Facts, Method
 from lastword.methods.trace import Trace
 from lastword.model import embedded
-from lastword.model.asked import digests
 from lastword.model.backbone import Backbone
 from lastword.model.backend import Backend, Local, Profile
 from lastword.model.check import settle_layout
@@ -242,6 +241,8 @@ class Tracer:
     @cached_property
     def digests(self) -> dict[str, str]:
         """Digests of the model by part: of its files, or of the tensors that were handed over."""
+        from lastword.model.asked import digests
+
         if "asked" in self.source or not isinstance(self.backend, Local):
             return digests(self.source)
         from lastword.weights.identity import tensors_digest

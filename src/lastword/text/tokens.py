@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from lastword.errors import InputError, ItemError
 from lastword.text.items import Item
 from lastword.text.messages import Message, as_dicts
-from lastword.text.template import stopped_after
 from lastword.theta import Theta
 
 Ids = tuple[int, ...]
@@ -174,6 +173,8 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
         )
     if chat is not None and chat.system is not None and messages[0].role != "system":
         messages = [Message("system", chat.system), *messages]
+    from lastword.text.template import stopped_after
+
     try:
         with stopped_after(_TEMPLATE_SECONDS):
             text = tokenizer.apply_chat_template(
