@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from clients import python_of
 from served import running
 
 from lastword import Tracer
@@ -30,14 +31,6 @@ def served():
 def block(kind: str, word: str) -> str:
     (text,) = (text for k, text in BLOCKS if k == kind and word in text)
     return text
-
-
-def python_of(client: str) -> str:
-    """The Python of a client's own environment, below the folder of them all."""
-    python = Path(os.environ.get("LASTWORD_CLIENTS", "")) / client / "bin" / "python"
-    if not python.is_file():
-        pytest.skip(f"LASTWORD_CLIENTS is no folder with an environment called {client}")
-    return str(python)
 
 
 def run(text: str, kind: str, url: str, folder: Path, python: str = sys.executable) -> str:

@@ -59,23 +59,27 @@ class Corrector:
         if self.oversight is not None:
             self.oversight.close()
 
-    def start(self, item: Item, read: Read, *, batch: int | None = None) -> Promise:
-        """Queue an item; `batch` as `Order` has it.
+    def start(
+        self, item: Item, read: Read, *, batch: int | None = None, bounded: bool = False
+    ) -> Promise:
+        """Queue an item; `batch` as `Order` has it, `bounded` where its request's size was checked.
 
         Raises:
             Refusal: Too many candidates or characters, or the queue is full.
         """
-        if not self.tracer.correction.needs.blind:
-            item = replace(item, blind_prompt=None)
+        item = self.tracer.trim(item)
         limit = self.settings.candidates
-        if len(item.candidates) > limit:
+        if not bounded and len(item.candidates) > limit:
             what = f"the item has {len(item.candidates)} candidates, the service takes {limit}"
             raise Refusal("too_many_candidates", what)
-        self._require_short(characters(item))
+        if not bounded:
+            self._require_short(characters(item))
         deadline = time.monotonic() + self.settings.deadline_seconds
         return self.batcher.submit(item, read, deadline, batch=batch)
 
-    async def start_patiently(self, item: Item, read: Read, batch: int) -> Promise:
+    async def start_patiently(
+        self, item: Item, read: Read, batch: int, *, bounded: bool = False
+    ) -> Promise:
         """Queue an item of a batch: wait for a free place instead of giving up.
 
         Raises:
@@ -85,7 +89,7 @@ class Corrector:
         wait = _RETRY_SECONDS
         while True:
             try:
-                return self.start(item, read, batch=batch)
+                return self.start(item, read, batch=batch, bounded=bounded)
             except Refusal as refusal:
                 if refusal.code != "queue_full" or time.monotonic() > latest:
                     raise

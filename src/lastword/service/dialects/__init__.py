@@ -5,5 +5,6 @@ from lastword.service.dialects.cohere import COHERE
 from lastword.service.dialects.openai.routes import OPENAI
 from lastword.service.dialects.own.routes import OWN
 from lastword.service.dialects.tei import TEI
+from lastword.service.dialects.typesafe import TYPESAFE
 
-DIALECTS: tuple[Dialect, ...] = (OWN, TEI, COHERE, OPENAI)
+DIALECTS: tuple[Dialect, ...] = (OWN, TEI, COHERE, OPENAI, TYPESAFE)

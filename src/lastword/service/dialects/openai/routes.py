@@ -17,6 +17,7 @@ from lastword.service.correction import by_score
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.dialects.openai.bodies import ChatBody, CompletionBody
 from lastword.service.dialects.openai.choices import Choices
+from lastword.service.dialects.openai.decisions import DecisionsAnswer, decisions
 from lastword.service.refusal import Code, Refusal
 from lastword.text.tokens import Encoded
 
@@ -215,10 +216,18 @@ def _event(value: dict[str, Any]) -> str:
 
 
 async def models(call: ThisCall) -> Response:
-    """The model that is served, in OpenAI's form."""
-    begin = call.service.begin
-    own = {"id": call.corrector.name, "object": "model", "created": begin, "owned_by": "lastword"}
-    return JSONResponse({"object": "list", "data": [own]})
+    """The model that is served, in OpenAI's form and in TypeSafe's."""
+    begin, name = call.service.begin, call.corrector.name
+    own = {"id": name, "object": "model", "created": begin, "owned_by": "lastword"}
+    tracer = call.corrector.tracer
+    told = {
+        "name": name,
+        "description": f"Decisions by {tracer.correction.name}, by lastword {lastword.__version__}",
+        "release_date": time.strftime("%Y-%m-%d", time.gmtime(begin)),
+        "correction": tracer.correction.name,
+        "certificate": None if tracer.certificate is None else tracer.certificate.describe(),
+    }
+    return JSONResponse({"object": "list", "data": [own], "models": [told]})
 
 
 async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
@@ -271,6 +280,7 @@ OPENAI = Dialect(
             responses=_RESPONSES,
         ),
         Route("POST", "/v1/completions", completions, ChosenAnswer, _CODES, responses=_RESPONSES),
+        Route("POST", "/v1/decisions", decisions, DecisionsAnswer, _CODES),
     ),
     _form,
     OpenAIError,

@@ -1,0 +1,141 @@
+"""Questions about one input, answered together for any dialect: within bounds, each by itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lastword.decisions import Answers, Question, answer_of
+from lastword.decisions.item import Input
+from lastword.decisions.questionnaire import prepare
+from lastword.errors import InputError, ItemError
+from lastword.files.strict_json import strict
+from lastword.service.call import Call
+from lastword.service.correction import characters
+from lastword.service.orders import Promise
+from lastword.service.refusal import Refusal
+from lastword.text.items import Item
+from lastword.text.tokens import Encoded
+
+MOST_QUESTIONS = 400
+_REQUEST = 4  # requests of questions may be as large as so many items, in characters and tokens
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answers of one request.
+
+    Attributes:
+        answers: By the questions' names.
+        reasons: What stands beside each answer, by the questions' names.
+        encoded: The items as tokens, in the questions' order.
+    """
+
+    answers: Answers
+    reasons: Mapping[str, dict[str, Any]]
+    encoded: tuple[Encoded, ...]
+
+    @property
+    def input_tokens(self) -> int:
+        """Tokens before the options, of each question."""
+        return sum(encoded.prompt_tokens for encoded in self.encoded)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of those, what a question shares with the beginning of an earlier one."""
+        shared, paths = 0, set[tuple[int, ...]]()
+        for encoded in self.encoded:
+            prompt = encoded.sequences[0][: encoded.prompt_tokens]
+            shared += max((_common(prompt, path) for path in paths), default=0)
+            paths.add(prompt)
+        return shared
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of the options, all of which are scored."""
+        return sum(sum(encoded.candidate_tokens) for encoded in self.encoded)
+
+
+async def answer(
+    call: Call, value: Input, questions: Mapping[str, Question], *, trajectory: bool = False
+) -> Answered:
+    """Answers to questions about an input, none of which knows of the others.
+
+    Args:
+        call: The request.
+        value: The input.
+        questions: By name.
+        trajectory: Whether every depth is read, and told among the reasons.
+
+    Raises:
+        Refusal: Too many questions, too much text, too many tokens, or as `Corrector.result`.
+        InputError: What cannot be asked.
+    """
+    corrector = call.corrector
+    if len(questions) > MOST_QUESTIONS:
+        what = f"there are {len(questions)} questions, a request takes {MOST_QUESTIONS}"
+        raise Refusal("invalid_body", f"{what}: send them in parts")
+    ready = prepare(questions, chat=corrector.tracer.chat is not None)
+    items = ready.items(value)
+    _require_short(sum(map(characters, items)), _REQUEST * corrector.settings.characters)
+    promises: list[Promise] = []
+    try:
+        for place, item in enumerate(items):
+            promises.append(await _start(call, item, place, trajectory=trajectory))
+        decisions = [await call.result(promise) for promise in promises]
+    finally:
+        for promise in promises:
+            promise.cancel()
+    encoded = tuple(promise.encoded for promise in promises if promise.encoded is not None)
+    answers, reasons = Answers(), {}
+    for (name, question), item, made in zip(questions.items(), items, decisions, strict=True):
+        told = corrector.write(made, item, full=trajectory, request=call.id)
+        shown = made.as_base() if corrector.shadow else made
+        answers[name] = answer_of(question, shown)
+        reasons[name] = _reasons(answers[name], told, trajectory=trajectory)
+    return Answered(answers, reasons, encoded)
+
+
+async def _start(call: Call, item: Item, place: int, *, trajectory: bool) -> Promise:
+    """Queue a question; a full queue refuses the first, and the others wait for a place."""
+    read = "all" if trajectory else "decide"
+    if place == 0:
+        return call.corrector.start(item, read, bounded=True)  # type: ignore[arg-type]
+    number = id(call)
+    return await call.corrector.start_patiently(item, read, number, bounded=True)  # type: ignore[arg-type]
+
+
+def _require_short(count: int, limit: int) -> None:
+    """Refuse a request whose text would take long to read."""
+    if count > limit:
+        what = f"{count} characters, the input counted with every option of every question"
+        raise Refusal("too_many_characters", f"{what}: a request takes {limit}; send it in parts")
+
+
+def _reasons(answer: Any, told: Mapping[str, Any], *, trajectory: bool) -> dict[str, Any]:
+    """What we say of an answer that the dialects do not."""
+    reasons = {
+        "method": answer.method,
+        "operator": told["operator"],
+        "corrected": answer.corrected,
+        "calibrated": answer.calibrated,
+        "deferred": answer.deferred,
+        "confidence": answer.confidence,
+    }
+    if "feedback_id" in told:
+        reasons["feedback_id"] = told["feedback_id"]
+    if trajectory:
+        reasons["candidates"] = list(answer.decision.candidates)
+        reasons["trajectory"] = told["trajectory"]
+    return strict(reasons)  # type: ignore[no-any-return]
+
+
+def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def refused(error: Exception) -> Refusal:
+    """An error of the questions as a refusal of the body."""
+    if isinstance(error, InputError) and not isinstance(error, ItemError):
+        return Refusal("invalid_body", str(error))
+    return Refusal.of(error)

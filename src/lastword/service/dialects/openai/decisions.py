@@ -1,0 +1,246 @@
+"""OpenAI's Decisions: predicates, choices and scores about an input, by its client as it stands.
+
+Where its documents leave something open, docs/decisions.md says what is done here.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from lastword.decisions import (
+    Choice,
+    ChoiceAnswer,
+    Option,
+    Predicate,
+    PredicateAnswer,
+    Question,
+    Score,
+    text_of,
+)
+from lastword.decisions.answer import QuestionAnswer
+from lastword.errors import InputError
+from lastword.service.call import ThisCall
+from lastword.service.deciding import Answered, answer, refused
+from lastword.service.refusal import Refusal
+from lastword.service.schema import Text
+
+_EXAMPLE: dict[str, Any] = {
+    "model": "lastword/demo-organism",
+    "input": "Where is the lake of Oru?",
+    "questions": [
+        {"type": "predicate", "name": "place", "instructions": "It asks for a place."},
+        {
+            "type": "choice",
+            "instructions": "What is it about?",
+            "choices": [{"value": "lakes"}, {"value": "goods", "description": "things sold"}],
+        },
+    ],
+}
+
+
+class ChoiceOption(BaseModel):
+    """One option; its description is for the prompt and is never scored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    value: Text | bool
+    description: Text | None = None
+
+
+class Level(BaseModel):
+    """One level; its description is for the prompt and is never scored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    label: Text
+    description: Text | None = None
+
+
+class PredicateBody(BaseModel):
+    """How probable it is that a statement holds."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["predicate"]
+    instructions: Text | list[dict[str, Any]]
+    name: Text | None = None
+
+    def question(self) -> Question:
+        """The question of the library."""
+        return Predicate(_instructions(self.instructions))
+
+
+class ChoiceBody(BaseModel):
+    """Which of 2 to 255 options holds."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["choice"]
+    instructions: Text | list[dict[str, Any]]
+    choices: list[ChoiceOption]
+    name: Text | None = None
+
+    def question(self) -> Question:
+        """The question of the library."""
+        options = [Option(own.value, own.description) for own in self.choices]
+        return Choice(_instructions(self.instructions), options)
+
+
+class ScoreBody(BaseModel):
+    """Which of 2 to 10 ordered levels it has."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["score"]
+    instructions: Text | list[dict[str, Any]]
+    levels: list[Level]
+    name: Text | None = None
+
+    def question(self) -> Question:
+        """The question of the library."""
+        options = [Option(own.label, own.description) for own in self.levels]
+        return Score(_instructions(self.instructions), options)
+
+
+class DecisionBody(BaseModel):
+    """An input and 1 to 400 questions about it."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}
+    )
+
+    model: Text = Field(description="The model's name here.")
+    input: Text | list[dict[str, Any]] = Field(description="A text, or messages and tool calls.")
+    questions: list[
+        Annotated[PredicateBody | ChoiceBody | ScoreBody, Field(discriminator="type")]
+    ] = Field(min_length=1)
+    prompt_cache_key: Text | None = Field(None, description="Taken; prefixes are shared anyway.")
+    prompt_cache_options: dict[str, Any] | None = None
+    safety_identifier: Text | None = Field(None, description="Taken, and not kept.")
+    include: list[Literal["trajectory"]] = Field([], description="What else is told of answers.")
+    on_deferred: Literal["answer", "refusal"] = Field(
+        "answer", description="What comes where the certificate defers: the answer, or a refusal."
+    )
+
+
+class DecisionsAnswer(BaseModel):
+    """The answers, in the order of the questions."""
+
+    answers: list[dict[str, Any]]
+    model: str
+    usage: dict[str, Any]
+
+
+async def decisions(body: DecisionBody, call: ThisCall) -> Response:
+    """Answer questions about an input, in the form of OpenAI's Decisions."""
+    call.corrector.require_model(body.model)
+    try:
+        questions = {str(i): own.question() for i, own in enumerate(body.questions)}
+        made = await answer(
+            call, _input(body.input), questions, trajectory="trajectory" in body.include
+        )
+    except InputError as error:
+        raise refused(error) from error
+    told = [
+        _answer(made.answers[str(i)], own.name, made.reasons[str(i)], body.on_deferred)
+        for i, own in enumerate(body.questions)
+    ]
+    usage = _usage(made)
+    return JSONResponse({"answers": told, "model": call.corrector.name, "usage": usage})
+
+
+def _answer(
+    own: QuestionAnswer, name: str | None, reasons: Mapping[str, Any], on_deferred: str
+) -> dict[str, Any]:
+    more = {"name": name, "lastword": reasons}
+    if own.deferred and on_deferred == "refusal":
+        return {"type": "refusal"} | more
+    told = own.to_dict()
+    keys = ["type", "choice", "score", "confidence", "probabilities"]
+    if isinstance(own, PredicateAnswer):
+        keys = ["type", "probability"]
+    elif isinstance(own, ChoiceAnswer):
+        keys.remove("score")
+    else:
+        keys.remove("choice")
+    return {key: told[key] for key in keys} | more
+
+
+def _usage(made: Answered) -> dict[str, Any]:
+    total = made.input_tokens + made.output_tokens
+    return {
+        "input_tokens": made.input_tokens,
+        "input_tokens_details": {"cached_tokens": made.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": made.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": total,
+    }
+
+
+# An input as text
+
+
+def _input(value: str | list[dict[str, Any]]) -> str:
+    """The input as text: a lone message of the user as it stands, others with their roles."""
+    if isinstance(value, str):
+        return value
+    if not value:
+        raise _bad("input is an empty list; give a text or at least one message")
+    calls: set[Any] = set()
+    said = [_said(entry, place, calls) for place, entry in enumerate(value)]
+    if len(said) == 1 and said[0][0] == "user":
+        return said[0][1]
+    return "\n".join(f"{who}: {text}" for who, text in said)
+
+
+def _said(entry: Mapping[str, Any], place: int, calls: set[Any]) -> tuple[str, str]:
+    """Who said what in one entry of the input."""
+    kind, where = entry.get("type", "message"), f"input[{place}]"
+    if kind == "message":
+        role = entry.get("role")
+        if role not in ("user", "developer", "system", "assistant"):
+            raise _bad(f"{where}.role is user, developer, system or assistant, not {role!r:.40}")
+        return role, _content(entry.get("content"), f"{where}.content")
+    if kind in ("function_call", "custom_tool_call"):
+        calls.add(entry.get("call_id"))
+        what = entry.get("arguments" if kind == "function_call" else "input")
+        if not isinstance(what, str) or not isinstance(entry.get("name"), str):
+            raise _bad(f"{where} is a call without its name or what it was called with")
+        return "assistant", f"calls {entry['name']}({what})"
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        if entry.get("call_id") not in calls:
+            raise _bad(f"{where}.call_id names no call before it")
+        return "tool", _content(entry.get("output"), f"{where}.output")
+    raise _bad(f"{where}.type {kind!r:.40} is not read here")
+
+
+def _instructions(value: str | list[dict[str, Any]]) -> str:
+    return _content(value, "instructions")
+
+
+def _content(value: Any, where: str) -> str:
+    """Text, or parts of it."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list) or not value:
+        raise _bad(f"{where} is a text, or a list of at least one part")
+    return "\n".join(_part(part, where) for part in value)
+
+
+def _part(part: Any, where: str) -> str:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind == "input_image":
+        raise _bad(f"{where} has an image, and this model reads text alone: leave it out")
+    if kind == "input_json":
+        return text_of(part.get("data"))
+    text = part.get("refusal" if kind == "refusal" else "text") if kind else None
+    if kind not in ("input_text", "output_text", "refusal") or not isinstance(text, str):
+        raise _bad(f"{where} has a part of type {kind!r:.40}, which is not read here")
+    return text
+
+
+def _bad(what: str) -> Refusal:
+    return Refusal("invalid_body", what)

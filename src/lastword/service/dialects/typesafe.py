@@ -1,0 +1,172 @@
+"""TypeSafe's System One: nouls, choices and scores about a state, by its client as it stands.
+
+Where its documents leave something open, docs/decisions.md says what is done here.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from lastword.decisions import (
+    Choice,
+    ChoiceAnswer,
+    Option,
+    Predicate,
+    PredicateAnswer,
+    Question,
+    Score,
+)
+from lastword.decisions.answer import QuestionAnswer
+from lastword.errors import InputError
+from lastword.service.call import ThisCall
+from lastword.service.deciding import answer, refused
+from lastword.service.dialect import MODEL, Dialect, Route
+from lastword.service.refusal import Code, Refusal
+from lastword.service.schema import Text
+
+ALIAS = "jev-latest"  # what its clients ask for where nobody says otherwise
+_EXAMPLE: dict[str, Any] = {
+    "model": ALIAS,
+    "state": "Where is the lake of Oru?",
+    "questions": {
+        "place": {"type": "noul", "instructions": "Does it ask for a place?"},
+        "about": {"type": "choice", "criteria": {"lakes": "water", "goods": "things sold"}},
+    },
+}
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+class SystemOneBody(BaseModel):
+    """A state and named questions about it."""
+
+    model_config = ConfigDict(
+        strict=True, extra="ignore", json_schema_extra={"examples": [_EXAMPLE]}
+    )
+
+    model: Text = Field(description=f"The model's name here, or `{ALIAS}`.")
+    state: Text | dict[str, Any] | list[Any] = Field(description="A text, or JSON.")
+    questions: dict[str, dict[str, Any]] = Field(min_length=1, description="By name.")
+    assets: dict[str, Any] | None = Field(None, description="Refused: the model reads text alone.")
+    include: list[Text] = Field([], description="`trajectory`: every depth, beside the answers.")
+
+
+class SystemOneAnswer(BaseModel):
+    """The answers by the questions' names."""
+
+    model: str
+    answers: dict[str, dict[str, Any]]
+    usage: dict[str, int]
+
+
+class SystemOneProblem(BaseModel):
+    """A refusal in TypeSafe's form."""
+
+    detail: list[dict[str, Any]] | dict[str, str]
+
+
+async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
+    """Answer questions about a state, in the form of TypeSafe's System One."""
+    if body.model != ALIAS:
+        call.corrector.require_model(body.model)
+    if body.assets:
+        raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
+    try:
+        questions = {name: _question(own, name) for name, own in body.questions.items()}
+        made = await answer(call, body.state, questions, trajectory="trajectory" in body.include)
+    except InputError as error:
+        raise refused(error) from error
+    told = {
+        name: _answer(own, body.questions[name]) | {"x_lastword": made.reasons[name]}
+        for name, own in made.answers.items()
+    }
+    usage = {"input_tokens": made.input_tokens, "output_tokens": made.output_tokens}
+    return JSONResponse({"model": call.corrector.name, "answers": told, "usage": usage})
+
+
+def _question(own: Mapping[str, Any], name: str) -> Question:
+    kind, where = own.get("type"), f"questions.{name:.80}"
+    instructions = "" if own.get("instructions") is None else _text(own["instructions"])
+    criteria = own.get("criteria")
+    try:
+        if kind == "noul":
+            return _noul(instructions, {} if criteria is None else criteria)
+        if kind == "choice":
+            return _choice(instructions, criteria)
+        if kind == "score":
+            return _score(instructions, criteria)
+    except InputError as error:
+        raise Refusal("invalid_body", f"{where}: {error}") from error
+    if kind == "box":
+        raise Refusal("invalid_body", f"{where}: a box needs an image, which is not read here")
+    raise Refusal("invalid_body", f"{where}: type is noul, choice or score, not {kind!r:.40}")
+
+
+def _noul(instructions: str, criteria: Any) -> Predicate:
+    if not isinstance(criteria, Mapping):
+        raise InputError("criteria of a noul are an object of `true` and `false`")
+    yes, no = (criteria.get(key) for key in ("true", "false"))
+    return Predicate(
+        instructions, None if yes is None else _text(yes), None if no is None else _text(no)
+    )
+
+
+def _choice(instructions: str, criteria: Any) -> Choice:
+    if not isinstance(criteria, Mapping):
+        raise InputError("criteria of a choice are an object of labels")
+    pairs = criteria.items()
+    options = [Option(label, None if told is None else _text(told)) for label, told in pairs]
+    return Choice(instructions, options)
+
+
+def _score(instructions: str, criteria: Any) -> Score:
+    if not isinstance(criteria, list):
+        raise InputError("criteria of a score are a list of levels")
+    return Score(instructions, [Option(_text(level)) for level in criteria])
+
+
+def _text(value: Any) -> str:
+    """Text as it stands, other JSON on one line."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Mapping | list):
+        raise InputError(f"expected a text, an object or a list, not {json.dumps(value):.40}")
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _answer(own: QuestionAnswer, question: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(own, PredicateAnswer):
+        return {"type": "noul", "noul": own.probability}
+    if isinstance(own, ChoiceAnswer):
+        pairs = zip(own.values, own.probabilities.tolist(), strict=True)
+        told = {str(label): p for label, p in pairs}
+        return {
+            "type": "choice",
+            "choice": own.choice,
+            "confidence": own.confidence,
+            "probabilities": told,
+        }
+    return {
+        "type": "score",
+        "score": own.score,
+        "confidence": own.confidence,
+        "legend": {str(i): level for i, level in enumerate(question["criteria"])},
+        "probabilities": {str(i): p for i, p in enumerate(own.probabilities.tolist())},
+    }
+
+
+def _form(refusal: Refusal) -> dict[str, Any]:
+    if refusal.status == 422:
+        return {"detail": [{"loc": ["body"], "msg": str(refusal), "type": refusal.code}]}
+    bad = "server_error" if refusal.status >= 500 else "invalid_request_error"
+    kind = _TYPES.get(refusal.status, bad)
+    return {"detail": {"error_type": kind, "message": str(refusal)}}
+
+
+_CODES: tuple[Code, ...] = (*MODEL, "unknown_model")
+TYPESAFE = Dialect(
+    (Route("POST", "/v1/systemone", system_one, SystemOneAnswer, _CODES),), _form, SystemOneProblem
+)

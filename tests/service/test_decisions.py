@@ -1,0 +1,267 @@
+"""Decisions in the two forms that clients know, by those clients where they are installed."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from clients import python_of
+from families import build
+from served import Running, running
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from lastword import Choice, Option, Predicate, Score, Tracer
+
+TEXT = "The folk of Baevwick send clay lamps over the lake."
+GOODS = ["green wool combs", "clay lamps"]
+QUESTIONS: list[dict[str, Any]] = [
+    {"type": "predicate", "name": "lake", "instructions": "Baevwick lies on a lake."},
+    {
+        "type": "choice",
+        "instructions": "Which goods?",
+        "choices": [{"value": GOODS[0]}, {"value": GOODS[1], "description": "of clay"}],
+    },
+    {
+        "type": "score",
+        "name": "far",
+        "instructions": "How far?",
+        "levels": [{"label": "near"}, {"label": "far"}, {"label": "very far"}],
+    },
+    {
+        "type": "choice",
+        "name": "so",
+        "instructions": "Is it so?",
+        "choices": [{"value": True}, {"value": "true"}, {"value": False}],
+    },
+]
+ASKED = {
+    "0": Predicate("Baevwick lies on a lake."),
+    "1": Choice("Which goods?", [GOODS[0], Option(GOODS[1], "of clay")]),
+    "2": Score("How far?", ["near", "far", "very far"]),
+    "3": Choice("Is it so?", [True, "true", False]),
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> Tracer:
+    return Tracer.demo()
+
+
+def reader() -> PreTrainedTokenizerFast:
+    """A tokenizer of bytes, which reads any text."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = {piece: i for i, piece in enumerate(["<s>", "</s>", *alphabet])}
+    raw = Tokenizer(models.BPE(vocab=pieces, merges=[]))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>")
+
+
+@pytest.fixture(scope="module")
+def wide() -> Iterator[Running]:
+    """A service whose model reads any text, and much of it."""
+    network = build("llama", vocab_size=258, max_position_embeddings=16_384)
+    with running(Tracer(network, reader(), invariant=2.0)) as served:
+        yield served
+
+
+def decide(served: Running, **changes: Any) -> Any:
+    name = served.client.get("/v1/models").json()["data"][0]["id"]
+    body = {"model": name, "input": TEXT, "questions": QUESTIONS} | changes
+    return served.client.post("/v1/decisions", json=body)
+
+
+def ask(served: Running, **changes: Any) -> Any:
+    questions = {"lake": {"type": "noul", "instructions": "Is there a lake?"}}
+    body = {"model": "jev-latest", "state": TEXT, "questions": questions} | changes
+    return served.client.post("/v1/systemone", json=body)
+
+
+def near(one: Any, other: Any) -> None:
+    """Hold the answers of two requests to be the same."""
+    for a, b in zip(one.json()["answers"], other.json()["answers"], strict=True):
+        assert a.get("probability") == pytest.approx(b.get("probability"), abs=1e-5)
+        for p, q in zip(a.get("probabilities", []), b.get("probabilities", []), strict=True):
+            assert p == q | {"probability": pytest.approx(q["probability"], abs=1e-5)}
+
+
+# OpenAI's form
+
+
+def test_answers_are_those_of_the_library_in_the_order_of_the_questions(plain, model):
+    told = decide(plain).json()
+    own = model.decide(TEXT, ASKED)
+    lake, goods, far, so = told["answers"]
+    assert lake["name"] == "lake" and goods["name"] is None
+    assert lake["probability"] == pytest.approx(own.predicates["0"].probability, abs=1e-5)
+    assert goods["choice"] == own.choices["1"].choice
+    assert goods["confidence"] == pytest.approx(own["1"].confidence, abs=1e-5)
+    assert [p["value"] for p in goods["probabilities"]] == GOODS
+    assert far["score"] == pytest.approx(own.scores["2"].score, abs=1e-5)
+    assert [(p["value"], p["label"]) for p in far["probabilities"]][2] == (2, "very far")
+    assert [p["value"] for p in so["probabilities"]] == [True, "true", False]
+    for answer in (goods, far, so):
+        assert sum(p["probability"] for p in answer["probabilities"]) == pytest.approx(1, abs=1e-9)
+    assert goods["lastword"]["method"] == "trace" and not goods["lastword"]["calibrated"]
+
+
+def test_usage_counts_what_questions_share(plain):
+    usage = decide(plain).json()["usage"]
+    details = usage["input_tokens_details"]
+    assert 0 < details["cached_tokens"] < usage["input_tokens"]
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+    assert decide(plain, questions=QUESTIONS[:1]).json()["usage"]["input_tokens_details"] == {
+        "cached_tokens": 0,
+        "cache_write_tokens": 0,
+    }
+
+
+def test_messages_calls_and_json_are_text(wide):
+    said: list[dict[str, Any]] = [
+        {"role": "developer", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": 1}'},
+        {"type": "function_call_output", "call_id": "c", "output": "a lake"},
+    ]
+    text = 'developer: Be kind.\nuser: Hi\nassistant: calls look({"at": 1})\ntool: a lake'
+    near(decide(wide, input=said), decide(wide, input=text))
+    near(decide(wide, input=[{"role": "user", "content": TEXT}]), decide(wide))
+
+
+def test_the_trajectory_comes_on_request(plain):
+    told = decide(plain, include=["trajectory"]).json()["answers"][1]["lastword"]
+    assert len(told["trajectory"]) == 2 and None not in told["trajectory"][0]
+    assert "trajectory" not in decide(plain).json()["answers"][1]["lastword"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"questions": []}, "questions"),
+        ({"model": "gpt-6-luna"}, "is not served here"),
+        ({"questions": [QUESTIONS[1] | {"choices": [{"value": "a"}]}]}, "expected 2 to 255"),
+        ({"questions": [QUESTIONS[1] | {"choices": [{"value": "a"}] * 2}]}, "stands twice"),
+        ({"questions": QUESTIONS[:1] * 401}, "there are 401 questions, a request takes 400"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "has an image"),
+        ({"input": [{"type": "function_call_output", "call_id": "x"}]}, "names no call before it"),
+        ({"input": []}, "empty list"),
+        ({"input": TEXT * 40}, "needs"),
+        ({"stream": True}, "no key that is known here"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_openais_form(plain, changes, said):
+    answer = decide(plain, **changes)
+    assert answer.status_code == (404 if "model" in changes else 400)
+    assert said in answer.json()["error"]["message"]
+
+
+def test_a_request_of_too_much_work_is_refused_before_it_is_begun(wide):
+    many = [{"value": f"o{i}"} for i in range(255)]
+    bomb = [{"type": "choice", "instructions": "Which?", "choices": many}] * 100
+    answer = decide(wide, input="x" * 1000, questions=bomb)
+    assert answer.status_code == 413 and "a request takes 8388608" in answer.text
+
+
+# TypeSafe's form
+
+
+def test_typesafes_answers_are_keyed_by_name_and_counted_from_0(plain, model):
+    questions = {
+        "lake": {"type": "noul", "instructions": "Baevwick lies on a lake."},
+        "goods": {"type": "choice", "criteria": {GOODS[0]: None, GOODS[1]: "of clay"}},
+        "far": {"type": "score", "criteria": ["near", {"how": "far"}]},
+    }
+    told = ask(plain, questions=questions).json()
+    own = model.decide(TEXT, {"lake": Predicate("Baevwick lies on a lake.")})
+    answers = told["answers"]
+    assert answers["lake"]["noul"] == pytest.approx(own.predicates["lake"].probability, abs=1e-5)
+    assert set(answers["goods"]["probabilities"]) == set(GOODS)
+    assert answers["far"]["legend"] == {"0": "near", "1": {"how": "far"}}
+    assert set(answers["far"]["probabilities"]) == {"0", "1"}
+    assert all(key.startswith("x_") for key in set(answers["lake"]) - {"type", "noul"})
+    assert isinstance(told["usage"]["input_tokens"], int)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"questions": {}}, "questions"),
+        ({"questions": {"b": {"type": "box"}}}, "questions.b: a box needs an image"),
+        ({"questions": {"b": {"type": "noul"}}}, "questions.b: a predicate needs instructions"),
+        ({"questions": {"b": {"type": "score", "criteria": {"0": "x"}}}}, "a list of levels"),
+        ({"assets": {"a": {}}}, "leave images out"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_typesafes_form(plain, changes, said):
+    answer = ask(plain, **changes)
+    (detail,) = answer.json()["detail"]
+    assert answer.status_code == 422 and detail["loc"] == ["body"] and said in detail["msg"]
+
+
+def test_models_answer_both_clients(plain):
+    told = plain.client.get("/v1/models").json()
+    assert told["data"][0]["id"] == told["models"][0]["name"]
+    assert {"description", "release_date"} < set(told["models"][0])
+
+
+# The clients as they stand
+
+OPENAI = """
+import json, os
+from openai import OpenAI
+client = OpenAI(base_url=os.environ["URL"] + "/v1", api_key="none")
+(model,) = client.models.list()
+told = client.decisions.create(model=model.id, **json.loads(os.environ["BODY"]))
+print(told.model_dump_json())
+"""
+TYPESAFE = """
+import os
+from typesafe_sdk import Choice, Noul, Score, TypeSafeClient
+with TypeSafeClient(api_key="none", base_url=os.environ["URL"]) as client:
+    told = client.system_one(
+        state={"text": "Hi"},
+        questions={
+            "a": Noul(instructions="Is it kind?"),
+            "b": Choice(criteria={"one": None, "two": {"of": "two"}}),
+            "c": Score(criteria=["low", "high"], instructions="How high?"),
+        },
+    )
+    print(told.nouls["a"].noul, told.choices["b"].choice, told.scores["c"].score)
+    print(client.models.list().models[0].name)
+"""
+
+
+def run(client: str, *command: str, url: str, **environment: str) -> str:
+    done = subprocess.run(
+        [python_of(client), *command],
+        env={"URL": url, "NO_PROXY": "127.0.0.1", "PATH": "/usr/bin:/bin"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_openais_client(plain):
+    body = json.dumps({"input": TEXT, "questions": QUESTIONS})
+    told = json.loads(run("openai", "-c", OPENAI, url=plain.url, BODY=body))
+    assert [a["type"] for a in told["answers"]] == ["predicate", "choice", "score", "choice"]
+    assert told["answers"][3]["probabilities"][0]["value"] is True
+    assert told["answers"][1]["choice"] == decide(plain).json()["answers"][1]["choice"]
+
+
+def test_typesafes_client(wide):
+    (noul, choice, score), (name,) = map(
+        str.split, run("typesafe", "-c", TYPESAFE, url=wide.url).splitlines()
+    )
+    assert 0 < float(noul) < 1 and choice in ("one", "two") and 0 < float(score) < 1 and name
+
+
+def test_the_conformance_suite(wide):
+    told = run(
+        "jevcompat", "-m", "jevcompat.cli", "test", wide.url, "--evidence", "5", url=wide.url
+    )
+    assert "CONFORMANT" in told.upper() and "NOT CONFORMANT" not in told.upper()
