@@ -26,6 +26,7 @@ from lastword.cli.bench import bench
 from lastword.cli.certify import certify
 from lastword.cli.compare import compare
 from lastword.cli.correct import correct
+from lastword.cli.decide import decide
 from lastword.cli.demo import demo
 from lastword.cli.doctor import doctor
 from lastword.cli.evaluate import eval_
@@ -71,7 +72,7 @@ EXTRAS = {
 # The commands, as `lastword --help` tells of them.
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Try it": (demo, get, models, doctor),
-    "Your model": (correct, ask, invariant, export),
+    "Your model": (correct, decide, ask, invariant, export),
     "The lab": (eval_, merge, report, ablate, compare, certify, bench, lm_eval),
     "Serve": (serve, explore),
 }

@@ -1,0 +1,195 @@
+"""Decisions measured: templates by method, flips under permutations, and what options cost.
+
+    python experiments/decide.py table MODEL SETS OUT --items 80
+    python experiments/decide.py flips MODEL SETS OUT --items 40
+    python experiments/decide.py cost MODEL OUT
+
+SETS is a folder of JSON lines, each `{"input", "instructions", "choices", "truth"}`. Results are
+appended to OUT, a line a cell.
+"""
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastword import Choice, Option, Tracer
+from lastword.batch import Scope, branches_of
+from lastword.decisions import Answers, prepare
+from lastword.methods import resolve
+
+TEMPLATES = ("decide/plain", "decide/listed")
+METHODS = ("pmi@0.5", "pmi@1", "contextual")
+SETS = ("trec", "sst2", "agnews", "emotion", "tools", "csqa", "banking77")
+FEW = {"banking77": 4, "clinc150": 8}  # so many times fewer items of long lists
+WORDS = "time person year way day thing man world life hand part child eye woman place work".split()
+TEXT = "The parcel was sent on Monday and has not come; please say where it is. " * 18
+
+
+def rows(path: Path, items: int) -> list[dict[str, Any]]:
+    """The first items of a set."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines[: max(10, items // FEW.get(path.stem, 1))]]
+
+
+def question(row: dict[str, Any], *, described: bool = True) -> Choice:
+    """The question of a row, with descriptions or without."""
+    options = [c if isinstance(c, dict) else {"value": c} for c in row["choices"]]
+    told = [Option(o["value"], o.get("description") if described else None) for o in options]
+    return Choice(row["instructions"], told)
+
+
+def ece(sure: Sequence[float], right: Sequence[bool], bins: int = 10) -> float:
+    """Expected calibration error over bins of equal width."""
+    p, hits = np.array(sure), np.array(right, dtype=float)
+    place = np.minimum((p * bins).astype(int), bins - 1)
+    gaps = [abs(p[place == b].sum() - hits[place == b].sum()) for b in range(bins)]
+    return float(sum(gaps) / len(p))
+
+
+def cell(tracer: Tracer, data: list[dict[str, Any]], template: str, described: bool) -> Any:
+    """Share right and calibration error of every method on one set, in percent."""
+    asked = [question(row, described=described) for row in data]
+    items = [
+        prepare({"q": q}, template).items(row["input"])[0]
+        for q, row in zip(asked, data, strict=True)
+    ]
+    encoded = [e for e in tracer.encode(items) if not isinstance(e, Exception)]
+    assert len(encoded) == len(items), "an item does not fit the context"
+    methods = resolve(METHODS, tracer.facts)
+    decisions = list(tracer.correct_encoded(encoded, Scope(methods=methods)))
+    scores = {
+        "base": [d.base_scores for d in decisions],
+        "trace": [d.scores for d in decisions],
+        **{name: [d.methods[name] for d in decisions] for name in METHODS},
+    }
+    told = {}
+    for name, each in scores.items():
+        probabilities = [np.exp(u - u.max()) / np.exp(u - u.max()).sum() for u in each]
+        right = [
+            q.options[int(p.argmax())].value == row["truth"]
+            for q, p, row in zip(asked, probabilities, data, strict=True)
+        ]
+        told[name] = {
+            "right": round(100 * float(np.mean(right)), 1),
+            "ece": round(100 * ece([float(p.max()) for p in probabilities], right), 1),
+        }
+    return told
+
+
+def table(
+    tracer: Tracer, folder: Path, items: int, templates: Sequence[str], sets: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """A line for each set and template."""
+    for name in sets:
+        data = rows(folder / f"{name}.jsonl", items)
+        has = any(isinstance(choice, dict) for choice in data[0]["choices"])
+        for template in templates:
+            for described in (False, True) if has else (False,):
+                start = time.process_time()
+                told = cell(tracer, data, template, described)
+                seconds = round((time.process_time() - start) / len(data), 3)
+                where = {"set": name, "template": template, "described": described}
+                yield where | {"items": len(data), "cpu_seconds_an_item": seconds} | told
+
+
+def flips(
+    tracer: Tracer, folder: Path, items: int, sets: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Answers that change, and the largest |dp|, as options and company are permuted."""
+    for name in sets:
+        data = rows(folder / f"{name}.jsonl", items)
+        decided, changed, most = 0, 0, 0.0
+        for place, row in enumerate(data):
+            draw = random.Random(place)
+            base = question(row, described=False)
+            company = {f"q{i}": question(data[draw.randrange(len(data))]) for i in range(3)}
+            (alone,) = tracer.decide(row["input"], {"q": base}).choices.values()
+            expected = dict(zip(alone.values, alone.probabilities, strict=True))
+            for _ in range(4):
+                order = draw.sample(base.options, len(base.options))
+                mixed = [("q", Choice(base.instructions, order)), *company.items()]
+                draw.shuffle(mixed)
+                answers: Answers = tracer.decide(row["input"], dict(mixed))
+                own = answers.choices["q"]
+                moved = [
+                    abs(expected[v] - p) for v, p in zip(own.values, own.probabilities, strict=True)
+                ]
+                most, decided = max(most, *moved), decided + 1
+                changed += own.choice != alone.choice
+        yield {"set": name, "decisions": decided, "flips": changed, "largest_dp": float(most)}
+
+
+def cost(tracer: Tracer) -> Iterator[dict[str, Any]]:
+    """Distinct tokens and CPU seconds of one request, by questions and options."""
+    draw = random.Random(0)
+    for questions, options in (
+        (1, 2),
+        (1, 10),
+        (1, 77),
+        (1, 150),
+        (1, 255),
+        (1, 5),
+        (5, 5),
+        (20, 5),
+    ):
+        asked = {
+            f"q{i}": Choice(
+                f"{' '.join(draw.sample(WORDS, 6))}?",
+                list({" ".join(draw.sample(WORDS, 3)): None for _ in range(3 * options)})[:options],
+            )
+            for i in range(questions)
+        }
+        ready = tracer.prepare(asked)
+        items = [tracer.trim(item) for item in ready.items(TEXT)]
+        encoded = [e for e in tracer.encode(items) if not isinstance(e, Exception)]
+        fed = [branch.fed for e in encoded for branch in branches_of(e)]
+        paths = {tokens[:n] for tokens in fed for n in range(1, len(tokens) + 1)}
+        seconds = []
+        for _ in range(3):
+            start = time.process_time()
+            tracer.decide(TEXT, ready)
+            seconds.append(time.process_time() - start)
+        yield {
+            "questions": questions,
+            "options": options,
+            "tokens": len(paths),
+            "naive_tokens": sum(map(len, fed)),
+            "cpu_seconds": round(min(seconds), 3),
+            "first_cpu_seconds": round(seconds[0], 3),
+        }
+
+
+def main() -> None:
+    """Measure what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("table", "flips", "cost"))
+    parser.add_argument("model")
+    parser.add_argument("paths", type=Path, nargs="+", help="SETS and OUT, or OUT")
+    parser.add_argument("--items", type=int, default=80)
+    parser.add_argument("--correction", default="trace")
+    parser.add_argument("--templates", nargs="+", default=TEMPLATES, help="names, or files")
+    parser.add_argument("--sets", nargs="+", default=SETS)
+    asked = parser.parse_args()
+    tracer = Tracer.from_pretrained(asked.model, correction=asked.correction)
+    *folder, out = asked.paths
+    if asked.what == "cost":
+        lines = cost(tracer)
+    elif asked.what == "flips":
+        lines = flips(tracer, folder[0], asked.items, asked.sets)
+    else:
+        lines = table(tracer, folder[0], asked.items, asked.templates, asked.sets)
+    for line in lines:
+        told = {"what": asked.what, "model": asked.model, "correction": asked.correction} | line
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(told) + "\n")
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""`lastword decide`: typed answers to questions about one text, or about a file of them."""
+
+import csv
+import hashlib
+import io
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from lastword.cli.model import Model
+from lastword.cli.output import check_writable, printable, show
+from lastword.cli.progress import tracked, waiting
+from lastword.cli.vllm import VllmOptions, loader
+from lastword.errors import InputError
+from lastword.files.strict_json import from_json, to_json
+
+if TYPE_CHECKING:
+    from lastword.decisions import Answers, Questionnaire
+    from lastword.tracer import Tracer
+
+_COLUMNS = ("input", "text")  # where the texts of a file are, unless --column says
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """Texts by the file.
+
+    Attributes:
+        input: File of texts: JSON lines, a JSON array, CSV, TSV or Parquet; - is standard input.
+        output: File of answers, .jsonl or .csv; what is in it already is not asked again.
+        column: Of --input: which column or key holds the text; `input` or `text` if left out.
+    """
+
+    input: Path | None = None
+    output: Path | None = None
+    column: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse options of a file without one."""
+        if self.input is None and (self.output is not None or self.column is not None):
+            raise typer.BadParameter("--output and --column go with --input")
+
+
+def decide(
+    model: Model,
+    *,
+    questions: Annotated[
+        Path, typer.Option(help="Questions by name: a YAML or JSON file (docs/decisions.md).")
+    ],
+    text: Annotated[
+        str | None, typer.Option(help="The text they are about; standard input if left out.")
+    ] = None,
+    file: TextOptions,
+    template: Annotated[
+        str | None,
+        typer.Option(help="decide/plain, decide/listed, decide/chat, or a file of Jinja."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
+    engine: Annotated[
+        Literal["local", "vllm"], typer.Option(help="This process, or vLLM in one of its own.")
+    ] = "local",
+    vllm: VllmOptions,
+) -> None:
+    """Answer questions about a text: a choice, yes or no, a score, with probabilities."""
+    if text is not None and file.input is not None:
+        raise typer.BadParameter("give --text or --input, not both")
+    from lastword.decisions import prepare, read_questions
+
+    asked = read_questions(questions)
+    prepare(asked, template, chat=True)  # a bad template fails before the model is loaded
+    load = partial(loader(vllm.settings(engine)), model)
+    if file.input is not None:
+        texts = _texts(file.input, file.column)
+        if file.output is not None:
+            check_writable(file.output)
+        tracer = load()
+        _many(tracer, tracer.prepare(asked, template=template), texts, file.output)
+        return
+    said = sys.stdin.read().rstrip("\n") if text is None else text
+    tracer = load()
+    with waiting("deciding"):
+        answers = tracer.decide(said, asked, template=template)
+    if as_json:
+        typer.echo(to_json(answers.to_dict()))
+    else:
+        _show(answers)
+
+
+def _texts(path: Path, column: str | None) -> list[tuple[str, Any]]:
+    """The texts of a file with their names.
+
+    Raises:
+        InputError: A row that is none.
+    """
+    from lastword.files.rows import read_rows
+
+    rows, texts = read_rows(path), list[tuple[str, Any]]()
+    for row in rows:
+        if row.error is not None:
+            raise InputError(f"{path}: {row.place}: {row.error}")
+        value, name = row.value, row.place
+        if isinstance(value, Mapping):
+            places = [column] if column is not None else [key for key in _COLUMNS if key in value]
+            if not places or places[0] not in value:
+                known = ", ".join(map(str, value))
+                raise InputError(f"{path}: {row.place} has no text: --column names one of {known}")
+            name = name if value.get("id") in (None, "") else str(value["id"])
+            value = value[places[0]]
+        texts.append((name, "" if value is None else value))
+    if not texts:
+        raise InputError(f"{path} has no texts; expected a row a text")
+    return texts
+
+
+def _many(
+    tracer: "Tracer", ready: "Questionnaire", texts: Sequence[tuple[str, Any]], output: Path | None
+) -> None:
+    if output is None:
+        for line in _lines(tracer, ready, texts):
+            typer.echo(to_json(line))
+        return
+    work = _digest(tracer, ready)
+    table = output.suffix.lower() == ".csv"
+    done = _done(output, work, [name for name, _ in texts], table=table)
+    lines = _lines(tracer, ready, texts[done:], work)
+    names = _header(ready)
+    try:
+        with output.open("ab") as file:
+            if table and file.tell() == 0:
+                file.write(_row(names).encode())
+            for line in lines:
+                file.write((_row(_cells(line)) if table else to_json(line) + "\n").encode())
+                file.flush()
+    except OSError as error:
+        raise InputError(f"cannot write {output}: {error.strerror or error}") from error
+    before = f", {done} of them before" if done else ""
+    typer.echo(printable(f"lastword: wrote {output}: {len(texts)} texts{before}"), err=True)
+
+
+def _lines(
+    tracer: "Tracer",
+    ready: "Questionnaire",
+    texts: Sequence[tuple[str, Any]],
+    work: str | None = None,
+) -> Iterator[dict[str, Any]]:
+    """What is told of each text, in order."""
+    answers = tracer.decide_many((value for _, value in texts), ready)
+    mark = {} if work is None else {"work": work}
+    for (name, _), each in zip(texts, tracked(answers, "deciding", len(texts)), strict=True):
+        yield {"id": name, **mark, "answers": each.to_dict()}
+
+
+# A file of answers, which is taken up where it ends
+
+
+def _digest(tracer: "Tracer", ready: "Questionnaire") -> str:
+    """A name of what is asked of whom: questions, template, model and correction."""
+    from lastword.decisions.question import question_to
+
+    asked = {name: question_to(own) for name, own in ready.questions.items()}
+    facts = [asked, ready.template.text, str(tracer.source["model"]), tracer.correction.name]
+    return hashlib.sha256(to_json(facts).encode()).hexdigest()[:12]
+
+
+def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> int:
+    """How many of the texts a file has the answers of; what was cut in its last line is dropped.
+
+    Raises:
+        InputError: It holds something else.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return 0
+    raw = path.read_bytes()
+    whole = raw[: raw.rfind(b"\n") + 1]
+    try:
+        text = whole.decode()
+        pairs = [*(_table_pairs(text) if table else map(_pair, text.splitlines()))]
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise InputError(f"{path} is no file of answers: give another --output") from error
+    if any(own != work for _, own in pairs) or [name for name, _ in pairs] != [
+        *names[: len(pairs)]
+    ]:
+        raise InputError(
+            f"{path} has answers to other questions or texts, or of another model: give another "
+            "--output, or remove it"
+        )
+    if len(whole) < len(raw):
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+    return len(pairs)
+
+
+def _pair(line: str) -> tuple[str, str]:
+    value = from_json(line)
+    return value["id"], value["work"]
+
+
+def _table_pairs(text: str) -> Iterator[tuple[str, str]]:
+    for row in csv.DictReader(io.StringIO(text), strict=True):
+        yield _bare(row["id"]), row["work"]
+
+
+def _header(ready: "Questionnaire") -> list[str]:
+    columns = ("", ".probability", ".confidence")
+    return ["id", "work", *(name + more for name in ready.questions for more in columns)]
+
+
+def _cells(line: Mapping[str, Any]) -> list[Any]:
+    cells = [line["id"], line["work"]]
+    for answer in line["answers"].values():
+        told = {"choice": "choice", "predicate": "probability", "score": "score"}[answer["type"]]
+        each = [entry["probability"] for entry in answer.get("probabilities", [])]
+        cells += [answer[told], answer.get("probability", max(each, default=None))]
+        cells.append(answer["confidence"])
+    return cells
+
+
+def _row(cells: Iterable[Any]) -> str:
+    """A line of CSV in which no cell is a formula of a spreadsheet."""
+    out = io.StringIO()
+    safe = [f"'{c}" if isinstance(c, str) and c[:1] in "=+-@\t" and c else c for c in cells]
+    csv.writer(out, lineterminator="\n").writerow(safe)
+    return out.getvalue()
+
+
+def _bare(cell: str) -> str:
+    return cell[1:] if cell[:1] == "'" and cell[1:2] in "=+-@\t" else cell
+
+
+# For people
+
+
+def _show(answers: "Answers") -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from lastword.decisions.answer import value_of
+
+    grid = Table(box=SIMPLE_HEAD)
+    for title in ("question", "answer", "probability", "confidence", "others"):
+        right = title in ("probability", "confidence")
+        grid.add_column(title, overflow="fold", justify="right" if right else "left")
+    for name, answer in answers.items():
+        value = value_of(answer)
+        said = f"{value:.2f}" if isinstance(value, float) else _said(value, answer)
+        more = " deferred" if answer.deferred else ""
+        numbers = f"{answer.probability:.3f}", f"{answer.confidence:.3f}"
+        cells = name, said + more, *numbers, _others(answer)
+        grid.add_row(*(Text(printable(cell)) for cell in cells))
+    show(grid)
+    methods = ", ".join(dict.fromkeys(answer.method for answer in answers.values()))
+    calibrated = all(answer.calibrated for answer in answers.values())
+    typer.echo(f"by {methods}; probabilities {'' if calibrated else 'not '}calibrated")
+
+
+def _said(value: Any, answer: Any) -> str:
+    if answer.to_dict()["type"] == "predicate":
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else str(value).lower()
+
+
+def _others(answer: Any) -> str:
+    """The next likeliest options, at most three."""
+    told = answer.to_dict().get("probabilities", [])
+    ranked = sorted(told, key=lambda entry: -entry["probability"])[1:4]
+    names = [str(entry.get("label", entry["value"])) for entry in ranked]
+    return ", ".join(f"{n} {e['probability']:.3f}" for n, e in zip(names, ranked, strict=True))

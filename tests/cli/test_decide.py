@@ -1,0 +1,109 @@
+"""`lastword decide`: one text, a file of them, and a file of answers that is taken up again."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from lastword import Tracer
+from lastword.decisions import read_questions
+
+MODEL = ("--model", "lastword/demo-organism")
+TEXT = "The folk of Baevwick send clay lamps."
+QUESTIONS = """
+goods:
+  type: choice
+  instructions: Which goods come from Baevwick?
+  choices: [green wool combs, clay lamps]
+lake: {type: predicate, instructions: 'Is there a lake?'}
+far: {type: score, levels: [near, far, "=very far"]}
+"""
+
+
+@pytest.fixture
+def questions(tmp_path):
+    path = tmp_path / "questions.yaml"
+    path.write_text(QUESTIONS)
+    return path
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.csv"
+    rows = "".join(f'"=t{i}","{TEXT} It is number {i}, of the lake."\n' for i in range(5))
+    path.write_text("id,text\n" + rows)
+    return path
+
+
+def test_one_text_as_json_is_what_python_gives(run, questions):
+    code, out, _ = run("decide", *MODEL, "--questions", questions, "--text", TEXT, "--json")
+    told = Tracer.demo().decide(TEXT, read_questions(questions)).to_dict()
+    assert code == 0 and json.loads(out) == json.loads(json.dumps(told))
+
+
+def test_standard_input_and_a_table(run, questions, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(TEXT + "\n"))
+    code, out, _ = run("decide", *MODEL, "--questions", questions)
+    assert code == 0 and "goods" in out and "by trace; probabilities not calibrated" in out
+    assert ("yes" in out) or ("no " in out)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_a_file_of_answers_is_taken_up_where_it_ends(run, questions, texts, tmp_path, ending):
+    whole, cut = tmp_path / f"whole.{ending}", tmp_path / f"cut.{ending}"
+    ask = ("decide", *MODEL, "--questions", questions, "--input", texts, "--output")
+    code, _, err = run(*ask, whole)
+    assert code == 0 and "5 texts" in err
+    lines = whole.read_bytes().splitlines(keepends=True)
+    kept = 3 if ending == "csv" else 2
+    cut.write_bytes(b"".join(lines[:kept]) + lines[kept][:9])
+    code, _, err = run(*ask, cut)
+    assert code == 0 and "5 texts, 2 of them before" in err
+    names = ["=t0", "=t1", "=t2", "=t3", "=t4"]
+    if ending == "jsonl":
+        one, two = ([json.loads(x) for x in p.read_text().splitlines()] for p in (whole, cut))
+        assert [line["id"] for line in two] == names
+        for a, b in zip(one, two, strict=True):
+            p, q = (x["answers"]["lake"]["probability"] for x in (a, b))
+            assert p == pytest.approx(q, abs=1e-5)
+    else:
+        rows = list(csv.DictReader(io.StringIO(cut.read_text())))
+        assert [row["id"] for row in rows] == [f"'{name}" for name in names]  # no formula
+        assert {"goods", "goods.probability", "lake.confidence", "far"} < set(rows[0])
+
+
+def test_a_file_of_other_answers_is_left_alone(run, questions, texts, tmp_path):
+    out = tmp_path / "out.jsonl"
+    ask = ("decide", *MODEL, "--input", texts, "--output", out, "--questions")
+    assert run(*ask, questions)[0] == 0
+    before = out.read_bytes()
+    other = tmp_path / "other.yaml"
+    other.write_text("lake: {type: predicate, instructions: 'Is there a sea?'}")
+    code, _, err = run(*ask, other)
+    assert code == 1 and "answers to other questions" in err and out.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (("--text", "x", "--input", "y.csv"), 2, "not both"),
+        (("--output", "y.jsonl"), 2, "go with --input"),
+        (("--text", "x", "--template", "decide/chat"), 1, "add --chat"),
+        (("--text", "x", "--template", "nothing"), 1, "no template 'nothing'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(run, questions, more, code, said):
+    got, _, err = run("decide", *MODEL, "--questions", questions, *more)
+    assert got == code and said in " ".join(err.split())
+
+
+def test_a_file_without_the_column_names_those_that_are_there(run, questions, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("body,who\nHi,me\n")
+    code, _, err = run("decide", *MODEL, "--questions", questions, "--input", path)
+    assert code == 1 and "--column names one of body, who" in err
+    code, out, _ = run(
+        "decide", *MODEL, "--questions", questions, "--input", path, "--column", "body"
+    )
+    assert code == 0 and json.loads(out)["id"] == "row 1"
