@@ -1,17 +1,22 @@
 """Does it help on a real model? The records behind docs/evidence.md, and the page made of them.
 
     python experiments/evidence.py run [STAGE ...] --data DATA [--models MODELS] [--model M]
+    python experiments/evidence.py jobs --data DATA [--items items]
     python experiments/evidence.py keep [--runs evidence]
     python experiments/evidence.py page
 
 `run` computes the stages (left out, all of them) and goes on where it was stopped; `--model` takes
 the place of SmolLM2, for one's own model on one's own GPU. DATA holds TruthfulQA, HaluEval-QA, FIB
 and FACTOR; MODELS holds stories260K, a model too small to know anything, and its stage is left out
-without. `keep` copies the records into experiments/results/evidence without text, which is not
-ours to publish; `lastword report` reads them there. `page` makes docs/evidence.md of them.
+without. `jobs` draws the sets of jobs that the study in dev/LOG.md names, a file of items each;
+`lastword eval --benchmark jsonl:FILE --blind all --out evidence/jobs` reads them with any model.
+`keep` copies the records into experiments/results/evidence without text, which is not ours to
+publish; `lastword report` reads them there. `page` makes docs/evidence.md of them, and their
+numbers as `results/evidence.json`.
 """
 
 import argparse
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -39,6 +44,18 @@ from lastword.text.tokens import Chat
 SMOLLM2 = "lastword/smollm2-135m"
 STORIES = "stories260K"
 KEPT = Path(__file__).parent / "results" / "evidence"
+# Sets of jobs and how many items of each the study draws.
+JOBS = {
+    "tools": 150,
+    "trec": 200,
+    "agnews": 200,
+    "sst2": 200,
+    "emotion": 200,
+    "csqa": 200,
+    "arc": 200,
+    "banking77": 60,
+    "clinc150": 40,
+}
 TRAJECTORIES = ("trajectory", "blind_trajectory")
 SCORES = ("t_scores", "blind_scores", "blind_t_scores", "scores", "base_scores", "probabilities")
 
@@ -101,6 +118,9 @@ def main() -> None:
     running.add_argument("--models", type=Path)
     for command in (running, commands.add_parser("keep")):
         command.add_argument("--runs", type=Path, default=Path("evidence"))
+    drawing = commands.add_parser("jobs")
+    drawing.add_argument("--data", type=Path, required=True)
+    drawing.add_argument("--items", type=Path, default=Path("items"))
     commands.add_parser("page")
     options = vars(parser.parse_args())
     COMMANDS[options.pop("command")](**options)
@@ -142,6 +162,28 @@ def chosen(stage: Stage, data: Path) -> Dataset:
 @cache
 def load(model: str, chat: bool) -> Tracer:
     return Tracer.open(LoadOptions(model, chat=Chat() if chat else None))
+
+
+def jobs(data: Path, items: Path) -> None:
+    """Draw the sets of jobs of the study, a file of items each."""
+    items.mkdir(parents=True, exist_ok=True)
+    for name, size in JOBS.items():
+        lines = (data / "decisions" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        drawn = sorted(np.random.default_rng(0).permutation(len(lines))[:size])
+        rows = [json.dumps(job(json.loads(lines[i]))) for i in drawn]
+        (items / f"{name}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def job(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as an item: its words are the candidates, its input is what the blind prompt lacks."""
+    labels = [own if isinstance(own, str) else own["value"] for own in row["choices"]]
+    return {
+        "id": row["id"],
+        "prompt": f"{row['input']}\n{row['instructions']}\nAnswer:",
+        "blind_prompt": f"{row['instructions']}\nAnswer:",
+        "candidates": labels,
+        "truthful": [label == row["truth"] for label in labels],
+    }
 
 
 def keep(runs: Path) -> None:
@@ -204,7 +246,12 @@ def page() -> None:
     evidence_page.write(KEPT)
 
 
-COMMANDS: Mapping[str, Callable[..., None]] = {"run": run, "keep": keep, "page": page}
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "run": run,
+    "jobs": jobs,
+    "keep": keep,
+    "page": page,
+}
 
 if __name__ == "__main__":
     main()

@@ -1,5 +1,9 @@
 """The page of the evidence is what its records say, and the records carry no text of others."""
 
+import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +17,32 @@ KEPT = HERE / "experiments" / "results" / "evidence"
 @pytest.mark.slow
 def test_the_page_is_what_its_records_say(script: Callable[[str], ModuleType]) -> None:
     told = (HERE / "docs" / "evidence.md").read_text(encoding="utf-8")
-    assert script("evidence_page").page(KEPT) == told
+    readme = (HERE / "README.md").read_text(encoding="utf-8")
+    page = script("evidence_page")
+    shown, bounds = page.read(KEPT)
+    assert page.render(KEPT, shown, bounds) == told
+    assert page.in_readme(readme, shown) == readme
+    assert page.numbers([*shown, *bounds]) == page.RESULTS.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_another_program_finds_the_same_numbers() -> None:
+    program = HERE / "experiments" / "recompute.py"
+    imports = re.findall(r"^(?:from|import) (\w+)", program.read_text(encoding="utf-8"), re.M)
+    assert not {"lastword", "evidence", "evidence_page"} & set(imports)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "no disagreement" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_wrong_number_is_told(script: Callable[[str], ModuleType]) -> None:
+    recompute = script("recompute")
+    rows = json.loads((recompute.RESULTS / "evidence.json").read_text(encoding="utf-8"))
+    row = next(r for r in rows if r["cell"] == ["gemma", "jsonl:trec"])
+    assert list(recompute.differences(row)) == []
+    row["corrections"]["pmi@0.5"]["fixed"] += 1
+    row["controls"]["wordings"]["longest"] += 0.01
+    lines = "\n".join(recompute.differences(row))
+    assert "pmi@0.5: fixed" in lines and "longest" in lines and lines.count("\n") == 1
 
 
 def test_a_candidate_is_kept_as_its_length_alone(script: Callable[[str], ModuleType]) -> None:
@@ -28,7 +57,11 @@ def test_kept_records_carry_no_text() -> None:
     from lastword import load_records
 
     records = load_records(KEPT)
-    assert set(records["run"]) == {root.name for root in KEPT.iterdir()} == {"own", "chat", "peers"}
+    assert (
+        set(records["run"])
+        == {root.name for root in KEPT.iterdir()}
+        == {"own", "chat", "jobs", "peers"}
+    )
     assert set("".join(c for texts in records["candidates"] for c in texts)) <= {"x", "é"}
     assert set(records["prompt"]) == {""}
     assert records["question"].isna().all()

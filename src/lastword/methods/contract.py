@@ -96,6 +96,8 @@ class Evidence:
         Bytes are those of the candidate's text alone, without the separator, as
         lm-evaluation-harness counts them for `acc_bytes`.
         """
+        if aggregation == "mean":
+            return means
         sizes = np.array([len(text.encode()) for text in self.candidates])
         tokens = self.blind_tokens if blind else self.tokens
         assert tokens is not None

@@ -1,0 +1,272 @@
+"""The numbers of docs/evidence.md again, from the stored records, by code that shares none of ours.
+
+    python experiments/recompute.py [CELL ...]
+
+Reads the Parquet files with pyarrow and does the rest in numpy and scipy, from the definitions of
+docs/method.md (sections 10, 13 to 16). Prints what differs from `results/evidence.json`, and ends
+with 1 if anything does. CELL is a part of a cell's name, such as trec.
+"""
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+RESULTS = Path(__file__).parent / "results"
+Row = dict[str, Any]
+
+
+def main() -> None:
+    rows = json.loads((RESULTS / "evidence.json").read_text(encoding="utf-8"))
+    wanted = [
+        r for r in rows if not sys.argv[1:] or any(w in "/".join(r["cell"]) for w in sys.argv[1:])
+    ]
+    lines = [line for row in wanted for line in differences(row)]
+    print("\n".join(lines) or f"{len(wanted)} cells: no disagreement")
+    sys.exit(1 if lines else 0)
+
+
+def differences(row: Row) -> Iterator[str]:
+    """What the page's numbers of a cell and those of its records disagree in."""
+    root, items = records(*row["cell"])
+    for name, (theirs, ours, within) in compared(row, root, items).items():
+        both_nan = theirs is None and math.isnan(ours)
+        if not both_nan and (theirs is None or not abs(theirs - ours) <= within):
+            yield f"{' on '.join(row['cell'])}: {name} is {theirs} there and {ours} here"
+
+
+def records(model: str, benchmark: str) -> tuple[str, list[Row]]:
+    """The root and the items with a truth and a falsehood, for MC1, of a cell."""
+    for info in RESULTS.glob("evidence/*/*/*/run.json"):
+        run, root = json.loads(info.read_text(encoding="utf-8")), info.parts[-4]
+        own = "chat" if root == "chat" else run["benchmark"]
+        if root != "peers" and (run["model"], own) == (model, benchmark):
+            rows = [
+                r
+                for path in info.parent.glob("part-*.parquet")
+                for r in pq.read_table(path).to_pylist()
+            ]
+            rows.sort(key=lambda r: r["place"])
+            return root, [prepared(r) for r in rows if counts(r)]
+    raise SystemExit(f"no records of {model} on {benchmark}")
+
+
+def counts(r: Row) -> bool:
+    return (
+        r["error"] is None
+        and r["kind"] in (None, "mc1")
+        and any(r["truthful"])
+        and not all(r["truthful"])
+    )
+
+
+def prepared(r: Row) -> Row:
+    arrays = {
+        name: None if r[name] is None else np.array(r[name], dtype=float)
+        for name in (
+            "scores",
+            "base_scores",
+            "blind_scores",
+            "t_scores",
+            "trajectory",
+            "blind_trajectory",
+        )
+    }
+    tokens = np.array(r["candidate_tokens"], dtype=float)
+    return (
+        r | arrays | {"truthful": np.array(r["truthful"], dtype=bool), "candidate_tokens": tokens}
+    )
+
+
+def right(scores: np.ndarray, truthful: np.ndarray) -> float:
+    """MC1: the share of the candidates tied for first that are true."""
+    first = scores == scores.max()
+    return float(truthful[first].mean())
+
+
+def compared(row: Row, root: str, items: list[Row]) -> dict[str, tuple[Any, float, float]]:
+    """By name: the page's number, ours, and how far they may lie apart."""
+    base = np.array([right(r["base_scores"], r["truthful"]) for r in items])
+    trace = np.array([right(r["scores"], r["truthful"]) for r in items])
+    fixed, broken = int((trace > base).sum()), int((trace < base).sum())
+    beside = row["controls"]
+    out = {
+        "items": (row["items"], len(items), 0),
+        "base": (row["base"], base.mean(), 1e-9),
+        "TRACE": (row["trace"], trace.mean(), 1e-9),
+        "fixed": (row["fixed"], fixed, 0),
+        "broken": (row["broken"], broken, 0),
+        "p": (row["p"], mcnemar(fixed, broken), 1e-9),
+        "chance": (beside["chance"], np.mean([r["truthful"].mean() for r in items]), 1e-9),
+        "any depth": (beside["oracle"], oracle(items, "trajectory"), 1e-9),
+    }
+    for name, share in wordings(items).items():
+        out[name] = (beside["wordings"][name], share, 1e-9)
+    out |= flips(beside["placebo"], items, float(trace.mean() - base.mean()))
+    if whole(items):
+        out["any depth, blind"] = (beside["blind_oracle"], oracle(items, "blind_trajectory"), 1e-9)
+        out |= fits(beside["fit"], items)
+    for name, own in row["corrections"].items():
+        was, now = corrected(name, items)
+        out[name] = (own["mc1"], now.mean(), 1e-9)
+        out[f"{name}: fixed"] = (own["fixed"], int((now > was).sum()), 0)
+        out[f"{name}: broken"] = (own["broken"], int((now < was).sum()), 0)
+    return out
+
+
+def whole(items: list[Row]) -> bool:
+    return all(r["blind_trajectory"] is not None for r in items)
+
+
+def mcnemar(fixed: int, broken: int) -> float:
+    n, k = fixed + broken, min(fixed, broken)
+    return min(1.0, 2 * sum(math.comb(n, i) for i in range(k + 1)) / 2**n)
+
+
+def oracle(items: list[Row], name: str) -> float:
+    return float(np.mean([max(right(S, r["truthful"]) for S in r[name].T) for r in items]))
+
+
+def wordings(items: list[Row]) -> dict[str, float]:
+    lengths = [np.array([len(text) for text in r["candidates"]]) for r in items]
+    both = list(zip(items, lengths, strict=True))
+    return {
+        "shortest": float(np.mean([right(-own, r["truthful"]) for r, own in both])),
+        "longest": float(np.mean([right(own, r["truthful"]) for r, own in both])),
+        "question-blind": float(np.mean([right(r["blind_scores"], r["truthful"]) for r in items])),
+        "anti-blind": float(np.mean([right(-r["blind_scores"], r["truthful"]) for r in items])),
+    }
+
+
+def flips(placebo: Row, items: list[Row], gain: float) -> dict[str, tuple[Any, float, float]]:
+    """Overrides at random, drawn item by item."""
+    count = sum(r["index"] != r["base_index"] for r in items)
+    out: dict[str, tuple[Any, float, float]] = {"flips": (placebo["overrides"], count, 0)}
+    if not count:
+        return out
+    was = np.array([float(r["truthful"][r["base_index"]]) for r in items])
+    elsewhere = [
+        (r["truthful"].sum() - w) / (len(r["truthful"]) - 1)
+        for r, w in zip(items, was, strict=True)
+    ]
+    rng, gains = np.random.default_rng(7), []
+    for _ in range(2000):
+        some = rng.choice(len(items), count, replace=False)
+        became = rng.random(count) < np.array(elsewhere)[some]
+        gains.append((became - was[some]).sum() / len(items))
+    mean = count / len(items) * float(np.mean(np.array(elsewhere) - was))
+    out["flips' gain"] = (placebo["gain"], mean, 5 * float(np.std(gains)) / math.sqrt(4000) + 1e-9)
+    out["flips' P"] = (placebo["p"], float(np.mean(np.array(gains) >= gain - 1e-12)), 0.06)
+    return out
+
+
+def fits(fit: Row, items: list[Row]) -> dict[str, tuple[Any, float, float]]:
+    """Fitted wording, then with b, then with the middle: ridge logits, each fold by the others."""
+    L = items[0]["trajectory"].shape[1] - 1
+    at = {f: math.ceil(f * L - 1e-6) for f in (1 / 2, 2 / 3, 5 / 6)}
+    blocks = []
+    for r in items:
+        S, B = r["trajectory"], r["blind_trajectory"]
+        characters = np.log([len(text) for text in r["candidates"]])
+        unread = [
+            B[:, L],
+            B[:, at[1 / 2]],
+            B[:, at[2 / 3]],
+            np.log(r["candidate_tokens"]),
+            characters,
+        ]
+        middle = [S[:, depth] for depth in at.values()]
+        blocks.append(np.stack([*unread, S[:, L], *middle, r["t_scores"]], axis=1))
+    centred = [block - block.mean(axis=0) for block in blocks]
+    size = np.sqrt((np.concatenate(centred) ** 2).mean(axis=0))
+    size[size == 0] = 1
+    x = [block / size for block in centred]
+    folds = folds_of(items)
+    answers = [answered(items, [own[:, :width] for own in x], folds) for width in (5, 6, 10)]
+    out = {"fitted wording": (fit["wording"], float(answers[0].mean()), 1e-9)}
+    for name, before, after in (("reading", *answers[:2]), ("middle", *answers[1:])):
+        out[f"{name} adds"] = (fit[name]["fixed"], int((after > before).sum()), 0)
+        out[f"{name} loses"] = (fit[name]["broken"], int((after < before).sum()), 0)
+    return out
+
+
+def folds_of(items: list[Row]) -> np.ndarray:
+    stems = [re.sub(r"/[ab]$", "", str(r["id"])) for r in items]
+    names, group = np.unique(stems, return_inverse=True)
+    fold = np.arange(len(names)) % 10
+    np.random.default_rng(0).shuffle(fold)
+    return fold[group]
+
+
+def answered(items: list[Row], x: list[np.ndarray], folds: np.ndarray) -> np.ndarray:
+    answers = np.empty(len(items))
+    for fold in range(10):
+        rest = [i for i in range(len(items)) if folds[i] != fold]
+        weights = logit([x[i] for i in rest], [items[i]["truthful"] for i in rest])
+        for i in np.flatnonzero(folds == fold):
+            answers[i] = right(x[i] @ weights, items[i]["truthful"])
+    return answers
+
+
+def logit(x: list[np.ndarray], truths: list[np.ndarray]) -> np.ndarray:
+    """Maximises the mean log-probability of an item's truths, summed, less 15 |w|^2."""
+    width = max(map(len, x))
+    X = np.zeros((len(x), width, x[0].shape[1]))
+    target, absent = np.zeros((len(x), width)), np.ones((len(x), width), bool)
+    for i, (own, true) in enumerate(zip(x, truths, strict=True)):
+        X[i, : len(own)], absent[i, : len(own)] = own, False
+        target[i, : len(own)] = true / true.sum()
+
+    def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
+        scores = np.where(absent, -1e9, X @ w)
+        slope = np.einsum("ic,icf->f", softmax(scores, axis=1) - target, X)
+        value = -(target * log_softmax(scores, axis=1)).sum() + 15 * (w @ w)
+        return float(value), slope + 30 * w
+
+    start = np.zeros(X.shape[2])
+    return minimize(loss, start, jac=True, options={"gtol": 1e-7, "maxiter": 1000}).x
+
+
+def corrected(name: str, items: list[Row]) -> tuple[np.ndarray, np.ndarray]:
+    """MC1 of the base of its aggregation and of a correction, item by item."""
+    was = [right(r["base_scores"], r["truthful"]) for r in items]
+    if name.startswith("pmi@"):
+        weight = float(name.removeprefix("pmi@"))
+        scores = [r["base_scores"] - weight * r["blind_scores"] for r in items]
+    elif name == "dcpmi":
+        tokens = [r["candidate_tokens"] for r in items]
+        both = list(zip(items, tokens, strict=True))
+        was = [right(r["base_scores"] * n, r["truthful"]) for r, n in both]
+        scores = [(r["base_scores"] - r["blind_scores"]) * n for r, n in both]
+    elif name == "batch-calibrated":
+        p = np.stack([softmax(r["base_scores"]) for r in items])
+        scores = list(p - p.mean(axis=0))
+    else:
+        assert name == "trace-gated", name
+        scores = [gated(r) for r in items]
+    now = [right(u, r["truthful"]) for u, r in zip(scores, items, strict=True)]
+    return np.array(was), np.array(now)
+
+
+def gated(r: Row) -> np.ndarray:
+    """TRACE's scores where the question moved the override at the depth that decides, else b."""
+    u, b = r["scores"], r["base_scores"]
+    e, o = int(u.argmax()), int(b.argmax())
+    if e == o:
+        return u
+    S, B = r["trajectory"], r["blind_trajectory"]
+    depth = {"early": 0, "mix": S.shape[1] - 1}.get(r["operator"], r["decisive_layer"])
+    T = S[:, depth] - B[:, depth]
+    return u if T[e] - T[o] > max(1e-4, (S[e, depth] - S[o, depth]) / 2) else b
+
+
+if __name__ == "__main__":
+    main()
