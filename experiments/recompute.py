@@ -191,8 +191,11 @@ def fits(fit: Row, items: list[Row]) -> dict[str, tuple[Any, float, float]]:
     x = [block / size for block in centred]
     folds = folds_of(items)
     answers = [answered(items, [own[:, :width] for own in x], folds) for width in (5, 6, 10)]
-    out = {"fitted wording": (fit["wording"], float(answers[0].mean()), 1e-9)}
-    for name, before, after in (("reading", *answers[:2]), ("middle", *answers[1:])):
+    out: dict[str, tuple[Any, float, float]] = {
+        "fitted wording": (fit["wording"], float(answers[0].mean()), 1e-9)
+    }
+    steps = {"reading": (answers[0], answers[1]), "middle": (answers[1], answers[2])}
+    for name, (before, after) in steps.items():
         out[f"{name} adds"] = (fit[name]["fixed"], int((after > before).sum()), 0)
         out[f"{name} loses"] = (fit[name]["broken"], int((after < before).sum()), 0)
     return out
