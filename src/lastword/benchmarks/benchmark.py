@@ -30,6 +30,7 @@ class Example:
         fields: Text that a template may use, by name.
         blind_fields: The same with the question, and only the question, left out (a summary's
             document is its question); None where nothing can be left out.
+        literal: Whether control tokens in its text are text.
         content_free_fields: The same with inputs that say nothing in the question's place.
         candidates: The answers to choose from.
         truthful: Which of them are true; None where the benchmark does not say.
@@ -49,6 +50,7 @@ class Example:
     separator: str = " "
     messages: tuple[Message, ...] | None = None
     group: str | None = None
+    literal: bool = False
     content_free_fields: tuple[Mapping[str, str], ...] = ()
 
     @classmethod
@@ -73,6 +75,7 @@ class Example:
             separator=item.separator,
             messages=item.messages,
             group=item.group,
+            literal=item.literal,
             content_free_fields=tuple({"prompt": text, "question": ""} for text in free),
         )
 
@@ -115,6 +118,7 @@ class Example:
                 else (),
                 messages=self.messages,
                 group=self.group,
+                literal=self.literal,
             )
         except ItemError:
             raise

@@ -43,6 +43,7 @@ from lastword.cli.panels import Panelled
 from lastword.cli.report import report
 from lastword.cli.serve import serve
 from lastword.cli.settings import defaults, name_variables
+from lastword.cli.try_ import try_
 from lastword.errors import TraceError
 
 # What the package's extras install, by the name under which it is imported.
@@ -72,7 +73,7 @@ EXTRAS = {
 # The commands, as `lastword --help` tells of them.
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Try it": (demo, get, models, doctor),
-    "Your model": (correct, decide, ask, invariant, export),
+    "Your model": (try_, correct, decide, ask, invariant, export),
     "The lab": (eval_, merge, report, ablate, compare, certify, bench, lm_eval),
     "Serve": (serve, explore),
 }

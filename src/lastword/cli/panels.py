@@ -9,7 +9,8 @@ PANELS = {
     "Model": "model preset alias revision gguf invariant.token device dtype head_dtype attention "
     "layout quantize device_map batch_tokens prefix_cache blind_cache allow_bin trust_remote_code",
     "Items": "prompt blind_prompt messages candidate input skip_invalid separator chat system "
-    "overflow benchmark data columns column questions text template limit seed blind explore.runs",
+    "overflow benchmark data columns column questions text template limit seed blind explore.runs "
+    "label choices describe instructions",
     "Rule": "method correction theta invariant certificate",
     "Samples": "k temperature ask.seed max_new_tokens decode",
     "Promise": "alpha delta gain right break_costs looks look error",

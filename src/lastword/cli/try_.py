@@ -1,0 +1,96 @@
+"""`lastword try`: a table of labelled examples becomes a verdict on this model and this job."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lastword.cli.model import Model, load_tracer, refuse_certificate, refuse_correction
+from lastword.cli.output import printable
+from lastword.cli.progress import Countdown, waiting
+from lastword.files.strict_json import to_json
+
+if TYPE_CHECKING:
+    from lastword.tryout.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Which columns are meant, and what else is told of the job.
+
+    Attributes:
+        text: Column of the text; guessed if left out, as is that of the label.
+        label: Column of the right answer.
+        choices: Column of each row's own options, or a file of the options of all; if left out, the
+            labels that occur.
+        describe: TOML file with a description a label, for the prompt.
+        instructions: The question that is asked of each text.
+    """
+
+    text: str | None = None
+    label: str | None = None
+    choices: str | None = None
+    describe: Path | None = None
+    instructions: str | None = None
+
+
+@dataclass(frozen=True)
+class PromiseOptions:
+    """What a certificate has to promise.
+
+    Attributes:
+        alpha: Largest share of answers that may be broken.
+        delta: Largest chance that the labels mislead.
+    """
+
+    alpha: float = 0.05
+    delta: float = 0.05
+
+
+def try_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV, TSV, JSON lines or Parquet.")],
+    model: Model,
+    *,
+    table: TableOptions,
+    template: Annotated[
+        str | None, typer.Option(help="decide/plain, decide/listed, decide/chat or a Jinja file.")
+    ] = None,
+    promised: PromiseOptions,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for records, certificate and questions.yaml.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
+) -> None:
+    """Try a model on a table of labelled examples: which correction helps there, and how surely."""
+    refuse_certificate(model, "what it would let through is found here")
+    refuse_correction(model, "every correction is tried")
+    with waiting("reading the table"):
+        from lastword.tryout.labels import Named, read_labels
+
+        labels = read_labels(file, Named(**vars(table)))
+    tracer = load_tracer(model)
+    with waiting("making ready"):
+        from lastword.trust.certify import Terms
+        from lastword.tryout.run import ready
+
+        job = ready(tracer, labels, Terms(**vars(promised)), template=template)
+        plan = job.plan()
+    for line in plan:
+        typer.echo(printable(line), err=True)
+    with Countdown(f"{labels.name} on {model.label}", job.items) as countdown:
+        verdict = job.run(out, countdown.advance)
+    if as_json:
+        typer.echo(to_json(verdict.to_dict()))
+        return
+    for line in (*verdict.picture(), "", *verdict.words(), *_next(verdict, model.label, out)):
+        typer.echo(printable(line))
+
+
+def _next(verdict: "Verdict", model: str, out: Path | None) -> list[str]:
+    """The one command to go on with."""
+    if verdict.certified is None:
+        return []
+    if out is None:
+        return ["Run it again with --out FOLDER: the certificate is written there."]
+    return [f"lastword serve --model {model} --certificate {out / 'certificate.toml'}"]

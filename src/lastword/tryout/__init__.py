@@ -1,0 +1,1 @@
+"""From a table of labelled examples to a verdict: does a correction help on this job?"""

@@ -1,0 +1,256 @@
+"""Labelled examples from a table: which column is the text, which the label, what may be chosen."""
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lastword.benchmarks.benchmark import Benchmark, Example
+from lastword.benchmarks.source import Rows
+from lastword.benchmarks.template import AS_IT_STANDS, Template
+from lastword.decisions.item import item_of
+from lastword.decisions.question import MOST_CHOICES, Choice, Option
+from lastword.errors import InputError
+from lastword.files.rows import read_rows
+from lastword.text.items import Item, rows_of
+
+Row = Mapping[str, Any]
+
+_TEXTS = ("text", "input", "prompt", "question", "message", "query", "sentence", "body")
+_LABELS = ("label", "truth", "class", "category", "intent", "target", "answer")
+_CHOICES = ("choices", "options", "candidates")
+_EXAMPLES_A_LABEL = 3  # a column that repeats its values less often is not taken for the label
+
+
+@dataclass(frozen=True)
+class Named:
+    """Which columns are meant, and what else is told of the job; None is guessed or left out.
+
+    Attributes:
+        text: Column of the text.
+        label: Column of the right answer.
+        choices: Column of each row's own options, or a file of the options of all.
+        describe: TOML file with a description a label, for the prompt.
+        instructions: The question that is asked of each text.
+    """
+
+    text: str | None = None
+    label: str | None = None
+    choices: str | None = None
+    describe: Path | None = None
+    instructions: str | None = None
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Texts with questions about them and the right answers.
+
+    Attributes:
+        name: Of the table.
+        rows: Text, question, right answer, id and group of each.
+        said: What was guessed and left out, in words.
+    """
+
+    name: str
+    rows: tuple[tuple[str, Choice, str, str, str | None], ...]
+    said: tuple[str, ...]
+
+    @property
+    def question(self) -> Choice | None:
+        """The one question, where all texts have the same."""
+        first = self.rows[0][1]
+        return first if all(row[1] == first for row in self.rows) else None
+
+    def items(self, template: Template) -> list[Item]:
+        """The items under a template of decisions, with the prompts that corrections read."""
+        return [_item(*row, template) for row in self.rows]
+
+    def benchmark(self, template: Template) -> Benchmark:
+        """The benchmark of these items, which the runner takes."""
+        items = self.items(template)
+        return Benchmark(
+            name=f"try:{self.name}",
+            read=lambda data: Rows([{"item": item} for item in items], self.name),
+            parse=lambda place, row: (Example.of(row["item"], place),),
+            verify=lambda questions: f"{len(questions)} labelled examples",
+            templates={"prompt": partial(Template, "try/prompt", "1", AS_IT_STANDS)},
+            licence="the table's own",
+            citation="the table's own",
+        )
+
+
+def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - frozen
+    """Labelled examples of a file or a data frame.
+
+    Args:
+        source: CSV, TSV, JSON lines or Parquet by its path; a frame, or dictionaries.
+        named: Which columns are meant.
+
+    Raises:
+        InputError: No rows; a column that is not there or cannot be guessed; a label that is none
+            of the choices.
+    """
+    is_path = isinstance(source, str | Path)
+    rows = _file(Path(source)) if is_path else [dict(row) for row in rows_of(source)]
+    if not rows:
+        raise InputError("there are no rows: expected a text and a label a row")
+    meant, said = _guess(rows, named)
+    kept = [row for row in rows if _text(row.get(meant.label or "")) != ""]
+    if len(kept) < len(rows):
+        said.append(f"{len(rows) - len(kept)} rows without a label are left out")
+    if not kept:
+        raise InputError(f"no row has a {meant.label}: nothing is labelled")
+    made = _rows(kept, meant)
+    name = Path(source).stem if is_path else "labels"
+    return Labels(name, made, tuple(said))
+
+
+def _file(path: Path) -> list[Row]:
+    rows = read_rows(path)
+    for row in rows:
+        if row.error is not None or not isinstance(row.value, dict):
+            raise InputError(f"{path}: {row.place}: {row.error or 'expected an object'}")
+    return [row.value for row in rows]
+
+
+def _item(
+    text: str, question: Choice, truth: str, id: str, group: str | None, template: Template
+) -> Item:
+    item = item_of(text, question, template, id=id)
+    return replace(
+        item,
+        truthful=tuple(candidate == truth for candidate in item.candidates),
+        question=None,
+        group=group,
+    )
+
+
+def _text(value: Any) -> str:
+    """A cell as text: a text as it stands, nothing as an empty one."""
+    if value is None or value != value:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
+    """The columns that are meant, and what was guessed in words."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    for name in (named.text, named.label):
+        if name is not None and name not in columns:
+            raise InputError(f"no column {name!r}; the table has {', '.join(columns)}")
+    label = named.label or _label(
+        rows, [c for c in columns if c not in (named.text, named.choices)]
+    )
+    text = named.text or _longest(rows, [c for c in columns if c not in (label, named.choices)])
+    choices = named.choices
+    if choices is None and (lists := [c for c in _CHOICES if c in columns]):
+        choices = lists[0]
+    meant = replace(named, text=text, label=label, choices=choices)
+    pairs = {"text": text, "label": label, "choices": choices}.items()
+    guessed = [f"{n} is column {c}" for n, c in pairs if c not in (None, getattr(named, n))]
+    return meant, [f"guessed: {', '.join(guessed)}"] if guessed else []
+
+
+def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """The column of the label: by its name, or the only one of few values."""
+    if by_name := [c for c in columns if c.casefold() in _LABELS]:
+        return by_name[0]
+    few = [c for c in columns if 2 <= _distinct(rows, c) <= len(rows) // _EXAMPLES_A_LABEL]
+    if len(few) != 1:
+        what = "several columns have few values" if few else "no column has few values"
+        raise InputError(f"{what}: say which is the label by --label, of {', '.join(columns)}")
+    return few[0]
+
+
+def _longest(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """The column of the text: by its name, or the longest."""
+    if by_name := [c for c in columns if c.casefold() in _TEXTS]:
+        return by_name[0]
+    lengths = {c: sum(len(_text(row.get(c))) for row in rows) for c in columns}
+    if not lengths:
+        raise InputError("the table has a label alone: expected a column of text beside it")
+    return max(lengths, key=lengths.__getitem__)
+
+
+def _distinct(rows: Sequence[Row], column: str) -> int:
+    return len({_text(row.get(column)) for row in rows} - {""})
+
+
+def _rows(
+    rows: Sequence[Row], meant: Named
+) -> tuple[tuple[str, Choice, str, str, str | None], ...]:
+    truths = [_text(row[meant.label or ""]) for row in rows]
+    descriptions = _descriptions(meant.describe)
+    own = meant.choices is not None and any(meant.choices in row for row in rows)
+    shared = None
+    if not own:
+        shared = _question(_shared(meant.choices, truths), descriptions, meant, rows[0])
+    names = Counter(_text(row.get("id")) for row in rows)
+    made = []
+    for place, (row, truth) in enumerate(zip(rows, truths, strict=True)):
+        question = shared or _question(_listed(row[meant.choices or ""]), descriptions, meant, row)
+        if truth not in [option.text for option in question.options]:
+            raise InputError(f"row {place + 1}: the label {truth!r} is none of its choices")
+        named = _text(row.get("id"))
+        name = named if named and names[named] == 1 else str(place + 1)
+        group = _text(row.get("group")) or None
+        made.append((_text(row.get(meant.text or "")), question, truth, name, group))
+    return tuple(made)
+
+
+def _question(
+    options: Sequence[Option], descriptions: Mapping[str, str], meant: Named, row: Row
+) -> Choice:
+    instructions = meant.instructions
+    if instructions is None:
+        instructions = _text(row.get("instructions"))
+    described = [replace(o, description=descriptions.get(o.text, o.description)) for o in options]
+    return Choice(instructions, described)
+
+
+def _shared(choices: str | None, truths: Sequence[str]) -> list[Option]:
+    """The options of every row: those of a file, or the labels that occur."""
+    if choices is None:
+        labels = sorted(set(truths))
+        if not 2 <= len(labels) <= MOST_CHOICES:
+            raise InputError(f"the labels are {len(labels)} texts, expected 2 to {MOST_CHOICES}")
+        return [Option(label) for label in labels]
+    try:
+        lines = Path(choices).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--choices is a column or a file of options: {error}") from error
+    return _listed(lines if lines.lstrip().startswith("[") else lines.split("\n"))
+
+
+def _listed(value: Any) -> list[Option]:
+    """Options of a cell or a file: a list, a list as JSON, or texts parted by `|`."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.lstrip().startswith("[") else value.split("|")
+        except ValueError as error:
+            raise InputError(f"choices are no JSON list: {error}") from error
+    if not isinstance(value, Sequence) and not hasattr(value, "tolist"):
+        raise InputError(f"choices are a list, not {type(value).__name__}")
+    entries = [o.strip() if isinstance(o, str) else o for o in value]
+    return [
+        Option(o["value"], o.get("description")) if isinstance(o, Mapping) else Option(_text(o))
+        for o in entries
+        if o != ""
+    ]
+
+
+def _descriptions(path: Path | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        told = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the descriptions {path}: {error}") from error
+    for name, text in told.items():
+        if not isinstance(text, str):
+            raise InputError(f"{path}: {name} is {type(text).__name__}, expected a text a label")
+    return told

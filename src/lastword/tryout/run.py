@@ -1,0 +1,183 @@
+"""The road of a try: items, records, certificate, verdict."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from lastword.decisions.file import write_questions
+from lastword.decisions.templates import CHAT, DEFAULT, template_of
+from lastword.errors import InputError, ItemError
+from lastword.evaluation.certification import issue, read_sample
+from lastword.evaluation.runner import execute, prepare
+from lastword.evaluation.work import Work
+from lastword.files.folder import Folder, locate
+from lastword.files.writing import open_whole
+from lastword.methods import resolve
+from lastword.records.info import read_run
+from lastword.records.stored import read_cells
+from lastword.trust.certify import Finding, Terms, certify
+from lastword.tryout.labels import Labels, Named, read_labels
+from lastword.tryout.verdict import Verdict, judge
+
+if TYPE_CHECKING:
+    from lastword.tracer import Tracer
+
+_SAMPLE = 4  # items by which the time that all take is told
+CERTIFICATE, QUESTIONS = "certificate.toml", "questions.yaml"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Labelled examples on a model, ready to be run.
+
+    Attributes:
+        tracer: The model.
+        labels: The examples.
+        work: Their items under a template, as the runner takes them.
+        terms: What is to be promised.
+    """
+
+    tracer: "Tracer"
+    labels: Labels
+    work: Work
+    terms: Terms
+
+    @property
+    def items(self) -> int:
+        """How many there are."""
+        return len(self.labels.rows)
+
+    def plan(self) -> list[str]:
+        """What will be done and what it can lead to, in words; a few items are run for its time."""
+        counts = {len(question.options) for _, question, *_ in self.labels.rows}
+        least, most = min(counts), max(counts)
+        options = f"{most} choices" if least == most else f"{least} to {most} choices"
+        told = [
+            *self.labels.said,
+            f"{self.items} labelled examples of {options}; every correction is scored on each: "
+            f"about {_duration(self._seconds())}",
+        ]
+        if self.items < self.terms.least:
+            told.append(
+                f"too few to certify anything: {self.terms.least} labels are needed for at most "
+                f"{100 * self.terms.alpha:g}% broken; the picture is shown all the same"
+            )
+        return told
+
+    def _seconds(self) -> float:
+        """About how long all items take, by a few of them."""
+        from lastword.batch import Scope
+
+        items = self.work.dataset.items(self.work.template)[:_SAMPLE]
+        encoded = [e for e in self.tracer.encode(items) if not isinstance(e, ItemError)]
+        if not encoded:
+            raise InputError("none of the first examples can be read: shorten their texts")
+        start = time.perf_counter()
+        self.tracer.decide_group(encoded, Scope("all", "all"))
+        return (time.perf_counter() - start) / len(encoded) * self.items
+
+    def run(self, out: Path | None = None, advance: Callable[[int], None] | None = None) -> Verdict:
+        """The verdict; with `out` a folder keeps what it was made from.
+
+        Args:
+            out: Gets the records, the certificate and the question; started again, it goes on.
+            advance: Told how many items are done, as `evaluation.runner.execute`.
+
+        Raises:
+            RecordError: The folder holds another run.
+        """
+        if out is not None:
+            return self._run(locate(str(out)), out, advance)
+        with TemporaryDirectory() as folder:
+            return self._run(locate(folder), None, advance)
+
+    def _run(
+        self, root: Folder, out: Path | None, advance: Callable[[int], None] | None
+    ) -> Verdict:
+        cell = execute(self.tracer, prepare(self.tracer, self.work), root, advance=advance).cell
+        (read,) = read_cells(cell)
+        finding = self._certify(cell, out)
+        if out is not None and (question := self.labels.question) is not None:
+            write_questions(out / QUESTIONS, {"answer": question})
+        return judge(read, read_run(cell), finding, self.terms.least, self.terms.alpha)
+
+    def _certify(self, cell: Folder, out: Path | None) -> Finding | None:
+        """What the labels certify, written down where it is something; None where they are few."""
+        sample = read_sample(cell)
+        if sample.items.group_count < self.terms.least:
+            return None
+        finding = certify(sample.items, sample.scalar, self.terms)
+        if out is not None and finding.chosen is not None:
+            with open_whole(out / CERTIFICATE) as file:
+                file.write(issue(sample, finding).to_toml().encode())
+        return finding
+
+
+def ready(
+    tracer: "Tracer",
+    labels: Labels,
+    terms: Terms,
+    *,
+    template: str | None = None,
+) -> Job:
+    """Labelled examples made ready for a model.
+
+    Args:
+        tracer: The model, without a certificate.
+        labels: The examples.
+        terms: What is to be promised.
+        template: Of decisions, or a file of Jinja.
+
+    Raises:
+        InputError: No such template.
+    """
+    written = template_of(template or (DEFAULT if tracer.chat is None else CHAT))
+    benchmark = labels.benchmark(written)
+    methods = resolve(["contextual"], tracer.facts)
+    work = Work(benchmark.load(), benchmark.template(), "all", methods)
+    return Job(tracer, labels, work, terms)
+
+
+def try_labels(
+    source: Any,
+    tracer: "Tracer",
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    choices: str | None = None,
+    describe: str | Path | None = None,
+    instructions: str | None = None,
+    template: str | None = None,
+    out: str | Path | None = None,
+    alpha: float = 0.05,
+    delta: float = 0.05,
+) -> Verdict:
+    """What labelled examples say of a model and of its corrections.
+
+    Args:
+        source: CSV, TSV, JSON lines or Parquet by its path; a data frame, or dictionaries.
+        tracer: The model, without a certificate.
+        text: Column of the text; guessed where it is left out, as are the next two.
+        label: Column of the right answer.
+        choices: Column of each row's own options, or a file of the options of all.
+        describe: TOML file with a description a label.
+        instructions: The question that is asked of each text.
+        template: Of decisions, or a file of Jinja.
+        out: Folder that keeps records, certificate and question.
+        alpha: Largest share of answers that may be broken.
+        delta: Largest chance that the labels mislead.
+
+    Raises:
+        InputError: The table cannot be read, or a column cannot be guessed.
+    """
+    described = None if describe is None else Path(describe)
+    named = Named(text, label, choices, described, instructions)
+    job = ready(tracer, read_labels(source, named), Terms(alpha, delta), template=template)
+    return job.run(None if out is None else Path(out))
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

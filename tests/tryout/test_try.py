@@ -1,0 +1,166 @@
+"""From a table of labelled examples to a verdict, on the embedded organism."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from lastword import Tracer
+from lastword.benchmarks import find
+from lastword.cli import app
+from lastword.decisions import read_questions
+from lastword.errors import InputError
+from lastword.trust.certificate import Certificate
+from lastword.tryout.labels import Named, read_labels
+from lastword.tryout.run import try_labels
+
+
+def table(count: int) -> list[dict[str, Any]]:
+    """Questions of the organism with options of their own, the truth and a column of no use."""
+    rows: list[dict[str, Any]] = []
+    for example in find("demo").load().examples:
+        if len(example.candidates) > 2 and len(rows) < count:
+            truth = example.candidates[example.truthful.index(True)]
+            rows.append(
+                {
+                    "question": example.fields["question"],
+                    "options": json.dumps(list(example.candidates)),
+                    "answer": truth,
+                    "source": "made up",
+                }
+            )
+    return rows
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        out = csv.DictWriter(file, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
+        out.writeheader()
+        out.writerows(rows)
+    return path
+
+
+COLOURS: list[dict[str, Any]] = [
+    {"body": f"thing {i} is seen", "tone": ["01", "blue"][i % 2], "n": i} for i in range(12)
+]
+
+
+def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: Path) -> None:
+    for name in ("a.csv", "a.tsv"):
+        labels = read_labels(written(tmp_path / name, COLOURS))
+        assert labels.said == ("guessed: text is column body, label is column tone",)
+        # A label that is a text is a text, and the options are the labels that occur.
+        assert [option.value for option in labels.rows[0][1].options] == ["01", "blue"]
+        assert labels.rows[1][0] == "thing 1 is seen" and labels.rows[1][2] == "blue"
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("\n".join(json.dumps(row) for row in COLOURS))
+    frame = pd.DataFrame(COLOURS)
+    frame.to_parquet(tmp_path / "a.parquet")
+    rows = labels.rows
+    for source in (lines, tmp_path / "a.parquet", frame, COLOURS):
+        assert read_labels(source).rows == rows
+    two = [row | {"kind": row["tone"]} for row in COLOURS]
+    with pytest.raises(InputError, match="several columns have few values: say which is the label"):
+        read_labels(two)
+    assert read_labels(two, Named(label="kind")).rows == rows
+    with pytest.raises(InputError, match="no column 'colour'; the table has body, tone, n"):
+        read_labels(COLOURS, Named(label="colour"))
+    without = [*COLOURS, {"body": "nobody knows", "tone": None, "n": 5}]
+    told = read_labels(without, Named("body", "tone")).said
+    assert told == ("1 rows without a label are left out",)
+
+
+def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None:
+    options = tmp_path / "options.txt"
+    options.write_text("blue\n01\ngreen\n")
+    described = tmp_path / "labels.toml"
+    described.write_text('blue = "as the sky"\n')
+    labels = read_labels(COLOURS, Named(choices=str(options), describe=described, instructions="?"))
+    question = labels.question
+    assert question is not None and question.instructions == "?"
+    assert [(o.text, o.description) for o in question.options] == [
+        ("blue", "as the sky"),
+        ("01", None),
+        ("green", None),
+    ]
+    own = [row | {"may": "blue|01|x" if row["n"] % 2 else '["01", "blue"]'} for row in COLOURS]
+    labels = read_labels(own, Named(choices="may"))
+    assert labels.question is None and len(labels.rows[1][1].options) == 3
+    with pytest.raises(InputError, match="row 2: the label 'blue' is none of its choices"):
+        read_labels([row | {"may": "01|x"} for row in COLOURS], Named(choices="may"))
+
+
+def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
+    rows = table(40)
+    out = tmp_path / "out"
+    verdict = try_labels(written(tmp_path / "facts.csv", rows), Tracer.demo(), out=out)
+    assert [line.name for line in verdict.lines[:4]] == [
+        "chance",
+        "without the text",
+        "the model",
+        "trace",
+    ]
+    choices = [json.loads(row["options"]) for row in rows]
+    assert verdict.line("chance").right == pytest.approx(np.mean([1 / len(c) for c in choices]))
+    # The same by hand: the model's own choice, and pmi's, an item at a time.
+    engine, correcting = Tracer.demo(), Tracer.demo(correction="pmi@0.5")
+    own, by_pmi = [], []
+    for row, options in zip(rows, choices, strict=True):
+        prompt, blind = f"{row['question']}\nAnswer:", "Answer:"
+        own.append(engine.correct(prompt, options).base_answer == row["answer"])
+        corrected = correcting.correct(prompt, options, blind_prompt=blind).answer
+        by_pmi.append(corrected == row["answer"])
+    assert verdict.line("the model").right == pytest.approx(np.mean(own))
+    pmi = verdict.line("pmi@0.5")
+    assert pmi.right == pytest.approx(np.mean(by_pmi))
+    assert pmi.fixed == sum(b and not a for a, b in zip(own, by_pmi, strict=True))
+    assert pmi.broken == sum(a and not b for a, b in zip(own, by_pmi, strict=True))
+    assert pmi.low < pmi.right < pmi.high
+    # Too few to certify: it says with how many labels it could.
+    assert verdict.certified is None and verdict.least > 40
+    assert f"Label {verdict.least - 40} more" in " ".join(verdict.words())
+    assert (out / "lastword--demo-organism").is_dir()
+    assert not (out / "questions.yaml").exists()  # its options differ by row
+
+
+def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: Path) -> None:
+    path, out = written(tmp_path / "facts.csv", table(300)), tmp_path / "out"
+    command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out)]
+    done = CliRunner().invoke(app, [*command, "--alpha", "0.1"])
+    assert done.exit_code == 0, done.output
+    told = done.stdout
+    assert "Switch it on: overrides by" in told
+    assert f"lastword serve --model lastword/demo-organism --certificate {out}" in told
+    assert "guessed: text is column question, label is column answer" in done.stderr
+    certificate = Certificate.read(out / "certificate.toml")
+    assert Tracer.demo(certificate=certificate).certificate == certificate
+    again = CliRunner().invoke(app, [*command, "--alpha", "0.1", "--json"])
+    figures = json.loads(again.stdout)
+    assert figures["certified"]["fixed"] == certificate.counts.fixed
+    assert figures["items"] == certificate.counts.items
+
+
+def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"text": f"note {i}", "label": ["sunny", "rainy", "windy"][rng.integers(3)]}
+        for i in range(45)
+    ]
+    out = tmp_path / "out"
+    verdict = try_labels(rows, Tracer.demo(), out=out, instructions="Which weather?")
+    assert verdict.useless
+    assert "is no use here by itself" in verdict.words()[0]
+    assert {own.label for own in verdict.classes} == {"sunny", "rainy", "windy"}
+    assert sum(own.items for own in verdict.classes) == 45
+    right = sum(own.items * own.model for own in verdict.classes)
+    assert right == pytest.approx(45 * verdict.line("the model").right)
+    wrong = sum(count for *_, count in verdict.confusions)
+    assert wrong == 45 - round(right)
+    question = read_questions(out / "questions.yaml")["answer"]
+    assert [option.text for option in question.options] == ["rainy", "sunny", "windy"]
+    assert question.instructions == "Which weather?"
