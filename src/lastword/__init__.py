@@ -21,6 +21,7 @@ Public:
     Choice, Predicate, Score, Option   questions about a text, for `Tracer.decide`
     ask, Sampling           a question without candidates: sampled answers, corrected among them
     to_frame                decisions as a pandas DataFrame
+    try_labels              what labelled examples say of a model and of its corrections
     load_records            what `lastword eval` has written, as a pandas DataFrame
     TraceError              the root of every error; the tree stands in `lastword.errors`
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from lastword.text.tokens import Chat
     from lastword.theta import Theta
     from lastword.tracer import Tracer
+    from lastword.tryout.run import try_labels
 
 __version__ = "0.2.0"
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "ask",
     "load_records",
     "to_frame",
+    "try_labels",
 ]
 
 _HOMES = {
@@ -87,6 +90,7 @@ _HOMES = {
     "ask": "lastword.generation.ask",
     "load_records": "lastword.records.frame",
     "to_frame": "lastword.records.decision",
+    "try_labels": "lastword.tryout.run",
 }
 
 
