@@ -393,7 +393,7 @@ class Tracer:
         items = (self.trim(item) for value, name in inputs for item in ready.items(value, name))
         decisions = self.correct_many(items, blind="none")
         while made := list(islice(decisions, len(ready.questions))):
-            yield ready.answers(made)
+            yield ready.answers(made, self.temperature)
 
     def trim(self, item: Item) -> Item:
         """The item without the prompts that the correction does not read."""
@@ -402,6 +402,12 @@ class Tracer:
         return replace(
             item, blind_prompt=blind, content_free=item.content_free if needs.content_free else ()
         )
+
+    @property
+    def temperature(self) -> float | None:
+        """T of the certificate's calibration; None without one."""
+        calibration = None if self.certificate is None else self.certificate.calibration
+        return None if calibration is None else calibration.temperature
 
     def correct_encoded(
         self,

@@ -3,9 +3,11 @@
 import math
 import random
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from lastword import Choice, Item, Predicate, Score, Tracer
 from lastword.decisions import answer_of, prepare, to_frame
@@ -13,6 +15,7 @@ from lastword.decisions.answer import concentration, order_concentration
 from lastword.decisions.item import candidates_of
 from lastword.errors import InputError, ItemError
 from lastword.rule.answer import Answer
+from lastword.trust.calibration import Calibration
 
 TEXT = "The folk of Baevwick send clay lamps over the lake."
 GOODS = ["green wool combs", "pale cedar boats", "clay lamps", "clay lamps and oil"]
@@ -218,6 +221,18 @@ def test_answers_as_json_and_as_a_frame(plain):
     frame = to_frame([answers, answers])
     assert len(frame) == 2 and frame["goods"][0] == answers.choices["goods"].choice
     assert frame["far.confidence"][1] == answers["far"].confidence
+
+
+def test_a_certificates_temperature_is_applied_and_told(plain, monkeypatch):
+    goods = {"goods": QUESTIONS["goods"]}
+    bare = plain.decide(TEXT, goods)["goods"]
+    found = Calibration(2.0, 50, 0.2, 0.1, 0.5, 0.4)
+    held = SimpleNamespace(calibration=found, obey=lambda decision: decision)
+    monkeypatch.setattr(plain, "certificate", held)
+    answer = plain.decide(TEXT, goods)["goods"]
+    expected = softmax(np.log(bare.probabilities) / 2.0)
+    np.testing.assert_allclose(answer.probabilities, expected, atol=1e-5, rtol=0)
+    assert answer.calibrated and not bare.calibrated
 
 
 def test_a_template_that_fails_does_so_before_any_text(tmp_path):

@@ -51,6 +51,19 @@ def test_what_is_written_is_read(model, margin, threshold, theta):
     assert Certificate.from_dict(tomllib.loads(made.to_toml())) == made
 
 
+def test_a_calibration_is_part_of_it():
+    rng = np.random.default_rng(0)
+    scores = [3 * rng.normal(size=3) for _ in range(30)]
+    made = GOOD.calibrated(scores, [int(rng.integers(3)) for _ in scores])
+    assert made.calibration is not None and made.calibration.temperature > 1  # truths are noise
+    assert Certificate.from_dict(tomllib.loads(made.to_toml())) == made
+    assert made.describe()["calibration"]["items"] == 30
+    spoiled = made.to_dict()
+    spoiled["calibration"] |= {"temperature": -1.0}
+    with pytest.raises(CertificateError, match="a temperature is above 0"):
+        Certificate.from_dict(spoiled)
+
+
 def test_off_is_a_policy_too(tmp_path):
     off = replace(GOOD, policy=OFF, terms=Terms(), threshold=None)
     (tmp_path / "c.toml").write_text(off.to_toml(), encoding="utf-8")

@@ -90,7 +90,8 @@ async def answer(
     for (name, question), item, made in zip(questions.items(), items, decisions, strict=True):
         told = corrector.write(made, item, full=trajectory, request=call.id)
         shown = made.as_base() if corrector.shadow else made
-        answers[name] = answer_of(question, shown)
+        temperature = None if corrector.shadow else corrector.tracer.temperature
+        answers[name] = answer_of(question, shown, temperature)
         reasons[name] = _reasons(answers[name], told, trajectory=trajectory)
     return Answered(answers, reasons, encoded)
 

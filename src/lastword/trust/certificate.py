@@ -7,15 +7,16 @@ model that it was not made for is refused.
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from lastword.errors import CertificateError, InputError
 from lastword.records.decision import Decision
-from lastword.rule.geometry import margin
+from lastword.rule.geometry import Scores, margin
 from lastword.theta import Theta
+from lastword.trust.calibration import Calibration, calibrate
 from lastword.trust.certify import Terms, p_values
 from lastword.trust.deferral import POLICIES
 from lastword.trust.evidence import Evidence
@@ -180,6 +181,7 @@ class Certificate:
         templates: How their prompts were made.
         versions: Of the packages that made the records.
         date: When it was made, as ISO has it.
+        calibration: The temperature of decisions' probabilities; None where it was not fitted.
         reference: Values of each statistic on the labelled items, for `drift`.
     """
 
@@ -193,6 +195,7 @@ class Certificate:
     templates: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     date: str = ""
+    calibration: Calibration | None = None
     reference: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -206,6 +209,18 @@ class Certificate:
             self.terms.error is None or not self.counts.keep_error(self.terms)
         ):
             raise InputError("its counts do not give its threshold; certify again")
+
+    def calibrated(self, scores: Sequence[Scores], truths: Sequence[int]) -> "Certificate":
+        """The same with a temperature, fitted on what it shows of labelled items.
+
+        Args:
+            scores: Of each item, as decided under this certificate [candidates].
+            truths: Place of each item's true candidate.
+
+        Raises:
+            InputError: As `calibration.calibrate`.
+        """
+        return replace(self, calibration=calibrate(scores, truths))
 
     def obey(self, decision: Decision) -> Decision:
         """A decision as the policy lets it stand, and whether its answer is given.
@@ -347,6 +362,8 @@ def _built(kind: type[T], table: Any) -> T:
 def _checked(name: str, value: Any, kind: Any) -> Any:
     if kind is Theta:
         return Theta.from_dict(value)
+    if kind == Calibration | None:
+        return _built(Calibration, value)
     if is_dataclass(kind) and isinstance(kind, type):
         return _built(kind, value)
     if get_origin(kind) is tuple and isinstance(value, list | tuple):

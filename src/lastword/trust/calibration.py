@@ -1,0 +1,116 @@
+"""Calibration: the one temperature under which probabilities are right as often as they say.
+
+T minimises the mean of -log softmax(u / T)[truth] over labelled items (Guo 2017). Its gain is told
+by cross-fitting: each of ten parts of the items is judged at the temperature of the other nine.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+
+from lastword.errors import InputError
+from lastword.records.metrics import ece
+from lastword.rule.geometry import Scores
+
+LEAST = 20  # labelled items
+_FOLDS = 10
+_LOG_RANGE = (math.log(1e-3), math.log(1e3))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A temperature, and what it does to the probabilities of items it was not fitted on.
+
+    Attributes:
+        temperature: T, above 0.
+        items: Labelled items that it is of.
+        ece: Expected calibration error of softmax(u).
+        ece_after: The same at T, by cross-fitting.
+        brier: Mean over items of sum_i (p_i - y_i)^2 of softmax(u).
+        brier_after: The same at T, by cross-fitting.
+
+    Raises:
+        InputError: A temperature that is not above 0.
+    """
+
+    temperature: float
+    items: int
+    ece: float
+    ece_after: float
+    brier: float
+    brier_after: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no temperature."""
+        if not 0 < self.temperature < math.inf:
+            raise InputError(f"a temperature is above 0, not {self.temperature:g}")
+
+
+def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
+    """The temperature of labelled items, and what it is worth.
+
+    Args:
+        scores: The scores that decide each item [candidates].
+        truths: Place of each item's true candidate.
+
+    Raises:
+        InputError: Fewer than 20 items, lengths that differ, or a place that is none.
+    """
+    if len(scores) != len(truths):
+        raise InputError(f"{len(scores)} items and {len(truths)} truths; give one an item")
+    if len(scores) < LEAST:
+        raise InputError(f"a calibration needs {LEAST} labelled items, and there are {len(scores)}")
+    if any(not 0 <= truth < len(u) for u, truth in zip(scores, truths, strict=True)):
+        raise InputError("a truth is the place of a candidate, counted from 0")
+    temperatures = _cross_fitted(scores, truths)
+    plain = [softmax(u) for u in scores]
+    after = [softmax(u / t) for u, t in zip(scores, temperatures, strict=True)]
+    return Calibration(
+        temperature=_fitted(scores, truths),
+        items=len(scores),
+        ece=_ece(plain, truths),
+        ece_after=_ece(after, truths),
+        brier=_brier(plain, truths),
+        brier_after=_brier(after, truths),
+    )
+
+
+def _fitted(scores: Sequence[Scores], truths: Sequence[int]) -> float:
+    def loss(log_t: float) -> float:
+        t = math.exp(log_t)
+        return -sum(
+            float(log_softmax(u / t)[truth]) for u, truth in zip(scores, truths, strict=True)
+        )
+
+    best = minimize_scalar(loss, bounds=_LOG_RANGE, method="bounded", options={"xatol": 1e-6})
+    return math.exp(float(best.x))
+
+
+def _cross_fitted(scores: Sequence[Scores], truths: Sequence[int]) -> Float[np.ndarray, " items"]:
+    """The temperature of each item, of the items outside its part."""
+    part = np.random.default_rng(0).permutation(len(scores)) % _FOLDS
+    temperatures = np.empty(len(scores))
+    for own in range(_FOLDS):
+        others = np.flatnonzero(part != own).tolist()
+        temperatures[part == own] = _fitted(
+            [scores[i] for i in others], [truths[i] for i in others]
+        )
+    return temperatures
+
+
+def _ece(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
+    sure = np.array([p.max() for p in probabilities])
+    right = np.array([p.argmax() == t for p, t in zip(probabilities, truths, strict=True)])
+    return ece(np.minimum(sure, 1.0), right.astype(float))
+
+
+def _brier(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
+    errors = [
+        float(p @ p - 2 * p[truth] + 1) for p, truth in zip(probabilities, truths, strict=True)
+    ]
+    return float(np.mean(errors))
