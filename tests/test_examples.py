@@ -1,6 +1,7 @@
 """The examples run as they say, on the embedded model, and what they print holds."""
 
 import ast
+import csv
 import json
 import re
 import runpy
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served import running
 
 from lastword import Tracer
+from lastword.decisions import read_questions
 from lastword.demo import items
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,7 +35,27 @@ def run(monkeypatch, capsys, tmp_path):
 
 
 def test_every_example_is_run_here():
-    assert {p.name for p in EXAMPLES.glob("*.py")} == {"rerank.py", "guard.py", "harness.py"}
+    there = {p.name for p in EXAMPLES.glob("*.py")}
+    assert there == {"rerank.py", "guard.py", "harness.py", "router.py"}
+
+
+def test_router(run):
+    tracer, tickets = Tracer.demo(), EXAMPLES / "tickets.csv"
+    with running(tracer) as served:
+        routed = [
+            line.split(maxsplit=1)
+            for line in run("router.py", str(tickets), served.url).splitlines()
+        ]
+    with tickets.open(newline="", encoding="utf-8") as file:
+        texts = [row["text"] for row in csv.DictReader(file)]
+    team = {"team": read_questions(EXAMPLES / "questions.yaml")["team"]}
+    answers = [own["team"] for own in tracer.decide_many(texts, team)]
+    assert len(routed) == len(answers) == 4
+    assert len((EXAMPLES / "router.py").read_text(encoding="utf-8").splitlines()) <= 40
+    for (_, said), answer in zip(routed, answers, strict=True):
+        who, sure = said.rsplit(maxsplit=1)
+        assert float(sure) == pytest.approx(answer.confidence, abs=0.006)
+        assert who == (answer.choice if float(sure) >= 0.2 else "a person")
 
 
 def test_rerank(run):
