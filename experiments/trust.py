@@ -1,13 +1,15 @@
 """Are certificates right as often as they say? 2,000 samples from populations with known rates.
 
     python experiments/trust.py validity [--redraws 2000]
+    python experiments/trust.py power [--streams 400]
     python experiments/trust.py organism
     python experiments/trust.py halves RUNS [--benchmark B] [--splits 200]
 
 `validity` draws labelled items from populations whose true rates are just below, at, just above and
 far above what is asked, and counts the samples whose certificate is wrong: the broken rate, the
 gain, the threshold of deferral, the monitor and the drift test under 10,000 looks. Beside each
-stands the control that most people would write, which fails.
+stands the control that most people would write, which fails. Groups of five, looks at growing
+labels and a family of methods are among them. `power` counts labels until alarm and warning.
 
 `organism` certifies the embedded models on parts of their own benchmark, and `halves` splits the
 records of one model into halves: certify on one, count on the other, beside the alternatives.
@@ -18,6 +20,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,13 +42,13 @@ from lastword.evaluation.statistics import judge
 from lastword.evaluation.work import Work
 from lastword.records.cells import Cell, cells
 from lastword.records.frame import load_records
-from lastword.trust.certify import Finding, Terms, certified, certify, choose
+from lastword.trust.certify import Finding, Terms, certified, certify, choose, p_values
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
-from lastword.trust.monitor import log_wealth
-from lastword.trust.policy import MARGINS, OFF, Policy, chains
+from lastword.trust.monitor import BETS, PATIENCE, log_slip, log_wealth
+from lastword.trust.policy import MARGINS, METHODS, OFF, Policy, chains
 from lastword.trust.summary import in_words
 from lastword.trust.testing import holm
 
@@ -61,6 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     stages = parser.add_subparsers(dest="stage", required=True)
     stages.add_parser("validity").add_argument("--redraws", type=int, default=2000)
+    stages.add_parser("power").add_argument("--streams", type=int, default=400)
     stages.add_parser("organism")
     split = stages.add_parser("halves")
     split.add_argument("runs", type=Path)
@@ -79,7 +83,7 @@ def main() -> None:
 
 def validity(redraws: int) -> Iterator[Row]:
     """Share of samples whose statement is wrong, beside the control's."""
-    for claim in (broken_rates, gains, thresholds, monitors, drifts):
+    for claim in (broken_rates, gains, clusters, looked, families, thresholds, monitors, drifts):
         for row in claim(redraws):
             most = DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / row["redraws"])
             yield row | {"delta": DELTA, "valid": row["wrong"] <= most}
@@ -169,6 +173,70 @@ def gains(redraws: int) -> Iterator[Row]:
         }
 
 
+def clusters(redraws: int) -> Iterator[Row]:
+    """Groups that break whole or not at all; as single items they are certified too often."""
+    for size in (2, 5, 10):
+        count, rate = 400 // size, 1.02 * ALPHA
+        rng, family = np.random.default_rng(6), chains("mix")
+        shape = (redraws, len(family), len(MARGINS))
+        broken = np.broadcast_to(rng.binomial(count, rate, redraws)[:, None, None], shape)
+        fixed = np.broadcast_to(rng.binomial(count, 0.3, redraws)[:, None, None], shape)
+        terms = Terms(ALPHA, DELTA, gain=False)
+        grouped = replace(
+            Evidence.of_counts(fixed * size, broken * size, count * size), groups=count
+        )
+        wrong = choose(certified(grouped, terms), fixed, broken) >= 0
+        alone = certified(Evidence.of_counts(fixed * size, broken * size, count * size), terms)
+        yield {
+            "claim": "broken rate",
+            "population": f"groups of {size} that break together, just above alpha",
+            "redraws": redraws,
+            "wrong": float(wrong.mean()),
+            "control": "items counted as independent",
+            "control wrong": float((choose(alone, fixed, broken) >= 0).mean()),
+        }
+
+
+def looked(redraws: int) -> Iterator[Row]:
+    """Labels in bites of 100, up to 1,000, and a test at each; one wrong certificate is enough."""
+    population, looks = flat(1.02 * ALPHA, 4 * ALPHA), 10
+    rng, family = np.random.default_rng(7), chains("mix")
+    counts = [population.counts(family, 100, redraws, rng) for _ in range(looks)]
+    wrong = np.zeros((2, redraws), dtype=bool)
+    fixed, broken = (np.cumsum([c[i] for c in counts], axis=0) for i in (0, 1))
+    for look in range(looks):
+        evidence = Evidence.of_counts(fixed[look], broken[look], 100 * (look + 1))
+        for place, spent in enumerate((looks, 1)):
+            terms = Terms(ALPHA, DELTA, gain=False, looks=spent, look=min(look + 1, spent))
+            wrong[place] |= choose(certified(evidence, terms), fixed[look], broken[look]) >= 0
+    yield {
+        "claim": "broken rate",
+        "population": f"just above alpha, {looks} looks at growing labels",
+        "redraws": redraws,
+        "wrong": float(wrong[0].mean()),
+        "control": "the whole of delta at every look",
+        "control wrong": float(wrong[1].mean()),
+    }
+
+
+def families(redraws: int) -> Iterator[Row]:
+    """Nine chains of methods, each by itself just above alpha: which one looks best is luck."""
+    terms = Terms(ALPHA, DELTA, methods=METHODS)
+    rng, shape = np.random.default_rng(8), (redraws, terms.chains, 1)
+    broken = np.tile(rng.binomial(400, 1.02 * ALPHA, shape), len(MARGINS))
+    fixed = np.tile(rng.binomial(400, 0.3, shape), len(MARGINS))
+    evidence = Evidence.of_counts(fixed, broken, 400)
+    p = p_values(evidence, terms)
+    yield {
+        "claim": "broken rate",
+        "population": "nine chains of methods, just above alpha",
+        "redraws": redraws,
+        "wrong": float((choose(certified(evidence, terms), fixed, broken) >= 0).mean()),
+        "control": "each method tested by itself at delta",
+        "control wrong": float((p <= DELTA).any(axis=(1, 2)).mean()),
+    }
+
+
 def thresholds(redraws: int) -> Iterator[Row]:
     """A threshold is wrong where more of the answers given are wrong than was asked."""
     population = flattering()
@@ -181,12 +249,12 @@ def thresholds(redraws: int) -> Iterator[Row]:
         as_given = np.flatnonzero(holm(binom.cdf(wrong, answered, error)) <= DELTA)
         seen = np.flatnonzero(wrong <= error * answered)
         found = [
-            defer(data, chosen, error, DELTA).threshold,
+            defer(data, chosen, error, DELTA, Terms().policies).threshold,
             THRESHOLDS[as_given[0]] if as_given.size else None,
             THRESHOLDS[seen[0]] if seen.size else None,
         ]
         counts[:3] += [t is not None and population.error(chosen, t) > error for t in found]
-        given = defer(data, OFF, error, DELTA).threshold
+        given = defer(data, OFF, error, DELTA, Terms().policies).threshold
         counts[3] += given is not None and population.error(OFF, given) > error
     shares = (counts / redraws).tolist()
     row = {"claim": "defer", "redraws": redraws}
@@ -221,6 +289,55 @@ def monitors(redraws: int) -> Iterator[Row]:
             "control": "an exact test of fixed size at every look",
             "control wrong": peeks / redraws,
         }
+
+
+def power(streams: int) -> Iterator[Row]:
+    """Labels until the alarm from the first on, and until either warns after 2,000 good ones."""
+    most, good = 20_000, 2_000
+    for alpha in (0.01, 0.02, 0.05, 0.1):
+        for times in (1.25, 1.5, 2.0, 3.0):
+            rng = np.random.default_rng(9)
+            bad = rng.random((streams, most)) < times * alpha
+            before = rng.random((streams, good)) < alpha / 2
+            start = [alarmed(own, alpha) for own in bad]
+            later = np.concatenate([before, bad], axis=1)
+            alarm = [alarmed(own, alpha) for own in later]
+            slip = slipped(later, alpha, good)
+            yield {
+                "alpha": alpha,
+                "rate": round(times * alpha, 4),
+                "streams": streams,
+                **waited("alarm", np.array(start)),
+                **waited("alarm after a good start", np.array(alarm) - good),
+                **waited("slipping after a good start", slip - good),
+            }
+
+
+def alarmed(broken: np.ndarray, alpha: float) -> float:
+    """Labels until the alarm; infinite where there is none."""
+    wealth = log_wealth(broken.cumsum(), np.arange(1, len(broken) + 1), alpha)
+    first = np.flatnonzero(wealth >= -math.log(DELTA))
+    return float(first[0]) + 1 if first.size else math.inf
+
+
+def slipped(broken: np.ndarray, alpha: float, good: int) -> np.ndarray:
+    """Labels until the first warning after the good ones, of every stream; infinite without one."""
+    state = np.full((len(broken), len(BETS)), -np.inf)
+    first = np.full(len(broken), np.inf)
+    for place in range(broken.shape[1]):
+        state = log_slip(state, broken[:, place, None], alpha)
+        warned = np.logaddexp.reduce(state, axis=1) - math.log(len(BETS)) >= math.log(PATIENCE)
+        first[warned & np.isinf(first) & (place >= good)] = place + 1
+        if np.isfinite(first).all():
+            break
+    return first
+
+
+def waited(name: str, labels: np.ndarray) -> Row:
+    """Share of streams that end in it within the labels there are, and the median of all."""
+    median = float(np.median(labels))
+    found = None if math.isinf(median) else median
+    return {f"{name}, share": float(np.isfinite(labels).mean()), f"{name}, median": found}
 
 
 def drifts(redraws: int) -> Iterator[Row]:
@@ -336,6 +453,7 @@ def judged(name: str, policies: list[Policy], others: list[Labelled], items: int
 
 STAGES: dict[str, Callable[..., Iterator[Row]]] = {
     "validity": validity,
+    "power": power,
     "organism": organism,
     "halves": halves,
 }

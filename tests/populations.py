@@ -104,11 +104,11 @@ def counted(fixed: int, broken: int, items: int = 400, **more: float) -> Counts:
 
 def at(items: Labelled, places: np.ndarray) -> Labelled:
     """The items at these places, each drawn by itself."""
-    drawn = {name: values[places] for name, values in vars(items).items()}
+    drawn = {n: values[places] for n, values in vars(items).items() if n != "others"}
     return Labelled(**drawn | {"groups": np.arange(len(places))})
 
 
 def in_groups(items: Labelled, size: int) -> Labelled:
     """Every item as often, its copies one group."""
-    copies = {name: np.repeat(values, size) for name, values in vars(items).items()}
+    copies = {n: np.repeat(values, size) for n, values in vars(items).items() if n != "others"}
     return Labelled(**copies)

@@ -11,7 +11,7 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from lastword.batch import Batch, Read, Scope, branches_of, prompts_of
-from lastword.errors import CertificateError, InvariantError, ItemError
+from lastword.errors import InvariantError, ItemError
 from lastword.methods.contract import Evidence, Facts, Method
 from lastword.methods.trace import Trace
 from lastword.model import embedded
@@ -156,12 +156,12 @@ class Tracer:
         self.correction = _correction_of(correction, self.facts)
         self.certificate = cast("Certificate | None", options.certificate)  # no longer a file
         if self.certificate is not None:
-            if self.correction.name != "trace":
-                raise CertificateError(
-                    f"a certificate is for TRACE's own overrides, not for those of "
-                    f"{self.correction.name}: leave the certificate or the correction out"
-                )
             self.certificate.check(self.subject)
+            method, means = self.certificate.policy.method, self.certificate.means
+            if not method == self.correction.name == "trace":
+                from lastword.methods import certified
+
+                self.correction = certified(method, means, self.correction, self.facts)
 
     @classmethod
     @takes_keywords(LoadOptions)

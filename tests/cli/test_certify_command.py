@@ -32,7 +32,8 @@ def test_six_lines_and_a_file(runs, tmp_path):
     out = tmp_path / "certificate.toml"
     result = run(runs, "--alpha", 0.4, "--error", 0.6, "--out", out)
     lines = result.stdout.splitlines()
-    assert result.exit_code == 0 and len(lines) == 7 and lines[6] == str(out)
+    assert result.exit_code == 0 and len(lines) == 8 and lines[7] == str(out)
+    assert lines[6].startswith("beside it: what does not read the question would certify: shortest")
     assert lines[0].startswith("tried: 24 policies, decisive or mix or both")
     assert "300 labelled items of halueval-qa by org/model-a" in lines[0]
     made = Certificate.read(out)

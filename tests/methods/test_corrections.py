@@ -458,16 +458,17 @@ def test_content_free_prompts_are_read_only_for_who_asks() -> None:
     assert read.content_free == ("c", "")
 
 
-def test_a_certificate_is_for_trace() -> None:
-    from lastword.model.options import LoadOptions
-    from lastword.trust.certificate import Certificate
+def test_a_certificate_says_whose_overrides_it_is_for() -> None:
+    from lastword.methods import certified
 
-    local = tracer(2.0)
-    certificate = object.__new__(Certificate)
-    options = LoadOptions("m", theta=OPEN, correction="pmi@1")
-    object.__setattr__(options, "certificate", certificate)
-    with pytest.raises(CertificateError, match=r"not for those of pmi@1"):
-        Tracer.over(local.backend, local.tokenizer, options, 2.0)
+    facts = Facts(4, 10, 1.0)
+    pmi, trace = (correction_of(name, facts) for name in ("pmi@1", "trace"))
+    with pytest.raises(CertificateError, match=r"by trace, not for those of pmi@1"):
+        certified("trace", {}, pmi, facts)
+    assert certified("pmi@1", {}, pmi, facts) is pmi
+    assert certified("pmi@1", {}, trace, facts).name == "pmi@1"
+    with pytest.raises(CertificateError, match="carries means, and pmi@1 has none"):
+        certified("pmi@1", {"set": (0.5, 0.5)}, trace, facts)
 
 
 def counted(engine: Tracer) -> list[int]:

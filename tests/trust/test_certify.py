@@ -308,7 +308,7 @@ def test_the_threshold_is_the_smallest_that_holm_certifies(seed, error):
         if p_values[place] * (20 - rank) > 0.1 / 25:  # 24 policies and none
             break
         kept.add(place)
-    found = defer(data, policy, error, 0.1)
+    found = defer(data, policy, error, 0.1, Terms().policies)
     assert found.threshold == (THRESHOLDS[min(kept)] if kept else None)
     if found.threshold is not None:
         wrong = (~right)[confidence >= found.threshold]
@@ -520,7 +520,7 @@ def test_few_thresholds_let_more_errors_through():
     rng, redraws, wrong, plain = np.random.default_rng(5), 200, 0, 0
     for _ in range(redraws):
         data = population.draw(600, rng)
-        threshold = defer(data, OFF, error, DELTA).threshold
+        threshold = defer(data, OFF, error, DELTA, Terms().policies).threshold
         wrong += threshold is not None and population.error(OFF, threshold) > error
         # The control: a threshold above which few enough were seen to be wrong.
         seen = [(data.mc1 < 1)[data.confidence >= tau].mean() for tau in (0.05, 0.35, 0.55)]

@@ -1,6 +1,6 @@
 """`lastword certify`: labelled records become a certificate, or the advice to keep it off."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,6 +43,12 @@ def certify(
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Whose items count together; repeat it.")
     ] = None,
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="What to choose among: trace, names by commas (pmi@0.5), or all that was read."
+        ),
+    ] = "trace",
     out: Annotated[Path | None, typer.Option(help="TOML file for the certificate.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
@@ -52,24 +58,30 @@ def certify(
     from lastword.trust.certify import Terms
 
     terms = Terms(**asdict(promised))
+    names = None if methods == "all" else tuple(methods.split(","))
     if out is not None:
         check_writable(out)
     with waiting("reading records"):
         from lastword.evaluation.certification import issue, read_sample
+        from lastword.evaluation.choice import beside
         from lastword.files.folder import locate
         from lastword.files.strict_json import to_json
         from lastword.trust.certify import certify as test
         from lastword.trust.summary import summary
 
-        sample = read_sample(locate(runs), benchmark or ())
+        sample = read_sample(locate(runs), benchmark or (), names)
+        terms = replace(terms, methods=sample.methods)
         finding = test(sample.items, sample.scalar, terms)
+        controls = beside(finding, sample.items, sample.cells, sample.scalar)
         certificate = issue(sample, finding)
     if out is not None:
         write_lines(out, certificate.to_toml().splitlines())
     if as_json:
-        typer.echo(to_json(_to_dict(finding) | {"model": sample.subject.model}))
+        told = {"model": sample.subject.model, "controls": asdict(controls)}
+        typer.echo(to_json(_to_dict(finding) | told))
         return
-    lines = summary(finding, sample.subject.model, list(sample.benchmarks), sample.failed)
+    named = (sample.subject.model, list(sample.benchmarks), sample.failed)
+    lines = summary(finding, *named, controls)
     for line in [*lines, *([] if out is None else [str(out)])]:
         typer.echo(printable(line))
 

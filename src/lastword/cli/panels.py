@@ -11,7 +11,7 @@ PANELS = {
     "Items": "prompt blind_prompt messages candidate input skip_invalid separator chat system "
     "overflow benchmark data columns column questions text template limit seed blind explore.runs "
     "label choices describe instructions",
-    "Rule": "method correction theta invariant certificate",
+    "Rule": "method methods correction theta invariant certificate",
     "Samples": "k temperature ask.seed max_new_tokens decode",
     "Promise": "alpha delta gain right break_costs looks look error",
     "Run": "shard max_failures engine address workers gpus_per_worker cpus_per_worker vllm_python "

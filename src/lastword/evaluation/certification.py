@@ -1,7 +1,7 @@
 """Certification: the labelled items that records hold, and the certificate that they earn."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from lastword.errors import RecordError
+from lastword.evaluation.choice import Means, allowed, answers, means, resolved
 from lastword.evaluation.recheck import recheck
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, confidence
@@ -23,7 +24,15 @@ from lastword.trust.certify import Finding
 from lastword.trust.drift import rounded, statistics
 from lastword.trust.groups import marks, numbers
 from lastword.trust.labelled import Labelled
-from lastword.trust.policy import OVERRIDING, ScalarOperator, scalar_operator
+from lastword.trust.policy import (
+    BATCH,
+    GATED,
+    METHODS,
+    OVERRIDING,
+    TRACE,
+    ScalarOperator,
+    scalar_operator,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +55,9 @@ class Sample:
         versions: Of the packages that made the records.
         failed: Items that were not answered and count nowhere.
         reference: Values of each statistic, for drift.
+        cells: Their records.
+        methods: What a policy may be of.
+        means: What batch calibration learns of them without their labels, by label set.
     """
 
     items: Labelled
@@ -56,14 +68,20 @@ class Sample:
     versions: Mapping[str, str]
     failed: int
     reference: Mapping[str, tuple[float, ...]]
+    cells: tuple[Cell, ...]
+    methods: tuple[str, ...]
+    means: Means
 
 
-def read_sample(path: Folder, benchmarks: Sequence[str] = ()) -> Sample:
+def read_sample(
+    path: Folder, benchmarks: Sequence[str] = (), methods: Sequence[str] | None = (TRACE,)
+) -> Sample:
     """The labelled items at or under a path.
 
     Args:
         path: A cell's folder, or any folder above.
         benchmarks: Whose items are taken together; one alone needs no name.
+        methods: What a policy may be of; None for all that the records allow.
 
     Raises:
         RecordError: No records, of several models, of benchmarks that were not named, not
@@ -85,8 +103,12 @@ def read_sample(path: Folder, benchmarks: Sequence[str] = ()) -> Sample:
     for cell in parted:
         recheck(cell, subject.theta, invariant)
     scalar = scalar_operator(invariant, subject.theta.tau_I)
+    tried = allowed(parted, METHODS) if methods is None else tuple(methods)
+    learned = means(parted) if any(name.startswith(BATCH) for name in tried) else {}
+    others = resolved(parted, first, tried, learned)
+    items = labelled([cell.mc1_items for cell in parted], groups(parted))
     return Sample(
-        items=labelled([cell.mc1_items for cell in parted], groups(parted)),
+        items=replace(items, others=answers(items, parted, others)),
         scalar=scalar,
         subject=subject,
         benchmarks={run["benchmark"]: run["dataset"]["fingerprint"] for run in runs.values()},
@@ -94,6 +116,9 @@ def read_sample(path: Folder, benchmarks: Sequence[str] = ()) -> Sample:
         versions=first["packages"],
         failed=sum(cell.failed for cell in parted),
         reference=_reference(parted, scalar),
+        cells=tuple(parted),
+        methods=tried,
+        means=learned,
     )
 
 
@@ -159,8 +184,16 @@ def issue(sample: Sample, finding: Finding) -> Certificate:
         templates=sample.templates,
         versions=sample.versions,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        reference=sample.reference,
+        reference=_watched(sample, finding.policy.method),
+        means=sample.means if finding.policy.method.startswith(BATCH) else {},
     )
+
+
+def _watched(sample: Sample, method: str) -> Mapping[str, tuple[float, ...]]:
+    """What decisions by a method show of an item: another than TRACE reads the base alone."""
+    if method in (TRACE, GATED):
+        return sample.reference
+    return {name: values for name, values in sample.reference.items() if name == "confidence"}
 
 
 def template_name(template: Mapping[str, Any]) -> str:

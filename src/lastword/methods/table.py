@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from lastword.errors import InputError
+from lastword.errors import CertificateError, InputError
 from lastword.files.plugins import plugins
 from lastword.methods.aggregated import Aggregated
-from lastword.methods.batch_calibrated import BatchCalibrated, Running
+from lastword.methods.batch_calibrated import BatchCalibrated, Means, Running
 from lastword.methods.blind import QuestionBlind
 from lastword.methods.contextual import Contextual
 from lastword.methods.contract import AGGREGATIONS, Facts, Method
@@ -253,6 +253,31 @@ def correction_of(name: str, facts: Facts) -> Correction:
             f"{name} scores by whole vocabularies and is no correction: ask for it by --method"
         )
     return Scored(name, facts, method)
+
+
+def certified(name: str, means: Means, asked: Correction, facts: Facts) -> Correction:
+    """The correction that a certificate lets through, whatever its method.
+
+    Args:
+        name: The method's.
+        means: Frozen ones by label set, where it has any: no answer then depends on another.
+        asked: What decides without a certificate.
+        facts: Of the model that it will read.
+
+    Raises:
+        CertificateError: Another method than the certificate's was asked for.
+    """
+    if asked.name not in ("trace", name):
+        raise CertificateError(
+            f"the certificate is for overrides by {name}, not for those of {asked.name}: leave the "
+            "certificate or the correction out"
+        )
+    if not means:
+        return asked if asked.name == name else correction_of(name, facts)
+    method = _make(name, facts)
+    if not isinstance(method, BatchCalibrated):
+        raise CertificateError(f"the certificate carries means, and {name} has none")
+    return Scored(name, facts, replace(method, means=means))
 
 
 def _make(name: str, facts: Facts) -> Method:

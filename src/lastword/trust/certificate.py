@@ -18,7 +18,6 @@ from lastword.rule.geometry import Scores, margin
 from lastword.theta import Theta
 from lastword.trust.calibration import Calibration, calibrate
 from lastword.trust.certify import Terms, p_values
-from lastword.trust.deferral import POLICIES
 from lastword.trust.evidence import Evidence
 from lastword.trust.policy import Policy
 from lastword.trust.testing import at_least
@@ -162,7 +161,7 @@ class Counts:
         assert terms.error is not None
         exact = self.groups == self.items
         p = at_least(terms.error, self.wrong, self.answered, exact)
-        return bool(p <= terms.level / POLICIES)
+        return bool(p <= terms.level / (terms.policies + 1))
 
 
 @dataclass(frozen=True)
@@ -183,6 +182,8 @@ class Certificate:
         date: When it was made, as ISO has it.
         calibration: The temperature of decisions' probabilities; None where it was not fitted.
         reference: Values of each statistic on the labelled items, for `drift`.
+        means: Of the method that is let through, where it learned any from the labelled items
+            without their labels: its mean probabilities by label set.
     """
 
     subject: Subject
@@ -197,11 +198,14 @@ class Certificate:
     date: str = ""
     calibration: Calibration | None = None
     reference: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a threshold that no probability reaches, and a promise that its counts break."""
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise InputError(f"threshold is a probability, not {self.threshold:g}")
+        if self.policy.method not in self.terms.methods:
+            raise InputError(f"its policy is of {self.policy.method}, which was not tried")
         counts = f"{self.counts.broken} broken and {self.counts.fixed} fixed of {self.counts.items}"
         if self.policy.operators and not self.counts.keep(self.terms):
             raise InputError(f"its counts, {counts}, do not give its promise; certify again")
@@ -274,7 +278,7 @@ class Certificate:
 
     def describe(self) -> dict[str, Any]:
         """What a run or a service says of it: not what it is for, nor the values for `drift`."""
-        left_out = ("schema", "reference", "subject")
+        left_out = ("schema", "reference", "subject", "means")
         told = {name: value for name, value in self.to_dict().items() if name not in left_out}
         return told | {"subject": self.subject.digest}
 

@@ -7,12 +7,13 @@ the promise at once, so the best of them may be chosen by the same labels.
 
 With a gain the p-value falls and rises again along a chain: too much breaks at small margins,
 nothing is fixed at large ones. The graphical procedure starts at four margins of each chain and
-goes on to both sides (chosen among five by `experiments/procedures.py`). Without one, p grows as
+goes on to both sides (chosen among five by `experiments/procedures.py`); where other methods are
+tried too it starts at all eight (`experiments/choice.py`). Without a gain p grows as
 the margin falls: each chain is a fixed sequence and pays no price for its length.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ from lastword.errors import InputError
 from lastword.trust.deferral import Deferral, defer
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
-from lastword.trust.policy import CHAINS, MARGINS, OFF, Policy, ScalarOperator, chains
+from lastword.trust.policy import MARGINS, OFF, TRACE, Policy, ScalarOperator, chains
 from lastword.trust.testing import fixed_sequence, graphical, lattice
 
 Counts = Int[np.ndarray, "*samples chains margins"]  # margins from the largest to the smallest
@@ -32,6 +33,7 @@ Certified = Bool[np.ndarray, "*samples chains margins"]
 _LARGEST = 10_000_000
 _SIZES = 600
 
+LUCK = 0.05  # share of draws from which on random flips are said to do as much
 STARTS = (0.25, 1.0, 2.0, 3.0)  # margins of each chain that have a share of delta from the start
 
 
@@ -48,6 +50,7 @@ class Terms:
         break_costs: What a break costs, in repairs.
         looks: How often labels are looked at, at most: each look has its part of delta.
         look: Which of them this is, from 1 on.
+        methods: What is chosen among.
 
     Raises:
         InputError: A share that is none, or costs or looks that are none.
@@ -61,6 +64,7 @@ class Terms:
     break_costs: float = 1.0
     looks: int = 1
     look: int = 1
+    methods: tuple[str, ...] = (TRACE,)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be promised."""
@@ -72,6 +76,8 @@ class Terms:
             raise InputError(f"break_costs is a number of repairs, not {self.break_costs}")
         if not 1 <= self.look <= self.looks:
             raise InputError(f"look is one of the looks, 1 to {self.looks}, not {self.look}")
+        if not self.methods or len(set(self.methods)) < len(self.methods):
+            raise InputError(f"methods are one or more, each once, not {', '.join(self.methods)}")
 
     @property
     def level(self) -> float:
@@ -79,9 +85,24 @@ class Terms:
         return self.delta / self.looks
 
     @property
+    def chains(self) -> int:
+        """How many there are."""
+        return len(chains("mix", self.methods))
+
+    @property
+    def policies(self) -> int:
+        """How many are tried."""
+        return self.chains * len(MARGINS)
+
+    @property
+    def starts(self) -> tuple[float, ...]:
+        """Margins of each chain that have a share of delta from the start, with a gain."""
+        return STARTS if self.methods == (TRACE,) else MARGINS
+
+    @property
     def least(self) -> int:
         """Fewest groups with which a policy can pass, breaking none."""
-        first = self.level / CHAINS / (len(STARTS) if self.gain else 1)
+        first = self.level / self.chains / (len(self.starts) if self.gain else 1)
         return math.ceil(math.log(first) / math.log1p(-self.alpha))
 
 
@@ -171,11 +192,31 @@ class Finding:
         return max(self.trials, key=lambda trial: (trial.gain, -trial.broken))
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What never reads the question, in the same test (method, section 15).
+
+    Attributes:
+        worth: F - c K of what is certified of each control, by name; 0 where nothing is.
+        flips: Share of draws of as many random overrides that are worth at least as much as what
+            is certified; nan where nothing is.
+    """
+
+    worth: Mapping[str, float]
+    flips: float
+
+    def rivals(self, gain: float) -> list[str]:
+        """Who would certify at least as much as a gain, in words."""
+        equal = [name for name, worth in self.worth.items() if worth >= gain]
+        often = self.flips > LUCK
+        return [*equal, *([f"random flips in {self.flips:.0%} of draws"] if often else [])]
+
+
 def certify(items: Labelled, scalar: ScalarOperator, terms: Terms) -> Finding:
     """Test the whole family, and choose.
 
     Args:
-        items: Labelled items, of one model.
+        items: Labelled items, of one model, as every method answers them.
         scalar: The model's operator in the scalar regime.
         terms: What is to be promised.
 
@@ -183,7 +224,7 @@ def certify(items: Labelled, scalar: ScalarOperator, terms: Terms) -> Finding:
         InputError: Fewer groups than any policy could pass with.
     """
     _require_enough(items, terms)
-    family = chains(scalar)
+    family = chains(scalar, terms.methods)
     evidence = Evidence.of(items, family, terms.break_costs)
     passed = certified(evidence, terms)
     place = int(choose(passed, evidence.fixed, evidence.broken, terms.break_costs))
@@ -198,7 +239,9 @@ def certify(items: Labelled, scalar: ScalarOperator, terms: Terms) -> Finding:
         trials=trials,
         chosen=chosen,
         needed=needed(evidence, terms) if chosen is None else None,
-        deferral=None if terms.error is None else defer(items, policy, terms.error, terms.level),
+        deferral=None
+        if terms.error is None
+        else defer(items, policy, terms.error, terms.level, terms.policies),
     )
 
 
@@ -221,9 +264,9 @@ def certified(evidence: Evidence, terms: Terms) -> Certified:
     """
     p = p_values(evidence, terms)
     if not terms.gain:
-        return fixed_sequence(p, terms.level / CHAINS)
-    starts = [list(reversed(MARGINS)).index(margin) for margin in STARTS]
-    weights, edges = lattice(starts, CHAINS, len(MARGINS))
+        return fixed_sequence(p, terms.level / terms.chains)
+    starts = [list(reversed(MARGINS)).index(margin) for margin in terms.starts]
+    weights, edges = lattice(starts, terms.chains, len(MARGINS))
     flat = p.reshape(*p.shape[:-2], -1)
     return graphical(flat, weights, edges, terms.level).reshape(p.shape)
 

@@ -11,11 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from lastword.trust.labelled import Labelled, PerItem, Which
-from lastword.trust.policy import CHAINS, MARGINS, Policy
+from lastword.trust.policy import Policy
 from lastword.trust.testing import at_least, holm
 
 THRESHOLDS = np.round(np.arange(1, 21) * 0.05, 2)
-POLICIES = CHAINS * len(MARGINS) + 1  # and none
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +70,7 @@ def curve(confidence: PerItem, right: Which) -> Curve:
     return Curve(answered / max(len(order), 1), shared / answered)
 
 
-def defer(items: Labelled, policy: Policy, error: float, delta: float) -> Deferral:
+def defer(items: Labelled, policy: Policy, error: float, delta: float, policies: int) -> Deferral:
     """The smallest threshold above which at most `error` of the answers are wrong.
 
     Args:
@@ -79,12 +78,13 @@ def defer(items: Labelled, policy: Policy, error: float, delta: float) -> Deferr
         policy: What is let through.
         error: Largest share of wrong answers among those given.
         delta: Largest chance that the threshold does not keep it.
+        policies: How many could have been chosen by the same labels; none could, too.
     """
     confidence, right = items.shown(policy)
     answered, wrong = above(confidence, right)
     groups, rate = group_errors(items, confidence, right)
     exact = items.group_count == len(items)
-    kept = np.flatnonzero(keeps(groups, rate, error, delta / POLICIES, exact))
+    kept = np.flatnonzero(keeps(groups, rate, error, delta / (policies + 1), exact))
     place = int(kept[0]) if kept.size else None
     return Deferral(
         error=error,

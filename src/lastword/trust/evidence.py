@@ -164,7 +164,7 @@ class Evidence:
 def _reduced(items: Labelled, policy: Policy, costs: float) -> Mapping[str, Any]:
     """The numbers of one policy."""
     stands, fixed, broken = items.stands(policy), items.fixed(policy), items.broken(policy)
-    wrong = stands & (items.mc1_base == 0) & (items.mc1 < 1)
+    wrong = stands & (items.mc1_base == 0) & (items.by(policy.method).mc1 < 1)
     right = items.mc1_base > 0
     lost = items.group_means(costs * broken - fixed.astype(float))
     touched = items.group_means((fixed | broken).astype(float)) > 0

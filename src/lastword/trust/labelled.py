@@ -1,6 +1,7 @@
 """Labelled items: what the model and TRACE answered, and whether it was right."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -28,6 +29,7 @@ class Labelled:
         base_confidence: Probability of the model's own answer [items].
         confidence: Probability of TRACE's answer [items].
         groups: Number of each item's group, from 0 on [items].
+        others: The same items as other methods answer them, by name; TRACE's are these.
     """
 
     mc1_base: PerItem
@@ -38,10 +40,15 @@ class Labelled:
     base_confidence: PerItem
     confidence: PerItem
     groups: Int[np.ndarray, " items"]
+    others: Mapping[str, "Labelled"] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """How many items there are."""
         return len(self.mc1)
+
+    def by(self, method: str) -> "Labelled":
+        """The items as a method answers them; TRACE where the method is none of the others."""
+        return self.others.get(method, self)
 
     @property
     def group_count(self) -> int:
@@ -63,17 +70,20 @@ class Labelled:
 
     def stands(self, policy: Policy) -> Which:
         """The overrides that a policy lets through."""
-        stands: Which = self.overrides & policy.lets(self.operators, self.margins)
+        own = self.by(policy.method)
+        stands: Which = own.overrides & policy.lets(own.operators, own.margins)
         return stands
 
     def broken(self, policy: Policy) -> Which:
         """B = 1, C = 0: the model's own answer was right, and what is shown is wrong."""
-        broken: Which = self.stands(policy) & (self.mc1_base > 0) & (self.mc1 < 1)
+        broken: Which = self.stands(policy) & (self.mc1_base > 0) & (self.by(policy.method).mc1 < 1)
         return broken
 
     def fixed(self, policy: Policy) -> Which:
         """B = 0, C = 1: the model's own answer was wrong, and what is shown is right."""
-        fixed: Which = self.stands(policy) & (self.mc1_base == 0) & (self.mc1 == 1)
+        fixed: Which = (
+            self.stands(policy) & (self.mc1_base == 0) & (self.by(policy.method).mc1 == 1)
+        )
         return fixed
 
     def gain(self, policy: Policy) -> int:
@@ -82,6 +92,7 @@ class Labelled:
 
     def shown(self, policy: Policy) -> tuple[PerItem, Which]:
         """Confidence in what is shown, and whether it is right."""
-        withheld = self.overrides & ~self.stands(policy)
-        confidence = np.where(withheld, self.base_confidence, self.confidence)
-        return confidence, np.where(withheld, self.mc1_base, self.mc1) == 1
+        own = self.by(policy.method)
+        withheld = own.overrides & ~self.stands(policy)
+        confidence = np.where(withheld, self.base_confidence, own.confidence)
+        return confidence, np.where(withheld, self.mc1_base, own.mc1) == 1

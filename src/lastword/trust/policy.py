@@ -4,6 +4,7 @@ An override is a corrected answer that is not the model's own. A policy lets it 
 model's own answer; it never invents one, and an answer that nothing overrides is left as it is.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,8 +16,14 @@ from lastword.errors import InputError
 ScalarOperator = Literal["mix", "early"]
 
 OVERRIDING = ("decisive", "mix", "early")
-MARGINS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # nats
-CHAINS = 3  # {decisive}, {X} and both, X the one scalar operator that a model has
+MARGINS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # nats, or what a method's own scores are in
+
+TRACE, GATED, BATCH = "trace", "trace-gated", "batch-calibrated"
+# What a certificate may choose among (method, section 17), as far as records hold what each reads.
+METHODS = (
+    *(TRACE, GATED, "pmi@0.25", "pmi@0.5", "pmi@1"),
+    *("contextual", BATCH),
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,7 @@ class Policy:
     Attributes:
         operators: Whose overrides stand; none at all is correction switched off.
         margin: Least distance of the two best scores, in nats.
+        method: Whose overrides they are; what only scores overrides by its own name.
 
     Raises:
         InputError: An unknown operator, or a margin that is no distance.
@@ -33,13 +41,14 @@ class Policy:
 
     operators: tuple[str, ...]
     margin: float
+    method: str = TRACE
 
     def __post_init__(self) -> None:
         """Refuse a policy that no override could be held to."""
-        unknown = [name for name in self.operators if name not in OVERRIDING]
+        own = OVERRIDING if self.method in (TRACE, GATED) else (self.method,)
+        unknown = [name for name in self.operators if name not in own]
         if unknown:
-            known = ", ".join(OVERRIDING)
-            raise InputError(f"a policy lets through {known}, not {unknown[0]}")
+            raise InputError(f"a policy lets through {', '.join(own)}, not {unknown[0]}")
         if not 0 <= self.margin < np.inf:
             raise InputError(f"a policy's margin is a number of nats from 0, not {self.margin}")
 
@@ -73,11 +82,24 @@ def scalar_operator(invariant: float, tau_I: float) -> ScalarOperator:
     return "mix" if invariant > tau_I else "early"
 
 
-def chains(scalar: ScalarOperator) -> tuple[tuple[Policy, ...], ...]:
-    """The ordered family: three chains, in each the margin from the largest to the smallest.
+def chains(
+    scalar: ScalarOperator, methods: Sequence[str] = (TRACE,)
+) -> tuple[tuple[Policy, ...], ...]:
+    """The ordered family: chains, in each the margin from the largest to the smallest.
+
+    TRACE has three: {decisive}, {X} and both, X the one scalar operator that a model has. Every
+    other method has one.
 
     Args:
         scalar: The model's operator in the scalar regime.
+        methods: What is chosen among.
     """
-    sets = (("decisive",), (scalar,), ("decisive", scalar))
-    return tuple(tuple(Policy(s, m) for m in reversed(MARGINS)) for s in sets)
+    sets = [(method, operators) for method in methods for operators in _sets(method, scalar)]
+    return tuple(tuple(Policy(s, m, method) for m in reversed(MARGINS)) for method, s in sets)
+
+
+def _sets(method: str, scalar: ScalarOperator) -> tuple[tuple[str, ...], ...]:
+    both = ("decisive", scalar)
+    if method == TRACE:
+        return (("decisive",), (scalar,), both)
+    return (both,) if method == GATED else ((method,),)

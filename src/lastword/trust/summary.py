@@ -1,18 +1,28 @@
 """A finding told to people: a few lines, the same in the terminal and on the page."""
 
+import math
 from collections.abc import Sequence
 
-from lastword.trust.certify import Finding, Terms, Trial
+from lastword.trust.certify import Beside, Finding, Terms, Trial
 from lastword.trust.deferral import Deferral
-from lastword.trust.policy import MARGINS, Policy
+from lastword.trust.policy import GATED, MARGINS, TRACE, Policy
 
 ASSUMPTION = (
     "items that come are drawn independently, group by group, from what the labelled items were "
     "drawn from; of other items nothing is said"
 )
 
+_UNREAD = "without reading the question"
+_CONTROLS = "what does not read the question would"
 
-def summary(finding: Finding, model: str, benchmarks: Sequence[str], failed: int) -> list[str]:
+
+def summary(
+    finding: Finding,
+    model: str,
+    benchmarks: Sequence[str],
+    failed: int,
+    controls: Beside | None = None,
+) -> list[str]:
     """What was tried, what is let through, what is promised, under what, and what it costs.
 
     Args:
@@ -20,9 +30,13 @@ def summary(finding: Finding, model: str, benchmarks: Sequence[str], failed: int
         model: The model's name.
         benchmarks: Where the items are from.
         failed: Items that were not answered and count nowhere.
+        controls: What never reads the question, in the same test; where it would certify as much,
+            that comes first.
     """
     chosen = finding.chosen
+    rivals = controls.rivals(chosen.gain) if chosen and controls else []
     return [
+        *([f"warning: {' and '.join(rivals)} would certify as much {_UNREAD}"] if rivals else []),
         f"tried: {_tried(finding)}, on {_many(finding.items, 'labelled item')}{_groups(finding)} "
         f"of {' and '.join(benchmarks)} by {model}" + (f" ({failed} failed)" if failed else ""),
         f"let through: {_let_through(finding)}",
@@ -30,7 +44,20 @@ def summary(finding: Finding, model: str, benchmarks: Sequence[str], failed: int
         f"provided that {ASSUMPTION}",
         *([f"worth: {_worth(finding)}"] if chosen else []),
         f"cost: {_cost(finding)}",
+        *([f"beside it: {_beside(controls)}"] if controls else []),
     ]
+
+
+def _beside(controls: Beside) -> str:
+    """What each control would certify."""
+    told = [
+        f"{name} {f'{worth:+g} answers' if worth else 'nothing'}"
+        for name, worth in controls.worth.items()
+    ]
+    flips = controls.flips
+    if not math.isnan(flips):
+        told.append(f"random flips are worth as much in {_percent(flips)} of draws")
+    return f"{_CONTROLS} certify: {', '.join(told)}"
 
 
 def _groups(finding: Finding) -> str:
@@ -43,14 +70,21 @@ def in_words(policy: Policy) -> str:
     if not policy.operators:
         return "no override"
     names = " and ".join(policy.operators)
+    if policy.method == GATED:
+        names += f" of {GATED}"
     margin = f" with a margin of at least {policy.margin:g} nats" if policy.margin else ""
     return f"overrides by {names}{margin}"
 
 
 def _tried(finding: Finding) -> str:
-    names = dict.fromkeys(n for trial in finding.trials for n in trial.policy.operators)
+    methods, own = finding.terms.methods, [t.policy for t in finding.trials]
+    names = dict.fromkeys(n for p in own if p.method == TRACE for n in p.operators)
+    operators = f"{' or '.join(names)} or both" if names else ""
+    if methods != (TRACE,):
+        listed = ", ".join(f"trace ({operators})" if m == TRACE else m for m in methods)
+        operators = f"of {listed}"
     return (
-        f"{len(finding.trials)} policies, {' or '.join(names)} or both at margins from "
+        f"{len(finding.trials)} policies, {operators} at margins from "
         f"{min(MARGINS):g} to {max(MARGINS):g} nats"
     )
 
@@ -58,7 +92,8 @@ def _tried(finding: Finding) -> str:
 def _let_through(finding: Finding) -> str:
     if finding.chosen is None:
         return "nothing: keep correction off"
-    every = max(trial.overrides for trial in finding.trials)
+    method = finding.policy.method
+    every = max(t.overrides for t in finding.trials if t.policy.method == method)
     return f"{in_words(finding.policy)}, {finding.chosen.overrides} of {every}"
 
 

@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from lastword.files.writing import open_whole
 from lastword.theta import Theta
 
 # Part of every key: raise it whenever the same checkpoint may read differently.
@@ -40,6 +39,8 @@ def save(commit: str, theta: Theta, values: dict[str, Any]) -> None:
 
     A folder that cannot be written leaves nothing kept, and the value is read again next time.
     """
+    from lastword.files.writing import open_whole
+
     path = _path(commit, theta)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
 """Which procedure over methods and policies certifies a good choice most often? (dev/LOG.md)
 
-    python experiments/families.py [--samples 200] [--nulls 1000]
+    python experiments/choice.py [--samples 200] [--nulls 1000]
 
 Counts of every chain are drawn from known rates. The result is kept in
-experiments/results/families.json.
+experiments/results/choice.json.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from lastword.trust.certify import choose
 from lastword.trust.policy import MARGINS
 from lastword.trust.testing import graphical, lattice
 
-RESULTS = Path(__file__).parent / "results" / "families.json"
+RESULTS = Path(__file__).parent / "results" / "choice.json"
 DELTA = 0.05
 AT = list(reversed(MARGINS))  # margins of a chain, from the largest
 CHAINS = (
@@ -71,7 +71,9 @@ def powers() -> dict[str, Population]:
     """Populations in which something should be let through."""
     batch, gated = "batch-calibrated", "pmi@1"
     sure = np.array([m >= 2 for m in AT])
-    parts = [np.where(sure, a / sure.sum(), b / (~sure).sum()) / 100 for a, b in ((6, 20), (0.3, 15))]
+    parts = [
+        np.where(sure, a / sure.sum(), b / (~sure).sum()) / 100 for a, b in ((6, 20), (0.3, 15))
+    ]
     return {
         "tool choice": {
             **of((1, 1), pmi_1=even(37, 1.5), pmi_0_5=even(22, 1), pmi_0_25=even(10, 0.7)),

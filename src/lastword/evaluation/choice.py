@@ -1,0 +1,234 @@
+"""Choice: labelled items as other methods, and controls, answer them; from records alone.
+
+A certificate chooses among methods (section 17) by what each would have answered. The controls of
+section 15 never read the question, and go through the same test: a promise that one of them keeps
+as well says nothing about correction.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.special import softmax
+
+from lastword.errors import RecordError
+from lastword.evaluation.derived import evidence, facts_of
+from lastword.records.cells import Cell
+from lastword.records.columns import Lists
+from lastword.records.metrics import mc1_rows
+from lastword.theta import Theta
+from lastword.trust.certify import Beside, Finding, Trial, certified
+from lastword.trust.evidence import Evidence
+from lastword.trust.labelled import Labelled
+from lastword.trust.policy import BATCH, GATED, TRACE, ScalarOperator, chains
+
+if TYPE_CHECKING:
+    from lastword.methods.contract import Method
+
+Rows = Float[np.ndarray, "items candidates"]  # -inf beyond an item's own
+Truth = Bool[np.ndarray, "items candidates"]
+Means = Mapping[str, tuple[float, ...]]
+
+Methods = dict[str, "Method"]
+
+DRAWS = 2000
+_SEEN = 20  # items of a label set before their mean says anything
+
+
+def allowed(cells: Sequence[Cell], methods: Sequence[str]) -> tuple[str, ...]:
+    """Those of the methods whose readings all cells hold, in their order.
+
+    Args:
+        cells: Records of one model.
+        methods: As `METHODS` has them.
+    """
+    frames = [cell.mc1_items for cell in cells]
+
+    def hold(name: str) -> bool:
+        return all(name in frame and frame[name].notna().all() for frame in frames)
+
+    needs = {
+        GATED: lambda: all(_holds(cell, "blind_trajectory") for cell in cells),
+        "pmi": lambda: hold("blind_scores"),
+        "contextual": lambda: all(_holds(cell, "content_free_scores") for cell in cells),
+        BATCH: lambda: bool(means(cells)),
+    }
+    return tuple(m for m in methods if needs.get(m.partition("@")[0], lambda: True)())
+
+
+def _holds(cell: Cell, name: str) -> bool:
+    """Whether every item has a column that is not always kept in memory."""
+    return all(name in frame and frame[name].notna().all() for _, frame in cell.slices(name))
+
+
+def resolved(
+    cells: Sequence[Cell], run: Mapping[str, Any], names: Sequence[str], learned: Means
+) -> Methods:
+    """The methods but TRACE by name, with what they learn of these items without their labels.
+
+    Args:
+        cells: Records of one model.
+        run: Its `run.json`.
+        names: As `lastword.methods.resolve` takes them.
+        learned: Means by label set, for batch calibration.
+
+    Raises:
+        RecordError: The records lack what one of them reads.
+    """
+    from lastword.methods import resolve
+    from lastword.methods.batch_calibrated import BatchCalibrated
+
+    if lacking := [name for name in names if name not in allowed(cells, names)]:
+        raise RecordError(
+            f"these records hold nothing that {lacking[0]} reads; run `lastword eval` with "
+            "--blind all, or leave it out of --methods"
+        )
+    others = [name for name in names if name != TRACE]
+    return {
+        name: replace(m, means=learned) if isinstance(m, BatchCalibrated) else m
+        for name, m in (resolve(others, facts_of(run)) if others else {}).items()
+    }
+
+
+def means(cells: Iterable[Cell]) -> Means:
+    """Mean of softmax(b) by label set, of those that at least twenty items share."""
+    from lastword.methods.batch_calibrated import BatchCalibrated, label_set
+    from lastword.methods.contract import Evidence as Read
+    from lastword.methods.contract import Facts
+    from lastword.rule.geometry import Trajectory
+
+    by_set: dict[str, list[Read]] = {}
+    for cell in cells:
+        base = Lists.of(cell.items["base_scores"])
+        for places, frame in cell.slices("candidates"):
+            for place, texts in zip(places, frame["candidates"], strict=True):
+                b = base.stack(np.array([place]))[0]
+                one = Read(tuple(texts), np.zeros(0, np.int64), Trajectory(b[:, None]))
+                by_set.setdefault(label_set(one.candidates), []).append(one)
+    shared = [one for own in by_set.values() if len(own) >= _SEEN for one in own]
+    return BatchCalibrated(Facts(0, 1, 0.0, Theta())).fitted(shared).means
+
+
+def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[str, Labelled]:
+    """The items as every method answers them; where it does not apply, as the model by itself.
+
+    Args:
+        items: As TRACE does.
+        cells: Their records.
+        methods: By name.
+    """
+    own = {name: _filled(cells, "base_scores") for name in methods}
+    first = 0
+    for cell in cells if methods else ():
+        row = np.full(len(cell.items), -1)
+        row[cell.mc1_places] = first + np.arange(len(cell.mc1_places))
+        first += len(cell.mc1_places)
+        for place, one in evidence(cell, methods):
+            for name, method in methods.items() if row[place] >= 0 else ():
+                if (u := method.scores(one)) is not None:
+                    own[name][row[place], : len(u)] = u
+    base, truth = _filled(cells, "base_scores"), _truth(cells)
+    return {
+        name: _labelled(items, u, base, truth, None if name == GATED else name)
+        for name, u in own.items()
+    }
+
+
+def beside(
+    finding: Finding, items: Labelled, cells: Sequence[Cell], scalar: ScalarOperator
+) -> Beside:
+    """Controls in the test that a finding comes from.
+
+    Args:
+        finding: What was found.
+        items: Of what.
+        cells: Their records.
+        scalar: The model's operator in the scalar regime.
+    """
+    base, truth = _filled(cells, "base_scores"), _truth(cells)
+    absent, longest = np.isneginf(base), _characters(cells, base.shape)
+    rows = {"shortest": np.where(absent, -np.inf, -longest), "longest": longest}
+    if allowed(cells, ("pmi",)):
+        blind = _filled(cells, "blind_scores")
+        rows |= {"question-blind": blind, "anti-blind": np.where(absent, -np.inf, -blind)}
+    worth = {}
+    for name, u in rows.items():
+        control = replace(items, others={name: _labelled(items, u, base, truth, name)})
+        terms = replace(finding.terms, methods=(name,))
+        evidence = Evidence.of(control, chains(scalar, (name,)), terms.break_costs)
+        passed = certified(evidence, terms)
+        gains = np.where(passed, evidence.fixed - terms.break_costs * evidence.broken, 0.0)
+        worth[name] = float(gains.max(initial=0.0))
+    flips = float("nan") if finding.chosen is None else _flips(finding.chosen, items, base, truth)
+    return Beside(worth, flips)
+
+
+def _flips(chosen: Trial, items: Labelled, base: Rows, truth: Truth) -> float:
+    """Share of draws of as many overrides, each to another candidate drawn, worth as much."""
+    own = truth[np.arange(len(base)), base.argmax(axis=1)]
+    count = np.isfinite(base).sum(axis=1)
+    elsewhere = (truth.sum(axis=1) - own) / (count - 1)
+    pairs = np.stack([items.mc1_base > 0, elsewhere], axis=1)
+    kinds, sizes = np.unique(pairs, axis=0, return_counts=True)
+    rng = np.random.default_rng(0)
+    drawn = rng.multivariate_hypergeometric(sizes, chosen.overrides, DRAWS)
+    true = rng.binomial(drawn, kinds[:, 1])
+    was_right = kinds[:, 0] > 0
+    fixed = true[:, ~was_right].sum(axis=1)
+    broken = (drawn - true)[:, was_right].sum(axis=1)
+    hits = int((fixed - chosen.costs * broken >= chosen.gain - 1e-12).sum())
+    return (1 + hits) / (1 + DRAWS)
+
+
+def _labelled(items: Labelled, u: Rows, base: Rows, truth: Truth, name: str | None) -> Labelled:
+    """Items as these scores answer them.
+
+    Args:
+        items: As TRACE answers them.
+        u: Scores of each.
+        base: The model's own.
+        truth: Which candidates are true.
+        name: Whose scores they are; None for the operators of TRACE.
+    """
+    best = np.partition(u, -2, axis=1)[:, -2:]
+    return replace(
+        items,
+        mc1=mc1_rows(u, truth),
+        overrides=u.argmax(axis=1) != base.argmax(axis=1),
+        operators=items.operators if name is None else np.full(len(items), name),
+        margins=best[:, 1] - best[:, 0],
+        confidence=softmax(u, axis=1).max(axis=1),
+        others={},
+    )
+
+
+def _filled(cells: Sequence[Cell], name: str) -> Rows:
+    """A column of lists, of the items that count for MC1, filled with -inf."""
+    lists = [Lists.of(cell.items[name].iloc[cell.mc1_places]) for cell in cells]
+    width = max(int(own.lengths.max(initial=0)) for own in lists)
+    return np.concatenate([_rows(own, width) for own in lists])
+
+
+def _rows(lists: Lists, width: int) -> Rows:
+    values = lists.padded(width).astype(float)
+    return np.where(np.arange(width) < lists.lengths[:, None], values, -np.inf)
+
+
+def _truth(cells: Sequence[Cell]) -> Truth:
+    return _filled(cells, "truthful") > 0
+
+
+def _characters(cells: Sequence[Cell], shape: tuple[int, ...]) -> Rows:
+    """How many characters each candidate has, of the items that count for MC1."""
+    own = []
+    for cell in cells:
+        sizes = np.full((len(cell.items), shape[1]), -np.inf)
+        for places, frame in cell.slices("candidates"):
+            lists = Lists.characters(frame["candidates"])
+            sizes[places, : int(lists.lengths.max(initial=0))] = _rows(
+                lists, int(lists.lengths.max(initial=0))
+            )
+        own.append(sizes[cell.mc1_places])
+    return np.concatenate(own)
