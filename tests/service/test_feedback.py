@@ -243,7 +243,8 @@ def test_a_clock_that_jumps_forgets_nothing(tmp_path):
             path, "c", items=9, seconds=week, clock=lambda: clock[0], steady=lambda: steady[0]
         )
 
-    ledger, entry, drift = opened(), Entry(2, [0], [1], True), {"seen": {}}
+    ledger, entry = opened(), Entry(2, [0], [1], True)
+    drift: dict[str, dict[str, int]] = {"seen": {}}
     ledger.remember("one", entry, {}, drift)
     for jump in (8 * 86_400, -16 * 86_400, 8 * 86_400):
         clock[0] += jump

@@ -3,8 +3,10 @@
 import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
+import httpx
 import pytest
 from served import running
 
@@ -101,13 +103,15 @@ def test_a_long_method_is_neither_echoed_nor_logged(plain):
     assert all(len(line["method"]) <= 32 for line in plain.events("request"))
 
 
-def test_one_connection_too_many_is_told_so_and_the_others_go_on(model):
+def test_a_new_connection_takes_the_place_of_one_that_asks_nothing(model):
     with running(model, connections=4, header_seconds=20.0) as served:
         assert served.client.get("/healthz").status_code == 200  # and stays open
         others = [connect(served) for _ in range(3)]
         served.wait_for(lambda: len(served.server.server_state.connections) == 4)
         with closing(connect(served)) as raw:
-            assert told(raw) == (503, "too_many_connections")
+            assert told(others[0]) == (503, "too_many_connections")  # the oldest of them
+            raw.sendall(b"GET /v1/model HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            assert raw.recv(100).startswith(b"HTTP/1.1 200")
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
         for other in others:
             other.close()
@@ -115,6 +119,64 @@ def test_one_connection_too_many_is_told_so_and_the_others_go_on(model):
         with closing(connect(served)) as raw:
             raw.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
             assert raw.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def fresh(method: str, url: str, **more) -> httpx.Response:
+    """The answer on a connection of its own."""
+    with httpx.Client(timeout=30.0, trust_env=False, verify=False) as client:
+        return client.request(method, url, **more)
+
+
+def test_where_all_connections_are_busy_probes_are_answered_and_others_told_so(held):
+    with running(held, connections=3) as served, ThreadPoolExecutor(3) as pool:
+        held.go.clear()
+        busy = [pool.submit(fresh, "POST", f"{served.url}/v1/correct", json=BODY) for _ in range(3)]
+        served.wait_for(lambda: served.service.traffic.inside == 3)
+        for _ in range(20):  # more than the reserve has places
+            assert fresh("GET", f"{served.url}/healthz").status_code == 200
+        raws = [connect(served) for _ in range(40)]  # asking nothing, on the reserve too
+        for path in ("/healthz", "/readyz"):
+            assert fresh("GET", served.url + path).status_code == 200
+        refused = fresh("POST", f"{served.url}/v1/correct", json=BODY)
+        assert refused.status_code == 503 and code_of(refused) == "too_many_connections"
+        assert refused.headers["connection"] == "close" and refused.headers["retry-after"] == "1"
+        assert len(served.server.server_state.connections) < 25
+        held.go.set()
+        assert [b.result().status_code for b in busy] == [200] * 3
+        for raw in raws:
+            raw.close()
+
+
+# Bodies that are large to read
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"prompt": "w5", "candidates": ["w"] * 250_000},
+        {"prompt": [{"role": "user", "content": ""}] * 27_000, "candidates": ["w8", "w9"]},
+        {"prompt": "w5", "candidates": ["w8", "w9"], "truthful": [[[]] * 900] * 300},
+    ],
+)
+def test_a_body_of_too_many_entries_is_counted_before_it_is_validated(plain, monkeypatch, body):
+    validated = []
+    monkeypatch.setattr(
+        "lastword.service.schema._encodable", lambda text: validated.append(text) or text
+    )
+    with ThreadPoolExecutor(8) as pool:
+        sent = [pool.submit(plain.client.post, "/v1/correct", json=body) for _ in range(8)]
+        slowest = 0.0
+        while not all(one.done() for one in sent):
+            begun = time.monotonic()
+            assert plain.client.get("/healthz").status_code == 200
+            slowest = max(slowest, time.monotonic() - begun)
+    answers = [one.result() for one in sent]
+    assert {(a.status_code, code_of(a)) for a in answers} == {(422, "invalid_body")}
+    assert all("8192 entries" in a.text for a in answers) and validated == []
+    lines = plain.client.post("/v1/correct/batch", json={"items": [BODY, body]}).text
+    first, second = map(json.loads, lines.splitlines())
+    assert "answer" in first and "8192 entries" in second["error"]["message"]
+    assert slowest < 5  # seconds of a machine that others use too; experiments/attacks.py measures
 
 
 def test_a_client_that_reads_nothing_is_let_go(model):

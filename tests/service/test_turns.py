@@ -89,11 +89,11 @@ def order(lane=ALONE, deadline=1e9) -> Order:
 
 def queues(*orders: Order, together=64) -> Queues:
     """Queues in which these have been read and wait for the model."""
-    queued = Queues({ALONE: 64, BATCH: 64, ASK: 64}, together)
+    queued = Queues({ALONE: 64, BATCH: 64, ASK: 64}, together, 2**23)
     for one in orders:
         queued.add(one)
     while queued.read():
-        queued.sort()
+        queued.sort(0.0)
     return queued
 
 
@@ -135,7 +135,7 @@ def test_within_a_lane_the_oldest_goes_first(lanes, together):
 
 
 def test_a_full_queue_gives_the_places_of_those_who_left_away():
-    queued = Queues({ALONE: 1, BATCH: 1, ASK: 1}, 64)
+    queued = Queues({ALONE: 1, BATCH: 1, ASK: 1}, 64, 2**23)
     first = order()
     queued.add(first)
     queued.add(order(BATCH))
@@ -165,7 +165,7 @@ def batched(number: int) -> Order:
 
 @given(st.integers(8, 64), st.lists(st.integers(0, 5), max_size=80))
 def test_batches_leave_places_for_one_more_and_for_all_who_come_alone(places, numbers):
-    queued = Queues({ALONE: 2, BATCH: places, ASK: 1}, 64)
+    queued = Queues({ALONE: 2, BATCH: places, ASK: 1}, 64, 2**23)
     counts = dict.fromkeys(numbers, 0)
     for number in numbers:
         if counts[number] + 1 <= max(1, places // (len(counts) + 1)):
@@ -177,10 +177,60 @@ def test_batches_leave_places_for_one_more_and_for_all_who_come_alone(places, nu
 
 
 def test_one_batch_alone_takes_half_of_the_places():
-    queued = Queues({ALONE: 1, BATCH: 8, ASK: 1}, 64)
+    queued = Queues({ALONE: 1, BATCH: 8, ASK: 1}, 64, 2**23)
     for _ in range(4):
         queued.add(batched(1))
     with pytest.raises(Refusal) as refusal:
         queued.add(batched(1))
     assert refusal.value.code == "queue_full"
     queued.add(batched(2))
+
+
+def long(characters: int, **more) -> Order:
+    return Order(Item("x" * (characters - 4), ("w6",)), "decide", Promise(1e9), **more)
+
+
+def test_long_orders_share_what_they_may_hold_and_short_ones_always_have_a_place():
+    queued = Queues({ALONE: 10, BATCH: 10, ASK: 1}, 64, 10_000)
+    queued.add(long(4_000))
+    queued.add(long(5_000))
+    with pytest.raises(Refusal) as refusal:
+        queued.add(long(2_000))
+    assert refusal.value.code == "queue_full"
+    for _ in range(7):
+        queued.add(long(1_000))
+    queued.add(long(9_000, batch=1))  # of another lane
+
+
+def test_one_long_order_has_its_place_however_long_it_is():
+    Queues({ALONE: 10, BATCH: 10, ASK: 1}, 64, 10_000).add(long(50_000))
+
+
+def test_what_is_short_is_read_before_what_is_long():
+    queued = Queues({ALONE: 64, BATCH: 64, ASK: 1}, 64, 2**23)
+    first, second, short = long(200_000), long(200_000), order()
+    for one in (first, second, short):
+        queued.add(one)
+    assert queued.read() == [short, first]  # and no more than is read at a time
+    queued.sort(0.0)
+    assert queued.read() == [second]
+
+
+def test_what_cannot_be_answered_in_time_is_told_so_when_it_comes():
+    def counted(deadline: float) -> Order:
+        one = order(deadline=deadline)
+        one.tokens = 744
+        return one
+
+    first, second = counted(1e9), counted(1e9)
+    queued = queues(first, second)
+    run(queued, [first], 10.0)  # a hundredth of a second a token, and a pass is 256 more
+    late, timely = counted(14.0), counted(16.0)
+    for one in (late, timely):
+        queued.add(one)
+        queued.read()
+        queued.sort(0.0)
+    refusal = late.future.exception(timeout=0)
+    assert isinstance(refusal, Refusal) and refusal.code == "queue_full"
+    assert refusal.retry_after == 1 and "deadline" in str(refusal)
+    assert list(queued.items) == [second, timely]

@@ -28,6 +28,8 @@ _ANNOTATIONS = {
     "queue_items": Annotated[int, typer.Option(min=1)],
     "queue_asks": Annotated[int, typer.Option("--queue-questions", min=1)],
     "deadline_seconds": Annotated[float, typer.Option("--deadline")],
+    "queue_characters": Annotated[int, typer.Option(min=1)],
+    "entries": Annotated[int, typer.Option("--max-entries", min=1)],
     "body_bytes": Annotated[int, typer.Option("--max-body", min=1)],
     "batch_limit": Annotated[int, typer.Option("--batch-limit", min=1)],
     "connections": Annotated[int, typer.Option("--max-connections", min=1)],

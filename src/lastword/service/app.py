@@ -1,14 +1,16 @@
 """The HTTP application: the routes of its dialects around a corrector, behind the guard."""
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 import lastword
@@ -26,6 +28,8 @@ from lastword.service.refusal import Code, Refusal
 from lastword.service.schema import invalid
 from lastword.service.settings import Settings
 from lastword.tracer import Tracer
+
+Read = TypeVar("Read")
 
 
 class Service:
@@ -48,6 +52,7 @@ class Service:
         self.paths = Paths()
         self.pace = Pace(settings.feedback_minute)
         self.begin = int(time.time())
+        self._one = asyncio.Semaphore(1)
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
         self.metrics.served.labels(lastword.__version__, self.corrector.name).set(1)
         self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
@@ -55,6 +60,11 @@ class Service:
         self.metrics.oldest.set_function(batcher.oldest_seconds)
         self.metrics.waiting_items.set_function(partial(batcher.waiting, "item"))
         self.metrics.waiting_questions.set_function(partial(batcher.waiting, "ask"))
+
+    async def beside(self, read: Callable[..., Read], *given: Any) -> Read:
+        """What a function makes of a large body, in a thread, while others go on; one at a time."""
+        async with self._one:
+            return await run_in_threadpool(read, *given)
 
     def announce(self) -> None:
         """Say in the log under what answers are given."""
@@ -141,6 +151,8 @@ def _add_refusals(app: FastAPI, paths: Paths) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        if isinstance(error.__cause__, Refusal):  # of what read the body
+            return await refuse(request, error.__cause__)
         code: Code = "not_found" if error.status_code == 404 else "invalid_body"
         return await refuse(request, Refusal(code, str(error.detail)))
 

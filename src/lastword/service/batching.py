@@ -57,7 +57,8 @@ class Batcher:
         self._log = log
         self.teller: Callable[[], Teller] = lambda: silent
         items, asks = settings.queue_items, settings.queue_asks
-        self._queues = Queues({ALONE: items, BATCH: items, ASK: asks}, settings.batch_items)
+        places = {ALONE: items, BATCH: items, ASK: asks}
+        self._queues = Queues(places, settings.batch_items, settings.queue_characters)
         self._reader = Reader(tracer, settings.tokens, log)
         self._passes = Passes(tracer, metrics, log)
         self._change = threading.Condition()
@@ -155,7 +156,7 @@ class Batcher:
                 now = time.monotonic()
                 self._reader.read([order for order in orders if order.is_open(now)])
             with self._change:
-                self._queues.sort()
+                self._queues.sort(time.monotonic())
                 self._change.notify_all()
         with self._change:
             self._read_all = True

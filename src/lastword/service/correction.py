@@ -13,7 +13,7 @@ from lastword.records.decision import Decision
 from lastword.service.batching import Batcher
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
-from lastword.service.orders import Promise
+from lastword.service.orders import Promise, characters
 from lastword.service.oversight import oversee
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
@@ -199,12 +199,6 @@ class Corrector:
             prompt=item.prompt,
             candidates=item.candidates,
         )
-
-
-def characters(item: Item) -> int:
-    """What is read of an item: its prompt once for each candidate, and the candidates."""
-    before = len(item.prompt) + len(item.separator)
-    return sum(before + len(candidate) for candidate in item.candidates)
 
 
 def by_score(scores: Sequence[float]) -> list[int]:

@@ -14,11 +14,12 @@ from pydantic import BaseModel
 from lastword.files.strict_json import from_json, to_json
 from lastword.service.call import JSON, takes
 from lastword.service.refusal import Code, Refusal
-from lastword.service.schema import ErrorAnswer, own_form
+from lastword.service.schema import ErrorAnswer, own_form, require_few
 
 # What a body may meet, and what a request to the model may, beside an answer.
 BODY: tuple[Code, ...] = ("invalid_body", "body_too_large", "unsupported_media_type")
 MODEL: tuple[Code, ...] = (*BODY, "queue_full", "model", "deadline")
+_AT_ONCE = 2**14  # bytes of a body that is read while others wait
 _EVERY: tuple[Code, ...] = ("unauthorised", "forbidden", "internal")
 
 
@@ -119,7 +120,14 @@ class StrictRoute(APIRoute):
 
 class _StrictRequest(Request):
     async def json(self) -> Any:
-        return from_json(await self.body())
+        """The body's value, counted before a schema sees it; a large one is read in a thread."""
+        body, service = await self.body(), self.app.state.service
+        if len(body) <= _AT_ONCE:
+            value = from_json(body)
+        else:
+            value = await service.beside(from_json, body)
+        require_few(value, service.settings.entries)
+        return value
 
 
 class Paths:

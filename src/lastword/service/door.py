@@ -3,10 +3,13 @@
 uvicorn bounds the size of headers that have not all arrived, and how long an idle connection stays.
 It has no limit on how long headers take, on how many connections are open (`limit_concurrency`
 would refuse everybody once too many are) or on how long a client reads nothing: those are here.
+A new connection takes the place of one that asks nothing; where all have a request in hand, some
+more are let in for probes alone, so that no crowd makes the service look dead.
 """
 
 import asyncio
 import sys
+import time
 from typing import Any
 
 import h11
@@ -17,6 +20,8 @@ from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
 from lastword.service.schema import problem, to_bytes
 from lastword.service.settings import Settings
+
+_RESERVE = 16  # connections beyond the others, for probes
 
 
 class Door(H11Protocol):
@@ -33,14 +38,34 @@ class Door(H11Protocol):
         self._settings, self._metrics = settings, metrics
         self._waiting: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
+        self._since = time.monotonic()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is in hand."""
+        return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: Any) -> None:
-        """Take the connection while there are few enough, and wait for its first request."""
+        """Take the connection, in place of an idle one or on the reserve, or say why not."""
         super().connection_made(transport)
-        if len(self.connections) > self._settings.connections:
-            what = f"{self._settings.connections} connections are open; try again later"
-            self._refuse(Refusal("too_many_connections", what, retry_after=1))
+        limit = self._settings.connections
+        doors = [door for door in self.connections if isinstance(door, Door) and door is not self]
+        others = [door for door in doors if not door.transport.is_closing()]
+        idle = [door for door in others if door.idle]
+        if reserve := len(others) - len(idle) >= limit:
+            self.app_state = {**self.app_state, "reserve": True}
+        if len(others) >= limit + reserve * _RESERVE:
+            # Who has never asked anything goes first, of equals the oldest.
+            door = min(idle, key=lambda d: (d.cycle is not None, d._since)) if idle else self
+            door.give_way()
         self._watch()
+
+    def give_way(self) -> None:
+        """Close, and say why to a client that has not been answered yet."""
+        if self.cycle is not None:  # nothing is expected: it would be the answer to what comes next
+            self.transport.close()
+            return
+        self._refuse(crowded(self._settings))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let the timers go."""
@@ -52,6 +77,7 @@ class Door(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Read on; what comes between requests has its time."""
         super().data_received(data)
+        self._since = time.monotonic()
         self._watch()
 
     def pause_writing(self) -> None:
@@ -77,11 +103,10 @@ class Door(H11Protocol):
 
     def _watch(self) -> None:
         """Run the clock where no request is in hand; what trickles in does not set it back."""
-        in_hand = self.cycle is not None and not self.cycle.response_complete
-        if in_hand and self._waiting is not None:
+        if not self.idle and self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
-        elif not in_hand and self._waiting is None:
+        elif self.idle and self._waiting is None:
             self._waiting = self.loop.call_later(self._settings.header_seconds, self._late)
 
     def _late(self) -> None:
@@ -104,6 +129,12 @@ class Door(H11Protocol):
             ):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+def crowded(settings: Settings) -> Refusal:
+    """What a connection is told for which there is no place."""
+    what = f"{settings.connections} connections are open; try again later"
+    return Refusal("too_many_connections", what, retry_after=1)
 
 
 def configure(app: Any, settings: Settings, metrics: Metrics) -> Config:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 
 from lastword.service.dialect import Paths
+from lastword.service.door import crowded
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
@@ -110,6 +111,8 @@ class Guard:
             raise Refusal("invalid_request", what)
         if route not in self._paths.probes:
             self._check_sender(Headers(scope=scope), route in self._paths.labels)
+            if scope.get("state", {}).get("reserve"):
+                raise crowded(self._settings)
         if route == "other":
             raise Refusal("not_found", "no such route; /docs lists them")
         methods = self._paths.methods.get(route)
@@ -258,7 +261,8 @@ class _Answer:
             await self.end()
             return
         headers = [(k.encode(), v.encode()) for k, v in refusal.headers]
-        if refusal.code == "invalid_request":  # nobody knows where its body ends
+        # Nobody knows where its body ends; the place is another's.
+        if refusal.code in ("invalid_request", "too_many_connections"):
             headers.append((b"connection", b"close"))
         status, body = self._dialect.refuse(refusal)
         await self({"type": "http.response.start", "status": status, "headers": headers})

@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from lastword.batch import Read
@@ -56,6 +57,7 @@ class Order:
         future: Where its result goes; cancelling it takes it out of the queue.
         batch: Number of the batch that it is one of; None where it came alone.
         seconds: Time of the model that it has had.
+        tokens: What the model reads of it at most, once that has been counted.
         tell: Who hears of its stages.
         arrived: When it came, in nanoseconds since the epoch; 0 once its wait has been told.
         since: When it came, by `time.monotonic`.
@@ -66,6 +68,7 @@ class Order:
     future: Promise
     batch: int | None = None
     seconds: float = 0.0
+    tokens: int = 0
     tell: Teller = silent
     arrived: int = field(default_factory=time.time_ns)
     since: float = field(default_factory=time.monotonic)
@@ -74,6 +77,11 @@ class Order:
     def kind(self) -> Kind:
         """What it is."""
         return "item" if isinstance(self.work, Item) else "ask"
+
+    @cached_property
+    def characters(self) -> int:
+        """What is read of its text: of an item the prompt once for each candidate."""
+        return characters(self.work) if isinstance(self.work, Item) else 0
 
     @property
     def lane(self) -> Lane:
@@ -97,6 +105,12 @@ class Order:
         """Say that there is no answer, and why."""
         with suppress(InvalidStateError):
             self.future.set_exception(error)
+
+
+def characters(item: Item) -> int:
+    """What is read of an item: its prompt once for each candidate, and the candidates."""
+    before = len(item.prompt) + len(item.separator)
+    return sum(before + len(candidate) for candidate in item.candidates)
 
 
 def watcher(orders: Sequence[Order]) -> Watcher:

@@ -8,7 +8,10 @@ from lastword.service.orders import ALONE, ASK, BATCH, Kind, Order
 from lastword.service.refusal import Refusal
 from lastword.service.turns import Lane, Turns
 
-_SMOOTHING = 0.1  # weight of the latest order in the mean seconds of one
+_SMOOTHING = 0.1  # weight of the latest order in the mean seconds of one, and of a pass in its pace
+_PASS_TOKENS = 256  # that a pass costs beside its own
+_LONG = 2**15  # characters of an order that is read after the others
+_READ_CHARACTERS = 2**18  # read at a time, but for a single long order
 
 
 class Queues:
@@ -17,6 +20,8 @@ class Queues:
     Args:
         places: Most orders of each lane that wait; batches share those of theirs.
         together: Most orders that are read, or planned, at a time.
+        characters: Most of the long orders of a lane that wait; one is long where its share of
+            these, by the lane's places, is not enough for it.
 
     Attributes:
         reading: Orders that are being turned into tokens.
@@ -25,8 +30,8 @@ class Queues:
         in_hand: What the model has.
     """
 
-    def __init__(self, places: Mapping[Lane, int], together: int) -> None:
-        self._places, self._together = places, together
+    def __init__(self, places: Mapping[Lane, int], together: int, characters: int) -> None:
+        self._places, self._together, self._characters = places, together, characters
         self._arrivals: deque[Order] = deque()
         self.reading: list[Order] = []
         self.items: deque[Order] = deque()
@@ -34,6 +39,7 @@ class Queues:
         self.in_hand: list[Order] = []
         self._turns = Turns.of(ALONE, BATCH, ASK)
         self._mean: dict[Kind, float] = {"item": 0.0, "ask": 0.0}  # seconds of one order
+        self._pace: dict[Kind, float] = {"item": 0.0, "ask": 0.0}  # seconds of one token
 
     def waiting(self, kind: Kind | None = None) -> list[Order]:
         """Whatever waits, or what of a kind does."""
@@ -62,25 +68,59 @@ class Queues:
 
     def _has_place(self, order: Order) -> bool:
         """Whether its lane has room; a batch leaves as much as it has for one that comes."""
-        places, waiting = self._places[order.lane], self.waiting(order.kind)
-        lane = [other.batch for other in waiting if other.lane == order.lane]
-        if len(lane) >= places or order.batch is None:
-            return len(lane) < places
-        share = places // (len({*lane, order.batch}) + 1)
-        return lane.count(order.batch) < max(1, share)
+        places = self._places[order.lane]
+        lane = [other for other in self.waiting(order.kind) if other.lane == order.lane]
+        if len(lane) >= places or not self._has_characters(order, lane):
+            return False
+        if order.batch is None:
+            return True
+        share = places // (len({order.batch, *(other.batch for other in lane)}) + 1)
+        return sum(other.batch == order.batch for other in lane) < max(1, share)
+
+    def _has_characters(self, order: Order, lane: Sequence[Order]) -> bool:
+        """Whether an order is short, or the long ones of its lane leave it room."""
+        short = self._characters // self._places[order.lane]
+        if order.characters <= short:
+            return True
+        long = [n for n in (other.characters for other in lane) if n > short]
+        return not long or sum(long) + order.characters <= self._characters
 
     def read(self) -> list[Order]:
-        """The oldest arrivals, which are read from now on; none where nothing has come."""
-        count = min(len(self._arrivals), self._together)
-        self.reading = [self._arrivals.popleft() for _ in range(count)]
+        """The arrivals that are read next, short ones first; none where nothing has come."""
+        self.reading, size = [], 0
+        for order in sorted(self._arrivals, key=lambda order: order.characters > _LONG):
+            size += order.characters
+            if self.reading and (size > _READ_CHARACTERS or len(self.reading) == self._together):
+                break
+            self.reading.append(order)
+        self._arrivals = deque(order for order in self._arrivals if order not in self.reading)
         return self.reading
 
-    def sort(self) -> None:
-        """Let what has been read wait for the model, but for what has its answer already."""
+    def sort(self, now: float) -> None:
+        """Let what has been read wait for the model, but for what has its answer already.
+
+        Args:
+            now: The time, by `time.monotonic`; what cannot have its answer by its deadline is told.
+        """
         for order in self.reading:
+            late = now + self._wait(order) - order.future.deadline
+            if late > 0 and order.batch is None:
+                what = "those that wait take longer than the deadline leaves; try again later"
+                order.fail(Refusal("queue_full", what, retry_after=max(1, math.ceil(late))))
             if not order.future.done():
                 (self.items if order.kind == "item" else self.asks).append(order)
         self.reading = []
+
+    def _wait(self, order: Order) -> float:
+        """Seconds until an order that is read now has its answer, at the pace of those before.
+
+        Lanes in which others wait have their turns between.
+        """
+        before = [o for o in (*self.items, *self.asks) if o.lane == order.lane]
+        lanes = {o.lane for o in self.items} | ({ASK} if self.asks else set()) | {order.lane}
+        share = 1 + (len({lane[0] for lane in lanes}) > 1)
+        share *= 1 + (order.kind == "item" and {ALONE, BATCH} <= lanes)
+        return share * self._pace[order.kind] * sum(o.tokens for o in (*before, order))
 
     def turn(self, now: float) -> list[Order]:
         """The question, or the items of one plan, whose turn it is: first the one it is for.
@@ -110,11 +150,20 @@ class Queues:
             seconds: How long the model had it, with its company.
         """
         self._turns = self._turns.after(turn.lane, seconds)
+        if turn.kind == "item" and self.in_hand:
+            tokens = _PASS_TOKENS + sum(order.tokens for order in self.in_hand)
+            self._set_pace("item", seconds / tokens)
         for order in self.in_hand:
             order.seconds += seconds / len(self.in_hand)
             if order.future.done():
                 mean = self._mean[order.kind] or order.seconds
                 self._mean[order.kind] = mean + _SMOOTHING * (order.seconds - mean)
+                if order.kind == "ask":
+                    self._set_pace("ask", order.seconds / max(1, order.tokens))
         self.in_hand = []
         if turn.lane == ASK and turn.future.done():
             self.asks.popleft()
+
+    def _set_pace(self, kind: Kind, pace: float) -> None:
+        before = self._pace[kind] or pace
+        self._pace[kind] = before + _SMOOTHING * (pace - before)

@@ -7,8 +7,11 @@ from lastword.service.orders import Order, Steps
 from lastword.service.passes import fail
 from lastword.service.refusal import Refusal
 from lastword.text.items import Item
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import Encoded, count_tokens
 from lastword.tracer import Tracer
+
+_MARGIN = 64  # tokens by which the end of a beginning may differ from the middle of the whole
+_TOKENS_A_CHARACTER = 4  # at most, of the usual tokenizers
 
 
 class Reader:
@@ -25,15 +28,44 @@ class Reader:
 
     def read(self, orders: Sequence[Order]) -> None:
         """Give items their tokens and questions their first step; those that fail are told."""
-        items = [order for order in orders if order.kind == "item"]
+        items = [order for order in orders if order.kind == "item" and self._may_fit(order)]
         for order, encoded in zip(items, self._encode(items), strict=True):
             if isinstance(encoded, Exception):
                 fail(order, encoded, self._log)
             else:
-                order.future.encoded = encoded
+                order.future.encoded, order.tokens = encoded, _count(encoded)
         for order in orders:
             if not isinstance(order.work, Item):
                 self._admit(order, order.work)
+
+    def _may_fit(self, order: Order) -> bool:
+        """Whether an item's prompt may fit; where it cannot, a part of it has been read to tell so.
+
+        Beginnings of the prompt are read, each twice as long as the one before, until one has too
+        many tokens: what follows only adds to them.
+        """
+        assert isinstance(order.work, Item)
+        prompt, limit = order.work.prompt, self._most()
+        size = limit if limit is not None and len(prompt) * _TOKENS_A_CHARACTER > limit else 0
+        while limit is not None and 0 < size < 2 * len(prompt):
+            try:
+                tokens = count_tokens(prompt[:size], self._tracer.tokenizer)
+            except Exception as error:
+                fail(order, error, self._log)
+                return False
+            if tokens > limit + _MARGIN:
+                what = f"the prompt has more than {limit} tokens, most that the service or the"
+                order.fail(Refusal("too_many_tokens", f"{what} model's context takes; shorten it"))
+                return False
+            size *= 2
+        return True
+
+    def _most(self) -> int | None:
+        """Most tokens of a prompt; None where it is cut."""
+        tracer = self._tracer
+        if tracer.overflow != "error":
+            return None
+        return min(self._tokens, tracer.profile.context or self._tokens)
 
     def _encode(self, orders: Sequence[Order]) -> list[Encoded | Exception]:
         """Tokens or errors; where all fail together each is tried alone."""
@@ -48,7 +80,7 @@ class Reader:
         return [result for order in orders for result in self._encode([order])]
 
     def _within_limit(self, encoded: Encoded) -> Encoded | Refusal:
-        tokens = encoded.prompt_tokens + sum(encoded.candidate_tokens)
+        tokens = _count(encoded)
         if tokens <= self._tokens:
             return encoded
         limit = f"the service takes {self._tokens} an item; shorten it"
@@ -61,6 +93,11 @@ class Reader:
         except Exception as error:
             fail(order, error, self._log)
             return
+        order.tokens = tokens
         if tokens > self._tokens:
             need = f"the question takes {tokens} tokens with its samples, and the service"
             order.fail(Refusal("too_many_tokens", f"{need} {self._tokens}; shorten it or lower k"))
+
+
+def _count(encoded: Encoded) -> int:
+    return encoded.prompt_tokens + sum(encoded.candidate_tokens)

@@ -275,6 +275,23 @@ def own_form(refusal: Refusal) -> dict[str, Any]:
     return {"schema": SCHEMA} | problem(refusal)
 
 
+def require_few(value: Any, limit: int) -> None:
+    """Refuse JSON with more entries than a body may have, however deep they are.
+
+    Raises:
+        Refusal: It has more.
+    """
+    count, rest = 0, [value]
+    while rest:
+        one = rest.pop()
+        entries = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        count += len(entries)
+        if count > limit:
+            what = f"the body has more than {limit} entries in its lists and objects; send less"
+            raise Refusal("invalid_body", what)
+        rest += [entry for entry in entries if isinstance(entry, dict | list)]
+
+
 def invalid(details: list[Any]) -> Refusal:
     """The refusal of a body; says where and what, never what came."""
     faults = [f"{_where(detail):.80}: {_wrong(detail)}" for detail in details[:3]]

@@ -11,6 +11,7 @@ from lastword.errors import InputError
 _COUNTS = (
     *("batch_items", "batch_limit", "queue_items", "queue_asks", "body_bytes", "candidates"),
     *("characters", "tokens", "connections", "header_bytes", "feedback_items", "feedback_minute"),
+    *("queue_characters", "entries"),
 )
 
 
@@ -27,8 +28,10 @@ class Settings:
         batch_items: Most waiting items computed together; 1 is none.
         queue_items: Most items that wait; one more is refused with 429.
         queue_asks: Most questions that wait; they and items take turns with the model.
+        queue_characters: Most of the long items that wait, as `characters` counts them.
         deadline_seconds: Seconds from a request to its answer.
         body_bytes: Largest body in bytes.
+        entries: Most of one body: entries of its lists and objects, however deep.
         batch_limit: Most items of one batch.
         candidates: Most of one item.
         characters: Most of one item: its prompt once for each candidate, and the candidates.
@@ -54,8 +57,10 @@ class Settings:
     batch_items: int = 64
     queue_items: int = 256
     queue_asks: int = 16
+    queue_characters: int = 2**23
     deadline_seconds: float = 30.0
     body_bytes: int = 2**20
+    entries: int = 8192
     batch_limit: int = 4096
     candidates: int = 64
     characters: int = 2**21

@@ -5,7 +5,7 @@ split is a fact about the tokens, not about the text: where joining merges acros
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -20,8 +20,9 @@ Overflow = Literal["error", "truncate"]
 _TEMPLATE_SECONDS = 10.0  # a conversation takes a chat template milliseconds
 _TEMPLATE_CHARACTERS = 2**20  # that it may write around what was said
 
-# Texts of one call: what a fast tokenizer answers with takes hundreds of bytes a token.
-_CALL = 512
+# Texts of one call, and their characters but for a single long one: what a fast tokenizer answers
+# with takes hundreds of bytes a token.
+_CALL, _CALL_CHARACTERS = 512, 2**17
 
 # Names under which chat templates keep the switch of a reasoning model; others ignore them.
 _THINKING_OFF = {"enable_thinking": False, "thinking": False}
@@ -215,6 +216,11 @@ def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -
     return reader.whole(_Text(text)) or (reader.start,)
 
 
+def count_tokens(text: str, tokenizer: Tokenizer) -> int:
+    """How many tokens a text has by itself, without special ones."""
+    return len(_tokenise(tokenizer, [text])[0])
+
+
 def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
     """What a run records of how its prompts became conversations.
 
@@ -397,10 +403,10 @@ def _tokenise(
         return []
     sequences: list[Ids] = []
     same: dict[int, int] = {}  # one object an id: a token of a sequence is 8 bytes, not 36
-    for start in range(0, len(texts), _CALL):
+    for call in _calls(texts):
         # verbose=False: whether a text fits is decided here, not by a warning of the tokenizer.
         output = tokenizer(
-            texts[start : start + _CALL],
+            call,
             add_special_tokens=special,
             padding=False,
             truncation=False,
@@ -411,6 +417,19 @@ def _tokenise(
         )
         sequences += [tuple(map(same.setdefault, ids, ids)) for ids in output["input_ids"]]
     return sequences
+
+
+def _calls(texts: list[str]) -> Iterator[list[str]]:
+    """The texts in order, as many at a time as one call takes."""
+    call: list[str] = []
+    size = 0
+    for text in texts:
+        size += len(text)
+        if call and (size > _CALL_CHARACTERS or len(call) == _CALL):
+            yield call
+            call, size = [], len(text)
+        call.append(text)
+    yield call
 
 
 def _leading_special(tokenizer: Tokenizer, ids_of: Mapping[_Text, Ids]) -> Ids:

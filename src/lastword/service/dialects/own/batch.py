@@ -9,10 +9,10 @@ from typing import Any
 from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import from_json
 from lastword.service.call import JSON
-from lastword.service.correction import Corrector, characters
-from lastword.service.orders import Promise
+from lastword.service.correction import Corrector
+from lastword.service.orders import Promise, characters
 from lastword.service.refusal import Refusal
-from lastword.service.schema import parse_item, problem, to_bytes
+from lastword.service.schema import parse_item, problem, require_few, to_bytes
 from lastword.text.items import Item
 
 NDJSON = "application/x-ndjson"
@@ -23,13 +23,14 @@ Entry = tuple[Item, bool] | ItemError
 Started = Promise | TraceError
 
 
-def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
+def read_batch(body: bytes, kind: str, limit: int, most: int) -> list[Entry]:
     """The items of a batch, bad ones as their errors.
 
     Args:
         body: As it came.
         kind: JSON, or lines of it.
         limit: Most items.
+        most: Most entries of the lists and objects of one.
 
     Raises:
         Refusal: Not a batch, too many items, or none that is good.
@@ -41,10 +42,18 @@ def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
     values = _values(text) if kind == JSON else _loads_lines(text, limit)
     if len(values) > limit:
         raise _too_many(limit)
-    entries = [parse_item(value, place) for place, value in enumerate(values, start=1)]
+    entries = [_entry(value, place, most) for place, value in enumerate(values, start=1)]
     if all(isinstance(entry, ItemError) for entry in entries):
         raise Refusal("item", f"none of {len(entries)} items can be answered; {entries[0]}")
     return entries
+
+
+def _entry(value: Any, place: int, most: int) -> Entry:
+    try:
+        require_few(value, most)
+    except Refusal as refusal:
+        value = ItemError(str(refusal))
+    return parse_item(value, place)
 
 
 def _values(text: str) -> list[Any]:

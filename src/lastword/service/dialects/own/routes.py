@@ -4,7 +4,6 @@ from typing import Any
 
 from fastapi import Response
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import run_in_threadpool
 
 import lastword
 from lastword.service.call import JSON, ThisCall, json_of, kind_of
@@ -33,9 +32,9 @@ async def correct_batch(call: ThisCall) -> Response:
     An item that fails is a line with its `id` and an `error`, as `{"id", "schema", "error"}`.
     """
     kind, body = kind_of(call.request), await call.request.body()
-    # A thread of its own: a body may take longer to read than others can wait.
-    limit = call.corrector.settings.batch_limit
-    entries = await run_in_threadpool(read_batch, body, kind, limit)
+    settings = call.corrector.settings
+    limits = (settings.batch_limit, settings.entries)
+    entries = await call.service.beside(read_batch, body, kind, *limits)
     first = await first_of(call.corrector, entries)
     lines = lines_of(call.corrector, entries, first, call.id)
     return StreamingResponse(lines, media_type=NDJSON)
