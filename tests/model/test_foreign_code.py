@@ -23,7 +23,7 @@ from lastword.errors import InputError, ModelError
 from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
 from lastword.text import tokens
-from lastword.text.messages import Message
+from lastword.text.messages import Message, as_dicts
 from lastword.text.template import require_bounded, stopped_after
 from lastword.text.tokens import templated
 
@@ -74,6 +74,14 @@ def refusal(folder: Path, **options: Any) -> str:
         load(LoadOptions(str(folder), **options))
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+# Configs
+
+
+def test_a_config_with_nothing_to_divide_by_is_refused_in_a_line(foreign):
+    folder = foreign({"num_attention_heads": 0, "num_key_value_heads": 0, "head_dim": None})
+    assert f"cannot load {folder}" in refusal(folder)
 
 
 # Code
@@ -336,6 +344,39 @@ def test_a_chat_template_that_hangs_on_some_message_is_stopped(monkeypatch):
     assert templated([Message("user", "w8")], own) == "w8"
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ m.role }}: {{ m.content | tojson(indent=1) }}\n  {% endfor %}",
+        "{{ bos_token }}{% generation %}{{ messages[-1].content }}{% endgeneration %}!",
+        "{% set s = namespace(n=0) %}{% for m in messages %}{% set s.n = s.n + 1 %}{% endfor %}"
+        "{{ s.n }}{{ enable_thinking }}{{ tools is none }}{{ add_generation_prompt }} é😀",
+    ],
+)
+def test_what_is_written_apart_is_what_transformers_writes(template):
+    own = talker(template)
+    said = [Message("system", "w5 é"), Message("user", '</x> "w6"')]
+    expected = own.apply_chat_template(
+        as_dicts(said),
+        tokenize=False,
+        add_generation_prompt=True,
+        enable_thinking=False,
+        thinking=False,
+    )
+    assert templated(said, own) == expected
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
+def test_a_template_that_takes_too_much_memory_or_refuses_is_told_in_a_line():
+    for text, words in (
+        ("{{ ('a' * 10 ** 10) | length }}", "MiB|Memory"),
+        ("{{ raise_exception('no, thank you') }}", "no, thank you"),
+        ("{{ messages[0].content + 1 }}", "concatenate"),
+    ):
+        with pytest.raises(InputError, match=f"refuses the prompt: .*({words})"):
+            templated([Message("user", "w5")], talker(text))
+
+
 def test_a_chat_template_that_blows_a_message_up_is_refused():
     own = talker("{{ messages[0].content * 100000 }}")
     with pytest.raises(InputError, match="makes 2000000 characters of the prompt"):
@@ -355,9 +396,13 @@ def test_stopping_leaves_what_comes_after_alone():
     assert total == 499500
 
 
-def test_one_service_goes_on_after_a_template_that_hangs(monkeypatch):
+POWER = "{% set n = 7 ** (messages | length * 999999999) %}"  # one step, in which nothing else runs
+
+
+@pytest.mark.parametrize("bomb", [LOOPS, POWER])
+def test_one_service_goes_on_after_a_template_that_hangs(monkeypatch, bomb):
     served = pytest.importorskip("served")
-    own = talker("{% if 'w9' in messages[0].content %}" + LOOPS + "{% endif %}w5 ")
+    own = talker("{% if 'w9' in messages[0].content %}" + bomb + "{% endif %}w5 ")
     monkeypatch.setattr(tokens, "_TEMPLATE_SECONDS", 0.5)
     body = {"prompt": [{"role": "user", "content": "w9"}], "candidates": ["w7", "w8"]}
     with served.running(Tracer(build("llama"), own, invariant=2.0)) as service:

@@ -54,11 +54,18 @@ class Reader:
                 fail(order, error, self._log)
                 return False
             if tokens > limit + _MARGIN:
-                what = f"the prompt has more than {limit} tokens, most that the service or the"
-                order.fail(Refusal("too_many_tokens", f"{what} model's context takes; shorten it"))
+                order.fail(self._too_long(limit))
                 return False
             size *= 2
         return True
+
+    def _too_long(self, limit: int) -> Refusal:
+        what = f"the prompt has more than {limit} tokens"
+        if limit == self._tracer.profile.context:
+            more = "shorten it or allow truncation (--overflow truncate)"
+            return Refusal("item", f"{what} and the model's context is {limit}; {more}")
+        what = f"{what}, the service takes {self._tokens} an item; shorten it"
+        return Refusal("too_many_tokens", what)
 
     def _most(self) -> int | None:
         """Most tokens of a prompt; None where it is cut."""

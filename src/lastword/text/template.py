@@ -1,8 +1,9 @@
 """Chat templates are programs that a checkpoint brings: tried before use, stopped while in use.
 
 jinja's sandbox keeps them from everything but time and memory. A template that takes too much of
-these on a few short messages is refused when its model loads (`require_bounded`); one that does so
-on some later message is stopped (`stopped_after`).
+these on a few short messages is refused when its model loads (`require_bounded`). Later ones are
+written in a process of their own, which is ended where one takes too long (`renderer.py`); what is
+no template of transformers is stopped between two of its steps (`stopped_after`).
 """
 
 import ctypes

@@ -5,9 +5,11 @@ split is a fact about the tokens, not about the text: where joining merges acros
 """
 
 import hashlib
+import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 from lastword.errors import InputError, ItemError
 from lastword.text.items import Item
@@ -17,12 +19,13 @@ from lastword.theta import Theta
 Ids = tuple[int, ...]
 Overflow = Literal["error", "truncate"]
 
-_TEMPLATE_SECONDS = 10.0  # a conversation takes a chat template milliseconds
+_TEMPLATE_SECONDS = 3.0  # a conversation takes a chat template milliseconds
 _TEMPLATE_CHARACTERS = 2**20  # that it may write around what was said
 
 # Texts of one call, and their characters but for a single long one: what a fast tokenizer answers
 # with takes hundreds of bytes a token.
 _CALL, _CALL_CHARACTERS = 512, 2**17
+_ONE = threading.Lock()  # a call may set how the tokenizer takes the next one
 
 # Names under which chat templates keep the switch of a reasoning model; others ignore them.
 _THINKING_OFF = {"enable_thinking": False, "thinking": False}
@@ -174,29 +177,38 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
         )
     if chat is not None and chat.system is not None and messages[0].role != "system":
         messages = [Message("system", chat.system), *messages]
-    from lastword.text.template import stopped_after
-
+    most = _TEMPLATE_CHARACTERS + 4 * sum(len(message.content) for message in messages)
     try:
-        with stopped_after(_TEMPLATE_SECONDS):
-            text = tokenizer.apply_chat_template(
-                as_dicts(messages), tokenize=False, add_generation_prompt=True, **_THINKING_OFF
-            )
+        text = _written(as_dicts(messages), tokenizer, most)
     # The template is the model author's program: jinja raises whatever its code raises.
     except Exception as error:
         late = isinstance(error, TimeoutError)
         why = f"no end after {_TEMPLATE_SECONDS:g} s" if late else " ".join(str(error).split())
         raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
-    _require_short(text, messages)
+    size = text if isinstance(text, int) else len(text)
+    if size > most:
+        raise InputError(
+            f"the tokenizer's chat template makes {size} characters of the prompt, expected "
+            f"at most {most}: mend the model's chat_template"
+        )
     return str(text)
 
 
-def _require_short(text: str, messages: Sequence[Message]) -> None:
-    most = _TEMPLATE_CHARACTERS + 4 * sum(len(message.content) for message in messages)
-    if len(text) > most:
-        raise InputError(
-            f"the tokenizer's chat template makes {len(text)} characters of the prompt, expected "
-            f"at most {most}: mend the model's chat_template"
-        )
+def _written(messages: list[dict[str, str]], tokenizer: Tokenizer, most: int) -> str | int:
+    """What the template writes, or its length beyond `most`; transformers' own, apart from here."""
+    values = {"add_generation_prompt": True, **_THINKING_OFF}
+    base = sys.modules.get("transformers.tokenization_utils_base")
+    own = getattr(type(tokenizer), "apply_chat_template", None)
+    if base is None or own is not base.PreTrainedTokenizerBase.apply_chat_template:
+        from lastword.text.template import stopped_after
+
+        with stopped_after(_TEMPLATE_SECONDS):
+            return str(tokenizer.apply_chat_template(messages, tokenize=False, **values))
+    from lastword.text.renderer import RENDERER  # a process, for those who need it
+
+    template = cast(Any, tokenizer).get_chat_template()
+    values = {**cast(Any, tokenizer).special_tokens_map, **values}
+    return RENDERER.write(messages, template, values, seconds=_TEMPLATE_SECONDS, most=most)
 
 
 def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -> Ids:
@@ -405,16 +417,17 @@ def _tokenise(
     same: dict[int, int] = {}  # one object an id: a token of a sequence is 8 bytes, not 36
     for call in _calls(texts):
         # verbose=False: whether a text fits is decided here, not by a warning of the tokenizer.
-        output = tokenizer(
-            call,
-            add_special_tokens=special,
-            padding=False,
-            truncation=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-            **options,
-        )
+        with _ONE:
+            output = tokenizer(
+                call,
+                add_special_tokens=special,
+                padding=False,
+                truncation=False,
+                return_attention_mask=False,
+                return_token_type_ids=False,
+                verbose=False,
+                **options,
+            )
         sequences += [tuple(map(same.setdefault, ids, ids)) for ids in output["input_ids"]]
     return sequences
 

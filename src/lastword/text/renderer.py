@@ -1,0 +1,118 @@
+"""Conversations written by chat templates in a process of its own, which can be ended.
+
+One step of a template may take hours inside Python (`7 ** 10 ** 9`), and nothing in the same
+process runs meanwhile, not even what handles a signal.
+"""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lastword.errors import ModelError
+
+_RENDERING, _BYTES = Path(__file__).with_name("rendering.py"), 2**31
+
+
+class Renderer:
+    """Writes conversations in a process of its own, which starts with the first; one at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0  # whose process it is: one that was forked has none yet
+
+    def write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        template: str,
+        values: Mapping[str, Any],
+        *,
+        seconds: float,
+        most: int,
+    ) -> str | int:
+        """A conversation as a template writes it, or its length where it has too many characters.
+
+        Args:
+            messages: The conversation.
+            template: Its text.
+            values: What else the template is given.
+            seconds: How long it may take.
+            most: Characters that it may have.
+
+        Raises:
+            TimeoutError: It takes longer.
+            ValueError: The template refuses it, or takes too much memory.
+        """
+        asked = {"messages": messages, "template": template, "values": values, "most": most}
+        with self._lock:
+            answer = self._ask(json.dumps(asked, default=str).encode(), seconds)
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return str(answer["text"]) if "text" in answer else int(answer["characters"])
+
+    def end(self) -> None:
+        """End the process, if it is this one's."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if self._owner != os.getpid():
+            process.returncode = 0  # another's: nothing of it is waited for here
+            return
+        process.kill()
+        process.communicate()
+
+    def _ask(self, line: bytes, seconds: float) -> dict[str, Any]:
+        process = self._running()
+        assert process.stdin is not None and process.stdout is not None
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(seconds, stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            process.stdin.write(line + b"\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except OSError:
+            answer = b""
+        finally:
+            timer.cancel()
+        if answer.endswith(b"\n"):
+            told: dict[str, Any] = json.loads(answer)
+            return told
+        self.end()
+        if late.is_set():
+            raise TimeoutError
+        return {"error": f"it takes more than {_BYTES // 2**20} MiB"}
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        """The process, ready; a new one where there is none or it has ended."""
+        process = self._process
+        if process is not None and self._owner == os.getpid() and process.poll() is None:
+            return process
+        self.end()
+        command = [sys.executable, "-I", str(_RENDERING), str(_BYTES)]
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing)
+        self._process = process
+        if self._owner != os.getpid():
+            atexit.register(self.end)
+        self._owner = os.getpid()
+        assert process.stdout is not None
+        if process.stdout.readline() != b"ready\n":
+            self.end()
+            raise ModelError("the process that writes conversations does not start")
+        return process
+
+
+RENDERER = Renderer()
