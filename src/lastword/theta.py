@@ -144,7 +144,7 @@ class Theta:
         """
         try:
             values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ThetaError(f"cannot read Theta from {path}: {error}") from error
         return cls.from_dict(values)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from populations import counted
 from scipy.special import softmax
 
-from lastword.errors import CertificateError
+from lastword.errors import CertificateError, ThetaError
 from lastword.records.decision import Decision
 from lastword.theta import ScorerTheta, Theta
 from lastword.trust.certificate import Certificate, Subject
@@ -261,3 +261,11 @@ def test_what_is_unsure_is_deferred_by_the_scores_that_are_shown():
     assert "it is deferred" in explain(withholds.obey(wanted))
     at = softmax(wanted.base_scores).max()
     assert not replace(withholds, threshold=at).obey(wanted).deferred
+
+
+def test_a_file_with_brackets_too_deep_is_refused_in_a_line(tmp_path):
+    path = tmp_path / "deep.toml"
+    path.write_text("x = " + "[" * 5000 + "]" * 5000)
+    for read, error in ((Certificate.read, CertificateError), (Theta.from_toml, ThetaError)):
+        with pytest.raises(error, match="cannot read .*recursion"):
+            read(path)

@@ -86,7 +86,7 @@ def defaults(commands: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         return {}
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
     options = {name: _options(command) for name, command in commands.items()}
     own = {name: table for name, table in values.items() if isinstance(table, dict)}

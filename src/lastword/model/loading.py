@@ -54,6 +54,7 @@ _TROUBLE = (
     ImportError,
     RuntimeError,
     NotImplementedError,
+    ArithmeticError,  # a config with none of what it divides by
     SafetensorError,
 )
 

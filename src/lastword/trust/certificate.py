@@ -314,7 +314,7 @@ class Certificate:
         """
         try:
             values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CertificateError(f"cannot read a certificate from {path}: {error}") from error
         try:
             return cls.from_dict(values)
