@@ -3,6 +3,7 @@
 import io
 import json
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -114,9 +115,9 @@ def running(
         mount(app)
     service = app.state.service
     config = configure(app, chosen, service.metrics)
-    config.host, config.port = "127.0.0.1", 0
+    listening = socket.create_server(("127.0.0.1", 0))
     server = Server(config, service)
-    thread = threading.Thread(target=server.run)
+    thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:
         latest = time.monotonic() + PATIENCE_SECONDS
@@ -131,6 +132,7 @@ def running(
         server.should_exit = True
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive(), "the server did not stop"
+        listening.close()
 
 
 if __name__ == "__main__":  # a process whose model hangs

@@ -1,5 +1,6 @@
 """The process: uvicorn around the application, drained before it stops."""
 
+import asyncio
 import atexit
 import os
 import signal
@@ -17,6 +18,7 @@ from lastword.service.app import Service
 from lastword.service.door import configure
 
 _LINES_SECONDS = 1.0  # in which a batch tells what it has no answer for
+_LATECOMERS_SECONDS = 0.1  # in which those are taken, and their requests arrive
 
 
 class Server(uvicorn.Server):
@@ -46,6 +48,13 @@ class Server(uvicorn.Server):
         if traffic.inside:  # a long batch: its other lines say so
             self._service.corrector.batcher.turn_away()
             await traffic.drain(0.0, _LINES_SECONDS)
+        # Closing resets whoever waits to be taken: let nobody queue, take those who do, close.
+        for listening in sockets or []:
+            listening.listen(0)
+        await asyncio.sleep(_LATECOMERS_SECONDS)
+        for server in self.servers:
+            server.close()
+        await traffic.drain(_LATECOMERS_SECONDS, _LINES_SECONDS)
         await super().shutdown(sockets=sockets)
         self._service.log.event("stopped", unanswered=self._service.traffic.inside)
 
