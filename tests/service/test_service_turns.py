@@ -106,8 +106,8 @@ def test_of_a_prompt_that_cannot_fit_only_a_beginning_is_read(model, monkeypatch
     with running(model) as served:
         body = BODY | {"prompt": "w5 " * 200_000}
         answer = served.client.post("/v1/correct", json=body)
-    assert answer.status_code == 422 and code_of(answer) == "too_many_tokens"
-    assert f"more than {context} tokens" in answer.text
+    assert answer.status_code == 422 and code_of(answer) == "item"
+    assert f"context is {context}" in answer.text
     assert sizes and sum(sizes) < 32 * context
 
 
@@ -330,6 +330,29 @@ def test_a_process_whose_model_hangs_ends_as_one_that_was_told_to(number, forks)
         assert process.wait(PATIENCE_SECONDS) == 0
         events = [json.loads(line)["event"] for line in process.stderr]
     assert events[-2:] == ["abandoned", "stopped"]
+
+
+def test_who_asks_while_it_stops_is_told_so_and_not_cut_off(model):
+    answers: list[str] = []
+
+    def ask(url: str) -> None:
+        while True:
+            with httpx.Client(timeout=30.0, trust_env=False, verify=False) as client:
+                try:
+                    answers.append(client.post(f"{url}/v1/correct", json=BODY).text)
+                except httpx.ConnectError:
+                    return
+                except httpx.HTTPError as error:
+                    answers.append(f"cut off: {type(error).__name__}")
+
+    with ThreadPoolExecutor(12) as pool:
+        with running(model, drain_seconds=0.5) as served:
+            asks = [pool.submit(ask, served.url) for _ in range(12)]
+            served.wait_for(lambda: len(answers) > 24)
+        for one in asks:
+            one.result(PATIENCE_SECONDS)
+    assert any("draining" in text for text in answers)
+    assert sum(text.startswith("cut off") for text in answers) <= 1  # between two turns of the loop
 
 
 # Batches

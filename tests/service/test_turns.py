@@ -11,6 +11,7 @@ from lastword.service.orders import ALONE, ASK, BATCH, Order, Promise
 from lastword.service.queues import Queues
 from lastword.service.refusal import Refusal
 from lastword.service.turns import Lane, Turns
+from lastword.text.messages import Message
 
 LANES = (ALONE, BATCH, ASK)
 LONGEST = 1.0  # seconds of a turn
@@ -92,8 +93,8 @@ def queues(*orders: Order, together=64) -> Queues:
     queued = Queues({ALONE: 64, BATCH: 64, ASK: 64}, together, 2**23)
     for one in orders:
         queued.add(one)
-    while queued.read():
-        queued.sort(0.0)
+    while queued.read(slow=False):
+        queued.sort(0.0, slow=False)
     return queued
 
 
@@ -206,14 +207,26 @@ def test_one_long_order_has_its_place_however_long_it_is():
     Queues({ALONE: 10, BATCH: 10, ASK: 1}, 64, 10_000).add(long(50_000))
 
 
-def test_what_is_short_is_read_before_what_is_long():
+def test_nobody_waits_until_what_is_long_has_been_read():
     queued = Queues({ALONE: 64, BATCH: 64, ASK: 1}, 64, 2**23)
+    said = (Message("user", "w5"),)
+    talk = Order(Item("", ("w6",), messages=said), "decide", Promise(1e9))
     first, second, short = long(200_000), long(200_000), order()
-    for one in (first, second, short):
+    for one in (first, talk, second, short):
         queued.add(one)
-    assert queued.read() == [short, first]  # and no more than is read at a time
-    queued.sort(0.0)
-    assert queued.read() == [second]
+    assert queued.read(slow=True) == [first, talk]  # and no more than is read at a time
+    assert queued.read(slow=False) == [short] and len(queued.waiting()) == 4
+    queued.sort(0.0, slow=True)
+    assert queued.read(slow=True) == [second]
+    assert list(queued.items) == [first, talk]
+
+
+def test_who_comes_alone_has_a_pass_without_the_items_of_batches():
+    alone, other, bulk = order(), order(), order(BATCH)
+    queued = queues(bulk, alone, other)
+    assert queued.turn(0.0) == [alone, other]
+    run(queued, [alone, other], 1.0)
+    assert queued.turn(0.0) == [bulk]
 
 
 def test_what_cannot_be_answered_in_time_is_told_so_when_it_comes():
@@ -228,8 +241,8 @@ def test_what_cannot_be_answered_in_time_is_told_so_when_it_comes():
     late, timely = counted(14.0), counted(16.0)
     for one in (late, timely):
         queued.add(one)
-        queued.read()
-        queued.sort(0.0)
+        queued.read(slow=False)
+        queued.sort(0.0, slow=False)
     refusal = late.future.exception(timeout=0)
     assert isinstance(refusal, Refusal) and refusal.code == "queue_full"
     assert refusal.retry_after == 1 and "deadline" in str(refusal)

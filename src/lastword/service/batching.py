@@ -1,6 +1,7 @@
 """Requests that wait at the same moment are computed together, and questions step by step between.
 
-Two threads. One turns what comes into tokens; the other owns the model. Whenever the model is free,
+Three threads. Two turn what comes into tokens, one of them what is slow to read, so that nobody
+else waits for that. The third owns the model. Whenever the model is free,
 `Turns` say whose turn it is: that of one pass over items that wait, packed by the tracer's own
 plan, or that of one step of the oldest question. A pass has the oldest item that came alone or the
 oldest of a batch, and the company that the plan gives it; then deadlines, clients that left and
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from lastword.batch import Read
 from lastword.service.log import Log
@@ -41,7 +43,7 @@ from lastword.tracer import Tracer
 
 
 class Batcher:
-    """Two threads around the queues: one reads, one owns the model.
+    """Three threads around the queues: two read, one owns the model.
 
     Args:
         tracer: The model's tracer; these threads alone call it.
@@ -62,21 +64,28 @@ class Batcher:
         self._reader = Reader(tracer, settings.tokens, log)
         self._passes = Passes(tracer, metrics, log)
         self._change = threading.Condition()
-        self._closing = self._read_all = False
-        self._encoder = threading.Thread(target=self._read, name="lastword-tokens", daemon=True)
-        self._thread = threading.Thread(target=self._work, name="lastword-model", daemon=True)
-        self._encoder.start()
-        self._thread.start()
+        self._closing = False
+        self._readers = 2
+        self._threads = [
+            threading.Thread(target=run, name=name, daemon=True)
+            for run, name in (
+                (partial(self._read, slow=False), "lastword-tokens"),
+                (partial(self._read, slow=True), "lastword-long-tokens"),
+                (self._work, "lastword-model"),
+            )
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether both threads are there."""
-        return self._thread.is_alive() and self._encoder.is_alive()
+        """Whether all threads are there."""
+        return all(thread.is_alive() for thread in self._threads)
 
     @property
     def hangs(self) -> bool:
         """Whether a thread was left behind when the end came."""
-        return self._closing and (self._thread.is_alive() or self._encoder.is_alive())
+        return self._closing and any(thread.is_alive() for thread in self._threads)
 
     @property
     def taking(self) -> bool:
@@ -123,7 +132,7 @@ class Batcher:
             self._closing = True
             self._change.notify_all()
         latest = time.monotonic() + patience_seconds
-        for thread in (self._encoder, self._thread):
+        for thread in self._threads:
             thread.join(max(0.0, latest - time.monotonic()))
         if self.hangs:
             self._log.event("abandoned", waiting=len(self._queues.waiting()))
@@ -148,24 +157,24 @@ class Batcher:
             for order in orders:
                 order.fail(Refusal.of(error))
 
-    # The thread that reads: text to tokens.
+    # The threads that read: text to tokens.
 
-    def _read(self) -> None:
-        while orders := self._arrivals():
+    def _read(self, *, slow: bool) -> None:
+        while orders := self._arrivals(slow):
             with self._surviving(orders), stage(orders, "encode"):
                 now = time.monotonic()
                 self._reader.read([order for order in orders if order.is_open(now)])
             with self._change:
-                self._queues.sort(time.monotonic())
+                self._queues.sort(time.monotonic(), slow=slow)
                 self._change.notify_all()
         with self._change:
-            self._read_all = True
+            self._readers -= 1
             self._change.notify_all()
 
-    def _arrivals(self) -> list[Order]:
+    def _arrivals(self, slow: bool) -> list[Order]:
         """What has come, as soon as anything has; nothing where the end has come."""
         with self._change:
-            while not (orders := self._queues.read()) and not self._closing:
+            while not (orders := self._queues.read(slow=slow)) and not self._closing:
                 self._change.wait()
             return orders
 
@@ -189,6 +198,6 @@ class Batcher:
     def _next(self) -> list[Order]:
         """Orders whose turn it is, as soon as any wait; none where the end has come."""
         with self._change:
-            while not (orders := self._queues.turn(time.monotonic())) and not self._read_all:
+            while not (orders := self._queues.turn(time.monotonic())) and self._readers:
                 self._change.wait()
             return orders

@@ -49,6 +49,11 @@ class Door(H11Protocol):
         """Take the connection, in place of an idle one or on the reserve, or say why not."""
         super().connection_made(transport)
         limit = self._settings.connections
+        if len(self.connections) > limit:
+            self._find_place(limit)
+        self._watch()
+
+    def _find_place(self, limit: int) -> None:
         doors = [door for door in self.connections if isinstance(door, Door) and door is not self]
         others = [door for door in doors if not door.transport.is_closing()]
         idle = [door for door in others if door.idle]
@@ -58,7 +63,6 @@ class Door(H11Protocol):
             # Who has never asked anything goes first, of equals the oldest.
             door = min(idle, key=lambda d: (d.cycle is not None, d._since)) if idle else self
             door.give_way()
-        self._watch()
 
     def give_way(self) -> None:
         """Close, and say why to a client that has not been answered yet."""

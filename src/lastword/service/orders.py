@@ -18,6 +18,7 @@ from lastword.text.tokens import Encoded
 # Yields the tokens that it keeps in the model at most: first before it takes any, then every step.
 Steps = Generator[int, None, Any]
 Kind = Literal["item", "ask"]
+_LONG = 2**15  # characters that take a tokenizer a tenth of a second
 ALONE: Lane = ("item", "alone")
 BATCH: Lane = ("item", "batch")
 ASK: Lane = ("ask",)
@@ -82,6 +83,12 @@ class Order:
     def characters(self) -> int:
         """What is read of its text: of an item the prompt once for each candidate."""
         return characters(self.work) if isinstance(self.work, Item) else 0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether nobody waits until it has been read: it is long, or a template writes it."""
+        conversation = isinstance(self.work, Item) and self.work.messages is not None
+        return conversation or self.characters > _LONG
 
     @property
     def lane(self) -> Lane:

@@ -10,7 +10,6 @@ from lastword.service.turns import Lane, Turns
 
 _SMOOTHING = 0.1  # weight of the latest order in the mean seconds of one, and of a pass in its pace
 _PASS_TOKENS = 256  # that a pass costs beside its own
-_LONG = 2**15  # characters of an order that is read after the others
 _READ_CHARACTERS = 2**18  # read at a time, but for a single long order
 
 
@@ -24,7 +23,7 @@ class Queues:
             these, by the lane's places, is not enough for it.
 
     Attributes:
-        reading: Orders that are being turned into tokens.
+        reading: Orders that are being turned into tokens: slow ones, and the others.
         items: Those that have their tokens and wait for the model.
         asks: Questions; the first is being answered.
         in_hand: What the model has.
@@ -33,7 +32,7 @@ class Queues:
     def __init__(self, places: Mapping[Lane, int], together: int, characters: int) -> None:
         self._places, self._together, self._characters = places, together, characters
         self._arrivals: deque[Order] = deque()
-        self.reading: list[Order] = []
+        self.reading: dict[bool, list[Order]] = {False: [], True: []}
         self.items: deque[Order] = deque()
         self.asks: deque[Order] = deque()
         self.in_hand: list[Order] = []
@@ -43,7 +42,8 @@ class Queues:
 
     def waiting(self, kind: Kind | None = None) -> list[Order]:
         """Whatever waits, or what of a kind does."""
-        every = (*self._arrivals, *self.reading, *self.items, *self.asks)
+        reading = (*self.reading[False], *self.reading[True])
+        every = (*self._arrivals, *reading, *self.items, *self.asks)
         return [order for order in every if kind in (None, order.kind)]
 
     def add(self, order: Order) -> None:
@@ -85,31 +85,34 @@ class Queues:
         long = [n for n in (other.characters for other in lane) if n > short]
         return not long or sum(long) + order.characters <= self._characters
 
-    def read(self) -> list[Order]:
-        """The arrivals that are read next, short ones first; none where nothing has come."""
-        self.reading, size = [], 0
-        for order in sorted(self._arrivals, key=lambda order: order.characters > _LONG):
+    def read(self, *, slow: bool) -> list[Order]:
+        """The oldest arrivals, which are read from now on; none where none of the kind has come."""
+        reading, size = self.reading[slow], 0
+        for order in self._arrivals:
+            if order.is_slow != slow:
+                continue
             size += order.characters
-            if self.reading and (size > _READ_CHARACTERS or len(self.reading) == self._together):
+            if reading and (size > _READ_CHARACTERS or len(reading) == self._together):
                 break
-            self.reading.append(order)
-        self._arrivals = deque(order for order in self._arrivals if order not in self.reading)
-        return self.reading
+            reading.append(order)
+        self._arrivals = deque(order for order in self._arrivals if order not in reading)
+        return reading
 
-    def sort(self, now: float) -> None:
+    def sort(self, now: float, *, slow: bool) -> None:
         """Let what has been read wait for the model, but for what has its answer already.
 
         Args:
+            slow: Whose reading is over.
             now: The time, by `time.monotonic`; what cannot have its answer by its deadline is told.
         """
-        for order in self.reading:
+        for order in self.reading[slow]:
             late = now + self._wait(order) - order.future.deadline
             if late > 0 and order.batch is None:
                 what = "those that wait take longer than the deadline leaves; try again later"
                 order.fail(Refusal("queue_full", what, retry_after=max(1, math.ceil(late))))
             if not order.future.done():
                 (self.items if order.kind == "item" else self.asks).append(order)
-        self.reading = []
+        self.reading[slow] = []
 
     def _wait(self, order: Order) -> float:
         """Seconds until an order that is read now has its answer, at the pace of those before.
@@ -125,6 +128,9 @@ class Queues:
     def turn(self, now: float) -> list[Order]:
         """The question, or the items of one plan, whose turn it is: first the one it is for.
 
+        Items that came alone share no pass with those of batches, which would make it longer; a
+        pass of these takes both.
+
         Args:
             now: The time, by `time.monotonic`; items that are late are told so and go.
         """
@@ -135,7 +141,8 @@ class Queues:
         lane, self._turns = self._turns.next(lanes)
         if lane == ASK:
             return [self.asks[0]]
-        return sorted(self.items, key=lambda order: order.lane != lane)[: self._together]
+        fitting = [order for order in self.items if lane == BATCH or order.lane == lane]
+        return sorted(fitting, key=lambda order: order.lane != lane)[: self._together]
 
     def start(self, group: Sequence[Order]) -> None:
         """Let the model have orders: items leave their queue, a question stays until its end."""
