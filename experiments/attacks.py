@@ -1,11 +1,16 @@
 """What a live service and `lastword invariant` bear: each attack, what came of it, what it cost.
 
     OMP_NUM_THREADS=1 python experiments/attacks.py [--model lastword/demo-organism]
+    OMP_NUM_THREADS=1 python experiments/attacks.py --together 10 [--model ...]
 
 Every attack has a `lastword serve` of its own, which a well-behaved client asks all the while: its
 slowest answer and what it was refused say what others bear. The result is kept in
 experiments/results/attacks.json. Exits with 1 where an attack is not turned down as it should, or
 the well-behaved client waits longer than ten seconds.
+
+With `--together MINUTES` the floods of `floods.py` come, first each by itself for 20 s, then all at
+once for so long, beside twelve honest clients and a probe; what these met, in quiet too, is kept in
+experiments/results/siege.MODEL.json. Exits with 1 where an answer was crossed or lost.
 """
 
 import argparse
@@ -26,6 +31,7 @@ from typing import Any
 
 import httpx
 import psutil
+from floods import FLOODS, TEMPLATE, answers_in_quiet, siege, stuck_log
 from serving import serving
 
 RESULTS = Path(__file__).parent / "results" / "attacks.json"
@@ -282,11 +288,38 @@ def invariant_of(content: bytes) -> dict[str, Any]:
     return {"came": said[:200], "as_it_should": good, "seconds": round(seconds, 2)}
 
 
+def together(model: str, minutes: float) -> None:
+    """Every flood by itself, then all at once, and what honest clients met of it."""
+    result: dict[str, Any] = {"minutes_of_all": minutes}
+    with serving(model, before=TEMPLATE) as (url, process):
+        answers = answers_in_quiet(url)
+        rounds: dict[str, Any] = {"quiet": ({}, 30.0)} | {
+            f.__name__: ({f: n}, 20.0) for f, n in FLOODS.items()
+        }
+        for name, (floods, seconds) in (rounds | {"all": (FLOODS, 60 * minutes)}).items():
+            result[name] = siege(url, process, answers, floods, seconds).told()
+            print(json.dumps({name: result[name]}), flush=True)
+        readers = [c for c in psutil.Process().children() if c.name() == "cat"]
+        result["stuck log"], good = stuck_log(url, readers)
+    result["p99_against_quiet"] = round(
+        result["all"]["p99_seconds"] / result["quiet"]["p99_seconds"], 2
+    )
+    path = RESULTS.with_name(f"siege.{model.rsplit('/', 1)[-1]}.json")
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    every = [one for one in result.values() if isinstance(one, dict) and "honest" in one]
+    if not good or any(one["crossed"] or set(one["honest"]) != {"200"} for one in every):
+        sys.exit("an honest client was refused, crossed or lost: see the result")
+
+
 def main() -> None:
     """Run every attack, print, keep, and exit with 1 where one got through."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="lastword/demo-organism")
+    parser.add_argument("--together", type=float, metavar="MINUTES")
     options = parser.parse_args()
+    if options.together is not None:
+        together(options.model, options.together)
+        return
     result = {}
     for how, before in ATTACKS.items():
         result[how.__name__.replace("_", " ")] = attack(options.model, how, before)

@@ -1,0 +1,267 @@
+"""Hostile clients of a service, each kind a loop, and honest clients beside them."""
+
+import json
+import random
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+
+MEGABYTE = 2**20
+LINES = {"content-type": "application/x-ndjson"}
+JSON = {"content-type": "application/json"}
+PATIENCE_SECONDS = 60.0
+PAUSE_SECONDS = 0.5  # of an honest client between two questions
+GOODS = ("green wool combs", "pale cedar boats", "clay lamps", "salt", "grey iron hooks")
+TOWNS = ("Baevwick", "Oru", "Tal", "Merrin", "Kesh", "Hollow", "Varn", "Isk", "Pell", "Dunmoor")
+QUESTIONS: list[dict[str, Any]] = [
+    {
+        "id": str(i),
+        "prompt": f"Question: Which goods come from {town}? Answer:",
+        "candidates": goods,
+    }
+    for i, (town, goods) in enumerate(
+        (town, [*GOODS[n:], *GOODS[:n]][:3]) for town in TOWNS for n in range(3)
+    )
+]
+# One step of a template on which Python itself waits, whatever is asked of its process meanwhile.
+TEMPLATE = """
+from lastword.tracer import Tracer
+opened = Tracer.open.__func__
+def hostile(cls, options):
+    tracer = opened(cls, options)
+    tracer.tokenizer.chat_template = (
+        "{% if 'bomb' in messages[0].content %}"
+        "{% set n = 7 ** (messages | length * 999999999) %}{% endif %}{{ messages[0].content }}"
+    )
+    return tracer
+Tracer.open = classmethod(hostile)
+"""
+
+
+def _content(**body: Any) -> bytes:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+# Made once: what the floods cost here is taken from the service on a machine of few cores.
+_RARE = "".join(chr(random.randrange(0x10400, 0x1F000)) for _ in range(30_000))
+_WORD = "".join(random.choices("abcdefgh", k=900_000))
+_MESSAGES = [{"role": "u", "content": ""}] * 30_000
+_LONG = (
+    _content(prompt=_RARE, candidates=[f"c{i}" for i in range(64)]),
+    _content(prompt=_WORD, candidates=["a", "b"]),
+)
+_MANY = (
+    _content(prompt=_MESSAGES, candidates=["a", "b"]),
+    _content(prompt="w", candidates=["w"] * 250_000),
+)
+_BATCH = b"\n".join(_content(**random.choice(QUESTIONS)) for _ in range(200))
+
+
+def rare(http: httpx.Client) -> httpx.Response:
+    """128 kB of rare characters with 64 candidates, or one word of 900 kB."""
+    return http.post("/v1/correct", content=random.choice(_LONG), headers=JSON)
+
+
+def batches(http: httpx.Client) -> httpx.Response:
+    """A batch of 200 items."""
+    return http.post("/v1/correct/batch", content=_BATCH, headers=LINES)
+
+
+def entries(http: httpx.Client) -> httpx.Response:
+    """900 kB of 30,000 empty messages, or 250,000 tiny candidates."""
+    return http.post("/v1/correct", content=random.choice(_MANY), headers=JSON)
+
+
+def idle(http: httpx.Client) -> None:
+    """600 connections that ask nothing, for two seconds."""
+    address = ("127.0.0.1", http.base_url.port)
+    raws = []
+    with suppress(OSError):
+        for _ in range(600):
+            raws.append(socket.create_connection(address, timeout=5))  # noqa: PERF401 - kept on error
+    time.sleep(2)
+    for raw in raws:
+        raw.close()
+
+
+def templates(http: httpx.Client) -> httpx.Response:
+    """A conversation on which the checkpoint's chat template has no end."""
+    body = {"prompt": [{"role": "user", "content": "bomb"}], "candidates": ["a", "b"]}
+    return http.post("/v1/correct", json=body)
+
+
+def two_lengths(http: httpx.Client) -> None:
+    """A body with two lengths, and a second request behind it."""
+    head = b"POST /v1/correct HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    lengths = b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", http.base_url.port), timeout=20) as raw:
+        raw.sendall(head + lengths + head + b"\r\n")
+        with suppress(OSError):
+            assert b"".join(iter(lambda: raw.recv(65536), b"")).count(b"HTTP/1.1 ") == 1
+
+
+FLOODS: dict[Callable[[httpx.Client], httpx.Response | None], int] = {  # and how many at a time
+    rare: 2,
+    batches: 3,
+    entries: 2,
+    idle: 1,
+    templates: 1,
+    two_lengths: 1,
+}
+
+
+@contextmanager
+def client(url: str) -> Iterator[httpx.Client]:
+    """A client of a service on this machine."""
+    with httpx.Client(
+        base_url=url, timeout=PATIENCE_SECONDS, trust_env=False, verify=False
+    ) as http:
+        yield http
+
+
+@dataclass
+class Watch:
+    """What honest clients and probes met, and what the service took of memory.
+
+    Attributes:
+        seconds: Of each honest answer.
+        statuses: Of honest requests; `lost` where nothing came.
+        crossed: Answers that were another question's, or another than in quiet.
+        probes: Seconds of each probe, on a connection of its own.
+        memory: Megabytes of the service, every half second.
+        hostile: What floods were told.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    statuses: Counter[str] = field(default_factory=Counter)
+    crossed: int = 0
+    probes: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+    hostile: Counter[str] = field(default_factory=Counter)
+
+    def told(self) -> dict[str, Any]:
+        """The figures that are kept."""
+        half = len(self.memory) // 2
+        return {
+            "honest": dict(self.statuses),
+            "crossed": self.crossed,
+            "p50_seconds": round(float(np.quantile(self.seconds, 0.5)), 3),
+            "p99_seconds": round(float(np.quantile(self.seconds, 0.99)), 3),
+            "probe_p99_seconds": round(float(np.quantile(self.probes, 0.99)), 3),
+            "memory_mb": {
+                "first": round(self.memory[0]),
+                "peak_of_first_half": round(max(self.memory[: half + 1])),
+                "peak_of_second_half": round(max(self.memory[half:])),
+            },
+            "hostile": dict(self.hostile),
+        }
+
+
+def answers_in_quiet(url: str) -> dict[str, Any]:
+    """The right answer of each honest question."""
+    with client(url) as http:
+        return {q["id"]: http.post("/v1/correct", json=q).json()["answer"] for q in QUESTIONS}
+
+
+def siege(
+    url: str,
+    process: psutil.Process,
+    answers: dict[str, Any],
+    floods: dict[Callable[[httpx.Client], httpx.Response | None], int],
+    seconds: float,
+    honest: int = 12,
+) -> Watch:
+    """Honest clients, and beside them floods, for a while."""
+    watch, stop = Watch(), Event()
+    loops: list[Callable[[], None]] = [lambda: _ask(url, answers, watch, stop)] * honest
+    loops += [lambda: _probe(url, watch, stop), lambda: _weigh(process, watch, stop)]
+    for flood, count in floods.items():
+        loops += [lambda flood=flood: _flood(url, flood, watch, stop)] * count  # type: ignore[misc]
+    threads = [Thread(target=loop) for loop in loops]
+    for thread in threads:
+        thread.start()
+    time.sleep(seconds)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    return watch
+
+
+def _ask(url: str, answers: dict[str, Any], watch: Watch, stop: Event) -> None:
+    with client(url) as http:
+        while not stop.wait(PAUSE_SECONDS * random.uniform(0.5, 1.5)):
+            question, begun = random.choice(QUESTIONS), time.perf_counter()
+            try:
+                answer = http.post("/v1/correct", json=question)
+            except httpx.HTTPError as error:
+                watch.statuses[f"lost: {type(error).__name__}"] += 1
+                continue
+            watch.seconds.append(time.perf_counter() - begun)
+            watch.statuses[str(answer.status_code)] += 1
+            if answer.status_code == 200:
+                told = answer.json()
+                own = told["id"] == question["id"] and told["answer"] == answers[question["id"]]
+                watch.crossed += not own
+
+
+def _probe(url: str, watch: Watch, stop: Event) -> None:
+    while not stop.wait(0.25):
+        with client(url) as http:
+            begun = time.perf_counter()
+            try:
+                status = str(http.get("/healthz").status_code)
+            except httpx.HTTPError as error:
+                status = f"lost: {type(error).__name__}"
+            watch.probes.append(time.perf_counter() - begun)
+        if status != "200":
+            watch.statuses[f"probe {status}"] += 1
+
+
+def _weigh(process: psutil.Process, watch: Watch, stop: Event) -> None:
+    while not stop.wait(0.5):
+        family = [process, *process.children(recursive=True)]
+        with suppress(psutil.NoSuchProcess):
+            watch.memory.append(sum(one.memory_info().rss for one in family) / MEGABYTE)
+
+
+def _flood(
+    url: str,
+    flood: Callable[[httpx.Client], httpx.Response | None],
+    watch: Watch,
+    stop: Event,
+) -> None:
+    with client(url) as http:
+        while not stop.wait(0.2):
+            name = flood.__name__
+            try:
+                answer = flood(http)
+            except httpx.HTTPError as error:
+                watch.hostile[f"{name}: {type(error).__name__}"] += 1
+                continue
+            if answer is not None:
+                watch.hostile[f"{name}: {answer.status_code}"] += 1
+
+
+def stuck_log(url: str, readers: list[psutil.Process]) -> tuple[dict[str, Any], bool]:
+    """The reader of the log stops: 500 answers, and what the probe says."""
+    for reader in readers:
+        reader.suspend()
+    try:
+        with client(url) as http, ThreadPoolExecutor(4) as pool:
+            asks = [pool.submit(http.post, "/v1/correct", json=QUESTIONS[0]) for _ in range(500)]
+            statuses = Counter(str(ask.result().status_code) for ask in asks)
+            ready = http.get("/readyz").status_code
+    finally:
+        for reader in readers:
+            reader.resume()
+    return {"statuses": dict(statuses), "readyz": ready}, set(statuses) == {"200"} and ready == 200
