@@ -22,7 +22,7 @@ from lastword import Tracer
 from lastword.errors import InputError, ModelError
 from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
-from lastword.text import tokens
+from lastword.text import renderer
 from lastword.text.messages import Message, as_dicts
 from lastword.text.template import require_bounded, stopped_after
 from lastword.text.tokens import templated
@@ -336,7 +336,7 @@ def test_a_chat_template_that_hangs_on_some_message_is_stopped(monkeypatch):
         "{% if 'w9' in messages[0].content %}" + LOOPS + "{% endif %}{{ messages[0].content }}"
     )
     require_bounded(own.chat_template, "M")
-    monkeypatch.setattr(tokens, "_TEMPLATE_SECONDS", 0.5)
+    monkeypatch.setattr(renderer, "_SECONDS", 0.5)
     begun = time.monotonic()
     with pytest.raises(InputError, match="no end after 0.5 s"):
         templated([Message("user", "w9")], own)
@@ -403,7 +403,7 @@ POWER = "{% set n = 7 ** (messages | length * 999999999) %}"  # one step, in whi
 def test_one_service_goes_on_after_a_template_that_hangs(monkeypatch, bomb):
     served = pytest.importorskip("served")
     own = talker("{% if 'w9' in messages[0].content %}" + bomb + "{% endif %}w5 ")
-    monkeypatch.setattr(tokens, "_TEMPLATE_SECONDS", 0.5)
+    monkeypatch.setattr(renderer, "_SECONDS", 0.5)
     body = {"prompt": [{"role": "user", "content": "w9"}], "candidates": ["w7", "w8"]}
     with served.running(Tracer(build("llama"), own, invariant=2.0)) as service:
         answer = service.client.post("/v1/correct", json=body)

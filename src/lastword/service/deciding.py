@@ -10,8 +10,7 @@ from lastword.decisions.questionnaire import prepare
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
 from lastword.service.call import Call
-from lastword.service.correction import characters
-from lastword.service.orders import Promise
+from lastword.service.orders import Promise, characters
 from lastword.service.refusal import Refusal
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded

@@ -60,7 +60,7 @@ class Reader:
         return True
 
     def _too_long(self, limit: int) -> Refusal:
-        what = f"the prompt has more than {limit} tokens"
+        what = f"the item needs more than {limit} tokens for its prompt alone"
         if limit == self._tracer.profile.context:
             more = "shorten it or allow truncation (--overflow truncate)"
             return Refusal("item", f"{what} and the model's context is {limit}; {more}")

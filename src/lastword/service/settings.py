@@ -60,7 +60,7 @@ class Settings:
     queue_characters: int = 2**23
     deadline_seconds: float = 30.0
     body_bytes: int = 2**20
-    entries: int = 8192
+    entries: int = 65_536
     batch_limit: int = 4096
     candidates: int = 64
     characters: int = 2**21

@@ -14,8 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lastword.errors import ModelError
+from lastword.errors import InputError, ModelError
+from lastword.text.template import stopped_after
 
+_SECONDS = 3.0  # a conversation takes a chat template milliseconds
+_CHARACTERS = 2**20  # that it may write around what was said
 _RENDERING, _BYTES = Path(__file__).with_name("rendering.py"), 2**31
 
 
@@ -116,3 +119,45 @@ class Renderer:
 
 
 RENDERER = Renderer()
+
+
+def written(messages: list[dict[str, str]], tokenizer: Any, values: Mapping[str, Any]) -> str:
+    """A conversation as a tokenizer's chat template writes it, up to where the answer begins.
+
+    Args:
+        messages: Roles and contents.
+        tokenizer: One of transformers, or one that writes conversations itself.
+        values: What else the template is given.
+
+    Raises:
+        InputError: The template refuses the conversation, has no end, or writes too much.
+    """
+    most = _CHARACTERS + 4 * sum(len(message["content"]) for message in messages)
+    try:
+        text = _write(messages, tokenizer, {"add_generation_prompt": True, **values}, most)
+    # The template is the model author's program: jinja raises whatever its code raises.
+    except Exception as error:
+        late = isinstance(error, TimeoutError)
+        why = f"no end after {_SECONDS:g} s" if late else " ".join(str(error).split())
+        raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
+    size = text if isinstance(text, int) else len(text)
+    if size > most:
+        raise InputError(
+            f"the tokenizer's chat template makes {size} characters of the prompt, expected "
+            f"at most {most}: mend the model's chat_template"
+        )
+    return str(text)
+
+
+def _write(
+    messages: list[dict[str, str]], tokenizer: Any, values: Mapping[str, Any], most: int
+) -> str | int:
+    """What the template writes, or its length beyond `most`; transformers' own, apart from here."""
+    base = sys.modules.get("transformers.tokenization_utils_base")
+    own = getattr(type(tokenizer), "apply_chat_template", None)
+    if base is None or own is not base.PreTrainedTokenizerBase.apply_chat_template:
+        with stopped_after(_SECONDS):
+            return str(tokenizer.apply_chat_template(messages, tokenize=False, **values))
+    values = {**tokenizer.special_tokens_map, **values}
+    template = tokenizer.get_chat_template()
+    return RENDERER.write(messages, template, values, seconds=_SECONDS, most=most)

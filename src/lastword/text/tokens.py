@@ -5,11 +5,10 @@ split is a fact about the tokens, not about the text: where joining merges acros
 """
 
 import hashlib
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lastword.errors import InputError, ItemError
 from lastword.text.items import Item
@@ -18,9 +17,6 @@ from lastword.theta import Theta
 
 Ids = tuple[int, ...]
 Overflow = Literal["error", "truncate"]
-
-_TEMPLATE_SECONDS = 3.0  # a conversation takes a chat template milliseconds
-_TEMPLATE_CHARACTERS = 2**20  # that it may write around what was said
 
 # Texts of one call, and their characters but for a single long one: what a fast tokenizer answers
 # with takes hundreds of bytes a token.
@@ -177,38 +173,9 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
         )
     if chat is not None and chat.system is not None and messages[0].role != "system":
         messages = [Message("system", chat.system), *messages]
-    most = _TEMPLATE_CHARACTERS + 4 * sum(len(message.content) for message in messages)
-    try:
-        text = _written(as_dicts(messages), tokenizer, most)
-    # The template is the model author's program: jinja raises whatever its code raises.
-    except Exception as error:
-        late = isinstance(error, TimeoutError)
-        why = f"no end after {_TEMPLATE_SECONDS:g} s" if late else " ".join(str(error).split())
-        raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
-    size = text if isinstance(text, int) else len(text)
-    if size > most:
-        raise InputError(
-            f"the tokenizer's chat template makes {size} characters of the prompt, expected "
-            f"at most {most}: mend the model's chat_template"
-        )
-    return str(text)
+    from lastword.text.renderer import written  # a process, for those who need it
 
-
-def _written(messages: list[dict[str, str]], tokenizer: Tokenizer, most: int) -> str | int:
-    """What the template writes, or its length beyond `most`; transformers' own, apart from here."""
-    values = {"add_generation_prompt": True, **_THINKING_OFF}
-    base = sys.modules.get("transformers.tokenization_utils_base")
-    own = getattr(type(tokenizer), "apply_chat_template", None)
-    if base is None or own is not base.PreTrainedTokenizerBase.apply_chat_template:
-        from lastword.text.template import stopped_after
-
-        with stopped_after(_TEMPLATE_SECONDS):
-            return str(tokenizer.apply_chat_template(messages, tokenize=False, **values))
-    from lastword.text.renderer import RENDERER  # a process, for those who need it
-
-    template = cast(Any, tokenizer).get_chat_template()
-    values = {**cast(Any, tokenizer).special_tokens_map, **values}
-    return RENDERER.write(messages, template, values, seconds=_TEMPLATE_SECONDS, most=most)
+    return written(as_dicts(messages), tokenizer, _THINKING_OFF)
 
 
 def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -> Ids:
