@@ -1,5 +1,7 @@
 """What methods score from records, against what they score while the model runs."""
 
+import json
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,22 @@ NAMES = ["pmi@0.5", "dcpmi", "contextual", "early-exit@0.5", "question-blind", "
 BATCH = ["batch-calibrated", "batch-calibrated-log"]
 
 
+def rows() -> Iterator[dict[str, Any]]:
+    """Questions over one label set, whose order changes."""
+    labels = ["grey wool boats", "green copper hats", "copper lamps"]
+    questions = [e.fields["question"] for e in find("demo").load(limit=24).examples]
+    for n, question in enumerate(questions):
+        order = [labels[(n + k) % 3] for k in range(3)]
+        prompt = f"Question: {question} Answer:"
+        yield {"prompt": prompt, "question": question, "candidates": order, "truthful": [n % 2]}
+
+
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Any:
     tracer = Tracer.demo()
-    dataset = find("demo").load(limit=24)
+    path = tmp_path_factory.mktemp("items") / "labels.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    dataset = find(f"jsonl:{path}").load()
     work = Work(dataset, dataset.benchmark.template(), "all", resolve(NAMES + BATCH, tracer.facts))
     return execute(tracer, prepare(tracer, work), locate(str(tmp_path_factory.mktemp("run")))).cell
 

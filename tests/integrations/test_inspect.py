@@ -97,3 +97,32 @@ def test_what_cannot_be_is_refused() -> None:
         get_model(MODEL, torch_dtype="float32", memoize=False)
     with pytest.raises(InputError, match="a template has {question}"):
         corrected_choice("Answer:")
+
+
+@pytest.mark.parametrize("correction", ["pmi@0.5", "contextual"])
+def test_a_correction_that_reads_the_question_gets_the_template_without_it(
+    correction: str, tmp_path: Path
+) -> None:
+    from inspect_ai import Task, eval
+    from inspect_ai.dataset import MemoryDataset, Sample
+    from inspect_ai.scorer import choice
+
+    from lastword.integrations.inspect import corrected_choice
+
+    item = items()[0]
+    question = item.prompt.removeprefix("Question: ").removesuffix(" Answer:")
+    sample = Sample(input=question, choices=list(item.candidates), target="A")
+    task = Task(dataset=MemoryDataset([sample]), solver=corrected_choice(), scorer=choice())
+    arguments = {"correction": correction}
+    (done,) = eval(task, model=MODEL, model_args=arguments, log_dir=str(tmp_path), display="none")
+    assert done.status == "success", done.error
+    engine = Tracer.demo(correction=correction)
+    expected = engine.correct(
+        item.prompt,
+        item.candidates,
+        blind_prompt="Question:  Answer:",
+        content_free=[f"Question: {text} Answer:" for text in ("N/A", "", "[MASK]")],
+    )
+    assert done.samples[0].metadata["lastword"]["scores"] == pytest.approx(
+        expected.scores.tolist(), abs=1e-5
+    )

@@ -355,3 +355,24 @@ def test_a_gguf_file_by_name(tmp_path):
     args = [("the tea", " is hot"), ("the tea", " is not")]
     made = [Instance("loglikelihood", {}, pair, i, ("made", 0, 1)) for i, pair in enumerate(args)]
     assert all(score < 0 for score, _ in model.loglikelihood(made))
+
+
+def test_a_batch_is_calibrated_over_all_documents_of_a_label_set() -> None:
+    rng = np.random.default_rng(0)
+    contexts = [" ".join(f"w{n}" for n in rng.integers(20, 200, 8)) for _ in range(24)]
+    asked = [
+        Instance("loglikelihood", {}, (context, choice), place, metadata=("made", doc, 1))
+        for doc, context in enumerate(contexts)
+        for place, choice in enumerate((" w5", " w7", " w9"))
+    ]
+    answers = CorrectedLM(tracer(), method="batch-calibrated").loglikelihood(asked, True)
+    plain = CorrectedLM(tracer(), method="base-mean").loglikelihood(asked, True)
+    b = np.array([score for score, _ in plain]).reshape(24, 3)
+    p = np.exp(b) / np.exp(b).sum(axis=1, keepdims=True)
+    scores = np.array([score for score, _ in answers]).reshape(24, 3)
+    np.testing.assert_allclose(scores, p - p.mean(axis=0), atol=1e-5)
+    assert [greedy for _, greedy in answers] == [greedy for _, greedy in plain]
+    few = CorrectedLM(tracer(), method="batch-calibrated").loglikelihood(asked[:30], True)
+    np.testing.assert_allclose([score for score, _ in few], b.ravel()[:30], atol=1e-4)
+    with pytest.raises(InputError, match="needs a prompt without its question"):
+        CorrectedLM(tracer(), method="contextual")

@@ -12,13 +12,10 @@ from typing import Any, Literal
 from lastword.benchmarks.source import Row, Rows
 from lastword.benchmarks.template import AS_IT_STANDS, Template
 from lastword.errors import InputError, ItemError
-from lastword.text.items import Item
+from lastword.text.items import CONTENT_FREE, Item
 from lastword.text.messages import Message, as_dicts
 
 Kind = Literal["mc1", "mc2"]
-
-# Inputs that say nothing (Zhao et al., 2021).
-CONTENT_FREE = ("N/A", "", "[MASK]")
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from lastword.benchmarks.benchmark import CONTENT_FREE
 from lastword.benchmarks.template import Template
 from lastword.decisions.question import Question
 from lastword.errors import InputError
 from lastword.files.strict_json import strict
-from lastword.text.items import Item
+from lastword.text.items import CONTENT_FREE, Item
 
 # A text; messages with a role and a content; any other JSON.
 Input = str | Mapping[str, Any] | Sequence[Any]

@@ -137,7 +137,8 @@ def _trajectory(own: Mapping[str, Any], read: Mapping[str, Any], depth: int, *, 
     from lastword.rule.geometry import Trajectory
 
     S = read.get("trajectory") if whole else None
-    return Trajectory(_at_end(own["base_scores"], depth) if S is None else S, own.get("t_scores"))
+    end = Trajectory.at_end(own["base_scores"], depth)
+    return Trajectory(end.scores if S is None else S, own.get("t_scores"))
 
 
 def _blind(own: Mapping[str, Any], read: Mapping[str, Any], depth: int) -> Any:
@@ -146,14 +147,7 @@ def _blind(own: Mapping[str, Any], read: Mapping[str, Any], depth: int) -> Any:
     if own.get("blind_scores") is None:
         return None
     S = read.get("blind_trajectory")
-    return Trajectory(_at_end(own["blind_scores"], depth) if S is None else S)
-
-
-def _at_end(scores: "Scores", depth: int) -> np.ndarray:
-    """A trajectory of which the last depth alone was read."""
-    S = np.full((len(scores), depth + 1), np.nan)
-    S[:, depth] = scores
-    return S
+    return Trajectory.at_end(own["blind_scores"], depth) if S is None else Trajectory(S)
 
 
 def _list(lists: Lists, at: int) -> np.ndarray | None:

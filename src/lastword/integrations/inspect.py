@@ -32,6 +32,7 @@ from lastword.errors import InputError
 from lastword.generation.ask import TEMPLATE
 from lastword.generation.decoding import decoder
 from lastword.records.decision import Decision
+from lastword.text.items import CONTENT_FREE
 from lastword.text.messages import read_messages
 from lastword.text.tokens import templated
 from lastword.tracer import Tracer
@@ -149,7 +150,16 @@ def corrected_choice(template: str | None = None) -> Solver:
         if isinstance(prompt, str):
             prompt = around.replace("{question}", prompt)
         candidates = [choice.value for choice in state.choices]
-        correct = partial(api.tracer.correct, prompt, candidates)
+        needs, texts = api.tracer.correction.needs, isinstance(prompt, str)
+        blind = around.replace("{question}", "") if texts and needs.blind else None
+        free = CONTENT_FREE if texts and needs.content_free else ()
+        correct = partial(
+            api.tracer.correct,
+            prompt,
+            candidates,
+            blind_prompt=blind,
+            content_free=[around.replace("{question}", said) for said in free],
+        )
         _answer(state, await anyio.to_thread.run_sync(correct), api.model_name)
         return state
 

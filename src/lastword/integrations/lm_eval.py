@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from jaxtyping import Float
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM, CacheHook
@@ -29,9 +30,9 @@ from tqdm import tqdm
 from lastword.batch import Scope
 from lastword.errors import InputError, ItemError
 from lastword.methods import entry, resolve
-from lastword.methods.contract import Aggregation, Evidence, Method, Needs
+from lastword.methods.contract import Aggregation, Evidence, Fitted, Method, Needs
 from lastword.model.options import LoadOptions, refuse_unknown
-from lastword.rule.geometry import Scores
+from lastword.rule.geometry import Scores, Trajectory
 from lastword.rule.tile import Tile
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded
@@ -91,7 +92,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
             raise InputError("lm-evaluation-harness takes method=NAME: leave correction out")
         self.method = method
         self.scorers = {} if method == "trace" else resolve([method], self.tracer.facts)
-        if any(m.needs.blind for m in self.scorers.values()):
+        if any(m.needs.blind or m.needs.content_free for m in self.scorers.values()):
             raise InputError(
                 f"method {method} needs a prompt without its question: tasks have none"
             )
@@ -207,6 +208,9 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         self, work: Sequence["_Choices"], methods: Mapping[str, Method]
     ) -> Iterator[tuple[int, Answer]]:
         """Yield place and answer of every request, batch by batch."""
+        if any(isinstance(method, Fitted) for method in methods.values()):
+            yield from self._fitted(work, *methods.values())
+            return
         scorers = {**methods, "greedy": Greedy(self.tracer.facts.depth)}
         for group in self.tracer.plan([c.encoded for c in work]):
             encoded = [work[i].encoded for i in group]
@@ -221,6 +225,28 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
                 assert own is not None and greedy is not None
                 for places, score, miss in zip(work[i].places, own, greedy, strict=True):
                     yield from ((p, (float(score), bool(miss == 0))) for p in places)
+
+    def _fitted(self, work: Sequence["_Choices"], method: Method) -> Iterator[tuple[int, Answer]]:
+        """Yield the same by a method that learns from all documents, or by the base."""
+        assert isinstance(method, Fitted)
+        facts = self.tracer.facts
+        scorers = {**resolve(["base-mean"], facts), "greedy": Greedy(facts.depth)}
+        read: dict[int, tuple[Evidence, Scores]] = {}
+        for group in self.tracer.plan([c.encoded for c in work]):
+            encoded = [work[i].encoded for i in group]
+            compared = self.tracer.compare(encoded, scorers)
+            for i, e, scores in zip(group, encoded, compared, strict=True):
+                base, greedy = scores["base-mean"], scores["greedy"]
+                assert base is not None and greedy is not None
+                end = Trajectory.at_end(base, facts.depth)
+                own = Evidence(e.item.candidates, np.array(e.candidate_tokens), end)
+                read[i] = own, greedy
+        ready = method.fitted(own for own, _ in read.values())
+        for i, (own, greedy) in read.items():
+            u = ready.scores(own)
+            u = own.trajectory.base if u is None else u
+            for places, score, miss in zip(work[i].places, u, greedy, strict=True):
+                yield from ((p, (float(score), bool(miss == 0))) for p in places)
 
     def _say(self, counts: Mapping[str, int]) -> None:
         """Log what was not corrected, and what was cut, so that no table hides it."""

@@ -3,7 +3,7 @@
 Applies to many items over one set of labels: their mean probability of each label is what it likes
 whatever comes. Hurts where one label truly dominates, for then that mean is the truth: labels
 decide. A frozen mean is part of the method and makes it a pure function of the item; without one
-the mean is that of the items that came before (`Running`).
+the mean is that of the items that came before (`Running`). A label set of fewer than 20 has none.
 
 Source: Zhou et al., 'Batch calibration' (ICLR 2024), softmax(b) less its mean, as its paper writes
 it; `batch-calibrated-log` divides by the mean, as contextual calibration does.
@@ -27,7 +27,7 @@ from lastword.rule.geometry import Scores
 from lastword.rule.operators import Step
 from lastword.rule.router import Verdict
 
-LEAST = 20  # items of a label set before a running mean says anything
+LEAST = 20  # items of a label set before its mean says anything
 MOST = 4096  # label sets whose running means are kept
 
 Means = Mapping[str, tuple[float, ...]]
@@ -69,14 +69,15 @@ class BatchCalibrated:
         return calibrated(evidence.trajectory.base, expected, log=self.log)
 
     def fitted(self, items: Iterable[Evidence]) -> "BatchCalibrated":
-        """The same with the means of these items, by their label sets."""
+        """The same with the means of these items, of those label sets that have 20 of them."""
         sums: dict[str, np.ndarray] = {}
         counts: dict[str, int] = {}
         for evidence in items:
             name, p = label_set(evidence.candidates), softmax(evidence.trajectory.base)
             sums[name] = sums.get(name, 0.0) + p[_order(evidence.candidates)]
             counts[name] = counts.get(name, 0) + 1
-        means = {name: tuple((s / counts[name]).tolist()) for name, s in sums.items()}
+        ripe = {name: s / counts[name] for name, s in sums.items() if counts[name] >= LEAST}
+        means = {name: tuple(mean.tolist()) for name, mean in ripe.items()}
         return replace(self, means=means)
 
 

@@ -32,6 +32,18 @@ class Trajectory:
     scores: Columns
     t: Scores | None = None
 
+    @classmethod
+    def at_end(cls, base: Scores, depth: int) -> "Trajectory":
+        """A trajectory of which depth L alone was read.
+
+        Args:
+            base: b.
+            depth: L.
+        """
+        scores = np.full((len(base), depth + 1), np.nan)
+        scores[:, depth] = base
+        return cls(scores)
+
     @property
     def depth(self) -> int:
         """L, the number of blocks."""
