@@ -1,6 +1,7 @@
 """Labelled items from records: which count, what they say, and which records are refused."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -203,3 +204,9 @@ def test_items_that_name_a_group_and_pairs_belong_together(tmp_path):
     groups = read_sample(tmp_path).items.groups
     expected = [i // 4 if i < 20 else i - 15 if i < 30 else 15 + (i - 30) // 2 for i in range(40)]
     assert len(set(zip(groups.tolist(), expected, strict=True))) == len(set(expected)) == 20
+
+
+def test_what_trace_decided_is_certified_without_the_methods(tmp_path, monkeypatch):
+    write_cells(synthetic_cell(benchmark="halueval-qa", items=40), tmp_path)
+    monkeypatch.setitem(sys.modules, "lastword.methods", None)  # they need torch
+    assert len(read_sample(tmp_path).items) == 40

@@ -77,18 +77,20 @@ def resolved(
     Raises:
         RecordError: The records lack what one of them reads.
     """
-    from lastword.methods import resolve
-    from lastword.methods.batch_calibrated import BatchCalibrated
-
     if lacking := [name for name in names if name not in allowed(cells, names)]:
         raise RecordError(
             f"these records hold nothing that {lacking[0]} reads; run `lastword eval` with "
             "--blind all, or leave it out of --methods"
         )
     others = [name for name in names if name != TRACE]
+    if not others:  # methods need torch, which TRACE's records do without
+        return {}
+    from lastword.methods import resolve
+    from lastword.methods.batch_calibrated import BatchCalibrated
+
     return {
         name: replace(m, means=learned) if isinstance(m, BatchCalibrated) else m
-        for name, m in (resolve(others, facts_of(run)) if others else {}).items()
+        for name, m in resolve(others, facts_of(run)).items()
     }
 
 
