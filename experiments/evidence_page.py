@@ -213,11 +213,19 @@ def counts(shown: Sequence[Shown]) -> dict[str, list[Shown]]:
     return by | {
         "corrected": [one for one in shown if any(c.sign == "+" for c in one.corrections.values())],
         "beaten": [one for one in shown if _beats(one)],
-        "middle": [one for one in shown if one.controls.fit and one.controls.fit.middle.positive],
+        "middle": _middle(shown),
         "reading": [one for one in shown if one.controls.fit and one.controls.fit.reading.positive],
         "fits": [one for one in shown if one.controls.fit],
         "harmed": [one for one in shown if any(c.sign == "-" for c in one.corrections.values())],
     }
+
+
+def _middle(shown: Sequence[Shown]) -> list[Shown]:
+    """Where the middle adds, after Holm's correction over the cells that were read both ways."""
+    rows = [(one, one.controls.fit.middle) for one in shown if one.controls.fit is not None]
+    fair = holm(np.array([added.p for _, added in rows]))
+    pairs = zip(rows, fair, strict=True)
+    return [one for (one, added), p in pairs if added.positive and p < 0.05]
 
 
 FINDINGS = ("helps", "gains", "hurts", "unclear")
