@@ -117,9 +117,9 @@ def test_probabilities_add_up_to_1_with_255_options():
 
 def test_an_answer_is_softmax_of_what_the_correction_gives(tracer):
     answer = tracer.decide(TEXT, QUESTIONS)["goods"]
-    blind = f"{WHICH}\nAnswer:"
-    free = tuple(f"{text}\n{blind}" if text else blind for text in ("N/A", "", "[MASK]"))
-    item = Item(f"{TEXT}\n{blind}", tuple(GOODS), blind_prompt=blind, content_free=free)
+    blind = f"Question: {WHICH}\nAnswer:"
+    free = tuple(f"Text: {text}\n{blind}" if text else blind for text in ("N/A", "", "[MASK]"))
+    item = Item(f"Text: {TEXT}\n{blind}", tuple(GOODS), blind_prompt=blind, content_free=free)
     (decision,) = tracer.correct_many([item])
     np.testing.assert_allclose(answer.probabilities, decision.probabilities, atol=1e-5, rtol=0)
     assert answer.choice == decision.answer and answer.method == tracer.correction.name

@@ -29,8 +29,8 @@ URGENT = Score("How urgent?", ["can wait", "this week", "today"])
 def test_plain_lists_described_options_alone():
     item = item_of("It never came.", TEAM, PLAIN)
     described = "- shipping: parcels on their way\n"
-    assert item.prompt == f"It never came.\nWhich team?\n{described}Answer:"
-    assert item.blind_prompt == f"Which team?\n{described}Answer:"
+    assert item.prompt == f"Text: It never came.\nQuestion: Which team?\n{described}Answer:"
+    assert item.blind_prompt == f"Question: Which team?\n{described}Answer:"
     assert item.candidates == ("billing", "shipping")  # descriptions are never scored
 
 
@@ -41,10 +41,11 @@ def test_listed_lists_every_option_in_the_callers_order():
 
 def test_a_predicate_is_yes_or_no_and_shows_what_counts():
     item = item_of("Gone for weeks.", LATE, PLAIN)
-    assert item.prompt == "Gone for weeks.\nIs the parcel late?\nYes or no?\nAnswer:"
+    asked = "Question: Is the parcel late?\nYes or no?\nAnswer:"
+    assert item.prompt == f"Text: Gone for weeks.\n{asked}"
     assert item.candidates == ("yes", "no")
     told = item_of("x", Predicate(yes="two weeks or more"), PLAIN).prompt
-    assert told == "x\nYes or no?\n- yes: two weeks or more\nAnswer:"
+    assert told == "Text: x\nYes or no?\n- yes: two weeks or more\nAnswer:"
 
 
 def test_a_chat_prompt_ends_where_the_template_of_the_model_goes_on():
@@ -58,7 +59,7 @@ def test_scores_candidates_are_its_levels_in_order():
 
 def test_a_text_is_never_read_as_a_template():
     assert item_of("{{ instructions }} {% x %}", LATE, PLAIN).prompt.startswith(
-        "{{ instructions }}"
+        "Text: {{ instructions }}"
     )
 
 

@@ -111,7 +111,7 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
     engine, correcting = Tracer.demo(), Tracer.demo(correction="pmi@0.5")
     own, by_pmi = [], []
     for row, options in zip(rows, choices, strict=True):
-        prompt, blind = f"{row['question']}\nAnswer:", "Answer:"
+        prompt, blind = f"Text: {row['question']}\nAnswer:", "Answer:"
         own.append(engine.correct(prompt, options).base_answer == row["answer"])
         corrected = correcting.correct(prompt, options, blind_prompt=blind).answer
         by_pmi.append(corrected == row["answer"])

@@ -19,8 +19,10 @@ _LISTED = (
     "{% for option in options %}- {{ option.text }}"
     "{% if option.description %}: {{ option.description }}{% endif %}\n{% endfor %}"
 )
-_INPUT = "{% if input %}{{ input }}\n{% endif %}"
-_QUESTION = "{% if instructions %}{{ instructions }}\n{% endif %}"
+# With these two words SmolLM2-135M is right on 38, 61, 76 and 55 of a hundred texts (TREC, SST-2,
+# AG News, emotion), without them on 28, 61, 52 and 29 (docs/decisions.md).
+_INPUT = "{% if input %}Text: {{ input }}\n{% endif %}"
+_QUESTION = "{% if instructions %}Question: {{ instructions }}\n{% endif %}"
 _WHETHER = "{% if kind == 'predicate' %}Yes or no?\n{% endif %}"
 
 TEMPLATES: dict[str, Template] = {
@@ -32,8 +34,8 @@ TEMPLATES: dict[str, Template] = {
             "decide/chat",
             "1",
             "{% if input %}{{ input }}\n\n{% endif %}"
-            + _QUESTION
-            + "Answer with one of these, and "
+            "{% if instructions %}{{ instructions }}\n{% endif %}"
+            "Answer with one of these, and "
             "with nothing else:\n" + _LISTED,
         ),
     )
