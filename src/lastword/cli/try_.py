@@ -72,9 +72,11 @@ def try_(
     tracer = load_tracer(model)
     with waiting("making ready"):
         from lastword.trust.certify import Terms
+        from lastword.trust.policy import METHODS
         from lastword.tryout.run import ready
 
-        job = ready(tracer, labels, Terms(**vars(promised)), template=template)
+        terms = Terms(**vars(promised), methods=METHODS)
+        job = ready(tracer, labels, terms, template=template)
         plan = job.plan()
     for line in plan:
         typer.echo(printable(line), err=True)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from lastword.methods import resolve
 from lastword.records.info import read_run
 from lastword.records.stored import read_cells
 from lastword.trust.certify import Finding, Terms, certify
+from lastword.trust.policy import METHODS
 from lastword.tryout.labels import Labels, Named, read_labels
 from lastword.tryout.verdict import Verdict, judge
 
@@ -106,10 +107,11 @@ class Job:
 
     def _certify(self, cell: Folder, out: Path | None) -> Finding | None:
         """What the labels certify, written down where it is something; None where they are few."""
-        sample = read_sample(cell)
-        if sample.items.group_count < self.terms.least:
+        sample = read_sample(cell, methods=None)
+        terms = replace(self.terms, methods=sample.methods)
+        if sample.items.group_count < terms.least:
             return None
-        finding = certify(sample.items, sample.scalar, self.terms)
+        finding = certify(sample.items, sample.scalar, terms)
         if out is not None and finding.chosen is not None:
             with open_whole(out / CERTIFICATE) as file:
                 file.write(issue(sample, finding).to_toml().encode())
@@ -175,7 +177,8 @@ def try_labels(
     """
     described = None if describe is None else Path(describe)
     named = Named(text, label, choices, described, instructions)
-    job = ready(tracer, read_labels(source, named), Terms(alpha, delta), template=template)
+    terms = Terms(alpha, delta, methods=METHODS)
+    job = ready(tracer, read_labels(source, named), terms, template=template)
     return job.run(None if out is None else Path(out))
 
 

@@ -12,15 +12,12 @@ from lastword.evaluation.statistics import mcnemar
 from lastword.records.cells import Cell
 from lastword.records.metrics import mc1
 from lastword.trust.certify import Finding
+from lastword.trust.policy import METHODS
 from lastword.trust.summary import in_words
 
 if TYPE_CHECKING:
     pass
 
-CORRECTIONS = (
-    *("trace", "trace-gated", "pmi@0.25", "pmi@0.5", "pmi@1"),
-    *("contextual", "batch-calibrated"),
-)
 _LEVEL = 0.95
 _WIDTH = 30  # of a bar
 _NAMED = 5  # classes and confusions that words tell
@@ -157,7 +154,7 @@ class Verdict:
             )
         if self.needed is not None:
             return f"Label {self.needed - self.items} more: about {self.needed} would certify it."
-        return "Keep TRACE off: no certificate lets any of its overrides through."
+        return "Keep it off: no correction can be promised to break so little and to gain."
 
     def _best(self, best: Line) -> str:
         model = self.line("the model")
@@ -165,7 +162,7 @@ class Verdict:
         if more <= 0:
             return "No correction gains on these labels."
         assert best.p is not None
-        tried = len(CORRECTIONS)
+        tried = len(METHODS)
         sure = "" if best.p < 0.05 / tried else "not shown to be "
         return (
             f"{best.name} gains most on these labels: {100 * more:+.1f} points, {best.fixed} fixed "
@@ -189,7 +186,7 @@ def judge(
 
     items = cell.items
     scores = {"trace": list(items["scores"])} | derive(
-        cell, resolve([name for name in CORRECTIONS if name != "trace"], facts_of(run))
+        cell, resolve([name for name in METHODS if name != "trace"], facts_of(run))
     )
     truths = [np.asarray(t, dtype=bool) for t in items["truthful"]]
     base = _right(list(items["base_scores"]), truths)
@@ -200,7 +197,8 @@ def judge(
     ]
     right = {name: _right(own, truths) for name, own in scores.items()}
     lines += [_line(name, own, base) for name, own in right.items()]
-    best = max(right, key=lambda name: float(np.nanmean(right[name])))
+    there = {name: own for name, own in right.items() if not np.isnan(own).any()}
+    best = max(there, key=lambda name: float(there[name].mean()))
     names = _candidates(cell)
     fixed = len({tuple(sorted(own)) for own in names}) == 1
     return Verdict(
