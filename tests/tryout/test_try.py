@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from lastword.errors import InputError
 from lastword.trust.certificate import Certificate
 from lastword.tryout.labels import Named, read_labels
 from lastword.tryout.run import try_labels
+from lastword.tryout.verdict import Line, Verdict
 
 
 def table(count: int) -> list[dict[str, Any]]:
@@ -143,6 +145,8 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     figures = json.loads(again.stdout)
     assert figures["certified"]["fixed"] == certificate.counts.fixed
     assert figures["items"] == certificate.counts.items
+    # What never reads the question does not certify as much in this world.
+    assert figures["rivals"] == [] and "Beware" not in told
 
 
 def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path: Path) -> None:
@@ -164,3 +168,15 @@ def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path
     question = read_questions(out / "questions.yaml")["answer"]
     assert [option.text for option in question.options] == ["rainy", "sunny", "windy"]
     assert question.instructions == "Which weather?"
+
+
+def test_what_never_reads_the_text_and_certifies_as_much_is_told_first() -> None:
+    lines = tuple(Line(n, 0.5, 0.4, 0.6, 9, 1, 0.02) for n in ("chance", "the model", "pmi@1"))
+    lines = (replace(lines[0], right=0.1), *lines[1:])
+    rest: dict[str, Any] = {"needed": None, "least": 90, "alpha": 0.1}
+    rest |= {"classes": (), "confusions": (), "rivals": ("anti-blind",), "best": "pmi@1"}
+    verdict = Verdict("m", 100, lines, lines[2], "overrides by pmi@1", **rest)
+    assert verdict.words()[0] == (
+        "Beware: anti-blind, which never reads the text, would be certified for as much."
+    )
+    assert verdict.words()[1].startswith("Switch it on: overrides by pmi@1")

@@ -11,6 +11,7 @@ from lastword.decisions.file import write_questions
 from lastword.decisions.templates import CHAT, DEFAULT, template_of
 from lastword.errors import InputError, ItemError
 from lastword.evaluation.certification import issue, read_sample
+from lastword.evaluation.choice import beside
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.work import Work
 from lastword.files.folder import Folder, locate
@@ -100,22 +101,28 @@ class Job:
     ) -> Verdict:
         cell = execute(self.tracer, prepare(self.tracer, self.work), root, advance=advance).cell
         (read,) = read_cells(cell)
-        finding = self._certify(cell, out)
+        finding, rivals = self._certify(cell, out)
         if out is not None and (question := self.labels.question) is not None:
             write_questions(out / QUESTIONS, {"answer": question})
-        return judge(read, read_run(cell), finding, self.terms.least, self.terms.alpha)
+        return judge(read, read_run(cell), finding, self.terms, rivals)
 
-    def _certify(self, cell: Folder, out: Path | None) -> Finding | None:
-        """What the labels certify, written down where it is something; None where they are few."""
+    def _certify(self, cell: Folder, out: Path | None) -> tuple[Finding | None, list[str]]:
+        """What the labels certify, written down where it is something; None where they are few.
+
+        With it what never reads the text and would be certified for as much.
+        """
         sample = read_sample(cell, methods=None)
         terms = replace(self.terms, methods=sample.methods)
         if sample.items.group_count < terms.least:
-            return None
+            return None, []
         finding = certify(sample.items, sample.scalar, terms)
         if out is not None and finding.chosen is not None:
             with open_whole(out / CERTIFICATE) as file:
                 file.write(issue(sample, finding).to_toml().encode())
-        return finding
+        if finding.chosen is None:
+            return finding, []
+        controls = beside(finding, sample.items, sample.cells, sample.scalar)
+        return finding, controls.rivals(finding.chosen.gain)
 
 
 def ready(

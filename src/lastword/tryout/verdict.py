@@ -11,7 +11,7 @@ from lastword.evaluation.derived import derive, facts_of
 from lastword.evaluation.statistics import mcnemar
 from lastword.records.cells import Cell
 from lastword.records.metrics import mc1
-from lastword.trust.certify import Finding
+from lastword.trust.certify import Finding, Terms
 from lastword.trust.policy import METHODS
 from lastword.trust.summary import in_words
 
@@ -79,6 +79,7 @@ class Verdict:
             where no number would do.
         least: Fewest labels that could certify anything.
         alpha: What was to be promised: the largest share of all answers that may be broken.
+        rivals: What never reads the text and would be certified for as much, in words.
         best: The correction with the most right answers on these labels.
         classes: By label, the model beside that correction; none where options differ by row.
         confusions: Truth, answer and count of the model's most frequent mistakes.
@@ -92,6 +93,7 @@ class Verdict:
     needed: int | None
     least: int
     alpha: float
+    rivals: tuple[str, ...]
     best: str
     classes: tuple[Class, ...]
     confusions: tuple[tuple[str, str, int], ...]
@@ -129,6 +131,11 @@ class Verdict:
             told.append(
                 f"{self.model} is no use here by itself: {_percent(model.right)} right, where "
                 f"guessing gets {_percent(chance.right)}."
+            )
+        if self.rivals:
+            told.append(
+                f"Beware: {' and '.join(self.rivals)}, which never reads the text, would be "
+                "certified for as much."
             )
         told += [self._advice(), self._best(best)]
         if self.classes:
@@ -171,7 +178,11 @@ class Verdict:
 
 
 def judge(
-    cell: Cell, run: Mapping[str, Any], finding: Finding | None, least: int, alpha: float
+    cell: Cell,
+    run: Mapping[str, Any],
+    finding: Finding | None,
+    terms: Terms,
+    rivals: Sequence[str] = (),
 ) -> Verdict:
     """The verdict of a cell's records.
 
@@ -179,8 +190,8 @@ def judge(
         cell: Labelled items, with depth L and all others read with the text and without.
         run: `run.json`.
         finding: What they certify; None where they are too few.
-        least: Fewest labels that could certify anything.
-        alpha: What was to be promised.
+        terms: What was to be promised.
+        rivals: Controls that would be certified for as much.
     """
     from lastword.methods import resolve
 
@@ -208,8 +219,9 @@ def judge(
         certified=_certified(finding, base),
         let_through="nothing" if finding is None else in_words(finding.policy),
         needed=None if finding is None else finding.needed,
-        least=least,
-        alpha=alpha,
+        least=terms.least,
+        alpha=terms.alpha,
+        rivals=tuple(rivals),
         best=best,
         classes=_classes(names, truths, base, right[best]) if fixed else (),
         confusions=_confusions(names, truths, list(items["base_scores"])),
