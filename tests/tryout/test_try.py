@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +181,5 @@ def test_what_never_reads_the_text_and_certifies_as_much_is_told_first() -> None
         "Beware: anti-blind, which never reads the text, would be certified for as much."
     )
     assert verdict.words()[1].startswith("Switch it on: overrides by pmi@1")
+    silent = replace(verdict, lines=(Line("contextual", nan, nan, nan, 0, 0, nan),))
+    assert silent.picture()[0] == "contextual  does not apply to these examples"

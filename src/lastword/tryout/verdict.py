@@ -310,7 +310,9 @@ def _confusions(
 
 def _bar(line: Line, width: int) -> str:
     """`pmi@0.5   ██████████            61.3%  52.6 to 69.5   +56 -1`."""
-    filled = round(_WIDTH * line.right) if line.right == line.right else 0
+    if line.right != line.right:
+        return f"{line.name:<{width}}  does not apply to these examples"
+    filled = round(_WIDTH * line.right)
     changes = "" if line.fixed is None else f"   +{line.fixed} -{line.broken}"
     interval = "" if line.low == line.high else f"  {100 * line.low:.0f} to {100 * line.high:.0f}"
     bar = "█" * filled + "·" * (_WIDTH - filled)
