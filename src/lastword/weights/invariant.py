@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from lastword.errors import InvariantError
 from lastword.theta import InvariantTheta, Theta
-from lastword.weights import invariant_cache
 from lastword.weights.checkpoint import CachingCheckpoint, Checkpoint, ModelCheckpoint, open_local
 from lastword.weights.dequantise import WEIGHT_SUFFIXES, read_dense
 from lastword.weights.layouts import (
@@ -230,7 +229,7 @@ def _open_here(source: str | Path, token: str | None) -> Checkpoint | None:
 
 
 def _read_hub(name: str, theta: Theta, revision: str | None, token: str | None) -> Factors:
-    from lastword.weights import hub
+    from lastword.weights import hub, invariant_cache
 
     if hub.is_commit(revision) and (cached := _cached(revision, theta)):
         return cached
@@ -243,6 +242,8 @@ def _read_hub(name: str, theta: Theta, revision: str | None, token: str | None) 
 
 
 def _cached(commit: str | None, theta: Theta) -> Factors | None:
+    from lastword.weights import invariant_cache
+
     values = invariant_cache.load(commit, theta) if commit else None
     try:
         return Factors.from_dict(values) if values else None
