@@ -67,6 +67,24 @@ def test_loads_the_model_that_was_written(kind: str, tmp_path: Path) -> None:
     assert loaded.origin is not None
 
 
+def test_a_file_is_gone_through_once(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gguf
+
+    paths: list[str] = []
+
+    class Reader(gguf.GGUFReader):
+        def __init__(self, path: str) -> None:
+            paths.append(path)
+            super().__init__(path)
+
+    monkeypatch.setattr(gguf, "GGUFReader", Reader)
+    Tracer.from_pretrained(llama)
+    assert paths == [str(llama)]
+    assert gguf.GGUFReader is Reader
+    Tracer.from_pretrained(llama)
+    assert paths == [str(llama)] * 2  # what it held is another file's by then, perhaps
+
+
 @pytest.mark.parametrize("stored", ["F32", "Q8_0", "Q4_1"])
 def test_agrees_with_a_reader_of_our_own(stored: str, tmp_path: Path) -> None:
     """The same file in numpy and float64, read as llama.cpp reads it."""

@@ -124,7 +124,7 @@ def _load(options: LoadOptions) -> Loaded:
 
 def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     """As `load`, from one file that holds all of it."""
-    with in_one_line(base):
+    with in_one_line(base), gguf.read_once():
         plan = _look_into_gguf(base, _device(options.device))
         model = _load_model(plan)
         assert isinstance(plan.checkpoint, GgufCheckpoint) and plan.path is not None
