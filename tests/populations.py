@@ -5,7 +5,7 @@ from a draw is right or wrong, not merely plausible.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -104,8 +104,7 @@ def counted(fixed: int, broken: int, items: int = 400, **more: float) -> Counts:
 
 def at(items: Labelled, places: np.ndarray) -> Labelled:
     """The items at these places, each drawn by itself."""
-    drawn = {n: values[places] for n, values in vars(items).items() if n != "others"}
-    return Labelled(**drawn | {"groups": np.arange(len(places))})
+    return replace(items.take(places), groups=np.arange(len(places)))
 
 
 def in_groups(items: Labelled, size: int) -> Labelled:

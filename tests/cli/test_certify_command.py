@@ -46,6 +46,20 @@ def test_six_lines_and_a_file(runs, tmp_path):
     assert told["deferral"]["threshold"] == made.threshold
 
 
+def test_slices_are_told_and_counted(runs):
+    lines = run(runs, "--alpha", 0.4, "--by", "answer").stdout.splitlines()
+    assert len(lines) == 8 and lines[7].startswith("by answer, ")
+    told = json.loads(run(runs, "--alpha", 0.4, "--by", "truth", "--json").stdout)
+    chosen = next(t for t in told["trials"] if t["policy"] == told["policy"])
+    assert told["by"] == "truth"
+    for name in ("items", "fixed", "broken"):
+        assert sum(part[name] for part in told["slices"]) == chosen[name]
+    (whole,) = json.loads(run(runs, "--alpha", 0.4, "--by", "benchmark", "--json").stdout)["slices"]
+    assert (whole["name"], whole["items"]) == ("halueval-qa", 300)
+    with pytest.raises(TraceError, match="names no group"):
+        run(runs, "--alpha", 0.4, "--by", "group")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

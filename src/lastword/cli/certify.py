@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -49,6 +49,10 @@ def certify(
             help="What to choose among: trace, names by commas (pmi@0.5), or all that was read."
         ),
     ] = "trace",
+    by: Annotated[
+        Literal["truth", "answer", "group", "benchmark"] | None,
+        typer.Option(help="Look at each true answer, each of the model's, group or benchmark too."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="TOML file for the certificate.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
@@ -58,30 +62,35 @@ def certify(
     from lastword.trust.certify import Terms
 
     terms = Terms(**asdict(promised))
-    names = None if methods == "all" else tuple(methods.split(","))
+    chosen = None if methods == "all" else tuple(methods.split(","))
     if out is not None:
         check_writable(out)
     with waiting("reading records"):
-        from lastword.evaluation.certification import issue, read_sample
+        from lastword.evaluation.certification import issue, read_sample, slice_names
         from lastword.evaluation.choice import beside
         from lastword.files.folder import locate
         from lastword.files.strict_json import to_json
         from lastword.trust.certify import certify as test
-        from lastword.trust.summary import summary
+        from lastword.trust.slices import slices
+        from lastword.trust.summary import sliced, summary
 
-        sample = read_sample(locate(runs), benchmark or (), names)
+        sample = read_sample(locate(runs), benchmark or (), chosen)
         terms = replace(terms, methods=sample.methods)
         finding = test(sample.items, sample.scalar, terms)
         controls = beside(finding, sample.items, sample.cells, sample.scalar)
+        names = None if by is None else slice_names(sample.cells, by)
+        parts = [] if names is None else slices(sample.items, names, finding)
         certificate = issue(sample, finding)
     if out is not None:
         write_lines(out, certificate.to_toml().splitlines())
     if as_json:
-        told = {"model": sample.subject.model, "controls": asdict(controls)}
+        told: dict[str, Any] = {"model": sample.subject.model, "controls": asdict(controls)}
+        told |= {} if by is None else {"by": by, "slices": [asdict(part) for part in parts]}
         typer.echo(to_json(_to_dict(finding) | told))
         return
     named = (sample.subject.model, list(sample.benchmarks), sample.failed)
     lines = summary(finding, *named, controls)
+    lines += [] if by is None else [sliced(parts, by, terms)]
     for line in [*lines, *([] if out is None else [str(out)])]:
         typer.echo(printable(line))
 

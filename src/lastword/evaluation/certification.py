@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Int
@@ -36,6 +36,8 @@ from lastword.trust.policy import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+By = Literal["truth", "answer", "group", "benchmark"]
 
 _SHARED = ("id", "prompt", "candidates", "shared")
 # Values of a statistic that a certificate carries; more are drawn from, without replacement.
@@ -125,6 +127,35 @@ def read_sample(
 def groups(cells: Sequence[Cell]) -> Int[np.ndarray, " items"]:
     """Number of the group of each item that counts for MC1, as `trust.groups` has it."""
     return numbers([own for n, cell in enumerate(cells) for own in _marks(cell, n)])
+
+
+def slice_names(cells: Sequence[Cell], by: By) -> list[str]:
+    """The slice of each item that counts for MC1.
+
+    Args:
+        cells: Of the items.
+        by: `truth`, the text of the (first) true candidate; `answer`, the model's own; `group`; or
+            `benchmark`.
+
+    Raises:
+        RecordError: An item names no group.
+    """
+    return [name for cell in cells for name in _slice_names(cell, by)]
+
+
+def _slice_names(cell: Cell, by: By) -> list[str]:
+    if by == "benchmark":
+        return [cell.benchmark] * len(cell.mc1_places)
+    names: dict[int, str] = {}
+    for items, frame in cell.slices("id", "candidates", "truthful", "base_index", "shared"):
+        for place, row in zip(items.tolist(), frame.to_dict("records"), strict=True):
+            if by == "group" and not isinstance(row.get("shared"), str):
+                raise RecordError(
+                    f"item {row['id']} names no group: give one to each item, or --by truth"
+                )
+            index = row["base_index"] if by == "answer" else list(row["truthful"]).index(True)
+            names[place] = row["shared"] if by == "group" else str(row["candidates"][int(index)])
+    return [names[place] for place in cell.mc1_places.tolist()]
 
 
 def _marks(cell: Cell, number: int) -> list[list[str]]:

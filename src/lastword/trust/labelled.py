@@ -1,7 +1,7 @@
 """Labelled items: what the model and TRACE answered, and whether it was right."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -49,6 +49,15 @@ class Labelled:
     def by(self, method: str) -> "Labelled":
         """The items as a method answers them; TRACE where the method is none of the others."""
         return self.others.get(method, self)
+
+    def take(self, places: Int[np.ndarray, " some"]) -> "Labelled":
+        """Some of the items, by their places."""
+        plain = [own.name for own in fields(self) if own.name not in ("groups", "others")]
+        return Labelled(
+            **{name: getattr(self, name)[places] for name in plain},
+            groups=np.unique(self.groups[places], return_inverse=True)[1],
+            others={name: own.take(places) for name, own in self.others.items()},
+        )
 
     @property
     def group_count(self) -> int:

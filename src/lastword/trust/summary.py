@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from lastword.trust.certify import Beside, Finding, Terms, Trial
 from lastword.trust.deferral import Deferral
 from lastword.trust.policy import GATED, MARGINS, TRACE, Policy
+from lastword.trust.slices import Slice
 
 ASSUMPTION = (
     "items that come are drawn independently, group by group, from what the labelled items were "
@@ -46,6 +47,24 @@ def summary(
         f"cost: {_cost(finding)}",
         *([f"beside it: {_beside(controls)}"] if controls else []),
     ]
+
+
+def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
+    """Which slices keep the promise by themselves, and which break too much.
+
+    Args:
+        parts: The slices.
+        by: What they are by.
+        terms: What was promised of all.
+    """
+    if not parts:
+        return f"by {by}: nothing is let through anywhere"
+    at_most = f"at most {_percent(terms.alpha)} broken"
+    holds = [part.name for part in parts if part.holds]
+    exceeds = [f"{p.name} ({p.broken} of {p.items})" for p in parts if p.exceeds]
+    alone = f"{at_most} is shown of {', '.join(holds) or 'none'} alone"
+    warning = f"; warning: more than that in {', '.join(exceeds)}" if exceeds else ""
+    return f"by {by}, {_many(len(parts), 'slice')}: {alone}{warning}"
 
 
 def _beside(controls: Beside) -> str:

@@ -1,0 +1,69 @@
+"""Slices: which parts of the items keep the promise by themselves, and which break too much."""
+
+import numpy as np
+from populations import Kind, at, in_groups, labelled
+from scipy.stats import binom
+
+from lastword.trust.certify import Terms, certify
+from lastword.trust.slices import slices
+from lastword.trust.summary import sliced
+
+FIXED, BROKEN, STILL = range(3)
+KINDS = labelled(
+    [Kind(0, False, True, "decisive"), Kind(0, True, False, "decisive"), Kind(0, True, True)]
+)
+TERMS = Terms(0.05)
+
+
+def population(**counts):
+    """Items by slice: how many are fixed, broken and left alone in each; and their slices."""
+    places = [p for own in counts.values() for p, n in enumerate(own) for _ in range(n)]
+    names = [name for name, own in counts.items() for _ in range(sum(own))]
+    return at(KINDS, np.array(places)), names
+
+
+def test_a_slice_that_breaks_too_much_is_named_though_the_whole_passes():
+    items, names = population(good=(60, 0, 940), bad=(0, 12, 38))
+    finding = certify(items, "mix", TERMS)
+    assert finding.chosen is not None
+    good, bad = slices(items, names, finding)[::-1]
+    assert (good.name, good.items, good.fixed, good.broken) == ("good", 1000, 60, 0)
+    assert (bad.name, bad.items, bad.fixed, bad.broken) == ("bad", 50, 0, 12)
+    assert good.holds and not good.exceeds
+    assert bad.exceeds and not bad.holds
+    said = sliced([bad, good], "truth", TERMS)
+    assert said == (
+        "by truth, 2 slices: at most 5% broken is shown of good alone; "
+        "warning: more than that in bad (12 of 50)"
+    )
+
+
+def test_the_levels_are_holms():
+    """By hand: of two slices the smaller p-value has half of the level of one of 24 policies."""
+    level = 0.05 / 24 / 2
+    fewest = next(n for n in range(1, 1000) if binom.cdf(0, n, 0.05) <= level)
+    for size, holds in ((fewest - 1, False), (fewest, True)):
+        items, names = population(a=(40, 0, size - 40), b=(0, 1, 40))
+        first = slices(items, names, certify(items, "mix", TERMS))[0]
+        assert (first.name, first.holds) == ("a", holds)
+
+
+def test_copies_in_a_group_count_once():
+    items, names = population(a=(100, 0, 300), b=(0, 6, 44))
+    finding = certify(in_groups(items, 3), "mix", TERMS)
+    assert finding.chosen is not None
+    alone = {part.name: part for part in slices(items, names, finding)}
+    copied = {
+        part.name: part for part in slices(in_groups(items, 3), [*np.repeat(names, 3)], finding)
+    }
+    assert copied["b"].items == 3 * alone["b"].items
+    assert not copied["b"].exceeds  # 18 of 150 would, if they were single items
+    single, again = population(a=(100, 0, 300), b=(0, 18, 132))
+    assert slices(single, again, finding)[1].exceeds
+
+
+def test_nothing_is_said_where_nothing_is_let_through():
+    items, names = population(a=(0, 0, 300))
+    finding = certify(items, "mix", TERMS)
+    assert slices(items, names, finding) == []
+    assert sliced([], "group", TERMS) == "by group: nothing is let through anywhere"
