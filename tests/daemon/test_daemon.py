@@ -33,7 +33,13 @@ class Warm:
         pipe = subprocess.PIPE
         command = [sys.executable, "-m", "lastword", *arguments]
         return subprocess.Popen(
-            command, env=self.variables, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+            command,
+            env=self.variables,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            preexec_fn=heed_interrupts,
         )
 
     def run(self, *arguments: str, text: str = "") -> tuple[int, str, str]:
@@ -47,6 +53,11 @@ class Warm:
             line.connect(str(client.address()))
             peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         return int(struct.unpack("3i", peer)[0])
+
+
+def heed_interrupts() -> None:
+    """As a terminal's commands do; those of a suite in the background ignore them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +115,10 @@ def test_an_interrupted_client_ends_its_command(process: Warm, number: int) -> N
     with process.start(*CORRECT, "--input", "-") as waiting:
         wait_for(lambda: busy(process))
         waiting.send_signal(number)
-        assert waiting.wait(timeout=60) != 0
+        try:
+            assert waiting.wait(timeout=60) != 0
+        finally:
+            waiting.kill()
     wait_for(lambda: not busy(process))
     assert process.run(*CORRECT, *ITEM)[0] == 0
     assert process.pid() == pid

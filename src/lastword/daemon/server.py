@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from lastword.daemon import warm
@@ -63,12 +64,13 @@ def _answer(line: socket.socket, run: Callable[[], None]) -> None:
     (size,) = LENGTH.unpack(head)
     task = json.loads(_receive(line, size))
     over = threading.Event()
+    signal.signal(signal.SIGINT, partial(_interrupt, over))
     _become(task, streams)
     threading.Thread(target=_watch, args=(line, over), daemon=True).start()
     try:
         code = _code(run)
-        over.set()
     finally:
+        over.set()
         _leave()
     if code:
         warm.drop()  # an interrupted pass may have left anything
@@ -83,6 +85,12 @@ def _receive(line: socket.socket, size: int) -> bytes:
             raise ConnectionError("the client left")
         text += piece
     return text
+
+
+def _interrupt(over: threading.Event, *_: Any) -> None:
+    """End the command, unless it has ended meanwhile."""
+    if not over.is_set():
+        raise KeyboardInterrupt
 
 
 def _watch(line: socket.socket, over: threading.Event) -> None:
