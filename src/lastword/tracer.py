@@ -382,10 +382,14 @@ class Tracer:
 
         Raises:
             InputError: No questions or no template.
+            CertificateError: The certificate is for another template.
         """
         from lastword.decisions import prepare
 
-        return prepare(questions, template, chat=self.chat is not None)
+        ready = prepare(questions, template, chat=self.chat is not None)
+        if self.certificate is not None:
+            self.certificate.check_template(ready.template_name)
+        return ready
 
     def _answers(
         self, inputs: "Iterable[tuple[Input, str | None]]", ready: "Questionnaire"

@@ -3,16 +3,21 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from clients import python_of
 from families import build
+from populations import counted
 from served import Running, running
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lastword import Choice, Option, Predicate, Score, Tracer
+from lastword.trust.certificate import Certificate
+from lastword.trust.certify import Terms
+from lastword.trust.policy import Policy
 
 TEXT = "The folk of Baevwick send clay lamps over the lake."
 GOODS = ["green wool combs", "clay lamps"]
@@ -155,6 +160,24 @@ def test_what_cannot_be_done_is_told_in_openais_form(plain, changes, said):
     answer = decide(plain, **changes)
     assert answer.status_code == (404 if "model" in changes else 400)
     assert said in answer.json()["error"]["message"]
+
+
+def test_prompts_of_which_the_certificate_says_nothing_are_refused(model):
+    prompts = model.prepare(ASKED).template_name
+    certificate = Certificate(
+        model.subject,
+        Terms(0.1, 0.05),
+        Policy(("decisive",), 0.5),
+        counted(fixed=18, broken=1, items=120),
+        templates=("decide/listed 1 (0)",),
+    )
+    with running(Tracer.demo(certificate=certificate)) as served:
+        for reply in (decide(served), ask(served)):
+            assert reply.status_code in (400, 422)
+            said = f"for the prompt template 'decide/listed 1 (0)', and this is '{prompts}'"
+            assert said in reply.text
+    with running(Tracer.demo(certificate=replace(certificate, templates=(prompts,)))) as served:
+        assert decide(served).status_code == ask(served).status_code == 200
 
 
 def test_a_request_of_too_much_work_is_refused_before_it_is_begun(wide):

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from lastword import Tracer
+from lastword import Choice, Tracer
 from lastword.benchmarks import find
 from lastword.cli import app
-from lastword.decisions import read_questions
-from lastword.errors import InputError
+from lastword.decisions import TEMPLATES, read_questions
+from lastword.errors import CertificateError, InputError
 from lastword.trust.certificate import Certificate
 from lastword.tryout.labels import Named, read_labels
 from lastword.tryout.run import try_labels
@@ -127,7 +127,8 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
     # Too few to certify: it says with how many labels it could.
     assert verdict.certified is None and verdict.least > 40
     assert f"Label {verdict.least - 40} more" in " ".join(verdict.words())
-    assert (out / "lastword--demo-organism").is_dir()
+    (run,) = out.glob("lastword--demo-organism/*/run.json")
+    assert json.loads(run.read_text())["template"] == TEMPLATES["decide/plain"].to_dict()
     assert not (out / "questions.yaml").exists()  # its options differ by row
 
 
@@ -141,7 +142,17 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     assert f"lastword serve --model lastword/demo-organism --certificate {out}" in told
     assert "guessed: text is column question, label is column answer" in done.stderr
     certificate = Certificate.read(out / "certificate.toml")
-    assert Tracer.demo(certificate=certificate).certificate == certificate
+    certified = Tracer.demo(certificate=certificate)
+    assert certified.certificate == certificate
+    # It is for prompts as `decide` writes them, and for no others.
+    (name,) = certificate.templates
+    assert name.startswith("decide/plain 1 (")
+    text, question = "Which goods?", {"goods": Choice("", ["clay lamps", "pale cedar boats"])}
+    assert "goods" in certified.decide(text, question)
+    for refusing in (certified.decide, certified.decide_many):
+        with pytest.raises(CertificateError, match=r"'decide/plain 1 \(.*'decide/listed 1 \("):
+            refusing(text, question, template="decide/listed")
+    assert "goods" in Tracer.demo().decide(text, question, template="decide/listed")
     again = CliRunner().invoke(app, [*command, "--alpha", "0.1", "--json"])
     figures = json.loads(again.stdout)
     assert figures["certified"]["fixed"] == certificate.counts.fixed

@@ -24,7 +24,7 @@ class Example:
 
     Attributes:
         id: Unique in its benchmark; `42/mc1` and `42/mc2` are one question of TruthfulQA.
-        fields: Text that a template may use, by name.
+        fields: What a template may use, by name: text, or what holds text.
         blind_fields: The same with the question, and only the question, left out (a summary's
             document is its question); None where nothing can be left out.
         literal: Whether control tokens in its text are text.
@@ -39,8 +39,8 @@ class Example:
     """
 
     id: str
-    fields: Mapping[str, str]
-    blind_fields: Mapping[str, str] | None
+    fields: Mapping[str, Any]
+    blind_fields: Mapping[str, Any] | None
     candidates: tuple[str, ...]
     truthful: tuple[bool, ...] | None
     kind: Kind | None = None
@@ -48,7 +48,7 @@ class Example:
     messages: tuple[Message, ...] | None = None
     group: str | None = None
     literal: bool = False
-    content_free_fields: tuple[Mapping[str, str], ...] = ()
+    content_free_fields: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def of(cls, item: Item, place: int) -> "Example":
@@ -76,7 +76,7 @@ class Example:
             content_free_fields=tuple({"prompt": text, "question": ""} for text in free),
         )
 
-    def _content_free(self) -> tuple[Mapping[str, str], ...]:
+    def _content_free(self) -> tuple[Mapping[str, Any], ...]:
         """Fields by content-free input: those that are given, or what is left out replaced."""
         blind, prompt = self.blind_fields, self.fields.get("prompt")
         if self.content_free_fields or blind is None or self.messages is not None:

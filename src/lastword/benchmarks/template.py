@@ -81,6 +81,11 @@ class Template:
         }
 
 
+def template_name(template: Mapping[str, str]) -> str:
+    """A template, as `to_dict` has it, by its name, its version and the digest of its text."""
+    return f"{template['name']} {template['version']} ({template['sha256'][:12]})"
+
+
 @lru_cache(maxsize=32)
 def _compiled(text: str) -> Any:
     from jinja2 import StrictUndefined

@@ -78,6 +78,14 @@ def render(text: str, question: Question, template: Template) -> str:
     Raises:
         InputError: The template does not render.
     """
-    options = [asdict(option) | {"text": option.text} for option in question.options]
-    fields = {"input": text, "instructions": question.instructions, "options": options}
-    return template.render(fields | {"kind": type(question).__name__.lower()})
+    return template.render(fields_of(text, question))
+
+
+def fields_of(text: str, question: Question) -> dict[str, Any]:
+    """What a template sees of a question about a text."""
+    return {
+        "input": text,
+        "instructions": question.instructions,
+        "options": [asdict(option) | {"text": option.text} for option in question.options],
+        "kind": type(question).__name__.lower(),
+    }

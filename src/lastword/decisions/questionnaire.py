@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lastword.benchmarks.template import Template
+from lastword.benchmarks.template import Template, template_name
 from lastword.decisions.answer import Answers, answer_of
 from lastword.decisions.item import Input, item_of, text_of
 from lastword.decisions.question import Choice, Predicate, Question, Score
@@ -24,6 +24,11 @@ class Questionnaire:
 
     questions: Mapping[str, Question]
     template: Template
+
+    @property
+    def template_name(self) -> str:
+        """The template as a certificate names it."""
+        return template_name(self.template.to_dict())
 
     def items(self, value: Input, id: str | None = None) -> list[Item]:
         """The items of all questions about one input, in order.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Int
 
+from lastword.benchmarks.template import template_name
 from lastword.errors import RecordError
 from lastword.evaluation.choice import Means, allowed, answers, means, resolved
 from lastword.evaluation.recheck import recheck
@@ -225,11 +226,6 @@ def _watched(sample: Sample, method: str) -> Mapping[str, tuple[float, ...]]:
     if method in (TRACE, GATED):
         return sample.reference
     return {name: values for name, values in sample.reference.items() if name == "confidence"}
-
-
-def template_name(template: Mapping[str, Any]) -> str:
-    """A template by its name, its version and the digest of its text."""
-    return f"{template['name']} {template['version']} ({template['sha256'][:12]})"
 
 
 def _chosen(

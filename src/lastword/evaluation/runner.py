@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lastword.benchmarks.template import template_name
 from lastword.errors import ItemError, NonFiniteError
 from lastword.evaluation.ahead import Ahead
-from lastword.evaluation.certification import template_name
 from lastword.evaluation.pace import Pace
 from lastword.evaluation.work import Extent, Work
 from lastword.files.folder import Folder

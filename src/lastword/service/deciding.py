@@ -6,7 +6,6 @@ from typing import Any
 
 from lastword.decisions import Answers, Question, answer_of
 from lastword.decisions.item import Input
-from lastword.decisions.questionnaire import prepare
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
 from lastword.service.call import Call
@@ -73,7 +72,7 @@ async def answer(
     if len(questions) > MOST_QUESTIONS:
         what = f"there are {len(questions)} questions, a request takes {MOST_QUESTIONS}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
-    ready = prepare(questions, chat=corrector.tracer.chat is not None)
+    ready = corrector.tracer.prepare(questions)
     items = ready.items(value)
     _require_short(sum(map(characters, items)), _REQUEST * corrector.settings.characters)
     promises: list[Promise] = []

@@ -5,18 +5,17 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lastword.benchmarks.benchmark import Benchmark, Example
 from lastword.benchmarks.source import Rows
-from lastword.benchmarks.template import AS_IT_STANDS, Template
-from lastword.decisions.item import item_of
+from lastword.benchmarks.template import Template
+from lastword.decisions.item import candidates_of, fields_of
 from lastword.decisions.question import MOST_CHOICES, Choice, Option
 from lastword.errors import InputError
 from lastword.files.rows import read_rows
-from lastword.text.items import Item, rows_of
+from lastword.text.items import CONTENT_FREE, rows_of
 
 Row = Mapping[str, Any]
 
@@ -65,19 +64,14 @@ class Labels:
         first = self.rows[0][1]
         return first if all(row[1] == first for row in self.rows) else None
 
-    def items(self, template: Template) -> list[Item]:
-        """The items under a template of decisions, with the prompts that corrections read."""
-        return [_item(*row, template) for row in self.rows]
-
     def benchmark(self, template: Template) -> Benchmark:
-        """The benchmark of these items, which the runner takes."""
-        items = self.items(template)
+        """The benchmark of these examples under a template of decisions, as the runner takes it."""
         return Benchmark(
             name=f"try:{self.name}",
-            read=lambda data: Rows([{"item": item} for item in items], self.name),
-            parse=lambda place, row: (Example.of(row["item"], place),),
+            read=lambda data: Rows([{"example": _example(*row)} for row in self.rows], self.name),
+            parse=lambda place, row: (row["example"],),
             verify=lambda questions: f"{len(questions)} labelled examples",
-            templates={"prompt": partial(Template, "try/prompt", "1", AS_IT_STANDS)},
+            templates={template.variant: lambda: template},
             licence="the table's own",
             citation="the table's own",
         )
@@ -117,15 +111,18 @@ def _file(path: Path) -> list[Row]:
     return [row.value for row in rows]
 
 
-def _item(
-    text: str, question: Choice, truth: str, id: str, group: str | None, template: Template
-) -> Item:
-    item = item_of(text, question, template, id=id)
-    return replace(
-        item,
-        truthful=tuple(candidate == truth for candidate in item.candidates),
-        question=None,
+def _example(text: str, question: Choice, truth: str, id: str, group: str | None) -> Example:
+    """The example that a template of decisions makes the item of, as `item_of` does of a text."""
+    candidates = candidates_of(question)
+    return Example(
+        id=id,
+        fields=fields_of(text, question),
+        blind_fields=fields_of("", question),
+        candidates=candidates,
+        truthful=tuple(candidate == truth for candidate in candidates),
         group=group,
+        literal=True,
+        content_free_fields=tuple(fields_of(free, question) for free in CONTENT_FREE),
     )
 
 
