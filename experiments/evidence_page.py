@@ -185,8 +185,10 @@ def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
     )
     tables = [
         verdicts_table(shown),
+        changes_table(shown),
         corrections_table(shown),
         controls_table([*shown, *bounds]),
+        wordings_table([*shown, *bounds]),
         needs_table(shown),
         choices_table(shown),
         peers_table(compared),
@@ -365,25 +367,40 @@ def verdicts_table(shown: Sequence[Shown]) -> Table:
     """A row a cell: chance, base, TRACE and its verdict, the best correction, the best control."""
     columns = (
         *(Column("Set"), Column("Model"), Column("Items"), level("Chance"), level("Base")),
-        *(level("TRACE"), Column("fixed / broken"), Column("Verdict")),
-        *(Column("Best correction"), level("Its MC1"), Column("fixed / broken"), Column("Holm p")),
-        *(Column("Best unread"), level("Its MC1"), Column("The middle adds")),
+        *(level("TRACE"), Column("Verdict"), Column("Best correction"), level("Corrected")),
+        *(Column("Best unread"), level("Unread")),
     )
     return Table("verdicts", "Verdicts", columns, tuple(_verdict_row(one) for one in shown))
 
 
 def _verdict_row(one: Shown) -> tuple[Value, ...]:
-    s, j, fit = one.summary, one.judgement, one.controls.fit
+    s, j = one.summary, one.judgement
     name, own = one.best or ("", None)
     rival, share = one.rival
     return (
         *(one.title, one.model, j.items, 100 * s.chance, 100 * s.mc1_base, 100 * s.mc1),
-        *(f"{j.fixed} / {j.broken}", VERDICTS[j.finding], name),
-        math.nan if own is None else 100 * own.mc1,
-        "" if own is None else f"{own.fixed} / {own.broken}",
-        "" if own is None else f"{own.p_holm:.2g}",
+        *(VERDICTS[j.finding], name, math.nan if own is None else 100 * own.mc1),
         *(rival, 100 * share),
-        "" if fit is None else f"{fit.middle.fixed} / {fit.middle.broken}, p {fit.middle.p:.2g}",
+    )
+
+
+def changes_table(shown: Sequence[Shown]) -> Table:
+    """Answers fixed and broken in every cell: by TRACE, by the best correction, by the middle."""
+    columns = (
+        *(Column("Set"), Column("Model"), Column("TRACE"), Column("Best correction")),
+        *(Column("Holm p"), Column("The middle adds"), Column("p")),
+    )
+    return Table("changes", "Fixed and broken", columns, tuple(_change_row(one) for one in shown))
+
+
+def _change_row(one: Shown) -> tuple[Value, ...]:
+    j, fit = one.judgement, one.controls.fit
+    _, own = one.best or ("", None)
+    return (
+        *(one.title, one.model, f"{j.fixed} / {j.broken}"),
+        *(("", "") if own is None else (f"{own.fixed} / {own.broken}", f"{own.p_holm:.2g}")),
+        "" if fit is None else f"{fit.middle.fixed} / {fit.middle.broken}",
+        "" if fit is None else f"{fit.middle.p:.2g}",
     )
 
 
@@ -417,20 +434,39 @@ def _signed(own: Correction | None) -> str:
     return f"{100 * own.mc1:.1f}{marks[own.sign]}"
 
 
-def controls_table(shown: Sequence[Shown]) -> Table:
-    """What never reads the question, beside the base, and what reading and the middle add."""
-    names = ("shortest", "longest", "question-blind", "anti-blind")
+WORDINGS = ("shortest", "longest", "question-blind", "anti-blind")
+
+
+def wordings_table(shown: Sequence[Shown]) -> Table:
+    """What never reads the question, beside the base."""
     columns = (
-        *(Column("Set"), Column("Model"), level("Chance"), level("Base"), level("TRACE")),
-        *(Column("Flips"), delta("gain"), Column("P", 2, significant=True)),
-        *(level(name.capitalize()) for name in names),
-        *(level("Fitted wording"), Column("Reading adds"), Column("The middle adds")),
-        *(level("Any depth"), level("Any depth, blind")),
+        *(Column("Set"), Column("Model"), level("Chance"), level("Base")),
+        *(level(name.capitalize()) for name in WORDINGS),
+        level("Fitted wording"),
     )
-    return Table("controls", "Controls", columns, tuple(_control_row(one, names) for one in shown))
+    return Table("wordings", "Wordings", columns, tuple(_wording_row(one) for one in shown))
 
 
-def _control_row(one: Shown, names: Sequence[str]) -> tuple[Value, ...]:
+def _wording_row(one: Shown) -> tuple[Value, ...]:
+    c = one.controls
+    return (
+        *(one.title, one.model, 100 * c.chance, 100 * c.base),
+        *(100 * c.wordings[name] for name in WORDINGS),
+        math.nan if c.fit is None else 100 * c.fit.wording,
+    )
+
+
+def controls_table(shown: Sequence[Shown]) -> Table:
+    """TRACE beside random flips, what reading and the middle add, and any depth."""
+    columns = (
+        *(Column("Set"), Column("Model"), level("TRACE"), Column("Flips"), delta("gain")),
+        *(Column("P", 2, significant=True), Column("Reading adds"), Column("The middle adds")),
+        *(level("Any depth"), level("Blind")),
+    )
+    return Table("controls", "Controls", columns, tuple(_control_row(one) for one in shown))
+
+
+def _control_row(one: Shown) -> tuple[Value, ...]:
     c = one.controls
     added = (
         ["", ""]
@@ -438,10 +474,8 @@ def _control_row(one: Shown, names: Sequence[str]) -> tuple[Value, ...]:
         else [f"{a.fixed} / {a.broken}" for a in (c.fit.reading, c.fit.middle)]
     )
     return (
-        *(one.title, one.model, 100 * c.chance, 100 * c.base, 100 * c.corrected),
+        *(one.title, one.model, 100 * c.corrected),
         *(c.placebo.overrides, 100 * c.placebo.gain, c.placebo.p),
-        *(100 * c.wordings[name] for name in names),
-        math.nan if c.fit is None else 100 * c.fit.wording,
         *added,
         *(100 * c.oracle, 100 * c.blind_oracle),
     )

@@ -9,7 +9,8 @@ import os
 import socket
 from typing import Any
 
-from lastword.model.named import fetch, published
+from lastword.model.download import fetch
+from lastword.model.named import published
 from lastword.service.app import create_app
 from lastword.service.door import configure
 from lastword.service.explorer.page import mount

@@ -327,7 +327,8 @@ def test_the_table_tells_what_each_method_is() -> None:
     for name in {*COMPARED, *METHODS}:
         row = entry(name)
         assert row.summary and row.source
-    when_named = {"pmi", "dcpmi", "trace-gated"}  # compared where they are asked for
+    when_named = {"pmi", "dcpmi", "trace-gated", "contextual", "contextual-released"}
+    when_named |= {"batch-calibrated", "batch-calibrated-log"}  # compared where asked for
     assert {m.partition("@")[0] for m in COMPARED} == set(METHODS) - when_named
 
 

@@ -7,13 +7,14 @@ from typer.core import TyperCommand
 # By the parameter's name; `command.name` where commands mean different things by one.
 PANELS = {
     "Model": "model preset alias revision gguf invariant.token device dtype head_dtype attention "
-    "layout quantize device_map batch_tokens prefix_cache blind_cache allow_bin trust_remote_code",
+    "layout quantize device_map batch_tokens prefix_cache blind_cache allow_bin trust_remote_code "
+    "accept_terms",
     "Items": "prompt blind_prompt messages candidate input skip_invalid separator chat system "
     "overflow benchmark data columns column questions text template limit seed blind explore.runs "
     "label choices describe instructions",
     "Rule": "method methods correction theta invariant certificate",
     "Samples": "k temperature ask.seed max_new_tokens decode",
-    "Promise": "alpha delta gain right break_costs looks look error",
+    "Promise": "alpha delta gain right break_costs looks look error by",
     "Run": "shard max_failures engine address workers gpus_per_worker cpus_per_worker vllm_python "
     "tensor_parallel vllm_options rounds against costs real organism whole",
     "Service": "host port token shadow explorer log_prompts batch_items queue_items queue_asks "
