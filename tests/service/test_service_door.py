@@ -7,8 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
 import httpx
+import numpy as np
 import pytest
 from served import running
+
+from lastword import Tracer
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 HEAD = b"POST /v1/correct HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
@@ -310,6 +313,27 @@ def test_keys_that_no_body_has_are_refused_by_name(plain):
     # What lines for the command line may have is no mistake.
     known = BODY | {"question": "?", "truthful": [True, False, False], "blind_prompt": "w5"}
     assert plain.client.post("/v1/correct", json=known).status_code == 200
+
+
+def test_content_free_prompts_are_read_where_the_correction_needs_them():
+    tracer = Tracer.demo(correction="contextual")
+    prompts = {
+        "prompt": "Which goods come from Baevwick?",
+        "content_free": ["Which goods come from N/A?", "Which goods come from ?"],
+    }
+    goods = ["clay lamps", "pale cedar boats", "green wool combs"]
+    expected = tracer.correct(candidates=goods, **prompts)
+    assert not np.allclose(expected.scores, expected.base_scores)
+    with running(tracer, characters=500) as served:
+        body = {"candidates": goods} | prompts
+        answer = served.client.post("/v1/correct", json=body)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["scores"] == pytest.approx(list(expected.scores), abs=1e-5)
+        # They count as text that is read, and there are few of them.
+        long = served.client.post("/v1/correct", json=body | {"content_free": ["w" * 200]})
+        many = served.client.post("/v1/correct", json=body | {"content_free": ["w"] * 9})
+        assert long.json()["error"]["code"] == "too_many_characters"
+        assert many.status_code == 422 and "content_free" in many.text
 
 
 TWICE = '{"prompt": "w5", "candidates": ["w6", "w7"], "prompt": "w8"}'

@@ -73,7 +73,7 @@ async def answer(
         what = f"there are {len(questions)} questions, a request takes {MOST_QUESTIONS}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
     ready = corrector.tracer.prepare(questions)
-    items = ready.items(value)
+    items = [corrector.tracer.trim(item) for item in ready.items(value)]
     _require_short(sum(map(characters, items)), _REQUEST * corrector.settings.characters)
     promises: list[Promise] = []
     try:

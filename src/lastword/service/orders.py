@@ -115,8 +115,9 @@ class Order:
 
 
 def characters(item: Item) -> int:
-    """What is read of an item: its prompt once for each candidate, and the candidates."""
-    before = len(item.prompt) + len(item.separator)
+    """What is read of an item: prompts once for each candidate, and the candidates."""
+    free = sum(len(prompt) for prompt in item.content_free)
+    before = len(item.prompt) + len(item.separator) + free
     return sum(before + len(candidate) for candidate in item.candidates)
 
 

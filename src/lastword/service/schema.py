@@ -89,6 +89,11 @@ class ItemBody(BaseModel):
     blind_prompt: Text | None = Field(
         None, description="The prompt without its question, for a correction that reads it."
     )
+    content_free: list[Text] = Field(
+        [],
+        max_length=8,
+        description="The prompt with inputs that say nothing, for `contextual`.",
+    )
 
     def item(self) -> Item:
         """The item of the library.
@@ -99,8 +104,14 @@ class ItemBody(BaseModel):
         name = None if self.id is None else str(self.id)
         candidates, separator = tuple(self.candidates), self.separator
         if isinstance(self.prompt, str):
-            blind = self.blind_prompt
-            return Item(self.prompt, candidates, id=name, separator=separator, blind_prompt=blind)
+            return Item(
+                self.prompt,
+                candidates,
+                id=name,
+                separator=separator,
+                blind_prompt=self.blind_prompt,
+                content_free=tuple(self.content_free),
+            )
         said = tuple(Message(m.role, m.content) for m in self.prompt)
         return Item("", candidates, id=name, separator=separator, messages=said)
 
