@@ -5,7 +5,7 @@ section 15 never read the question, and go through the same test: a promise that
 as well says nothing about correction.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, GATED, TRACE, ScalarOperator, chains
 
 if TYPE_CHECKING:
+    from lastword.methods.contract import Evidence as Reading
     from lastword.methods.contract import Method
 
 Rows = Float[np.ndarray, "items candidates"]  # -inf beyond an item's own
@@ -34,7 +35,6 @@ Means = Mapping[str, tuple[float, ...]]
 Methods = dict[str, "Method"]
 
 DRAWS = 2000
-_SEEN = 20  # items of a label set before their mean says anything
 
 
 def allowed(cells: Sequence[Cell], methods: Sequence[str]) -> tuple[str, ...]:
@@ -95,22 +95,24 @@ def resolved(
 
 
 def means(cells: Iterable[Cell]) -> Means:
-    """Mean of softmax(b) by label set, of those that at least twenty items share."""
-    from lastword.methods.batch_calibrated import BatchCalibrated, label_set
-    from lastword.methods.contract import Evidence as Read
+    """Mean of softmax(b) by label set, of those that enough items share."""
+    from lastword.methods.batch_calibrated import BatchCalibrated
     from lastword.methods.contract import Facts
+
+    return BatchCalibrated(Facts(0, 1, 0.0, Theta())).fitted(_bases(cells)).means
+
+
+def _bases(cells: Iterable[Cell]) -> "Iterator[Reading]":
+    """What batch calibration reads of every item: its base scores."""
+    from lastword.methods.contract import Evidence as Reading
     from lastword.rule.geometry import Trajectory
 
-    by_set: dict[str, list[Read]] = {}
     for cell in cells:
         base = Lists.of(cell.items["base_scores"])
         for places, frame in cell.slices("candidates"):
             for place, texts in zip(places, frame["candidates"], strict=True):
                 b = base.stack(np.array([place]))[0]
-                one = Read(tuple(texts), np.zeros(0, np.int64), Trajectory(b[:, None]))
-                by_set.setdefault(label_set(one.candidates), []).append(one)
-    shared = [one for own in by_set.values() if len(own) >= _SEEN for one in own]
-    return BatchCalibrated(Facts(0, 1, 0.0, Theta())).fitted(shared).means
+                yield Reading(tuple(texts), np.zeros(0, np.int64), Trajectory(b[:, None]))
 
 
 def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[str, Labelled]:
@@ -229,8 +231,7 @@ def _characters(cells: Sequence[Cell], shape: tuple[int, ...]) -> Rows:
         sizes = np.full((len(cell.items), shape[1]), -np.inf)
         for places, frame in cell.slices("candidates"):
             lists = Lists.characters(frame["candidates"])
-            sizes[places, : int(lists.lengths.max(initial=0))] = _rows(
-                lists, int(lists.lengths.max(initial=0))
-            )
+            width = int(lists.lengths.max(initial=0))
+            sizes[places, :width] = _rows(lists, width)
         own.append(sizes[cell.mc1_places])
     return np.concatenate(own)
