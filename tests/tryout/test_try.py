@@ -18,7 +18,8 @@ from lastword.cli import app
 from lastword.decisions import TEMPLATES, read_questions
 from lastword.errors import CertificateError, InputError
 from lastword.trust.certificate import Certificate
-from lastword.tryout.labels import Named, read_labels
+from lastword.tryout.labels import read_labels
+from lastword.tryout.named import Named
 from lastword.tryout.run import try_labels
 from lastword.tryout.verdict import Line, Verdict
 

@@ -10,29 +10,10 @@ from lastword.cli.model import Model, load_tracer, refuse_certificate, refuse_co
 from lastword.cli.output import printable
 from lastword.cli.progress import Countdown, waiting
 from lastword.files.strict_json import to_json
+from lastword.tryout.named import Named
 
 if TYPE_CHECKING:
     from lastword.tryout.verdict import Verdict
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """Which columns are meant, and what else is told of the job.
-
-    Attributes:
-        text: Column of the text; guessed if left out, as is that of the label.
-        label: Column of the right answer.
-        choices: Column of each row's own options, or a file of the options of all; if left out, the
-            labels that occur.
-        describe: TOML file with a description a label, for the prompt.
-        instructions: The question that is asked of each text.
-    """
-
-    text: str | None = None
-    label: str | None = None
-    choices: str | None = None
-    describe: Path | None = None
-    instructions: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +33,7 @@ def try_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="CSV, TSV, JSON lines or Parquet.")],
     model: Model,
     *,
-    table: TableOptions,
+    table: Named,
     template: Annotated[
         str | None, typer.Option(help="decide/plain, decide/listed, decide/chat or a Jinja file.")
     ] = None,
@@ -66,9 +47,9 @@ def try_(
     refuse_certificate(model, "what it would let through is found here")
     refuse_correction(model, "every correction is tried")
     with waiting("reading the table"):
-        from lastword.tryout.labels import Named, read_labels
+        from lastword.tryout.labels import read_labels
 
-        labels = read_labels(file, Named(**vars(table)))
+        labels = read_labels(file, table)
     tracer = load_tracer(model)
     with waiting("making ready"):
         from lastword.trust.certify import Terms

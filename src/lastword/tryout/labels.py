@@ -16,6 +16,7 @@ from lastword.decisions.question import MOST_CHOICES, Choice, Option
 from lastword.errors import InputError
 from lastword.files.rows import read_rows
 from lastword.text.items import CONTENT_FREE, rows_of
+from lastword.tryout.named import Named
 
 Row = Mapping[str, Any]
 
@@ -23,25 +24,6 @@ _TEXTS = ("text", "input", "prompt", "question", "message", "query", "sentence",
 _LABELS = ("label", "truth", "class", "category", "intent", "target", "answer")
 _CHOICES = ("choices", "options", "candidates")
 _EXAMPLES_A_LABEL = 3  # a column that repeats its values less often is not taken for the label
-
-
-@dataclass(frozen=True)
-class Named:
-    """Which columns are meant, and what else is told of the job; None is guessed or left out.
-
-    Attributes:
-        text: Column of the text.
-        label: Column of the right answer.
-        choices: Column of each row's own options, or a file of the options of all.
-        describe: TOML file with a description a label, for the prompt.
-        instructions: The question that is asked of each text.
-    """
-
-    text: str | None = None
-    label: str | None = None
-    choices: str | None = None
-    describe: Path | None = None
-    instructions: str | None = None
 
 
 @dataclass(frozen=True)

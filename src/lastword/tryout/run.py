@@ -21,7 +21,8 @@ from lastword.records.info import read_run
 from lastword.records.stored import read_cells
 from lastword.trust.certify import Finding, Terms, certify
 from lastword.trust.policy import METHODS
-from lastword.tryout.labels import Labels, Named, read_labels
+from lastword.tryout.labels import Labels, read_labels
+from lastword.tryout.named import Named
 from lastword.tryout.verdict import Verdict, judge
 
 if TYPE_CHECKING:

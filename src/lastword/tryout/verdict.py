@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from lastword.records.metrics import mc1
 from lastword.trust.certify import Finding, Terms
 from lastword.trust.policy import METHODS
 from lastword.trust.summary import in_words
-
-if TYPE_CHECKING:
-    pass
 
 _LEVEL = 0.95
 _WIDTH = 30  # of a bar
