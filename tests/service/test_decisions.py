@@ -1,11 +1,13 @@
 """Decisions in the two forms that clients know, by those clients where they are installed."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from clients import python_of
 from families import build
@@ -14,7 +16,10 @@ from served import Running, running
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from lastword import Choice, Option, Predicate, Score, Tracer
+from lastword import Choice, Item, Option, Predicate, Score, Tracer
+from lastword.decisions import Answers
+from lastword.service.deciding import Answered
+from lastword.text.tokens import Encoded
 from lastword.trust.certificate import Certificate
 from lastword.trust.certify import Terms
 from lastword.trust.policy import Policy
@@ -121,6 +126,18 @@ def test_usage_counts_what_questions_share(plain):
         "cached_tokens": 0,
         "cache_write_tokens": 0,
     }
+
+
+def test_what_a_question_shares_is_the_most_of_any_earlier_one():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        prompts = [tuple(rng.integers(0, 3, rng.integers(1, 9)).tolist()) for _ in range(12)]
+        pairs = [
+            max((len(os.path.commonprefix([own, other])) for other in prompts[:place]), default=0)
+            for place, own in enumerate(prompts)
+        ]
+        encoded = [Encoded(Item("p", ("c",)), ((*p, 9),), (len(p),)) for p in prompts]
+        assert Answered(Answers(), {}, tuple(encoded)).cached_tokens == sum(pairs)
 
 
 def test_messages_calls_and_json_are_text(wide):

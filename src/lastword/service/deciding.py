@@ -1,5 +1,6 @@
 """Questions about one input, answered together for any dialect: within bounds, each by itself."""
 
+from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,11 +41,13 @@ class Answered:
     @property
     def cached_tokens(self) -> int:
         """Of those, what a question shares with the beginning of an earlier one."""
-        shared, paths = 0, set[tuple[int, ...]]()
+        shared, earlier = 0, list[tuple[int, ...]]()  # sorted: of all, a neighbour shares the most
         for encoded in self.encoded:
             prompt = encoded.sequences[0][: encoded.prompt_tokens]
-            shared += max((_common(prompt, path) for path in paths), default=0)
-            paths.add(prompt)
+            place = bisect(earlier, prompt)
+            near = earlier[max(place - 1, 0) : place + 1]
+            shared += max((_common(prompt, other) for other in near), default=0)
+            earlier.insert(place, prompt)
         return shared
 
     @property
