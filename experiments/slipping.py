@@ -26,8 +26,9 @@ from lastword.benchmarks.world import items, parse_label
 from lastword.evaluation.certification import issue, read_sample
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.work import Work
-from lastword.trust.certify import Terms, certify
+from lastword.trust.certify import certify
 from lastword.trust.summary import in_words
+from lastword.trust.terms import Terms
 
 RESULTS = Path(__file__).parent / "results"
 ALPHA, DELTA = 0.03, 0.05

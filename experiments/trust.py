@@ -42,7 +42,7 @@ from lastword.evaluation.statistics import judge
 from lastword.evaluation.work import Work
 from lastword.records.cells import Cell, cells
 from lastword.records.frame import load_records
-from lastword.trust.certify import Finding, Terms, certified, certify, choose, p_values
+from lastword.trust.certify import Finding, certified, certify, choose, p_values
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
 from lastword.trust.evidence import Evidence
@@ -50,6 +50,7 @@ from lastword.trust.labelled import Labelled
 from lastword.trust.monitor import BETS, PATIENCE, log_slip, log_wealth
 from lastword.trust.policy import MARGINS, METHODS, OFF, Policy, chains
 from lastword.trust.summary import in_words
+from lastword.trust.terms import Terms
 from lastword.trust.testing import holm
 
 RESULTS = Path(__file__).parent / "results"

@@ -16,8 +16,8 @@ from lastword.records.frame import load_records
 from lastword.records.info import find_cells, read_run
 from lastword.theta import Theta
 from lastword.trust.certificate import Certificate, Subject
-from lastword.trust.certify import Terms
 from lastword.trust.policy import OFF, Policy
+from lastword.trust.terms import Terms
 
 MODEL = "lastword/demo-organism"
 TEMPLATE = "demo/prompt 1 (a3ab503dc64d)"

@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from lastword.cli import app
 from lastword.errors import TraceError
 from lastword.trust.certificate import Certificate
-from lastword.trust.certify import Terms, certify
+from lastword.trust.certify import certify
 from lastword.trust.summary import summary
+from lastword.trust.terms import Terms
 
 
 @pytest.fixture(scope="module")

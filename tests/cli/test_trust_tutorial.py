@@ -14,7 +14,7 @@ import httpx
 import pytest
 from forked import Fork, Forks
 
-from lastword.trust.certify import Terms
+from lastword.trust.terms import Terms
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "trust.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)

@@ -39,7 +39,7 @@ from lastword.rule.answer import Gate
 from lastword.text.items import Item
 from lastword.theta import Theta
 from lastword.tracer import Tracer
-from lastword.trust.certify import Terms
+from lastword.trust.terms import Terms
 from lastword.view.portrait import portrait
 
 

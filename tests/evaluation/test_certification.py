@@ -12,8 +12,9 @@ from lastword.evaluation.certification import issue, labelled, read_sample
 from lastword.records.frame import load_records
 from lastword.records.info import RUN_FILE
 from lastword.theta import Theta
-from lastword.trust.certify import Terms, certify
+from lastword.trust.certify import certify
 from lastword.trust.drift import statistics
+from lastword.trust.terms import Terms
 
 
 def written(folder, *benchmarks, items=120, theta=None, **options):

@@ -19,8 +19,9 @@ from lastword.evaluation.work import Work
 from lastword.records.frame import load_records
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
-from lastword.trust.certify import Beside, Terms, certify
+from lastword.trust.certify import Beside, certify
 from lastword.trust.summary import summary
+from lastword.trust.terms import Terms
 
 LABELS = ("clay lamps", "green wool combs", "pale cedar oars", "copper masks")
 FAMILY = ("trace", "trace-gated", "pmi@0.25", "pmi@0.5", "pmi@1", "batch-calibrated")

@@ -26,8 +26,8 @@ from lastword.model.loaded import Loaded
 from lastword.model.options import LoadOptions
 from lastword.theta import Theta
 from lastword.trust.certificate import Certificate
-from lastword.trust.certify import Terms
 from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
 from lastword.weights.invariant import model_invariant
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

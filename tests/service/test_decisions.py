@@ -21,8 +21,8 @@ from lastword.decisions import Answers
 from lastword.service.deciding import Answered
 from lastword.text.tokens import Encoded
 from lastword.trust.certificate import Certificate
-from lastword.trust.certify import Terms
 from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
 
 TEXT = "The folk of Baevwick send clay lamps over the lake."
 GOODS = ["green wool combs", "clay lamps"]

@@ -20,8 +20,8 @@ from lastword.demo.outcome import examples as firsts
 from lastword.service.explorer import examples
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
-from lastword.trust.certify import Terms
 from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
 
 pytestmark = pytest.mark.slow
 PROMPT = "Question: Which goods come from Baevwick? Answer:"

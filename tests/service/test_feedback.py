@@ -22,10 +22,10 @@ from lastword.service.pace import Pace
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.trust.certificate import Certificate
-from lastword.trust.certify import Terms
 from lastword.trust.drift import Drift, statistics
 from lastword.trust.monitor import Monitor
 from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
 
 ASKED = [item for item in items() if len(item.candidates) > 2][:120]
 

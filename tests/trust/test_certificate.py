@@ -16,8 +16,8 @@ from lastword.errors import CertificateError, ThetaError
 from lastword.records.decision import Decision
 from lastword.theta import ScorerTheta, Theta
 from lastword.trust.certificate import Certificate, Subject
-from lastword.trust.certify import Terms
 from lastword.trust.policy import OFF, Policy
+from lastword.trust.terms import Terms
 from lastword.view.explanation import explain
 from lastword.weights.identity import folder_digests
 

@@ -10,11 +10,12 @@ from populations import Kind, Population, at, in_groups, labelled
 from scipy.stats import beta, binom
 
 from lastword.errors import InputError
-from lastword.trust.certify import Terms, certified, certify, choose, needed
+from lastword.trust.certify import certified, certify, choose, needed
 from lastword.trust.deferral import THRESHOLDS, curve, defer
 from lastword.trust.evidence import Evidence
-from lastword.trust.labelled import Labelled
+from lastword.trust.labelled import Labelled, lets
 from lastword.trust.policy import MARGINS, OFF, Policy, chains, scalar_operator
+from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least, fixed_sequence, graphical, holm, upper_bound
 
 OPERATORS = ("base", "decisive", "mix", "early")
@@ -202,7 +203,7 @@ def test_a_policy_says_which_rule_an_override_fails():
     assert OFF.withholds("decisive", 9.0) == "nothing may override"
     told = [policy.withholds(o, m) is None for o in OPERATORS for m in (0.5, 1.0, 3.0)]
     names = np.array([o for o in OPERATORS for _ in range(3)])
-    assert policy.lets(names, np.array([0.5, 1.0, 3.0] * 4)).tolist() == told
+    assert lets(policy, names, np.array([0.5, 1.0, 3.0] * 4)).tolist() == told
     for operators, margin in ((("decisive", "all"), 0.0), (("mix",), -1.0), (("mix",), np.inf)):
         with pytest.raises(InputError, match="a policy"):
             Policy(operators, margin)

@@ -4,9 +4,10 @@ import numpy as np
 from populations import Kind, at, in_groups, labelled
 from scipy.stats import binom
 
-from lastword.trust.certify import Terms, certify
+from lastword.trust.certify import certify
 from lastword.trust.slices import slices
 from lastword.trust.summary import sliced
+from lastword.trust.terms import Terms
 
 FIXED, BROKEN, STILL = range(3)
 KINDS = labelled(

@@ -1,45 +1,23 @@
 """`lastword certify`: labelled records become a certificate, or the advice to keep it off."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from lastword.cli.groups import Group, options_of
+from lastword.trust.terms import Terms
+
 if TYPE_CHECKING:
     from lastword.trust.certify import Finding
-
-
-@dataclass(frozen=True)
-class TermOptions:
-    """What the certificate has to promise, as `Terms` has it.
-
-    Attributes:
-        alpha: Largest share of answers that may be broken.
-        delta: Largest chance that the labelled items mislead.
-        gain: Promise too that what is fixed is worth more than what is broken.
-        error: Find from which probability on at most this share is wrong.
-        right: Promise too that at most this share of the model's right answers is broken.
-        break_costs: What a break costs, in repairs.
-        looks: How often you will look at growing labels, at most: each look has its part of delta.
-        look: Which of these looks this is.
-    """
-
-    alpha: float = 0.02
-    delta: float = 0.05
-    gain: bool = True
-    error: float | None = None
-    right: float | None = None
-    break_costs: float = 1.0
-    looks: int = 1
-    look: int = 1
 
 
 def certify(
     runs: Annotated[
         str, typer.Argument(metavar="PATH", help="Folder of `lastword eval`, of one model.")
     ],
-    promised: TermOptions,
+    promised: Annotated[Terms, Group(Terms, options_of(Terms, {"methods": None}))],
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Whose items count together; repeat it.")
     ] = None,
@@ -59,9 +37,7 @@ def certify(
     """Find which overrides may be let through, with a guarantee, from labelled items alone."""
     from lastword.cli.output import check_writable, printable, write_lines
     from lastword.cli.progress import waiting
-    from lastword.trust.certify import Terms
 
-    terms = Terms(**asdict(promised))
     chosen = None if methods == "all" else tuple(methods.split(","))
     if out is not None:
         check_writable(out)
@@ -75,8 +51,7 @@ def certify(
         from lastword.trust.summary import sliced, summary
 
         sample = read_sample(locate(runs), benchmark or (), chosen)
-        terms = replace(terms, methods=sample.methods)
-        finding = test(sample.items, sample.scalar, terms)
+        finding = test(sample.items, sample.scalar, replace(promised, methods=sample.methods))
         controls = beside(finding, sample.items, sample.cells, sample.scalar)
         names = None if by is None else slice_names(sample.cells, by)
         parts = [] if names is None else slices(sample.items, names, finding)
@@ -90,7 +65,7 @@ def certify(
         return
     named = (sample.subject.model, list(sample.benchmarks), sample.failed)
     lines = summary(finding, *named, controls)
-    lines += [] if by is None else [sliced(parts, by, terms)]
+    lines += [] if by is None else [sliced(parts, by, promised)]
     for line in [*lines, *([] if out is None else [str(out)])]:
         typer.echo(printable(line))
 

@@ -52,8 +52,8 @@ def try_(
         labels = read_labels(file, table)
     tracer = load_tracer(model)
     with waiting("making ready"):
-        from lastword.trust.certify import Terms
         from lastword.trust.policy import METHODS
+        from lastword.trust.terms import Terms
         from lastword.tryout.run import ready
 
         terms = Terms(**vars(promised), methods=METHODS)

@@ -7,10 +7,11 @@ import numpy as np
 from scipy.special import softmax
 
 from lastword.demo.outcome import Outcome
-from lastword.trust.certify import Finding, Terms, certify
+from lastword.trust.certify import Finding, certify
 from lastword.trust.groups import marks, numbers
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import scalar_operator
+from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:
     from lastword.tracer import Tracer

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from lastword.demo.certificate import certificate, withheld_by
 from lastword.demo.outcome import BROKEN, REPAIRED, RULES, Outcome, average
 from lastword.records.metrics import fixed_and_broken
-from lastword.trust.certify import Finding, Terms
+from lastword.trust.certify import Finding
 from lastword.trust.summary import summary
+from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:
     from lastword.tracer import Tracer

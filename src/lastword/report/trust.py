@@ -10,10 +10,11 @@ from lastword.records.cells import Cell
 from lastword.report.figure_parts import Figure, Line, Numbers, Panel
 from lastword.report.table import Column, Table, Value
 from lastword.theta import Theta
-from lastword.trust.certify import Finding, Terms, certify
+from lastword.trust.certify import Finding, certify
 from lastword.trust.deferral import Curve
 from lastword.trust.policy import scalar_operator
 from lastword.trust.summary import ASSUMPTION, in_words, summary
+from lastword.trust.terms import Terms
 
 TERMS = Terms(error=0.1)
 _POINTS = 200  # of a curve that is drawn

@@ -17,9 +17,10 @@ from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores, margin
 from lastword.theta import Theta
 from lastword.trust.calibration import Calibration, calibrate
-from lastword.trust.certify import Terms, p_values
+from lastword.trust.certify import p_values
 from lastword.trust.evidence import Evidence
 from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least
 from lastword.weights.identity import model_name, text_digest
 

@@ -80,7 +80,7 @@ class Labelled:
     def stands(self, policy: Policy) -> Which:
         """The overrides that a policy lets through."""
         own = self.by(policy.method)
-        stands: Which = own.overrides & policy.lets(own.operators, own.margins)
+        stands: Which = own.overrides & lets(policy, own.operators, own.margins)
         return stands
 
     def broken(self, policy: Policy) -> Which:
@@ -105,3 +105,10 @@ class Labelled:
         withheld = own.overrides & ~self.stands(policy)
         confidence = np.where(withheld, self.base_confidence, own.confidence)
         return confidence, np.where(withheld, self.mc1_base, own.mc1) == 1
+
+
+def lets(
+    policy: Policy, operators: np.ndarray, margins: Float[np.ndarray, " items"]
+) -> Bool[np.ndarray, " items"]:
+    """`policy.withholds(...) is None` of many overrides at once."""
+    return np.isin(operators, policy.operators) & (margins >= policy.margin)

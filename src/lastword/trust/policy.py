@@ -4,12 +4,10 @@ An override is a corrected answer that is not the model's own. A policy lets it 
 model's own answer; it never invents one, and an answer that nothing overrides is left as it is.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-import numpy as np
-from jaxtyping import Bool, Float
 
 from lastword.errors import InputError
 
@@ -49,7 +47,7 @@ class Policy:
         unknown = [name for name in self.operators if name not in own]
         if unknown:
             raise InputError(f"a policy lets through {', '.join(own)}, not {unknown[0]}")
-        if not 0 <= self.margin < np.inf:
+        if not 0 <= self.margin < math.inf:
             raise InputError(f"a policy's margin is a number of nats from 0, not {self.margin}")
 
     def withholds(self, operator: str, margin: float) -> str | None:
@@ -63,15 +61,6 @@ class Policy:
             allowed = " and ".join(self.operators)
             return f"only {allowed} may override" if allowed else "nothing may override"
         return None if margin >= self.margin else f"a margin of at least {self.margin:g} nats"
-
-    def lets(
-        self, operators: np.ndarray, margins: Float[np.ndarray, " items"]
-    ) -> Bool[np.ndarray, " items"]:
-        """`withholds(...) is None` of many overrides at once."""
-        listed = np.zeros(len(margins), dtype=bool)
-        for name in self.operators:
-            listed |= operators == name
-        return listed & (margins >= self.margin)
 
 
 OFF = Policy((), 0.0)

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Sequence
 
-from lastword.trust.certify import Beside, Finding, Terms, Trial
+from lastword.trust.certify import Beside, Finding, Trial
 from lastword.trust.deferral import Deferral
 from lastword.trust.policy import GATED, MARGINS, TRACE, Policy
 from lastword.trust.slices import Slice
+from lastword.trust.terms import Terms
 
 ASSUMPTION = (
     "items that come are drawn independently, group by group, from what the labelled items were "

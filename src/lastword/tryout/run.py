@@ -19,8 +19,9 @@ from lastword.files.writing import open_whole
 from lastword.methods import resolve
 from lastword.records.info import read_run
 from lastword.records.stored import read_cells
-from lastword.trust.certify import Finding, Terms, certify
+from lastword.trust.certify import Finding, certify
 from lastword.trust.policy import METHODS
+from lastword.trust.terms import Terms
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.named import Named
 from lastword.tryout.verdict import Verdict, judge

@@ -11,9 +11,10 @@ from lastword.evaluation.derived import derive, facts_of
 from lastword.evaluation.statistics import mcnemar
 from lastword.records.cells import Cell
 from lastword.records.metrics import mc1
-from lastword.trust.certify import Finding, Terms
+from lastword.trust.certify import Finding
 from lastword.trust.policy import METHODS
 from lastword.trust.summary import in_words
+from lastword.trust.terms import Terms
 
 _LEVEL = 0.95
 _WIDTH = 30  # of a bar
