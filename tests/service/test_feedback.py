@@ -1,6 +1,8 @@
 """Labels that come back, the alarm, drift, and a state that outlives its process."""
 
+import io
 import json
+import random
 import signal
 import sqlite3
 import subprocess
@@ -18,9 +20,13 @@ from lastword.benchmarks.world import items
 from lastword.errors import InputError
 from lastword.service.app import create_app
 from lastword.service.ledger import Entry, Ledger
+from lastword.service.log import Log
+from lastword.service.metrics import Metrics
+from lastword.service.oversight import Oversight
 from lastword.service.pace import Pace
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
+from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
 from lastword.trust.drift import Drift, statistics
 from lastword.trust.monitor import Monitor
@@ -55,8 +61,8 @@ def model(certificate):
     return Tracer.demo(certificate=certificate)
 
 
-def ask(service, item):
-    body = {"prompt": item.prompt, "candidates": list(item.candidates)}
+def ask(service, item, **more):
+    body = {"prompt": item.prompt, "candidates": list(item.candidates)} | more
     return service.client.post("/v1/correct", json=body).json()
 
 
@@ -73,7 +79,7 @@ def overridden(free):
 
 
 def test_a_label_is_judged_once(model, free):
-    item = overridden(free)[0]
+    item, other = overridden(free)[:2]
     with running(model) as service:
         answer = ask(service, item)
         assert answer["corrected"] and answer["withheld"] is None
@@ -81,8 +87,8 @@ def test_a_label_is_judged_once(model, free):
         assert told["overridden"] and told["was_broken"] and not told["was_fixed"]
         assert (told["labelled"], told["broken"], told["alarm"]) == (1, 1, False)
         assert code_of(label(service, answer, answer["index"])) == "repeated_feedback"
-        second = ask(service, item)
-        told = label(service, second, [answer["index"]]).json()
+        second = ask(service, other)
+        told = label(service, second, [second["index"]]).json()
         assert told["was_fixed"] and (told["labelled"], told["broken"]) == (2, 1)
         assert service.metric("lastword_labelled") == 2 and service.metric("lastword_broken") == 1
         assert service.metric("lastword_fixed_total") == 1
@@ -172,10 +178,11 @@ def test_another_minute_is_counted_anew_and_another_address_for_itself():
 def test_too_many_breaks_raise_an_alarm(model, free, on_alarm, tmp_path):
     with running(model, on_alarm=on_alarm, state=tmp_path / "state.db") as service:
         told = {"alarm": False}
-        for _ in range(20):
+        asked = iter(overridden(free))
+        for item in asked:
             if told["alarm"]:
                 break
-            answer = ask(service, overridden(free)[0])
+            answer = ask(service, item)
             assert answer["corrected"]
             told = label(service, answer, answer["base_index"]).json()
         assert told["alarm"] and service.metric("lastword_alarm") == 1
@@ -185,7 +192,7 @@ def test_too_many_breaks_raise_an_alarm(model, free, on_alarm, tmp_path):
         model_told = service.client.get("/v1/model").json()
         assert model_told["oversight"]["monitor"]["alarm"] and model_told["certified"]
         assert model_told["shadow"] == (on_alarm == "shadow")
-        after = ask(service, overridden(free)[0])
+        after = ask(service, next(asked))
         assert after["corrected"] == (on_alarm == "log")
         assert after["method"] == ("base" if on_alarm == "shadow" else "trace")
         # What is judged is the certified correction, shown or not.
@@ -200,13 +207,12 @@ def test_too_many_breaks_raise_an_alarm(model, free, on_alarm, tmp_path):
 
 
 def test_a_change_after_a_good_start_is_warned_of_before_the_alarm(model, free):
-    item = overridden(free)[0]
     with running(model) as service:
         oversight = service.service.corrector.oversight
         for _ in range(300):
             oversight.monitor = oversight.monitor.seen(broken=False)
         told = {"slipping": False}
-        for _ in range(20):
+        for item in overridden(free):
             if told["slipping"]:
                 break
             answer = ask(service, item)
@@ -263,19 +269,23 @@ def test_a_clock_that_jumps_forgets_nothing(tmp_path):
     ledger.close()
 
 
-def test_a_state_of_before_there_was_a_second_clock_goes_on(tmp_path):
+def test_a_state_of_before_there_were_groups_and_a_second_clock_goes_on(tmp_path):
     path = tmp_path / "state.db"
     Ledger(path, "c", items=9, seconds=60.0).close()
     database = sqlite3.connect(path)
-    database.execute("ALTER TABLE answers DROP COLUMN steady")
+    database.execute("DROP TABLE marks")
+    database.execute("DROP INDEX by_kin")
+    for column in ("steady", "kin"):
+        database.execute(f"ALTER TABLE answers DROP COLUMN {column}")
     row = ("one", 1e12, json.dumps(asdict(Entry(2, [0], [1], True))), 0)
     database.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", row)
     database.commit()
     database.close()
     ledger = Ledger(path, "c", items=9, seconds=60.0)
-    assert ledger.find("one").candidates == 2
-    ledger.remember("two", Entry(2, [0], [1], True), {}, {"seen": {}})
-    assert ledger.find("two").candidates == 2
+    assert ledger.find("one").candidates == 2 and ledger.first("one")
+    ledger.label("one")
+    ledger.remember("two", Entry(2, [0], [1], True), {}, {"seen": {}}, ["text"])
+    assert ledger.find("two").candidates == 2 and ledger.first("two")
     ledger.close()
 
 
@@ -291,9 +301,9 @@ def test_every_line_of_a_batch_has_its_own_id(model):
 def test_nothing_of_the_prompt_is_kept(model, tmp_path):
     path = tmp_path / "state.db"
     with running(model, state=path) as service:
-        ask(service, ASKED[0])
+        ask(service, ASKED[0], group="a secret document")
         kept = b"".join(p.read_bytes() for p in tmp_path.iterdir())
-    for text in (ASKED[0].prompt, *ASKED[0].candidates):
+    for text in (ASKED[0].prompt, *ASKED[0].candidates, "secret"):
         assert text.encode() not in kept + path.read_bytes()
 
 
@@ -373,7 +383,7 @@ def test_a_state_on_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room
 def test_a_restart_on_a_full_disk_says_so_and_answers_without_taking_note(model, free, tmp_path):
     import resource
 
-    path, item = tmp_path / "state.db", overridden(free)[0]
+    path, (item, other) = tmp_path / "state.db", overridden(free)[:2]
     with running(model, state=path, on_alarm="shadow") as service:
         answer = ask(service, item)
         label(service, answer, answer["base_index"])
@@ -390,7 +400,7 @@ def test_a_restart_on_a_full_disk_says_so_and_answers_without_taking_note(model,
             assert ask(service, item)["feedback_id"] is None
             assert code_of(label(service, answer, 0)) == "repeated_feedback"
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            answer = ask(service, item)  # there is room again
+            answer = ask(service, other)  # there is room again
             assert label(service, answer, answer["base_index"]).json()["labelled"] == 2
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
         with pytest.raises(InputError, match="cannot keep state in .*new.db"):
@@ -451,12 +461,15 @@ while True:
 
 
 def test_what_comes_is_compared_with_what_was_certified(model):
+    new = [item for item in items() if len(item.candidates) > 2 and item not in ASKED]
+    made = zip(Tracer.demo().correct_many(new), new, strict=True)
+    easy = sorted(made, key=lambda one: -statistics(one[0].to_dict())["confidence"])
     with running(model) as service:
         for item in ASKED[:60]:
             ask(service, item)
         assert service.events("drift") == []
-        for _ in range(60):  # the same easy item again and again
-            ask(service, ASKED[0])
+        for _, item in easy[:60]:
+            ask(service, item)
         warned = {event["statistic"] for event in service.events("drift")}
         told = service.client.get("/v1/model").json()
         assert warned and warned == set(told["oversight"]["drifted"])
@@ -464,3 +477,71 @@ def test_what_comes_is_compared_with_what_was_certified(model):
             assert service.metric("lastword_drifted", statistic=name) == 1
             assert service.metric("lastword_drift_log_wealth", statistic=name) > 0
         assert told["shadow"] is False
+
+
+def test_a_group_is_one_bet_of_the_monitor_also_after_a_restart(model, free, tmp_path):
+    one, two, three = overridden(free)[:3]
+    again = replace(one, prompt=one.prompt.replace(" ", "  ").upper())
+    same = {"candidates": list(reversed(one.candidates))}
+
+    def told(service, answer):
+        said = label(service, answer, answer["base_index"]).json()
+        return said["was_broken"], said["counts"], said["labelled"]
+
+    with running(model, state=tmp_path / "state.db") as service:
+        answers = [ask(service, one), ask(service, one, **same), ask(service, two, group="g")]
+        assert told(service, answers[1]) == (True, True, 1)  # the first label, of a later answer
+        assert told(service, answers[0]) == (True, False, 1)
+        assert service.metric("lastword_labelled") == service.metric("lastword_broken") == 1
+        assert label(service, ask(service, again), 0).json()["counts"] is False
+        body = {"items": [{"prompt": three.prompt, "candidates": list(three.candidates)}]}
+        body["items"][0]["group"] = "g"
+        line = service.client.post("/v1/correct/batch", json=body).json()
+        assert told(service, line) == (True, True, 2)
+    with running(model, state=tmp_path / "state.db") as service:
+        assert told(service, answers[2]) == (True, False, 2)
+        assert told(service, ask(service, three)) == (True, False, 2)
+        assert told(service, ask(service, two, id="pair/a")) == (True, False, 2)
+
+
+def test_groups_that_an_answer_connects_are_one_and_what_is_forgotten_counts_again():
+    ledger, entry = Ledger(None, "c", items=5, seconds=60.0), Entry(2, [0], [1], True)
+
+    def remember(name: str, *marks: str) -> None:
+        ledger.remember(name, entry, {}, {"seen": {}}, marks)
+
+    remember("a", "text 1", "group g")
+    remember("b", "text 2", "group h")
+    remember("c", "text 3")
+    assert ledger.kin(["text 3", "group g"]) == ["a", "c"] and ledger.kin(["text 4"]) == []
+    ledger.label("a")
+    assert ledger.first("b") and ledger.first("c")
+    remember("d", "text 1", "group h")
+    assert not ledger.first("b") and not ledger.first("d") and ledger.first("c")
+    for name in "efg":  # of seven answers five are remembered
+        remember(name)
+    assert ledger.kin(["group g"]) == [] and ledger.kin(["text 1"]) != []
+    assert ledger.first("d")
+    ledger.close()
+
+
+def test_every_item_three_times_is_no_drift(certificate, free):
+    alone = together = 0
+    made = [(decision, statistics(decision.to_dict())) for decision in free]
+    for seed in range(6):
+        draw = random.Random(seed)
+        labelled = [values for _, values in draw.choices(made, k=100)]
+        reference = {n: tuple(v[n] for v in labelled if n in v) for n in certificate.reference}
+        own = replace(certificate, reference=reference)
+        oversight = Oversight(own, Settings(), Metrics(), Log(io.StringIO()))
+        by_answer = Drift(reference, certificate.terms.delta)
+        for place, (decision, values) in enumerate(draw.choices(made, k=300)):
+            item = Item(f"question {place}", decision.candidates)
+            for _ in range(3):
+                oversight.answered(decision, item)
+                by_answer.see(values)
+        assert max(test.seen for test in oversight.drift.tests.values()) == 300
+        together += bool(oversight.drift.warned)
+        alone += bool(by_answer.warned)
+        oversight.close()
+    assert together <= 1 and alone >= 3

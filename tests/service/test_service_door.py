@@ -312,6 +312,7 @@ def test_keys_that_no_body_has_are_refused_by_name(plain):
         assert answer.status_code == 422 and f"{unknown[0]}: no key" in answer.text
     # What lines for the command line may have is no mistake.
     known = BODY | {"question": "?", "truthful": [True, False, False], "blind_prompt": "w5"}
+    known["group"] = "g"
     assert plain.client.post("/v1/correct", json=known).status_code == 200
 
 

@@ -168,7 +168,7 @@ class Corrector:
         self._log_decision(decision, item, request)
         label = {}
         if self.oversight is not None:
-            label["feedback_id"] = self.oversight.answered(decision)
+            label["feedback_id"] = self.oversight.answered(decision, item)
         if self.shadow:
             if decision.corrected:
                 self._metrics.shadow.labels(decision.operator).inc()

@@ -6,10 +6,11 @@ and the values that drift has seen, which are only needed for a restart, are not
 text of a request is in it.
 """
 
+import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,20 @@ from lastword.service.refusal import Refusal
 _TABLES = """
     CREATE TABLE IF NOT EXISTS answers (
         id TEXT PRIMARY KEY, given REAL NOT NULL, entry TEXT NOT NULL, labelled INTEGER NOT NULL,
-        steady REAL NOT NULL DEFAULT 0
+        steady REAL NOT NULL DEFAULT 0, kin TEXT
     );
     CREATE INDEX IF NOT EXISTS by_age ON answers (given);
+    CREATE TABLE IF NOT EXISTS marks (
+        mark TEXT PRIMARY KEY, answer TEXT NOT NULL REFERENCES answers (id) ON DELETE CASCADE
+    );
+    CREATE INDEX IF NOT EXISTS by_answer ON marks (answer);
     CREATE TABLE IF NOT EXISTS seen (statistic TEXT NOT NULL, value REAL NOT NULL);
     CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 
-_STEADY = "ALTER TABLE answers ADD COLUMN steady REAL NOT NULL DEFAULT 0"  # of an older file
+_ADDED = {"steady": "REAL NOT NULL DEFAULT 0", "kin": "TEXT"}  # columns that older files lack
+_BY_KIN = "CREATE INDEX IF NOT EXISTS by_kin ON answers (kin, labelled)"
 
 
 @dataclass(frozen=True)
@@ -119,10 +125,13 @@ class Ledger:
         self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # one service a file
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("PRAGMA foreign_keys = ON")
         self._connection.executescript(_TABLES)
         columns = [row[1] for row in self._connection.execute("PRAGMA table_info(answers)")]
-        if "steady" not in columns:
-            self._connection.execute(_STEADY)
+        for name, kind in _ADDED.items():
+            if name not in columns:
+                self._connection.execute(f"ALTER TABLE answers ADD COLUMN {name} {kind}")
+        self._connection.execute(_BY_KIN)
         (latest,) = self._connection.execute("SELECT MAX(steady) FROM answers").fetchone()
         self._before = (latest or 0.0) - self._steady()
 
@@ -134,8 +143,24 @@ class Ledger:
         """Let the file go."""
         self._connection.close()
 
+    def kin(self, marks: Iterable[str]) -> list[str]:
+        """The groups of remembered answers that share a mark, as `trust.groups` has them."""
+        own = [_digest(mark) for mark in marks]
+        places = ", ".join("?" * len(own))
+        rows = self._connection.execute(
+            "SELECT DISTINCT kin FROM marks JOIN answers ON answer = id "
+            f"WHERE mark IN ({places}) ORDER BY kin",
+            own,
+        )
+        return [kin for (kin,) in rows]
+
     def remember(
-        self, name: str, entry: Entry, statistics: Mapping[str, float], drift: Mapping[str, Any]
+        self,
+        name: str,
+        entry: Entry,
+        statistics: Mapping[str, float],
+        drift: Mapping[str, Any],
+        marks: Sequence[str] = (),
     ) -> None:
         """One answer that was given, and where drift stands after it.
 
@@ -144,12 +169,17 @@ class Ledger:
             entry: What is kept of it.
             statistics: What drift saw of it.
             drift: `Drift.state()`.
+            marks: What it shares with the others of its group; digests of them are kept.
         """
         row = (name, self._clock(), json.dumps(asdict(entry)), self._before + self._steady())
         with self._connection as connection:
             connection.execute(
-                "INSERT INTO answers (id, given, entry, labelled, steady) VALUES (?, ?, ?, 0, ?)",
-                row,
+                "INSERT INTO answers (id, given, entry, labelled, steady, kin) "
+                "VALUES (?, ?, ?, 0, ?, ?)",
+                (*row, self._join(self.kin(marks), name)),
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO marks VALUES (?, ?)", [(_digest(m), name) for m in marks]
             )
             connection.execute("DELETE FROM answers WHERE given < ? AND steady < ?", self._oldest())
             connection.execute(
@@ -158,6 +188,19 @@ class Ledger:
             )
             if self._durable:
                 self._keep(statistics, drift)
+
+    def _join(self, kin: Sequence[str], name: str) -> str:
+        """The group of an answer; the groups that it connects become one, the largest."""
+        if len(kin) < 2:
+            return kin[0] if kin else name
+        count = "SELECT COUNT(*) FROM answers WHERE kin = ?"
+        sizes = {one: self._connection.execute(count, (one,)).fetchone() for one in kin}
+        largest = max(kin, key=sizes.__getitem__)
+        self._connection.executemany(
+            "UPDATE answers SET kin = ? WHERE kin = ?",
+            [(largest, one) for one in kin if one != largest],
+        )
+        return largest
 
     def _keep(self, statistics: Mapping[str, float], drift: Mapping[str, Any]) -> None:
         for statistic in statistics:
@@ -186,6 +229,14 @@ class Ledger:
             raise Refusal("repeated_feedback", "this answer has its label; the first one counts")
         return Entry(**json.loads(row[0]))
 
+    def first(self, name: str) -> bool:
+        """Whether no answer of the same group that is remembered has a label."""
+        row = self._connection.execute(
+            "SELECT 1 FROM answers WHERE labelled AND kin = (SELECT kin FROM answers WHERE id = ?)",
+            (name,),
+        ).fetchone()
+        return row is None
+
     def label(self, name: str, **state: Any) -> None:
         """Mark an answer as labelled, and keep what changed by it, at once."""
         with self._connection as connection:
@@ -208,3 +259,7 @@ class Ledger:
         for statistic, value in self._connection.execute("SELECT statistic, value FROM seen"):
             values.setdefault(statistic, []).append(value)
         return values
+
+
+def _digest(mark: str) -> str:
+    return hashlib.sha256(mark.encode(errors="replace")).hexdigest()

@@ -54,7 +54,7 @@ class Metrics:
             "lastword_withheld", "Overrides that the certificate did not let through.", ["operator"]
         )
         self.deferred = counter("lastword_deferred", "Answers too unsure for the certificate.")
-        self.labelled = gauge("lastword_labelled", "Answers whose truth came back.")
+        self.labelled = gauge("lastword_labelled", "Groups whose truth came back.")
         self.broken = gauge("lastword_broken", "Of them, answers that correction made wrong.")
         self.fixed = counter(
             "lastword_fixed", "Answers that correction made right since the start."

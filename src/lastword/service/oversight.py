@@ -1,9 +1,10 @@
 """Oversight: whether a certificate still holds for what a service answers.
 
 Labels that come back feed the monitor of the broken rate; what every decision shows feeds the tests
-of drift. Both may be looked at always. An alarm stays; under `--on-alarm shadow` correction is off
-from then on. Slipping is a warning that passes and switches nothing. What is judged is the
-certified correction, also while shadow hides it.
+of drift: of each group of items the first one, among those that are remembered. Both may be looked
+at always. An alarm stays; under `--on-alarm shadow` correction is off from then on. Slipping is a
+warning that passes and switches nothing. What is judged is the certified correction, also while
+shadow hides it.
 """
 
 import hashlib
@@ -23,8 +24,10 @@ from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
+from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
 from lastword.trust.drift import Drift, statistics
+from lastword.trust.groups import marks
 from lastword.trust.monitor import Monitor
 
 
@@ -68,16 +71,19 @@ class Oversight:
         with self._lock:
             self._ledger.close()
 
-    def answered(self, decision: Decision) -> str | None:
+    def answered(self, decision: Decision, item: Item) -> str | None:
         """Take note of an answer; the id under which its label may come.
 
         The service answers though its disk refuses: the id is then None, and the log says why.
         """
         name, seen = uuid.uuid4().hex, statistics(decision.to_dict())
+        own = list(marks(item.id, item.prompt, item.candidates, item.group))
         with self._lock:
-            warned = self.drift.see(seen)
             try:
-                self._ledger.remember(name, Entry.of(decision), seen, self.drift.state())
+                if self._ledger.kin(own):
+                    seen = {}  # one bet a group
+                warned = self.drift.see(seen)
+                self._ledger.remember(name, Entry.of(decision), seen, self.drift.state(), own)
             except sqlite3.Error as error:
                 self._tell_unkept(error)
                 return None
@@ -103,7 +109,8 @@ class Oversight:
                 what = f"right is a place from 0 to {entry.candidates - 1}, or several"
                 raise Refusal("invalid_body", what)
             broken, fixed = entry.judge(right)
-            after = self.monitor.seen(broken)
+            first = self._ledger.first(name)
+            after = self.monitor.seen(broken) if first else self.monitor
             counts = {n: getattr(after, n) for n in ("labelled", "broken", "alarm")}
             try:
                 self._ledger.label(name, monitor=counts | {"slip": after.slip})
@@ -113,14 +120,14 @@ class Oversight:
                 raise Refusal("unkept", what, retry_after=60) from error
             before, self.monitor = self.monitor, after
             self._measure()
-        if fixed:
+        if fixed and first:
             self._metrics.fixed.inc()
         if after.alarm and not before.alarm:
             self.tell_alarm()
         if after.slipping and not before.slipping:
             self._log.event("slipping", **counts, log_slip=round(after.log_slip, 3))
         judged = {"overridden": entry.overridden, "was_broken": broken, "was_fixed": fixed}
-        return judged | counts | {"slipping": after.slipping}
+        return judged | {"counts": first} | counts | {"slipping": after.slipping}
 
     def describe(self) -> dict[str, Any]:
         """Where monitor and drift stand, as plain JSON values."""

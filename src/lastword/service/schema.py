@@ -94,6 +94,9 @@ class ItemBody(BaseModel):
         max_length=8,
         description="The prompt with inputs that say nothing, for `contextual`.",
     )
+    group: Text | None = Field(
+        None, description="What it shares with items that are not independent of it (a document)."
+    )
 
     def item(self) -> Item:
         """The item of the library.
@@ -104,16 +107,14 @@ class ItemBody(BaseModel):
         name = None if self.id is None else str(self.id)
         candidates, separator = tuple(self.candidates), self.separator
         if isinstance(self.prompt, str):
-            return Item(
-                self.prompt,
-                candidates,
-                id=name,
-                separator=separator,
-                blind_prompt=self.blind_prompt,
-                content_free=tuple(self.content_free),
-            )
-        said = tuple(Message(m.role, m.content) for m in self.prompt)
-        return Item("", candidates, id=name, separator=separator, messages=said)
+            own: dict[str, Any] = {
+                "blind_prompt": self.blind_prompt,
+                "content_free": tuple(self.content_free),
+            }
+            prompt = self.prompt
+        else:
+            prompt, own = "", {"messages": tuple(Message(m.role, m.content) for m in self.prompt)}
+        return Item(prompt, candidates, id=name, separator=separator, group=self.group, **own)
 
 
 class QuestionBody(BaseModel):
@@ -159,8 +160,11 @@ class FeedbackAnswer(BaseModel):
     overridden: bool = Field(description="Whether correction changed the answer.")
     was_broken: bool = Field(description="Whether it made a right answer wrong.")
     was_fixed: bool = Field(description="Whether it made a wrong answer right.")
-    labelled: int = Field(description="Answers whose truth came back so far.")
-    broken: int = Field(description="Of them, answers that correction made wrong.")
+    counts: bool = Field(
+        description="Whether it is the first label of its group, and so is bet on."
+    )
+    labelled: int = Field(description="Groups of answers whose truth came back so far.")
+    broken: int = Field(description="Of them, those of which correction made the first wrong.")
     alarm: bool = Field(description="Whether so many breaks are too many.")
     slipping: bool = Field(description="Whether the broken rate seems to have risen of late.")
 
