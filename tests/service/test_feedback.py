@@ -19,7 +19,7 @@ from lastword import Tracer
 from lastword.benchmarks.world import items
 from lastword.errors import InputError
 from lastword.service.app import create_app
-from lastword.service.ledger import Entry, Ledger
+from lastword.service.ledger import LARGEST, Entry, Ledger
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.oversight import Oversight
@@ -435,7 +435,7 @@ def test_a_kill_loses_at_most_the_event_in_hand(tmp_path):
 import sys
 from pathlib import Path
 from lastword.service.app import create_app
-from lastword.service.ledger import Entry, Ledger
+from lastword.service.ledger import LARGEST, Entry, Ledger
 ledger = Ledger(Path(sys.argv[1]), "c", items=10**6, seconds=1e6)
 count = 0
 while True:
@@ -522,6 +522,39 @@ def test_groups_that_an_answer_connects_are_one_and_what_is_forgotten_counts_aga
         remember(name)
     assert ledger.kin(["group g"]) == [] and ledger.kin(["text 1"]) != []
     assert ledger.first("d")
+    ledger.close()
+
+
+def test_one_group_for_everything_does_not_silence_the_tests(certificate, free):
+    metrics = Metrics()
+    oversight = Oversight(certificate, Settings(), metrics, Log(io.StringIO()))
+    wrong = next(decision for decision in free if decision.corrected)
+    counted = []
+    for place in range(2 * LARGEST + 1):
+        item = Item(f"question {place}", wrong.candidates, group="all", id=f"{place}/a")
+        name = oversight.answered(wrong, item)
+        counted.append(oversight.labelled(name, [wrong.base_index])["counts"])
+    bets = [0, LARGEST, 2 * LARGEST]
+    assert [place for place, counts in enumerate(counted) if counts] == bets
+    assert oversight.monitor.labelled == oversight.monitor.broken == 3
+    remembered = oversight.describe()["remembered"]
+    assert remembered == {"answers": 201, "groups": 3, "labels": 201, "labelled_groups": 3}
+    text = metrics.text().decode()
+    for what in ("answers", "labels"):
+        assert f'lastword_unbet_total{{what="{what}"}} 198.0' in text
+    oversight.close()
+
+
+def test_copies_stay_one_group_however_many_and_a_name_cannot_join_what_is_full():
+    ledger, entry = Ledger(None, "c", items=10**6, seconds=60.0), Entry(2, [0], [1], True)
+    for place in range(LARGEST + 5):
+        ledger.remember(f"copy {place}", entry, {}, {"seen": {}}, ["text 1"])
+    ledger.label("copy 0")
+    assert not ledger.first(f"copy {LARGEST + 4}")
+    ledger.remember("bridge", entry, {}, {"seen": {}}, ["text 1", "group g"])
+    assert not ledger.first("bridge")
+    ledger.remember("other", entry, {}, {"seen": {}}, ["text 2", "group g"])
+    assert ledger.first("other")
     ledger.close()
 
 

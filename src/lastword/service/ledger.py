@@ -19,6 +19,7 @@ from lastword.errors import InputError
 from lastword.records.decision import Decision
 from lastword.rule.geometry import tied_first
 from lastword.service.refusal import Refusal
+from lastword.trust.groups import copies
 
 _TABLES = """
     CREATE TABLE IF NOT EXISTS answers (
@@ -37,6 +38,8 @@ _TABLES = """
 
 _ADDED = {"steady": "REAL NOT NULL DEFAULT 0", "kin": "TEXT"}  # columns that older files lack
 _BY_KIN = "CREATE INDEX IF NOT EXISTS by_kin ON answers (kin, labelled)"
+
+LARGEST = 100  # answers of a group from which on its name takes no more: copies it takes always
 
 
 @dataclass(frozen=True)
@@ -144,15 +147,25 @@ class Ledger:
         self._connection.close()
 
     def kin(self, marks: Iterable[str]) -> list[str]:
-        """The groups of remembered answers that share a mark, as `trust.groups` has them."""
-        own = [_digest(mark) for mark in marks]
-        places = ", ".join("?" * len(own))
-        rows = self._connection.execute(
-            "SELECT DISTINCT kin FROM marks JOIN answers ON answer = id "
-            f"WHERE mark IN ({places}) ORDER BY kin",
-            own,
-        )
-        return [kin for (kin,) in rows]
+        """The groups of remembered answers that share a mark, as `trust.groups` has them.
+
+        A name (a group, a pair) joins no group of `LARGEST` answers: who names one for everything
+        would else silence the tests. Copies say nothing new however many there are.
+        """
+        groups: dict[str, bool] = {}
+        for mark in marks:
+            row = self._connection.execute(
+                "SELECT kin FROM marks JOIN answers ON answer = id WHERE mark = ?", (_digest(mark),)
+            ).fetchone()
+            if row is not None:
+                groups[row[0]] = groups.get(row[0], False) or copies(mark)
+        return sorted(kin for kin, same in groups.items() if same or not self._full(kin))
+
+    def _full(self, kin: str) -> bool:
+        """Whether a group has so many remembered answers that its name takes no more."""
+        rows = "SELECT COUNT(*) FROM (SELECT 1 FROM answers WHERE kin = ? LIMIT ?)"
+        (count,) = self._connection.execute(rows, (kin, LARGEST)).fetchone()
+        return bool(count >= LARGEST)
 
     def remember(
         self,
@@ -236,6 +249,13 @@ class Ledger:
             (name,),
         ).fetchone()
         return row is None
+
+    def counts(self) -> dict[str, int]:
+        """How many answers are remembered, how many have labels, and the groups that each make."""
+        kinds = "COUNT(*), COUNT(DISTINCT kin), SUM(labelled), COUNT(DISTINCT kin) FILTER "
+        names = ("answers", "groups", "labels", "labelled_groups")
+        row = self._connection.execute(f"SELECT {kinds}(WHERE labelled) FROM answers").fetchone()
+        return {name: int(count or 0) for name, count in zip(names, row, strict=True)}
 
     def label(self, name: str, **state: Any) -> None:
         """Mark an answer as labelled, and keep what changed by it, at once."""

@@ -62,6 +62,9 @@ class Metrics:
         self.unkept = counter(
             "lastword_unkept", "Answers and labels that the disk did not take, which judge nothing."
         )
+        self.unbet = counter(
+            "lastword_unbet", "Answers and labels that no test saw, as their group had.", ["what"]
+        )
         self.monitor = gauge(
             "lastword_monitor_log_wealth", "Evidence that too many break; alarms at log(1/delta)."
         )

@@ -80,14 +80,16 @@ class Oversight:
         own = list(marks(item.id, item.prompt, item.candidates, item.group))
         with self._lock:
             try:
-                if self._ledger.kin(own):
-                    seen = {}  # one bet a group
+                bet = not self._ledger.kin(own)  # one a group
+                seen = seen if bet else {}
                 warned = self.drift.see(seen)
                 self._ledger.remember(name, Entry.of(decision), seen, self.drift.state(), own)
             except sqlite3.Error as error:
                 self._tell_unkept(error)
                 return None
             self._measure()
+        if not bet:
+            self._metrics.unbet.labels("answers").inc()
         for statistic in warned:
             self._log.event("drift", statistic=statistic, seen=self.drift.tests[statistic].seen)
         return name
@@ -120,6 +122,8 @@ class Oversight:
                 raise Refusal("unkept", what, retry_after=60) from error
             before, self.monitor = self.monitor, after
             self._measure()
+        if not first:
+            self._metrics.unbet.labels("labels").inc()
         if fixed and first:
             self._metrics.fixed.inc()
         if after.alarm and not before.alarm:
@@ -137,7 +141,10 @@ class Oversight:
             "log_slip": self.monitor.log_slip if self.monitor.slip else None,
             "slipping": self.monitor.slipping,
         }
-        return {"monitor": monitor, "drift": drift, "drifted": sorted(self.drift.warned)}
+        with self._lock:
+            remembered = self._ledger.counts()
+        drifted = sorted(self.drift.warned)
+        return {"monitor": monitor, "drift": drift, "drifted": drifted, "remembered": remembered}
 
     def tell_alarm(self) -> None:
         """Say in the log that the alarm stands, and on what it rests."""

@@ -13,6 +13,8 @@ from jaxtyping import Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+_TEXT = "text "
+
 
 def marks(
     name: Any, prompt: str, candidates: Iterable[str], group: Any, source: int = 0
@@ -27,11 +29,16 @@ def marks(
         source: Number of the set that its id and group are names in; texts are the same in all.
     """
     text = "\x00".join(" ".join(t.split()).casefold() for t in (prompt, *sorted(candidates)))
-    yield f"text {hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
+    yield f"{_TEXT}{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
     if isinstance(group, str):
         yield f"group {source} {group}"
     if isinstance(name, str) and name.endswith(("/a", "/b")):
         yield f"pair {source} {name[:-2]}"
+
+
+def copies(mark: str) -> bool:
+    """Whether items that share a mark are the same question, not items that name the same."""
+    return mark.startswith(_TEXT)
 
 
 def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:
