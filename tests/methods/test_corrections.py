@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lastword import Item, Tracer
+from lastword import Item, Tracer, load_records
 from lastword.batch import Scope
+from lastword.benchmarks import find
 from lastword.cli import app
-from lastword.errors import CertificateError, InputError, ItemError
+from lastword.errors import CertificateError, InputError, ItemError, RecordError
 from lastword.methods import correction_of, resolve
 from lastword.methods.batch_calibrated import BatchCalibrated, Running, label_set
 from lastword.methods.contextual import Contextual
@@ -23,6 +24,7 @@ from lastword.methods.gated import TraceGated
 from lastword.methods.pmi import Pmi
 from lastword.model.blind import BlindScores
 from lastword.records.decision import Decision
+from lastword.report.cost import read_timings
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Verdict
 from lastword.text.forest import Branch
@@ -236,7 +238,7 @@ def test_what_is_no_correction_is_refused_by_name(name: str, what: str) -> None:
             Tracer.demo(correction=name)
 
 
-def test_every_way_in_takes_it(tmp_path: Path) -> None:
+def test_every_way_in_takes_it() -> None:
     model = ["--model", "lastword/demo-organism", "--correction", "pmi@0.5"]
     prompt, blind = "Question: Which craft is Belholt known for? Answer:", "Answer:"
     candidates = ["grey wool boats.", "silver glass boats."]
@@ -252,11 +254,64 @@ def test_every_way_in_takes_it(tmp_path: Path) -> None:
     words = CliRunner().invoke(app, command)
     told = " ".join(words.stdout.split())
     assert "The scores of pmi@0.5 decide. They are the model's own, less 0.5 of what" in told
-    bench = ["--benchmark", "demo", "--out", str(tmp_path)]
-    refused = CliRunner().invoke(app, ["eval", *model, *bench])
-    assert refused.exit_code == 2 and "--correction pmi@0.5" in refused.output
     both = CliRunner().invoke(app, [*command, "--method", "dola"])
     assert both.exit_code == 2 and "leave one out" in both.output
+
+
+def test_a_run_is_decided_by_it_and_says_so(tmp_path: Path) -> None:
+    """Records, their verdict, the page; what certifies TRACE's own answers refuses them."""
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    model = ["--model", "lastword/demo-organism", "--correction", "contextual"]
+    command = ["eval", *model, "--benchmark", "demo", "--limit", "30", "--out", str(runs)]
+    done = CliRunner().invoke(app, [*command, "--blind", "none", "--json"])
+    assert done.exit_code == 0, done.output
+    (told,) = json.loads(done.stdout)
+    (info,) = (json.loads(path.read_text()) for path in runs.rglob("run.json"))
+    assert info["correction"] == "contextual"
+    records = load_records(runs)
+    benchmark = find("demo")
+    made = benchmark.load(None, limit=30).items(benchmark.template(), content_free=True)
+    engine = Tracer.demo(correction="contextual")
+    expected = [*engine.correct_many(made)]
+    assert list(records["index"]) == [decision.index for decision in expected]
+    assert set(records["operator"]) == {"contextual"} and not records["scores"].isna().any()
+    right = [i.truthful[d.index] for i, d in zip(made, expected, strict=True) if i.truthful]
+    assert told["mc1"] == pytest.approx(np.mean(right))
+    assert told["fired"]["contextual"] == 1 and told["gain_mc1"]["contextual"] == pytest.approx(
+        told["mc1"] - told["mc1_base"]
+    )
+    again = CliRunner().invoke(app, [*command, "--blind", "none", "--json"])
+    assert json.loads(again.stdout) == [told]
+    trace = CliRunner().invoke(app, [*command[:3], *command[5:], "--blind", "none"])
+    assert 'correction was "contextual" and is null' in str(trace.exception)
+    refused = CliRunner().invoke(app, ["certify", str(runs)])
+    assert "was decided by contextual" in str(refused.exception)
+    page = CliRunner().invoke(app, ["report", str(runs), "--out", str(out)])
+    assert page.exit_code == 0, page.output
+    html = (out / "index.html").read_text()
+    assert "corrected is that of contextual." in html and "float32, contextual" in html
+
+
+def test_what_goes_by_earlier_items_makes_no_records(tmp_path: Path) -> None:
+    model = ["--model", "lastword/demo-organism", "--correction", "batch-calibrated"]
+    for command in (["eval", "--out", str(tmp_path)], ["bench"]):
+        refused = CliRunner().invoke(app, [*command, *model, "--benchmark", "demo", "--limit", "2"])
+        assert "goes by the items that came before" in str(refused.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_bench_times_it(tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    model = ["--model", "lastword/demo-organism", "--correction", "pmi@0.5"]
+    few = ["--limit", "2", "--rounds", "1", "--against", "plain base", "--out", str(out)]
+    done = CliRunner().invoke(app, ["bench", *model, *few])
+    assert done.exit_code == 0, done.output
+    told = json.loads(out.read_text())
+    assert told["correction"] == "pmi@0.5" and told["same_decisions"]
+    staged, whole = (told["meters"][f"ours, {name}"] for name in ("staged", "everything read"))
+    assert staged["reads"] < whole["reads"]  # depth L, with the question and without
+    with pytest.raises(RecordError, match=r"times pmi@0\.5"):
+        read_timings(out)
 
 
 def test_the_service_decides_by_it() -> None:

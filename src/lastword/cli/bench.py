@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastword.cli.model import Model, load_tracer, refuse_certificate, refuse_correction
+from lastword.cli.model import Model, load_tracer, refuse_certificate
 from lastword.cli.output import check_writable, show, write_lines
 from lastword.cli.progress import waiting
 from lastword.cli.questions import Questions
@@ -18,6 +18,7 @@ from lastword.files.strict_json import to_json
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from lastword.benchmarks import Dataset, Template
     from lastword.text.items import Item
     from lastword.text.tokens import Encoded
     from lastword.timing.run import Bench
@@ -42,11 +43,10 @@ class TimedItems:
     limit: Annotated[int, typer.Option(min=1)] = 40
     rounds: Annotated[int, typer.Option(min=1)] = 3
 
-    def read(self) -> "tuple[str, list[Item]]":
-        """The benchmark's name, and the items under the first of its templates."""
+    def read(self) -> "tuple[Dataset, Template]":
+        """The benchmark's examples, and the first of its templates."""
         templates = [] if self.template is None else [self.template]
-        dataset, template = Questions(self.data, self.limit).read([self.benchmark], templates)[0]
-        return dataset.benchmark.name, dataset.items(template)
+        return Questions(self.data, self.limit).read([self.benchmark], templates)[0]
 
 
 def bench(
@@ -63,27 +63,32 @@ def bench(
 ) -> None:
     """Time base scoring and correction against the plain way, in one run, agreement first."""
     refuse_certificate(model, "nothing is answered here")
-    refuse_correction(model, "what TRACE costs is measured here")
     if out is not None:
         check_writable(out)
     with waiting("reading the data"):
+        from lastword.methods.correction import require_pure
         from lastword.timing.run import AGAINST, bench
 
-        name, items = timed.read()
-    names = tuple(against or AGAINST)
+        dataset, template = timed.read()
+    plain = AGAINST if model.correction == "trace" else AGAINST[:-1]
+    names = tuple(against or plain)
     if unknown := [n for n in names if n not in (*AGAINST, "padded base")]:
         raise typer.BadParameter(
             f"--against knows {', '.join(AGAINST)}, padded base; not {unknown}"
         )
     tracer = load_tracer(model)
-    ready = _encode(tracer, items)
+    require_pure(tracer.correction)
+    free = tracer.correction.needs.content_free
+    ready = _encode(tracer, dataset.items(template, content_free=free))
     # It warns of every model that is in memory already.
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     with waiting("timing"):
         result = bench(tracer, ready, rounds=timed.rounds, against=names)
     dtype, depth = tracer.profile.precision, tracer.profile.depth
     own = model.alias or model.label
+    name = dataset.benchmark.name
     record = {"model": own, "benchmark": name, "dtype": dtype, "depth": depth}
+    record |= {} if model.correction == "trace" else {"correction": model.correction}
     figures = to_json(record | result.to_dict())
     if out is not None:
         write_lines(out, [figures])

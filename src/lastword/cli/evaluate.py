@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli.engine import EngineOptions
-from lastword.cli.model import PresetModels, PresetOptions, load_tokenizer, refuse_correction
+from lastword.cli.model import PresetModels, PresetOptions, load_tokenizer
 from lastword.cli.output import printable
 from lastword.cli.progress import Countdown, waiting
 from lastword.cli.questions import Questions
@@ -123,8 +123,6 @@ def eval_(
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
 ) -> None:
     """Run models over benchmarks and keep a record of every item; started again, it goes on."""
-    for model in models:
-        refuse_correction(model, "records hold TRACE's decisions; see `compare --method`")
     where = Where(engine.cluster(), vllm.settings(engine.engine))
     if where.cluster is None:  # other machines have paths of their own
         for model in models:

@@ -25,6 +25,7 @@ from lastword.evaluation.pace import Pace
 from lastword.evaluation.work import Extent, Work
 from lastword.files.folder import Folder
 from lastword.files.strict_json import strict
+from lastword.methods.correction import require_pure
 from lastword.model.asked import asked
 from lastword.model.options import LoadOptions
 from lastword.records.card import listed
@@ -113,13 +114,19 @@ def prepare(tracer: "Tracer", work: Work) -> Job:
     """What a cell needs computed: its items, and the record of its settings.
 
     Raises:
-        InputError: The template does not render, or the chat template refuses every prompt.
+        InputError: The template does not render, the chat template refuses every prompt, or the
+            correction's answers depend on the order in which items come.
         CertificateError: The tracer's certificate is for another template.
     """
+    require_pure(tracer.correction)
     if tracer.certificate is not None:
         tracer.certificate.check_template(template_name(work.template.to_dict()))
-    free = any(method.needs.content_free for method in work.methods.values())
-    items = work.dataset.items(work.template, blind=work.blind != "none", content_free=free)
+    needs = [tracer.correction.needs, *(method.needs for method in work.methods.values())]
+    items = work.dataset.items(
+        work.template,
+        blind=work.blind != "none" or any(n.blind for n in needs),
+        content_free=any(n.content_free for n in needs),
+    )
     described = tracer.describe() | _conversation(tracer, items)
     info = {
         **described,

@@ -4,12 +4,13 @@ TRACE is one (`trace.Trace`), and reads as little as its rule allows. A method t
 made one by `Scored`. Each stands in a file of its own in this folder, or in a user's package.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from lastword.errors import ItemError
+from lastword.errors import InputError, ItemError
 from lastword.methods.contract import Evidence, Facts, Method, Needs
 from lastword.rule import operators
 from lastword.rule.operators import Step
@@ -37,6 +38,17 @@ class Correction(Protocol):
         Raises:
             ItemError: The item lacks what the correction reads.
         """
+
+
+@runtime_checkable
+class Learning(Correction, Protocol):
+    """A correction that learns of the items that come: an answer depends on those before it."""
+
+    def state(self) -> dict[str, Any]:
+        """What it has learned, as JSON has it."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,20 @@ class Scored:
     def _t_depths(self) -> frozenset[int]:
         theta, depth = self.facts.theta, self.facts.depth
         return frozenset([*theta.anchor_depths(depth), *theta.feature_depths(depth), depth])
+
+
+def require_pure(correction: Correction) -> None:
+    """Refuse what learns of the items as they come, where an answer is to be the same anywhere.
+
+    Raises:
+        InputError: It does.
+    """
+    if isinstance(correction, Learning):
+        name = correction.name
+        raise InputError(
+            f"{name} goes by the items that came before, which nothing here may depend on: "
+            f"`lastword compare --method {name}` takes the mean of all, a certificate freezes one"
+        )
 
 
 def lacks(needs: Needs, *, blind: bool, free: bool) -> str | None:

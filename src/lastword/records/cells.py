@@ -250,7 +250,8 @@ class Summary:
         fixed: Answers that correction made right (MC1 rose).
         broken: Answers that correction made wrong (MC1 fell).
         scalar: Share of items in the scalar regime.
-        fired: Share of items by operator: `decisive`, `mix` (lambda not 0), `early`.
+        fired: Share of items by operator: `decisive`, `mix` (lambda not 0), `early`, and whatever
+            else decided.
         gain_mc1: What each operator adds to delta MC1; they sum to it.
         gain_mc2: What each operator adds to delta MC2; they sum to it.
         blind: Mean MC1 of the question-blind baseline; nan where no blind scores were read.
@@ -466,7 +467,9 @@ def _by_operator(
     items: "pd.DataFrame", places: Places, value: Callable[[PerItem], float]
 ) -> Mapping[str, float]:
     operators = items["operator"]
-    fires = {n: (operators == n).to_numpy(float)[places] for n in OPERATORS if n != "base"}
+    others = [n for n in operators.unique() if isinstance(n, str) and n not in OPERATORS]
+    names = [n for n in OPERATORS if n != "base"] + sorted(others)
+    fires = {n: (operators == n).to_numpy(float)[places] for n in names}
     return MappingProxyType({name: value(own) for name, own in fires.items()})
 
 

@@ -58,11 +58,12 @@ def engines(runs: Iterable[RunInfo]) -> dict[Name, str]:
 
 
 def _engine(run: RunInfo) -> str:
-    """Join engine, version, dtype and quantisation, as far as a run says them."""
+    """Join engine, version, dtype, quantisation and correction, as far as a run says them."""
     version = run.get("packages", {}).get("transformers")
     engine = run.get("engine") or {"name": "transformers", "version": version}
     name = " ".join(filter(None, (engine["name"], engine["version"])))
-    return ", ".join(filter(None, (name, run.get("dtype"), run.get("quantisation"))))
+    asked = run.get("dtype"), run.get("quantisation"), run.get("correction")
+    return ", ".join(filter(None, (name, *asked)))
 
 
 def _name(run: RunInfo) -> Name:

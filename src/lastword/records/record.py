@@ -23,6 +23,7 @@ from lastword.records.metrics import mc1, mc2, mc3
 from lastword.rule.answer import Answer, Gate, Withheld
 from lastword.rule.fact import Fact, fact, facts
 from lastword.rule.geometry import Columns, Inputs, Scores
+from lastword.rule.operators import OPERATORS
 from lastword.text.items import Item
 
 if TYPE_CHECKING:
@@ -112,7 +113,10 @@ class Record:
         try:
             if own.get("error") is None:
                 shared = {name: own[name] for name in ("id", *_SHARED) if name in own}
-                own["answer"] = Answer(**_fields(Answer, row), **shared)
+                told = _fields(Answer, row)
+                operator = told.get("operator", "base")
+                method = "trace" if operator in OPERATORS else operator
+                own["answer"] = Answer(**told, **shared, method=method)
             return cls(**own)
         except TypeError as error:
             raise RecordError(f"a record is not whole: {error}") from error

@@ -86,8 +86,8 @@ def read_timings(path: Path) -> list[Timing]:
     """What `lastword bench --out` left in a file, or in every `*.json` of a folder.
 
     Raises:
-        RecordError: Nothing there, another kind of file, a contender missing, or a bench whose
-            staged and complete decisions differ.
+        RecordError: Nothing there, another kind of file, a contender missing, a bench whose
+            staged and complete decisions differ, or one of another correction than TRACE.
     """
     paths = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not paths:
@@ -106,6 +106,8 @@ def _timing(path: Path) -> Timing:
             f"cannot read {path} ({type(error).__name__}: {error}); expected what "
             f"`lastword bench --out` leaves, with the contender {PLAIN}"
         ) from error
+    if (name := line.get("correction")) is not None:
+        raise RecordError(f"{path} times {name}, and the table is of what TRACE costs")
     if not all(seconds > 0 for seconds in each.values()):
         raise RecordError(f"{path} has a time that is not above 0; measure again")
     if not told:

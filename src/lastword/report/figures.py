@@ -161,7 +161,7 @@ def worked_example(record: Record, theta: Theta) -> Figure:
     path = trajectory(record, theta, f"(a) {subject(record, 40)}")
     caption = (
         f"One item end to end: {record.benchmark} {record.id} on {model_name(record.model)}, d_eff"
-        f" = {answer.d_eff:.3f}, answered by {OPERATORS[answer.operator]}. (a)"
+        f" = {answer.d_eff:.3f}, answered by {OPERATORS.get(answer.operator, answer.operator)}. (a)"
         " Candidate probabilities over depth; (b) decisiveness, whose argmax is ℓ*; (c) the gates"
         " that were asked; (d) candidate probabilities and the margin of the scores before and"
         " after."

@@ -23,7 +23,7 @@ from lastword.view.explanation import GATE_NAMES, explain, gist
 from lastword.view.portrait import Portrait, portrait
 
 REGIMES = {"s": "scalar", "c": "candidate-space"}
-OPERATORS = {name[0]: name for name in ("base", "decisive", "mix", "early")}
+OPERATORS = {name[0]: name for name in ("base", "decisive", "mix", "early", "correction")}
 OUTCOMES = {"f": "fixed", "b": "broken", "c": "changed", "u": "unchanged", "e": "failed"}
 JUDGED = {"1": "MC1", "2": "MC2 alone", "n": "nothing: no labels", "e": "nothing: failed"}
 MOST_SHOWN = 30_000  # records of one page: what a browser opens in three seconds
@@ -76,13 +76,18 @@ class Index:
         own["codes"] += "".join(map(codes, rows))
 
     @property
+    def _corrected(self) -> bool:
+        """Whether another correction than TRACE answered any."""
+        return any("c" in own["codes"][1::4] for own in self._cells)
+
+    @property
     def block(self) -> Block:
         """What the page's list is made from."""
         names = {
             "benchmark": self.texts.benchmarks,
             "model": list(self._models),
             "outcome": OUTCOMES,
-            "operator": OPERATORS,
+            "operator": {k: v for k, v in OPERATORS.items() if k != "c" or self._corrected},
             "regime": REGIMES,
             "judged": JUDGED,
         }
@@ -182,7 +187,8 @@ def codes(record: Record) -> str:
     if record.answer is None:
         return "--ee"
     answer = record.answer
-    return f"{answer.regime[0]}{answer.operator[0]}{outcome(record)[0]}{_metric(record)}"
+    operator = answer.operator if answer.operator in OPERATORS.values() else "correction"
+    return f"{answer.regime[0]}{operator[0]}{outcome(record)[0]}{_metric(record)}"
 
 
 def outcome(record: Record) -> str:
@@ -250,7 +256,8 @@ def _note(operator: str, *, blind: bool) -> str:
         "decisive": "Dotted: the decisive depth ℓ*, whose scores decide.",
         "early": "Dotted: depth 0, whose scores decide; it has read nothing of the question.",
         "mix": "Dotted: the anchor depths of the scorer T, whose scores are mixed in.",
-    }.get(operator, "The last depth, the model’s own scores, decides.")
+        "base": "The last depth, the model’s own scores, decides.",
+    }.get(operator, f"The scores of {operator} decide, and no depth alone.")
     faint = " Faint: the same candidates with the question left out." if blind else ""
     return f"{decided} Shaded: the interior window in which d_eff is measured.{faint}"
 

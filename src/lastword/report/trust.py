@@ -9,6 +9,7 @@ from lastword.evaluation.certification import groups, labelled
 from lastword.records.cells import Cell
 from lastword.report.figure_parts import Figure, Line, Numbers, Panel
 from lastword.report.table import Column, Table, Value
+from lastword.rule.operators import OPERATORS
 from lastword.theta import Theta
 from lastword.trust.certify import Finding, certify
 from lastword.trust.deferral import Curve
@@ -27,16 +28,18 @@ class CellTrust:
     Attributes:
         cell: The cell.
         finding: What is certified; None where there are too few items, or none of TRACE's own.
+        why: What is missing where there is none, in words.
     """
 
     cell: Cell
     finding: Finding | None
+    why: str = ""
 
     @property
     def lines(self) -> list[str]:
         """The finding in words; what is missing where there is none."""
         if self.finding is None:
-            return [f"Too few labelled items to certify anything: {TERMS.least} are needed."]
+            return [f"Nothing is certified: {self.why}."]
         cell = self.cell
         return summary(self.finding, cell.model, [cell.benchmark], cell.failed)
 
@@ -45,14 +48,18 @@ def trust(cell: Cell, theta: Theta) -> CellTrust:
     """What the labels of a cell certify.
 
     Args:
-        cell: The cell; run under a certificate it hides what TRACE wanted, and certifies nothing.
+        cell: The cell; run under a certificate, or decided by another correction, it hides what
+            TRACE wanted, and certifies nothing.
         theta: Theta of the run.
     """
     items = cell.mc1_items
     hidden = "withheld" in items and items["withheld"].notna().any()
+    hidden |= not items["operator"].isin(list(OPERATORS)).all()
     labels = labelled([items], groups([cell]))
-    if hidden or labels.group_count < TERMS.least:
-        return CellTrust(cell, None)
+    if hidden:
+        return CellTrust(cell, None, "what TRACE wanted is not in these records")
+    if labels.group_count < TERMS.least:
+        return CellTrust(cell, None, f"there are too few labelled items, {TERMS.least} are needed")
     scalar = scalar_operator(float(items["invariant"].iloc[0]), theta.tau_I)
     return CellTrust(cell, certify(labels, scalar, TERMS))
 
@@ -92,7 +99,8 @@ def _row(found: CellTrust) -> tuple[Value, ...]:
     named: tuple[Value, ...] = (cell.model, cell.benchmark, len(cell.mc1_items))
     unknown = float("nan")
     if finding is None:
-        return (*named, "too few items", *[unknown] * 2, TERMS.least, *[unknown] * 4)
+        said = "too few items" if "too few" in found.why else "nothing of TRACE"
+        return (*named, said, *[unknown] * 2, TERMS.least, *[unknown] * 4)
     chosen, deferral = finding.chosen, finding.deferral
     assert deferral is not None
     given = deferral.threshold is not None
