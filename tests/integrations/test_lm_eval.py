@@ -21,7 +21,7 @@ from lm_eval.tasks import TaskManager
 from lastword import Item, Tracer
 from lastword.demo import items as demo_items
 from lastword.errors import InputError, ItemError
-from lastword.integrations.lm_eval import CorrectedLM
+from lastword.integrations.lm_eval import CorrectedLM, frame
 
 CHOICES = ["made_choice", "made_mass"]
 TASKS = [*CHOICES, "made_blank", "made_alone", "made_rolling", "made_text"]
@@ -248,7 +248,6 @@ def test_a_cache_by_choice_is_refused_where_choices_are_scored_together(tasks, t
     ("options", "message"),
     [
         ({"method": "guess"}, "no method guess"),
-        ({"method": "question-blind"}, "without its question"),
         ({"dtype": "float32"}, "leave out"),
         ({"theta": "theta.toml"}, "leave out"),
     ],
@@ -374,5 +373,49 @@ def test_a_batch_is_calibrated_over_all_documents_of_a_label_set() -> None:
     assert [greedy for _, greedy in answers] == [greedy for _, greedy in plain]
     few = CorrectedLM(tracer(), method="batch-calibrated").loglikelihood(asked[:30], True)
     np.testing.assert_allclose([score for score, _ in few], b.ravel()[:30], atol=1e-4)
-    with pytest.raises(InputError, match="needs a prompt without its question"):
-        CorrectedLM(tracer(), method="contextual")
+    counting = Tracer(build("llama"), tokenizer(), invariant=2.0, correction="batch-calibrated")
+    with pytest.raises(InputError, match="give method=batch-calibrated"):
+        CorrectedLM(counting)
+
+
+def test_the_question_is_left_out_by_what_all_contexts_of_a_task_share() -> None:
+    assert frame(["Q: what is it\nA:", "Q: where is it\nA:"]) == ("Q: ", " is it\nA:")
+    assert frame(["Q: who\nA:", "Q: whom\nA:"]) == ("Q: ", "\nA:")  # whole words
+    assert frame(["a b", "a b b"]) == ("a ", "b"[:0] or "b")
+    assert frame(["one", "two"]) == ("", "")
+
+
+@pytest.mark.parametrize("name", ["pmi@0.5", "dcpmi", "contextual", "trace-gated"])
+def test_a_correction_that_reads_the_question_scores_a_task(name: str) -> None:
+    """As a method, and as the tracer's own correction: the tracer's decisions, prompt by prompt."""
+    questions = [text_of(range(n, n + 3)) for n in (20, 40, 60)]
+    choices = ["w5 w6", "w7", "w9 w8 w5"]
+    asked = [
+        Instance("loglikelihood", {}, (f"w3 {q} w4", f" {choice}"), place, ("made", doc, 1))
+        for doc, q in enumerate(questions)
+        for place, choice in enumerate(choices)
+    ]
+    correcting = Tracer(build("llama"), tokenizer(), invariant=0.5, correction=name)
+    expected = [
+        correcting.correct(
+            f"w3 {q} w4",
+            choices,
+            blind_prompt="w3  w4",
+            content_free=[f"w3 {said} w4" for said in ("N/A", "", "[MASK]")],
+        ).scores
+        for q in questions
+    ]
+    for model in (CorrectedLM(tracer(invariant=0.5), name), CorrectedLM(correcting)):
+        scores = np.array([score for score, _ in model.loglikelihood(asked, True)]).reshape(3, 3)
+        np.testing.assert_allclose(scores, expected, atol=1e-4)
+        assert model.get_model_info()["lastword"]["method"] == name
+    with pytest.raises(InputError, match=f"corrects by {name}: leave method=dola out"):
+        CorrectedLM(correcting, "dola")
+
+
+def test_a_single_document_has_no_question_to_leave_out(caplog: Any) -> None:
+    items = random_items(64, 1)
+    model = CorrectedLM(tracer(), "pmi@1")
+    found = model.loglikelihood(requests_of(items))
+    assert "no other document to tell the question by" in caplog.text
+    assert found == CorrectedLM(tracer(), "base-sum").loglikelihood(requests_of(items))

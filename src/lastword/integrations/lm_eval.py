@@ -9,13 +9,19 @@ The harness asks for one log-likelihood a choice. Here the choices of a document
 set, and what comes back are the method's scores of them; texts become tokens exactly as the
 harness's own `hf` model has it, so that `method=base-sum` gives its numbers. What is no set of
 choices under one context is scored as the base, by sums, as `hf` would.
+
+A task does not tell its question from the rest of its prompt. What reads the question takes for
+the prompt without it what all contexts of the task begin and end with, which can tell no document
+from another: `Question:  Answer:` (Holtzman's domain premise), shots and all.
 """
 
 import copy
 import logging
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -31,10 +37,11 @@ from lastword.batch import Scope
 from lastword.errors import InputError, ItemError
 from lastword.methods import entry, resolve
 from lastword.methods.contract import Aggregation, Evidence, Fitted, Method, Needs
+from lastword.methods.correction import Learning
 from lastword.model.options import LoadOptions, refuse_unknown
 from lastword.rule.geometry import Scores, Trajectory
 from lastword.rule.tile import Tile
-from lastword.text.items import Item
+from lastword.text.items import CONTENT_FREE, Item
 from lastword.text.tokens import Encoded
 from lastword.theta import Theta
 from lastword.tracer import Tracer
@@ -54,7 +61,8 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
 
     Args:
         pretrained: A tracer, a hub name, a folder, a GGUF file, or a name of lastword's own.
-        method: `trace`, or another of `lastword compare --list`.
+        method: `trace`, which is what the tracer decides by (its correction, its certificate), or
+            another of `lastword compare --list`.
         theta: TOML file that overrides constants of the method.
         batch_size: Of generation and rolling log-likelihoods, which the harness's `hf` model does;
             choices are packed by `batch_tokens`.
@@ -88,14 +96,16 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         if method != "trace" and options.get("certificate") is not None:
             raise InputError("a certificate is obeyed by method=trace alone: leave one out")
         self.tracer = _tracer(pretrained, theta, options)
-        if self.tracer.correction.name != "trace":
-            raise InputError("lm-evaluation-harness takes method=NAME: leave correction out")
-        self.method = method
+        correction = self.tracer.correction
+        if "trace" not in (method, correction.name):
+            raise InputError(f"the tracer corrects by {correction.name}: leave method={method} out")
+        if isinstance(correction, Learning):
+            raise InputError(f"give method={correction.name}, which takes the mean of a whole task")
+        self.method = correction.name if method == "trace" else method
         self.scorers = {} if method == "trace" else resolve([method], self.tracer.facts)
-        if any(m.needs.blind or m.needs.content_free for m in self.scorers.values()):
-            raise InputError(
-                f"method {method} needs a prompt without its question: tasks have none"
-            )
+        needs = [m.needs for m in self.scorers.values()] or [correction.needs]
+        self._reads_blind = any(n.blind for n in needs)
+        self._reads_free = any(n.content_free for n in needs)
         self.harness = HFLM(
             pretrained=self.tracer.backbone.model,
             tokenizer=copy.deepcopy(self.tracer.tokenizer),  # it may be given a pad token
@@ -131,10 +141,13 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         return [answers[place] for place in range(len(requests))]
 
     def _tokens(self, request: Instance) -> tuple[Ids, Ids]:
-        """Split context and continuation as the harness's `hf` does: by count of tokens."""
         context, continuation, *more = request.args
         if more:
             raise InputError(f"{request.task_name} has more than text; lastword reads text alone")
+        return self._pair(context, continuation, f"{request.task_name}/{request.doc_id}")
+
+    def _pair(self, context: str, continuation: str, name: str) -> tuple[Ids, Ids]:
+        """Split context and continuation as the harness's `hf` does: by count of tokens."""
         if context:
             head, own = self.harness._encode_pair(context, continuation)
         else:
@@ -143,7 +156,6 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
             if own[:1] == head:
                 own = own[1:]
         if not head or not own:
-            name = f"{request.task_name}/{request.doc_id}"
             raise ItemError(f"context or continuation has no token: {continuation!r}", name)
         return tuple(head), tuple(own)
 
@@ -156,15 +168,18 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
             has_id = request.doc_id is not None
             key = (request.task_name, request.doc_id) if has_id else (None, None, place)
             documents.setdefault(key, {}).setdefault(pair, []).append(place)
+        frames = self._frames(requests)
         sets, alone, counts = [], [], Counter[str]()
         for (task, *_), places in documents.items():
             contexts = {requests[p[0]].args[0] for p in places.values()}
             together = len(places) > 1 and len(contexts) == 1
+            framed = task in frames or not (self._reads_blind or self._reads_free)
             counts[str(task)] += 1
-            if together:
-                sets.append(self._choices(requests, places))
+            if together and framed:
+                sets.append(self._framed(self._choices(requests, places), frames.get(task)))
                 continue
             reason = "one request" if len(places) == 1 else "choices under different contexts"
+            reason = "no other document to tell the question by" if together else reason
             self.uncorrected[str(task), reason] += 1
             alone += [self._choices(requests, {pair: at}) for pair, at in places.items()]
         self._say(counts)
@@ -182,7 +197,40 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         self.truncated += excess > 0
         item = Item(first.args[0], candidates, id=name, separator="")
         encoded = Encoded(item, sequences, boundaries, truncated=excess)
-        return _Choices(encoded, tuple(map(tuple, places.values())))
+        return _Choices(encoded, tuple(map(tuple, places.values())), tuple(texts))
+
+    def _frames(self, requests: Sequence[Instance]) -> dict[Any, tuple[str, str]]:
+        """What each task's contexts begin and end with, where the question has to be left out."""
+        if not (self._reads_blind or self._reads_free):
+            return {}
+        contexts: dict[Any, set[str]] = {}
+        for request in requests:
+            contexts.setdefault(request.task_name, set()).add(request.args[0])
+        return {task: frame(own) for task, own in contexts.items() if len(own) > 1}
+
+    def _framed(self, choices: "_Choices", own: tuple[str, str] | None) -> "_Choices":
+        """The choices with the prompts that leave the question out, as far as they are read."""
+        if own is None:
+            return choices
+        before, after = own
+
+        def without(said: str) -> tuple[tuple[Ids, ...], tuple[int, ...]]:
+            name = choices.encoded.item.id or ""
+            pairs = [self._pair(before + said + after, text, name) for text in choices.texts]
+            return self._fit(pairs, name)[:2]
+
+        encoded = choices.encoded
+        if self._reads_blind:
+            sequences, boundaries = without("")
+            encoded = replace(encoded, blind_sequences=sequences, blind_boundaries=boundaries)
+        if self._reads_free:
+            read = [without(said) for said in CONTENT_FREE]
+            encoded = replace(
+                encoded,
+                content_free_sequences=tuple(sequences for sequences, _ in read),
+                content_free_boundaries=tuple(boundaries for _, boundaries in read),
+            )
+        return replace(choices, encoded=encoded)
 
     def _fit(
         self, pairs: Sequence[tuple[Ids, Ids]], name: str
@@ -318,10 +366,11 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
 
 @dataclass(frozen=True)
 class _Choices:
-    """Choices to score together, and the requests that each of them answers."""
+    """Choices to score together, the requests that each of them answers, and their texts."""
 
     encoded: Encoded
     places: tuple[tuple[int, ...], ...]
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -365,6 +414,20 @@ class FirstChoice:
         """Not log-probabilities: their mean over a candidate is 0 or below."""
         first = tile.logits[self.depth].argmax(dim=-1)
         return (first[tile.row] == tile.token).float() - 1.0
+
+
+def frame(contexts: Collection[str]) -> tuple[str, str]:
+    """What contexts that differ all begin and end with, in whole words.
+
+    Args:
+        contexts: Two or more.
+    """
+    first, last = min(contexts), max(contexts)
+    before = re.sub(r"\S*\Z", "", commonprefix([first, last]))
+    backwards = [context[::-1] for context in contexts]
+    after = re.sub(r"\A\S*", "", commonprefix([min(backwards), max(backwards)])[::-1])
+    rest = min(map(len, contexts)) - len(before)
+    return before, after[max(len(after) - rest, 0) :]
 
 
 def _tracer(pretrained: str | Tracer, theta: str | None, options: dict[str, Any]) -> Tracer:
