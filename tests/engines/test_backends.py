@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,6 +46,7 @@ class Side:
 
     def __init__(self, *_: Any, losses: tuple[int, ...] = ()) -> None:
         self.calls, self.losses, self.closed = Counter[str](), losses, False
+        self.depths = set[int]()
         Side.started.append(self)
 
     def call(self, name: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
@@ -80,6 +82,7 @@ class Side:
     def _read(
         self, row: list[int], token: list[int], depths: list[int], theta: dict[str, Any] | None
     ) -> tuple[dict[str, Any], bytes]:
+        self.depths |= set(depths)
         profile = self.model.profile
         scorers = [] if theta is None else [Scorer(Theta(), profile.depth, profile.vocabulary)]
         rows = np.arange(len(self.hidden[depths[0]]))
@@ -104,14 +107,19 @@ def organism() -> None:
     Side.model = Tracer.open(OPTIONS)
 
 
+def served(options: LoadOptions) -> Tracer:
+    stored = find(options)
+    backend = vllm.Vllm(stored, options, Settings(), {"name": "vllm", "version": "0"})
+    return Tracer.over(backend, stored.tokenizer, options, stored.invariant)
+
+
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
     monkeypatch.setattr(vllm, "Process", Side)
     monkeypatch.setattr(Side, "started", [])
-    stored = find(OPTIONS)
-    backend = vllm.Vllm(stored, OPTIONS, Settings(), {"name": "vllm", "version": "0"})
-    yield Tracer.over(backend, stored.tokenizer, OPTIONS, stored.invariant)
-    backend.close()
+    tracer = served(OPTIONS)
+    yield tracer
+    tracer.close()
 
 
 def told(tracer: Tracer) -> list[Any]:
@@ -126,6 +134,25 @@ def test_a_model_elsewhere_decides_as_here(remote: Tracer) -> None:
     assert remote.describe()["engine"]["name"] == "vllm"
     assert remote.describe()["check"]["depths"] < 1e-4
     assert repr(remote) == repr(Side.model)
+
+
+@pytest.mark.parametrize("name", ["pmi@0.5", "dcpmi", "contextual", "trace-gated"])
+def test_corrections_decide_elsewhere_as_here(remote: Tracer, name: str) -> None:
+    options = replace(OPTIONS, correction=name)
+    elsewhere, here = served(options), Tracer.open(options)
+    side = Side.started[-1]
+    side.depths.clear()  # the check at loading has read them all
+    asked = [
+        replace(item, blind_prompt="of", content_free=("the N/A of", "the of", "the [MASK] of"))
+        for item in ITEMS
+    ]
+    pairs = zip(elsewhere.correct_many(asked), here.correct_many(asked), strict=True)
+    for ours, plain in pairs:
+        assert (ours.method, ours.operator, ours.index) == (name, plain.operator, plain.index)
+        np.testing.assert_allclose(ours.scores, plain.scores, atol=1e-4)
+    last = elsewhere.profile.depth
+    assert side.depths == {last} if name != "trace-gated" else last in side.depths
+    elsewhere.close()
 
 
 def test_what_needs_the_model_itself_is_refused_where_it_is_elsewhere(remote: Tracer) -> None:

@@ -142,6 +142,22 @@ class TestOrganism:
             with pytest.raises(InputError, match=f"method {name} reads whole vocabularies"):
                 remote.compare(encoded, resolve([name], remote.facts))
 
+    @pytest.mark.parametrize("name", ["pmi@0.5", "contextual", "trace-gated"])
+    def test_corrections_that_read_the_question_decide_as_here(self, organism, name):
+        remote, _ = organism
+        options = LoadOptions("lastword/demo-organism", correction=name)
+        benchmark = find("demo")
+        items = benchmark.load(None).items(benchmark.template(), content_free=True)[:30]
+        here = Tracer.open(options)
+        elsewhere = Tracer.over(remote.backend, remote.tokenizer, options, remote.invariant)
+        for ours, plain in zip(
+            elsewhere.correct_many(items), here.correct_many(items), strict=True
+        ):
+            assert np.abs(ours.scores - plain.scores).max() < CLOSE
+            assert ours.method == name
+            if not in_band(plain):
+                assert (ours.operator, ours.index) == (plain.operator, plain.index)
+
     def test_a_model_that_is_not_read_right_is_refused_by_name(self, organism):
         remote, local = organism
         side = remote.backend
