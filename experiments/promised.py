@@ -29,10 +29,11 @@ from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import mc1_rows
 from lastword.records.parts import missing_places
 from lastword.records.stored import read_cells
-from lastword.trust.certify import Terms, certified, choose
+from lastword.trust.certify import certified, choose
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, GATED, MARGINS, TRACE, chains, scalar_operator
+from lastword.trust.terms import Terms
 
 RESULT = Path(__file__).parent / "results" / "promised.json"
 ALPHAS = (0.05, 0.1)

@@ -378,14 +378,16 @@ class Tracer:
 
         Args:
             questions: As `decide` takes them.
-            template: As `decide` takes it.
+            template: As `decide` takes it; where it is left out the certificate's.
 
         Raises:
             InputError: No questions or no template.
             CertificateError: The certificate is for another template.
         """
-        from lastword.decisions import prepare
+        from lastword.decisions import prepare, template_in_force
 
+        if template is None and self.certificate is not None:
+            template = template_in_force(self.certificate.templates)
         ready = prepare(questions, template, chat=self.chat is not None)
         if self.certificate is not None:
             self.certificate.check_template(ready.template_name)

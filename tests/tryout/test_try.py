@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from html import unescape
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from lastword import Choice, Tracer
 from lastword.benchmarks import find
+from lastword.benchmarks.template import template_name
 from lastword.cli import app
 from lastword.decisions import TEMPLATES, read_questions
 from lastword.errors import CertificateError, InputError
@@ -148,12 +150,38 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     # It is for prompts as `decide` writes them, and for no others.
     (name,) = certificate.templates
     assert name.startswith("decide/plain 1 (")
+    # The page begins with the picture and the words, wherever it is made.
+    page = tmp_path / "page"
+    assert CliRunner().invoke(app, ["report", str(out), "--out", str(page)]).exit_code == 0
+    for path in (out / "index.html", page / "index.html"):
+        html = unescape(path.read_text())
+        assert html.index("the model  █") < html.index("Switch it on") < html.index("checklist")
+        assert "All below is of TRACE alone" in html
+    kept = json.loads((out / "verdict.json").read_text())
+    assert [line.rstrip() for line in kept["picture"]] == [
+        line.rstrip() for line in told.splitlines()[: len(kept["picture"])]
+    ]
+    assert "of the model adds" in kept["words"][-1] and kept["words"][-1] in told
+    # What changes is what the certificate lets through, and nothing else.
+    changes = kept["changes"]
+    assert sum(c["shown"] == c["truth"] for c in changes) == certificate.counts.fixed
+    assert sum(c["model"] == c["truth"] for c in changes) == certificate.counts.broken
+    assert kept["shown"] == "certified" and len(changes) == certificate.counts.overrides
+    assert f"what is let through changes {len(changes)} answers" in told
     text, question = "Which goods?", {"goods": Choice("", ["clay lamps", "pale cedar boats"])}
     assert "goods" in certified.decide(text, question)
     for refusing in (certified.decide, certified.decide_many):
         with pytest.raises(CertificateError, match=r"'decide/plain 1 \(.*'decide/listed 1 \("):
             refusing(text, question, template="decide/listed")
-    assert "goods" in Tracer.demo().decide(text, question, template="decide/listed")
+    listed = Tracer.demo().decide(text, question, template="decide/listed")
+    # Where it is for another template of ours, that one is in force; the service asks for none.
+    other = replace(certificate, templates=(template_name(TEMPLATES["decide/listed"].to_dict()),))
+    by_other = Tracer.demo(certificate=other).prepare(question)
+    assert by_other.template is TEMPLATES["decide/listed"]
+    (item,) = by_other.items(text)
+    assert listed["goods"].decision.candidates == item.candidates and "Options:" in item.prompt
+    with pytest.raises(CertificateError, match="'decide/listed 1"):
+        Tracer.demo(certificate=other).prepare(question, template="decide/plain")
     again = CliRunner().invoke(app, [*command, "--alpha", "0.1", "--json"])
     figures = json.loads(again.stdout)
     assert figures["certified"]["fixed"] == certificate.counts.fixed
@@ -178,6 +206,11 @@ def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path
     assert right == pytest.approx(45 * verdict.line("the model").right)
     wrong = sum(count for *_, count in verdict.confusions)
     assert wrong == 45 - round(right)
+    told = verdict.by_class()
+    assert told[0].split()[-1] == verdict.best == verdict.shown
+    assert {line.split()[0] for line in told[1:4]} == {"sunny", "rainy", "windy"}
+    assert told[-1].startswith("The model says most often: ")
+    assert (out / "index.html").is_file() and not (out / "certificate.toml").exists()
     question = read_questions(out / "questions.yaml")["answer"]
     assert [option.text for option in question.options] == ["rainy", "sunny", "windy"]
     assert question.instructions == "Which weather?"
@@ -188,6 +221,7 @@ def test_what_never_reads_the_text_and_certifies_as_much_is_told_first() -> None
     lines = (replace(lines[0], right=0.1), *lines[1:])
     rest: dict[str, Any] = {"needed": None, "least": 90, "alpha": 0.1}
     rest |= {"classes": (), "confusions": (), "rivals": ("anti-blind",), "best": "pmi@1"}
+    rest |= {"changes": (), "shown": "certified"}
     verdict = Verdict("m", 100, lines, lines[2], "overrides by pmi@1", **rest)
     assert verdict.words()[0] == (
         "Beware: anti-blind, which never reads the text, would be certified for as much."

@@ -1,6 +1,6 @@
 """`lastword certify`: labelled records become a certificate, or the advice to keep it off."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -42,22 +42,19 @@ def certify(
     if out is not None:
         check_writable(out)
     with waiting("reading records"):
-        from lastword.evaluation.certification import issue, read_sample, slice_names
-        from lastword.evaluation.choice import beside
+        from lastword.evaluation.certification import outcome, read_sample, slice_names
         from lastword.files.folder import locate
         from lastword.files.strict_json import to_json
-        from lastword.trust.certify import certify as test
         from lastword.trust.slices import slices
         from lastword.trust.summary import sliced, summary
 
         sample = read_sample(locate(runs), benchmark or (), chosen)
-        finding = test(sample.items, sample.scalar, replace(promised, methods=sample.methods))
-        controls = beside(finding, sample.items, sample.cells, sample.scalar)
+        certified = outcome(sample, promised)
+        finding, controls = certified.finding, certified.controls
         names = None if by is None else slice_names(sample.cells, by)
         parts = [] if names is None else slices(sample.items, names, finding)
-        certificate = issue(sample, finding)
     if out is not None:
-        write_lines(out, certificate.to_toml().splitlines())
+        write_lines(out, certified.certificate.to_toml().splitlines())
     if as_json:
         told: dict[str, Any] = {"model": sample.subject.model, "controls": asdict(controls)}
         told |= {} if by is None else {"by": by, "slices": [asdict(part) for part in parts]}
@@ -65,7 +62,7 @@ def certify(
         return
     named = (sample.subject.model, list(sample.benchmarks), sample.failed)
     lines = summary(finding, *named, controls)
-    lines += [] if by is None else [sliced(parts, by, promised)]
+    lines += [] if by is None else [sliced(parts, by, finding.terms)]
     for line in [*lines, *([] if out is None else [str(out)])]:
         typer.echo(printable(line))
 

@@ -39,7 +39,8 @@ def try_(
     ] = None,
     promised: PromiseOptions,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for records, certificate and questions.yaml.")
+        Path | None,
+        typer.Option(help="Folder for records, certificate, questions.yaml and a page."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
 ) -> None:
@@ -66,7 +67,9 @@ def try_(
     if as_json:
         typer.echo(to_json(verdict.to_dict()))
         return
-    for line in (*verdict.picture(), "", *verdict.words(), *_next(verdict, model.label, out)):
+    classes = ["", *verdict.by_class()] if verdict.classes else []
+    told = [*verdict.picture(), *classes, "", *verdict.words()]
+    for line in (*told, *_next(verdict, model.label, out)):
         typer.echo(printable(line))
 
 

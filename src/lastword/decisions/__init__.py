@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lastword.decisions.item import item_of, text_of
     from lastword.decisions.question import Choice, Option, Predicate, Question, Score
     from lastword.decisions.questionnaire import Questionnaire, prepare
-    from lastword.decisions.templates import TEMPLATES, template_of
+    from lastword.decisions.templates import TEMPLATES, template_in_force, template_of
 
 __all__ = [
     "TEMPLATES",
@@ -43,6 +43,7 @@ __all__ = [
     "item_of",
     "prepare",
     "read_questions",
+    "template_in_force",
     "template_of",
     "text_of",
     "to_frame",
@@ -64,6 +65,7 @@ _HOMES = {
     "item_of": "item",
     "prepare": "questionnaire",
     "read_questions": "file",
+    "template_in_force": "templates",
     "template_of": "templates",
     "text_of": "item",
     "to_frame": "answer",

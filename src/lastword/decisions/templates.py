@@ -6,9 +6,10 @@ is the question without the text. The input stands first, so that all questions 
 its computation; names of questions are never in a prompt.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
-from lastword.benchmarks.template import Template
+from lastword.benchmarks.template import Template, template_name
 from lastword.errors import InputError
 
 _DESCRIBED = (
@@ -41,6 +42,16 @@ TEMPLATES: dict[str, Template] = {
     )
 }
 DEFAULT, CHAT = "decide/plain", "decide/chat"
+
+
+def template_in_force(names: Collection[str]) -> str | None:
+    """The template of ours that a certificate names; None where it names none of them.
+
+    Args:
+        names: Its `templates`.
+    """
+    ours = {template_name(own.to_dict()): name for name, own in TEMPLATES.items()}
+    return next((ours[name] for name in names if name in ours), None)
 
 
 def template_of(name: str) -> Template:

@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from lastword.benchmarks.template import template_name
 from lastword.errors import RecordError
-from lastword.evaluation.choice import Means, allowed, answers, means, resolved
+from lastword.evaluation.choice import Means, allowed, answers, beside, means, resolved
 from lastword.evaluation.recheck import recheck
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, confidence
@@ -21,7 +21,7 @@ from lastword.records.parts import missing_places
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import margins
 from lastword.trust.certificate import Certificate, Counts, Subject
-from lastword.trust.certify import Finding
+from lastword.trust.certify import Beside, Finding, certify
 from lastword.trust.drift import rounded, statistics
 from lastword.trust.groups import marks, numbers
 from lastword.trust.labelled import Labelled
@@ -34,6 +34,7 @@ from lastword.trust.policy import (
     ScalarOperator,
     scalar_operator,
 )
+from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,6 +199,40 @@ def labelled(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a sample certifies under some terms, and what never reads the question beside it.
+
+    Attributes:
+        sample: The labelled items.
+        finding: What they certify.
+        controls: What is certified of each control by the same test.
+    """
+
+    sample: Sample
+    finding: Finding
+    controls: Beside
+
+    @property
+    def certificate(self) -> Certificate:
+        """Of the finding, made now."""
+        return issue(self.sample, self.finding)
+
+
+def outcome(sample: Sample, terms: Terms) -> Outcome:
+    """The finding of a sample, its methods tried, with the controls in the same test.
+
+    Args:
+        sample: The labelled items.
+        terms: What is to be promised; of its methods those that the records allow.
+
+    Raises:
+        InputError: Fewer groups than any policy could pass with.
+    """
+    finding = certify(sample.items, sample.scalar, replace(terms, methods=sample.methods))
+    return Outcome(sample, finding, beside(finding, sample.items, sample.cells, sample.scalar))
+
+
 def issue(sample: Sample, finding: Finding) -> Certificate:
     """The certificate of what was found, made now."""
     chosen, deferral = finding.chosen, finding.deferral
@@ -258,6 +293,11 @@ def _require_whole(folder: Folder, run: Any) -> None:
         raise RecordError(
             f"{_name(run)} was run under a certificate, which hides what TRACE wanted; "
             "run `lastword eval` without one"
+        )
+    if (name := run.get("correction")) is not None:
+        raise RecordError(
+            f"{_name(run)} was decided by {name}, which hides what TRACE wanted; run "
+            f"`lastword eval` without --correction, and certify with --methods {name}"
         )
     if missing := missing_places(folder):
         raise RecordError(

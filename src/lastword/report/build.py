@@ -16,6 +16,8 @@ from lastword.evaluation.dependence import dependence
 from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import judge, over_cells
 from lastword.files.folder import Folder
+from lastword.files.strict_json import from_json
+from lastword.files.writing import open_whole
 from lastword.records.cells import Cell, calibration, summarise
 from lastword.records.info import read_runs
 from lastword.records.provenance import Extent, Name, engines, extents, one_theta
@@ -29,12 +31,14 @@ from lastword.report.controls import controls_table
 from lastword.report.cost import Timing, cost_table, read_timings
 from lastword.report.dependence import dependence_figure, dependence_table
 from lastword.report.figure_parts import Diagram, Figure
-from lastword.report.page import CellReport, render
+from lastword.report.page import CellReport, Opening, render
 from lastword.report.page_data import data_blocks, sampled
 from lastword.report.published import against_paper
 from lastword.report.table import Table, write_table
 from lastword.report.trust import CellTrust, trust, trust_table
 from lastword.theta import Theta
+
+VERDICT = "verdict.json"  # of `lastword try`, beside its records
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Material:
             lets them choose.
         extents: How much of its benchmark each cell was run on, where that is known.
         engines: What computed each cell, where that is known.
+        opening: What the page begins with, where `lastword try` made the records.
     """
 
     cells: Sequence[Cell]
@@ -59,6 +64,7 @@ class Material:
     item: str | None = None
     extents: Mapping[Name, Extent] = field(default_factory=dict)
     engines: Mapping[Name, str] = field(default_factory=dict)
+    opening: Opening | None = None
 
 
 @dataclass(frozen=True)
@@ -100,13 +106,60 @@ def report(
             cannot be written.
     """
     timings, warning = ((), "") if bench is None else _timings(bench)
-    cells = read_cells(runs)
-    comparisons = tuple(read_comparisons(runs, cells))
-    infos = read_runs(runs).values()
-    theta = one_theta(infos)
-    material = Material(cells, theta, timings, comparisons, item, extents(infos), engines(infos))
+    material = replace(_read(runs), timings=timings, item=item)
     output = write(material, out, with_paper=with_paper)
     return replace(output, warnings=(warning,) if warning else ())
+
+
+def write_page(runs: Folder, path: Path) -> None:
+    """Write the page alone, which draws its figures itself.
+
+    Args:
+        runs: As `report` takes them.
+        path: The HTML file.
+
+    Raises:
+        RecordError: As `report`.
+    """
+    material = _read(runs)
+    findings = _find(material)
+    effects, sweeps = _variants(findings.cells, material.theta)
+    trusts = [trust(cell, material.theta) for cell in findings.cells]
+    contents = [*_tables(findings, material, effects, sweeps), trust_table(trusts)]
+    pictures = _figures(findings, material, effects, sweeps, None)
+    points = checklist(findings)
+    page = _page(findings, trusts, points, contents, pictures, material)
+    try:
+        with open_whole(path) as file:
+            file.write(page.encode())
+    except OSError as error:
+        raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _read(runs: Folder) -> Material:
+    """What lies in a folder, its bench left aside."""
+    cells = read_cells(runs)
+    infos = read_runs(runs).values()
+    return Material(
+        cells,
+        one_theta(infos),
+        comparisons=tuple(read_comparisons(runs, cells)),
+        extents=extents(infos),
+        engines=engines(infos),
+        opening=_opening(runs / VERDICT),
+    )
+
+
+def _opening(path: Folder) -> Opening | None:
+    """The picture and the words of `lastword try`, where it left them."""
+    if not path.is_file():
+        return None
+    try:
+        told = from_json(path.read_text(encoding="utf-8"))
+        parts = (tuple(map(str, told[name])) for name in ("picture", "words", "by_class"))
+        return Opening(*parts)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"cannot read {path}: {error}; try again") from error
 
 
 def _timings(bench: Path) -> tuple[tuple[Timing, ...], str]:
@@ -263,6 +316,7 @@ def _page(
         pictures,
         data_blocks(material.cells, material.theta),
         _sample(material.cells),
+        material.opening,
     )
 
 

@@ -15,6 +15,7 @@ from lastword.report.document import compress, document
 from lastword.report.figure_parts import Diagram, Figure
 from lastword.report.table import EN_DASH, Column, Marked, Table, Value, number
 from lastword.report.trust import CellTrust, risk_coverage
+from lastword.rule.operators import OPERATORS
 
 _SCRIPTS = (
     *("data.js", "plots.js", "trajectory.js", "portrait.js"),
@@ -55,6 +56,21 @@ class CellReport:
 
 
 @dataclass(frozen=True)
+class Opening:
+    """What a page begins with, before anything that sceptics ask.
+
+    Attributes:
+        picture: A line a bar.
+        words: What follows from it, a sentence each.
+        classes: A line a class.
+    """
+
+    picture: tuple[str, ...]
+    words: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Detail:
     """A name and a value, both for reading."""
 
@@ -78,6 +94,7 @@ def render(
     figures: Sequence[Figure | Diagram],
     blocks: Mapping[str, str],
     sample: str = "",
+    opening: Opening | None = None,
 ) -> str:
     """The whole page as one HTML text.
 
@@ -89,6 +106,7 @@ def render(
         figures: Every figure of the report.
         blocks: Packed records (`data_blocks`).
         sample: What the list of items leaves out; empty where it has all.
+        opening: What it begins with; None for the result of the cells.
     """
     plots = {figure.name: asdict(figure) for figure in figures}
     plots |= {
@@ -97,13 +115,15 @@ def render(
         for name, figure in cell.figures.items()
     }
     headline = headline_of(grid, [cell.judgement for cell in cells])
+    if opening is not None:
+        headline = "Does it help here?"
     return document(
         "page.html.j2",
         _SCRIPTS,
         {"figures": compress(strict(plots)), **blocks},
         title=f"TRACE: {headline}",
         headline=headline,
-        standfirst=_standfirst(grid),
+        standfirst=_standfirst(grid, [cell.summary for cell in cells]),
         facts=_facts_of_all(cells, grid),
         grid=_grid(cells) if len(cells) > 1 else None,
         points=points,
@@ -114,6 +134,7 @@ def render(
         tables=[_table(table) for table in tables],
         figures=figures,
         sample=sample,
+        opening=opening,
     )
 
 
@@ -160,8 +181,10 @@ def _in_words(count: int) -> str:
     return "one" if count == 1 else f"{count}"
 
 
-def _standfirst(grid: GridStatistics) -> str:
-    said = "Base is the model's own choice among the candidates, corrected is TRACE's."
+def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
+    others = dict.fromkeys(n for s in summaries for n in s.fired if n not in OPERATORS)
+    whose = f"that of {' and '.join(others)}" if others else "TRACE's"
+    said = f"Base is the model's own choice among the candidates, corrected is {whose}."
     if grid.interval.low != grid.interval.low:  # nan: too few cells
         return said
     low, high = _points(grid.interval.low), _points(grid.interval.high)
@@ -271,7 +294,7 @@ def _notes(s: Summary) -> Sequence[str]:
         notes.append(f"MC2 and MC3 are of {s.counts.mc2:,} items apart, which MC1 does not count.")
     if s.counts.failed:
         failed = f"{s.counts.failed:,} items failed"
-        notes.append(f"{failed}; they count neither for the base nor for TRACE.")
+        notes.append(f"{failed}; they count neither for the base nor for what corrects it.")
     return notes
 
 

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 from lastword.decisions.file import write_questions
 from lastword.decisions.templates import CHAT, DEFAULT, template_of
 from lastword.errors import InputError, ItemError
-from lastword.evaluation.certification import issue, read_sample
-from lastword.evaluation.choice import beside
+from lastword.evaluation.certification import Outcome, outcome, read_sample
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.work import Work
 from lastword.files.folder import Folder, locate
+from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
 from lastword.methods import resolve
 from lastword.records.info import read_run
-from lastword.records.stored import read_cells
-from lastword.trust.certify import Finding, certify
+from lastword.report.build import VERDICT, write_page
 from lastword.trust.policy import METHODS
 from lastword.trust.terms import Terms
 from lastword.tryout.labels import Labels, read_labels
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from lastword.tracer import Tracer
 
 _SAMPLE = 4  # items by which the time that all take is told
-CERTIFICATE, QUESTIONS = "certificate.toml", "questions.yaml"
+CERTIFICATE, QUESTIONS, PAGE = "certificate.toml", "questions.yaml", "index.html"
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,8 @@ class Job:
         """The verdict; with `out` a folder keeps what it was made from.
 
         Args:
-            out: Gets the records, the certificate and the question; started again, it goes on.
+            out: Gets the records, the certificate, the question, the verdict and a page; started
+                again, it goes on.
             advance: Told how many items are done, as `evaluation.runner.execute`.
 
         Raises:
@@ -102,29 +102,25 @@ class Job:
         self, root: Folder, out: Path | None, advance: Callable[[int], None] | None
     ) -> Verdict:
         cell = execute(self.tracer, prepare(self.tracer, self.work), root, advance=advance).cell
-        (read,) = read_cells(cell)
-        finding, rivals = self._certify(cell, out)
-        if out is not None and (question := self.labels.question) is not None:
-            write_questions(out / QUESTIONS, {"answer": question})
-        return judge(read, read_run(cell), finding, self.terms, rivals)
-
-    def _certify(self, cell: Folder, out: Path | None) -> tuple[Finding | None, list[str]]:
-        """What the labels certify, written down where it is something; None where they are few.
-
-        With it what never reads the text and would be certified for as much.
-        """
         sample = read_sample(cell, methods=None)
         terms = replace(self.terms, methods=sample.methods)
-        if sample.items.group_count < terms.least:
-            return None, []
-        finding = certify(sample.items, sample.scalar, terms)
-        if out is not None and finding.chosen is not None:
-            with open_whole(out / CERTIFICATE) as file:
-                file.write(issue(sample, finding).to_toml().encode())
-        if finding.chosen is None:
-            return finding, []
-        controls = beside(finding, sample.items, sample.cells, sample.scalar)
-        return finding, controls.rivals(finding.chosen.gain)
+        few = sample.items.group_count < terms.least
+        certified = None if few else outcome(sample, terms)
+        (read,) = sample.cells
+        verdict = judge(read, read_run(cell), certified, terms)
+        if out is not None:
+            self._keep(root, out, verdict, certified)
+        return verdict
+
+    def _keep(self, root: Folder, out: Path, verdict: Verdict, certified: Outcome | None) -> None:
+        """Write what a try leaves beside its records; the page last."""
+        (out / CERTIFICATE).unlink(missing_ok=True)  # of other labels
+        if certified is not None and certified.finding.chosen is not None:
+            _write(out / CERTIFICATE, certified.certificate.to_toml())
+        if (question := self.labels.question) is not None:
+            write_questions(out / QUESTIONS, {"answer": question})
+        _write(out / VERDICT, to_json(verdict.to_dict()) + "\n")
+        write_page(root, out / PAGE)
 
 
 def ready(
@@ -177,7 +173,7 @@ def try_labels(
         describe: TOML file with a description a label.
         instructions: The question that is asked of each text.
         template: Of decisions, or a file of Jinja.
-        out: Folder that keeps records, certificate and question.
+        out: Folder that keeps records, certificate, question, verdict and page.
         alpha: Largest share of answers that may be broken.
         delta: Largest chance that the labels mislead.
 
@@ -189,6 +185,11 @@ def try_labels(
     terms = Terms(alpha, delta, methods=METHODS)
     job = ready(tracer, read_labels(source, named), terms, template=template)
     return job.run(None if out is None else Path(out))
+
+
+def _write(path: Path, text: str) -> None:
+    with open_whole(path) as file:
+        file.write(text.encode())
 
 
 def _duration(seconds: float) -> str:

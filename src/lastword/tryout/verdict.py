@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from lastword.evaluation.certification import Outcome
+from lastword.evaluation.controls import Addition, fit
 from lastword.evaluation.derived import derive, facts_of
 from lastword.evaluation.statistics import mcnemar
 from lastword.records.cells import Cell
@@ -18,7 +20,8 @@ from lastword.trust.terms import Terms
 
 _LEVEL = 0.95
 _WIDTH = 30  # of a bar
-_NAMED = 5  # classes and confusions that words tell
+_NAMED = 5  # confusions, and answers made wrong, that words tell
+_CLASSES = 12  # that lines tell
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Class:
         label: Its text.
         items: How many labelled items have it.
         model: Share of them that the model answers right.
-        corrected: Share of them that the correction does.
+        corrected: Share of them that what is shown does.
         p: McNemar's exact test between the two, two-sided.
     """
 
@@ -61,6 +64,23 @@ class Class:
     model: float
     corrected: float
     p: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """An answer that is another than the model's own.
+
+    Attributes:
+        id: Of the example.
+        truth: Its label.
+        model: The model's own answer.
+        shown: What is shown.
+    """
+
+    id: str
+    truth: str
+    model: str
+    shown: str
 
 
 @dataclass(frozen=True)
@@ -79,8 +99,12 @@ class Verdict:
         alpha: What was to be promised: the largest share of all answers that may be broken.
         rivals: What never reads the text and would be certified for as much, in words.
         best: The correction with the most right answers on these labels.
-        classes: By label, the model beside that correction; none where options differ by row.
+        shown: What the next two are of: `certified`, or `best` where nothing is let through.
+        classes: By label, the model beside that; none where options differ by row.
+        changes: Answers that it changes.
         confusions: Truth, answer and count of the model's most frequent mistakes.
+        middle: What depths below the last add to wording and the last one; None where that was
+            not to be fitted.
     """
 
     model: str
@@ -93,8 +117,11 @@ class Verdict:
     alpha: float
     rivals: tuple[str, ...]
     best: str
+    shown: str
     classes: tuple[Class, ...]
+    changes: tuple[Change, ...]
     confusions: tuple[tuple[str, str, int], ...]
+    middle: Addition | None = None
 
     def line(self, name: str) -> Line:
         """The line of that name."""
@@ -112,8 +139,9 @@ class Verdict:
         return (np.nan, np.nan) if not found else tuple(np.mean(found, axis=0).tolist())
 
     def to_dict(self) -> dict[str, Any]:
-        """Every figure, as plain JSON values."""
-        return {**asdict(self), "macro": self.macro, "useless": self.useless, "words": self.words()}
+        """Every figure, the picture and the words, as plain JSON values."""
+        told = {"picture": self.picture(), "words": self.words(), "by_class": self.by_class()}
+        return {**asdict(self), "macro": self.macro, "useless": self.useless, **told}
 
     def picture(self) -> list[str]:
         """A bar a line, its interval beside it."""
@@ -138,13 +166,50 @@ class Verdict:
         told += [self._advice(), self._best(best)]
         if self.classes:
             before, after = map(_percent, self.macro)
-            told.append(f"By class (macro recall): {before}, with {self.best} {after}.")
+            told.append(f"By class (macro recall): {before}, with {self._shown} {after}.")
         if hurt := [own for own in self.classes if own.corrected < own.model and own.p < 0.05]:
             named = ", ".join(
                 f"{own.label} ({_percent(own.model)} to {_percent(own.corrected)})" for own in hurt
             )
-            told.append(f"{self.best} hurts {named}.")
+            told.append(f"{self._shown} hurts {named}.")
+        told += self._changed()
+        if self.middle is not None:
+            known = "" if self.middle.positive else ", which is not shown to be anything"
+            told.append(
+                "To wording and the last depth the middle of the model adds "
+                f"{self.middle.sentence}{known}."
+            )
         return told
+
+    def by_class(self) -> list[str]:
+        """A line a label: how much of it is found; the most frequent of many. Then mistakes."""
+        often = sorted(self.classes, key=lambda own: -own.items)[:_CLASSES]
+        width = max((len(own.label) for own in often), default=0)
+        lines = [
+            f"{own.label:<{width}}  {own.items:>4}  {_percent(own.model):>6} to "
+            f"{_percent(own.corrected)}"
+            for own in often
+        ]
+        if lines:
+            head = f"{'found of each class':<{width}}  of    the model to {self._shown}"
+            more = len(self.classes) - len(often)
+            lines = [head, *lines, *([f"and {more} classes more"] if more else [])]
+        mistakes = [f"{answer} for {truth} ({n})" for truth, answer, n in self.confusions]
+        return lines + ([f"The model says most often: {', '.join(mistakes)}."] if mistakes else [])
+
+    @property
+    def _shown(self) -> str:
+        return "what is let through" if self.shown == "certified" else self.shown
+
+    def _changed(self) -> list[str]:
+        """How many answers change, and which right ones of the model."""
+        if not self.changes:
+            return []
+        lost = [own for own in self.changes if own.model == own.truth]
+        named = ", ".join(f"{own.id} ({own.truth}, then {own.shown})" for own in lost[:_NAMED])
+        more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+        which = f"; right before: {named}{more}" if lost else ""
+        return [f"{self._shown} changes {len(self.changes)} answers{which}."]
 
     def _advice(self) -> str:
         if self.certified is not None:
@@ -175,23 +240,18 @@ class Verdict:
         )
 
 
-def judge(
-    cell: Cell,
-    run: Mapping[str, Any],
-    finding: Finding | None,
-    terms: Terms,
-    rivals: Sequence[str] = (),
-) -> Verdict:
+def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Terms) -> Verdict:
     """The verdict of a cell's records.
 
     Args:
         cell: Labelled items, with depth L and all others read with the text and without.
         run: `run.json`.
-        finding: What they certify; None where they are too few.
+        outcome: What they certify; None where they are too few.
         terms: What was to be promised.
-        rivals: Controls that would be certified for as much.
     """
     from lastword.methods import resolve
+
+    finding = None if outcome is None else outcome.finding
 
     items = cell.items
     scores = {"trace": list(items["scores"])} | derive(
@@ -208,6 +268,11 @@ def judge(
     lines += [_line(name, own, base) for name, own in right.items()]
     there = {name: own for name, own in right.items() if not np.isnan(own).any()}
     best = max(there, key=lambda name: float(there[name].mean()))
+    chosen = None if finding is None else finding.chosen
+    method = best if chosen is None else chosen.policy.method
+    stands = _stands(outcome, scores[method])
+    shown = np.where(stands, right[method], base)
+    rivals = [] if outcome is None or chosen is None else outcome.controls.rivals(chosen.gain)
     names = _candidates(cell)
     fixed = len({tuple(sorted(own)) for own in names}) == 1
     return Verdict(
@@ -221,8 +286,44 @@ def judge(
         alpha=terms.alpha,
         rivals=tuple(rivals),
         best=best,
-        classes=_classes(names, truths, base, right[best]) if fixed else (),
+        shown=best if chosen is None else "certified",
+        classes=_classes(names, truths, base, shown) if fixed else (),
+        changes=_changes(cell, names, truths, scores[method], stands),
         confusions=_confusions(names, truths, list(items["base_scores"])),
+        middle=None if (fitted := fit(cell)) is None else fitted.middle,
+    )
+
+
+def _stands(outcome: Outcome | None, scores: Sequence[Any]) -> np.ndarray:
+    """Which overrides are let through; where nothing is certified all that there are scores for.
+
+    Args:
+        outcome: What is certified.
+        scores: Of the method in question, by item.
+    """
+    if outcome is None or outcome.finding.chosen is None:
+        return np.array([u is not None for u in scores])
+    (cell,) = outcome.sample.cells
+    stands = np.zeros(len(cell.items), dtype=bool)
+    stands[cell.mc1_places] = outcome.sample.items.stands(outcome.finding.policy)
+    return stands
+
+
+def _changes(
+    cell: Cell,
+    names: Sequence[tuple[str, ...]],
+    truths: Sequence[np.ndarray],
+    scores: Sequence[Any],
+    stands: np.ndarray,
+) -> tuple[Change, ...]:
+    items = cell.items
+    before = items["base_index"].to_numpy(int)
+    after = [b if u is None else int(np.argmax(u)) for b, u in zip(before, scores, strict=True)]
+    rows = zip(items["id"], names, truths, before, after, strict=True)
+    return tuple(
+        Change(str(id), own[int(t.argmax())], own[b], own[a])
+        for (id, own, t, b, a), stand in zip(rows, stands, strict=True)
+        if stand and a != b
     )
 
 
