@@ -465,7 +465,7 @@ def test_a_running_mean_says_nothing_before_twenty_and_how_many_it_saw(log: bool
     running: Any = correction_of(name, facts)
     for i, evidence in enumerate(answers):
         if i == 30:  # a restart in between
-            state = json.loads(json.dumps(running.state()))
+            state = json.loads(json.dumps(running.changes()))
             running = correction_of(name, facts)
             running.restore(state)
         verdict = running.next(evidence)
@@ -480,7 +480,10 @@ def test_a_running_mean_says_nothing_before_twenty_and_how_many_it_saw(log: bool
     small = Running(name, facts, most=2)
     for labels in (["a", "b"], ["c", "d"], ["a", "b"], ["e", "f"]):
         small.next(calls(np.array([0.5, 0.5]), labels))
-    assert set(small.state()) == {label_set(["a", "b"]), label_set(["e", "f"])}
+    told = small.changes()
+    kept = [label_set(["a", "b"]), label_set(["e", "f"])]
+    assert [name for name, own in told.items() if own is not None] == kept
+    assert told[label_set(["c", "d"])] is None and not small.changes()
 
 
 def test_a_tracer_counts_as_it_goes() -> None:
@@ -494,6 +497,33 @@ def test_a_tracer_counts_as_it_goes() -> None:
     by_count = sorted(decisions, key=lambda d: float(d.gates["seen"].value or 0))
     assert "is of 1 so far and is used from 20 on" in explain(by_count[0])
     assert "less their mean over items with these labels, 25 so far" in explain(by_count[24])
+
+
+def test_a_service_goes_on_from_what_it_had_learned(tmp_path: Path) -> None:
+    """As if it had never stopped; another model's file is refused, and so is a file without use."""
+    from fastapi.testclient import TestClient
+
+    from lastword.service.app import create_app
+    from lastword.service.settings import Settings
+
+    settings = Settings(state=tmp_path / "state.db")
+    bodies = [{"prompt": f"What is {i}", "candidates": ["a", "bc"]} for i in range(23)]
+
+    def answers(asked: list[Any], kept: Settings) -> list[Any]:
+        app = create_app(Tracer.demo(correction="batch-calibrated"), kept)
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            return [client.post("/v1/correct", json=body).json() for body in asked]
+
+    whole = answers(bodies, Settings())
+    parts = [*answers(bodies[:12], settings), *answers(bodies[12:], settings)]
+    for i, (one, two) in enumerate(zip(whole, parts, strict=True)):
+        assert two["gates"]["seen"]["value"] == i + 1
+        assert two["operator"] == ("base" if i < 19 else "batch-calibrated")
+        assert two["scores"] == pytest.approx(one["scores"], abs=1e-9)
+    with pytest.raises(InputError, match="keeps what others have learned"):
+        create_app(Tracer.demo("control", correction="batch-calibrated"), settings)
+    with pytest.raises(InputError, match="--state keeps what --correction batch-calibrated"):
+        create_app(Tracer.demo(), settings)
 
 
 def test_content_free_prompts_are_read_only_for_who_asks() -> None:

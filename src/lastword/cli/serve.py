@@ -88,6 +88,11 @@ def _serve(
 def _serve_replicas(model: LoadOptions, settings: Settings, cluster: "Cluster") -> None:
     from lastword.cli.progress import waiting
 
+    if model.correction.startswith("batch-calibrated") and model.certificate is None:
+        raise typer.BadParameter(
+            f"replicas would each learn by themselves: --correction {model.correction} needs a "
+            "certificate, which freezes the mean"
+        )
     with waiting("loading the server"):
         from lastword.engines.replicas import run
         from lastword.service.log import Log

@@ -109,6 +109,7 @@ class Running:
     def __init__(self, name: str, facts: Facts, *, log: bool = False, most: int = MOST) -> None:
         self.name, self.facts, self.log, self.most = name, facts, log, most
         self._sums: OrderedDict[str, tuple[int, Scores]] = OrderedDict()
+        self._changed: dict[str, None] = {}
         self._lock = Lock()
 
     @property
@@ -131,23 +132,33 @@ class Running:
         scores = calibrated(base, mean, log=self.log)
         return Verdict("scalar", np.nan, operators.Correction(self.name, scores, gates))
 
-    def state(self) -> dict[str, Any]:
-        """What a restart needs, as JSON has it: items and summed probabilities by label set."""
-        with self._lock:
-            return {name: [seen, total.tolist()] for name, (seen, total) in self._sums.items()}
+    def changes(self) -> dict[str, Any]:
+        """Items and summed probabilities of each label set that changed since it was last asked.
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        None stands for one that went.
+        """
         with self._lock:
-            self._sums = OrderedDict((k, (int(n), np.asarray(s))) for k, (n, s) in state.items())
+            names, self._changed = self._changed, {}
+            known = {name: self._sums.get(name) for name in names}
+        return {n: None if own is None else [own[0], own[1].tolist()] for n, own in known.items()}
+
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Go on from what `changes` gave, the least used first."""
+        with self._lock:
+            self._sums = OrderedDict((k, (int(n), np.asarray(s))) for k, (n, s) in learned.items())
 
     def _count(self, name: str, p: Scores) -> tuple[int, Scores]:
         with self._lock:
             seen, before = self._sums.pop(name, (0, np.zeros(len(p))))
             self._sums[name] = after = seen + 1, before + p
+            self._touch(name)
             while len(self._sums) > self.most:
-                self._sums.popitem(last=False)
+                self._touch(self._sums.popitem(last=False)[0])
             return after
+
+    def _touch(self, name: str) -> None:
+        self._changed.pop(name, None)  # the latest stands last
+        self._changed[name] = None
 
 
 def _order(candidates: Sequence[str]) -> list[int]:

@@ -44,11 +44,14 @@ class Correction(Protocol):
 class Learning(Correction, Protocol):
     """A correction that learns of the items that come: an answer depends on those before it."""
 
-    def state(self) -> dict[str, Any]:
-        """What it has learned, as JSON has it."""
+    def changes(self) -> dict[str, Any]:
+        """What it has learned since it was last asked, by name as JSON has it.
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        None stands where it has forgotten.
+        """
+
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Go on from what `changes` gave, the oldest first."""
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,8 @@ def trust(cell: Cell, theta: Theta) -> CellTrust:
         theta: Theta of the run.
     """
     items = cell.mc1_items
-    hidden = "withheld" in items and items["withheld"].notna().any()
-    hidden |= not items["operator"].isin(list(OPERATORS)).all()
+    hidden = "withheld" in items and bool(items["withheld"].notna().any())
+    hidden |= not bool(items["operator"].isin(list(OPERATORS)).all())
     labels = labelled([items], groups([cell]))
     if hidden:
         return CellTrust(cell, None, "what TRACE wanted is not in these records")

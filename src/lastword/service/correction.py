@@ -11,6 +11,7 @@ from lastword.generation.ask import Asked, ask_in_steps
 from lastword.generation.sampling import Sampling
 from lastword.records.decision import Decision
 from lastword.service.batching import Batcher
+from lastword.service.learned import learned
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.orders import Promise, characters
@@ -39,7 +40,9 @@ class Corrector:
         tracer.shorten(_CPU_TOKENS)
         self.tracer, self.settings = tracer, settings
         self._metrics, self._log = metrics, log
-        self.oversight = oversee(tracer.certificate, settings, metrics, log)
+        self._learned = learned(tracer, settings, log)
+        watched = settings if self._learned is None else replace(settings, state=None)
+        self.oversight = oversee(tracer.certificate, watched, metrics, log)
         self.batcher = Batcher(tracer, settings, metrics, log)
 
     @property
@@ -58,6 +61,8 @@ class Corrector:
         self.batcher.close(_LAST_SECONDS)
         if self.oversight is not None:
             self.oversight.close()
+        if self._learned is not None:
+            self._learned.close()
 
     def start(
         self, item: Item, read: Read, *, batch: int | None = None, bounded: bool = False
@@ -166,6 +171,8 @@ class Corrector:
     def write(self, decision: Decision, item: Item, *, full: bool, request: str) -> dict[str, Any]:
         """The JSON of a decision; under shadow the base's, with the difference logged."""
         self._log_decision(decision, item, request)
+        if self._learned is not None:
+            self._learned.keep()
         label = {}
         if self.oversight is not None:
             label["feedback_id"] = self.oversight.answered(decision, item)

@@ -123,6 +123,8 @@ def _reasons(answer: Any, told: Mapping[str, Any], *, trajectory: bool) -> dict[
         "deferred": answer.deferred,
         "confidence": answer.confidence,
     }
+    if (seen := answer.decision.gates.get("seen")) is not None:
+        reasons["seen"] = int(seen.value)
     if "feedback_id" in told:
         reasons["feedback_id"] = told["feedback_id"]
     if trajectory:

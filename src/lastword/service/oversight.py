@@ -182,7 +182,10 @@ def oversee(
         except sqlite3.Error as error:
             raise InputError(f"cannot read the state in {settings.state}: {error}") from error
     if settings.state is not None or settings.on_alarm != "log":
-        raise InputError("--state and --on-alarm oversee a certificate: give --certificate")
+        raise InputError(
+            "--state and --on-alarm oversee a certificate, and --state keeps what "
+            "--correction batch-calibrated has learned: give one of them"
+        )
     return None
 
 

@@ -45,7 +45,8 @@ class Settings:
         feedback_items: Most answers that are remembered for their labels.
         feedback_seconds: How long an answer is remembered.
         feedback_minute: Most labels of one address in a minute.
-        state: File that keeps monitor, drift and remembered answers over a restart.
+        state: File that keeps monitor, drift and remembered answers over a restart, or the running
+            means of --correction batch-calibrated.
         log_prompts: Write prompts and candidates into the log.
     """
 

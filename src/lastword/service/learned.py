@@ -1,0 +1,89 @@
+"""Learned: what a correction has learned of earlier requests, kept over a restart; SQLite.
+
+An answer of such a correction depends on the requests before it, and tells of how many by its gate
+`seen`. In a file (`--state`) every answer is one transaction, so that a process that is killed
+loses at most the answer in hand. No text of a request is in it.
+"""
+
+import json
+import sqlite3
+import threading
+from pathlib import Path
+
+from lastword.errors import InputError
+from lastword.methods.correction import Learning
+from lastword.service.log import Log
+from lastword.service.settings import Settings
+from lastword.tracer import Tracer
+
+_TABLE = "CREATE TABLE IF NOT EXISTS learned (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
+_OWNER = ""  # of no label set
+
+
+class Learned:
+    """A correction's memory in a file.
+
+    Args:
+        correction: What learns; it goes on from what the file has.
+        path: The file.
+        owner: Model and correction that it belongs to.
+        log: Where a disk that refuses is told.
+
+    Raises:
+        InputError: The file cannot be used, is in use, or belongs to another.
+    """
+
+    def __init__(self, correction: Learning, path: Path, owner: str, log: Log) -> None:
+        self._correction, self._log, self._lock = correction, log, threading.Lock()
+        try:
+            self._connection = sqlite3.connect(path, timeout=1, check_same_thread=False)
+            self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # one service a file
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            with self._connection:
+                self._connection.execute(_TABLE)
+                known = dict(self._connection.execute("SELECT * FROM learned ORDER BY rowid"))
+                if known.pop(_OWNER, owner) != owner:
+                    raise InputError(f"{path} keeps what others have learned; name another file")
+                self._put(_OWNER, owner)
+        except sqlite3.Error as error:
+            raise InputError(f"cannot keep what is learned in {path}: {error}") from error
+        correction.restore({name: json.loads(value) for name, value in known.items()})
+
+    def keep(self) -> None:
+        """Write what has been learned since; the service answers though its disk refuses."""
+        with self._lock:
+            changes = self._correction.changes()
+            try:
+                with self._connection:
+                    for name, value in changes.items():
+                        self._put(name, None if value is None else json.dumps(value))
+            except sqlite3.Error as error:
+                self._log.failure(error, at="state", reason=str(error))
+
+    def close(self) -> None:
+        """Let the file go."""
+        with self._lock:
+            self._connection.close()
+
+    def _put(self, name: str, value: str | None) -> None:
+        """Write a row as the latest, or take it out."""
+        self._connection.execute("DELETE FROM learned WHERE name = ?", (name,))
+        if value is not None:
+            self._connection.execute("INSERT INTO learned VALUES (?, ?)", (name, value))
+
+
+def learned(tracer: Tracer, settings: Settings, log: Log) -> Learned | None:
+    """The file of what the tracer's correction learns; None where it learns nothing.
+
+    Raises:
+        InputError: As `Learned`.
+    """
+    if not isinstance(tracer.correction, Learning):
+        return None
+    name = tracer.correction.name
+    what = "answers depend on the requests before them; a certificate freezes the mean"
+    log.event("learning", correction=name, kept=settings.state is not None, told=what)
+    if settings.state is None:
+        return None
+    owner = f"{name} on {tracer.subject.digest}"
+    return Learned(tracer.correction, settings.state, owner, log)
