@@ -12,7 +12,7 @@ QUICK := rule text view weights files trust test_imports.py test_theta.py test_s
 # Without bytecode on disk every run compiles the package and the tests once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test nightly fresh real coverage vllm check organism docs locked lock audit release clean
+.PHONY: demo quick test nightly fresh real coverage vllm clients check organism docs locked lock audit release clean
 
 demo: $(READY) real
 	$(BIN)/lastword demo --all
@@ -42,6 +42,11 @@ real: $(READY)
 vllm:
 	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet --no-deps --requirement constraints.vllm.txt
+
+# Clients of others in an environment apart from ours: the tests that they run against the service run where it is.
+clients:
+	test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/python -m pip install --quiet --no-deps --requirement constraints.clients.txt
 
 check: $(READY)
 	$(BIN)/ruff check

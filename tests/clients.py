@@ -1,14 +1,13 @@
-"""Clients of others, each in an environment of its own below the folder LASTWORD_CLIENTS."""
+"""Where clients of others are: `.venv-clients` of `make clients`, or LASTWORD_CLIENTS_PYTHON."""
 
 import os
 from pathlib import Path
 
 import pytest
 
+_OWN = Path(__file__).parents[1] / ".venv-clients" / "bin" / "python"
+PYTHON = Path(os.environ.get("LASTWORD_CLIENTS_PYTHON", _OWN))
 
-def python_of(client: str) -> str:
-    """The Python of a client's own environment; the test is skipped where it is not there."""
-    python = Path(os.environ.get("LASTWORD_CLIENTS", "")) / client / "bin" / "python"
-    if not python.is_file():
-        pytest.skip(f"LASTWORD_CLIENTS is no folder with an environment called {client}")
-    return str(python)
+needs_clients = pytest.mark.skipif(
+    not PYTHON.is_file(), reason=f"no clients at {PYTHON}: `make clients` installs them"
+)

@@ -78,6 +78,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if count := sum("no vLLM at" in str(report.longrepr) for report in skipped):
         told = f"{count} tests of --engine vllm were NOT run: `make vllm` installs what they need"
         terminalreporter.write_line(told, yellow=True)
+    if count := sum("no clients at" in str(report.longrepr) for report in skipped):
+        told = f"{count} tests by clients of others were NOT run: `make clients` installs them"
+        terminalreporter.write_line(told, yellow=True)
     if count := sum("the night's" in str(report.longrepr) for report in skipped):
         told = f"{count} rows that repeat a road were NOT run: `make nightly` runs them too"
         terminalreporter.write_line(told, yellow=True)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from clients import python_of
+from clients import PYTHON, needs_clients
 from served import running
 
 from lastword import Tracer
@@ -71,16 +71,17 @@ def test_the_generated_client(served, tmp_path):
     assert told == "pale cedar boats decisive\n"
 
 
-# Clients of other services, each in an environment of its own
+# Clients of other services, in an environment apart from ours
 
 
-def asked(client: str, word: str, served, folder: Path) -> list[str]:
+def asked(word: str, served, folder: Path) -> list[str]:
     """The lines that a block of the page prints, run as the client's own users run it."""
-    return run(block("python", word), "python", served.url, folder, python_of(client)).splitlines()
+    return run(block("python", word), "python", served.url, folder, str(PYTHON)).splitlines()
 
 
+@needs_clients
 def test_the_openai_client(served, tmp_path):
-    (line,) = asked("openai", 'completions.create(\n    model="', served, tmp_path)
+    (line,) = asked('completions.create(\n    model="', served, tmp_path)
     decision = Tracer.demo().correct(
         "Question: Which goods come from Baevwick? Answer:",
         ["green wool combs", "pale cedar boats", "clay lamps"],
@@ -88,11 +89,12 @@ def test_the_openai_client(served, tmp_path):
     assert line == f"pale cedar boats decisive {decision.base_answer}"
 
 
+@needs_clients
 def test_the_openai_client_streams_a_conversation(tmp_path):
     tracer = Tracer.demo()
     tracer.tokenizer.chat_template = "Question: {{ messages[0].content }} Answer: "
     with running(tracer) as served:
-        (line,) = asked("openai", "stream=True", served, tmp_path)
+        (line,) = asked("stream=True", served, tmp_path)
     question = "Where do guinea pigs come from?"
     choices = ["South America", "West Africa", "New Guinea"]
     decision = tracer.correct([{"role": "user", "content": question}], choices)
@@ -102,18 +104,21 @@ def test_the_openai_client_streams_a_conversation(tmp_path):
     assert json.loads(shares) == pytest.approx(decision.probabilities.tolist(), abs=1e-4)
 
 
+@needs_clients
 def test_the_cohere_client(served, tmp_path):
-    first, second = asked("cohere", "import cohere", served, tmp_path)
+    first, second = asked("import cohere", served, tmp_path)
     assert first.startswith("1 0.") and second.split()[0] in ("0", "2")
 
 
+@needs_clients
 def test_the_langchain_reranker(served, tmp_path):
-    first, _ = asked("langchain", "langchain_cohere", served, tmp_path)
+    first, _ = asked("langchain_cohere", served, tmp_path)
     assert first.startswith("pale cedar boats 0.")
 
 
+@needs_clients
 def test_the_llama_index_postprocessors(served, tmp_path):
-    lines = asked("llama-index", "llama_index", served, tmp_path)
+    lines = asked("llama_index", served, tmp_path)
     assert len(lines) == 4
     assert lines[0].startswith("TextEmbeddingInference pale cedar boats 0.")
     assert lines[2].startswith("CohereRerank pale cedar boats 0.")
