@@ -241,7 +241,7 @@ class Client:
     async def _rerank(self) -> str:
         ((place, body),) = self._items(1)
         form = {"query": body["prompt"], "texts": body["candidates"]}
-        answer = await self._http.post("/rerank", json=form)
+        answer = await self._http.post("/continuation/rerank", json=form)
         if answer.status_code != 200:
             return str(answer.status_code)
         own = self._expected.decisions[place]

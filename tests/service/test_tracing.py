@@ -71,11 +71,11 @@ def test_items_of_one_pass_share_its_spans(model, kept, mount):
         served.wait_for(lambda: held.busy)
         bodies = [{"prompt": i.prompt, "candidates": list(i.candidates)} for i in items]
         for body in bodies:
-            pool.submit(served.client.post, "/v2/rerank", json=as_rerank(body))
+            pool.submit(served.client.post, "/continuation/v2/rerank", json=as_rerank(body))
         served.wait_for(lambda: len(served.service.corrector.batcher._queues.items) == 3)
         held.go.set()
         served.wait_for(lambda: len(requests_of(kept)) == 4)
-    together = [r for r in requests_of(kept) if r.name == "POST /v2/rerank"]
+    together = [r for r in requests_of(kept) if r.name == "POST /continuation/v2/rerank"]
     trunks = [stages_of(kept, request)["trunk"] for request in together]
     assert [trunk.attributes["lastword.items"] for trunk in trunks] == [3, 3, 3]
     assert len({(trunk.start_time, trunk.end_time) for trunk in trunks}) == 1

@@ -3,6 +3,7 @@
     Choice, Predicate, Score   a question, with its `Option`s
     read_questions             questions by name, from YAML or JSON
     prepare                    questions made ready once, for many texts
+    relevance                  whether each of some documents answers a query, made ready
     Answers                    what `Tracer.decide` gives: answers by the questions' names
     to_frame                   many of them as a pandas DataFrame
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         answer_of,
         to_frame,
     )
+    from lastword.decisions.documents import relevance
     from lastword.decisions.file import read_questions, write_questions
     from lastword.decisions.item import item_of, text_of
     from lastword.decisions.question import Choice, Option, Predicate, Question, Score
@@ -43,6 +45,7 @@ __all__ = [
     "item_of",
     "prepare",
     "read_questions",
+    "relevance",
     "template_in_force",
     "template_of",
     "text_of",
@@ -65,6 +68,7 @@ _HOMES = {
     "item_of": "item",
     "prepare": "questionnaire",
     "read_questions": "file",
+    "relevance": "documents",
     "template_in_force": "templates",
     "template_of": "templates",
     "text_of": "item",

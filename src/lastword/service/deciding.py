@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lastword.decisions import Answers, Question, answer_of
+from lastword.decisions import Answers, Question, Questionnaire, answer_of
 from lastword.decisions.item import Input
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
@@ -57,14 +57,18 @@ class Answered:
 
 
 async def answer(
-    call: Call, value: Input, questions: Mapping[str, Question], *, trajectory: bool = False
+    call: Call,
+    value: Input,
+    questions: Mapping[str, Question] | Questionnaire,
+    *,
+    trajectory: bool = False,
 ) -> Answered:
     """Answers to questions about an input, none of which knows of the others.
 
     Args:
         call: The request.
         value: The input.
-        questions: By name.
+        questions: By name, or made ready.
         trajectory: Whether every depth is read, and told among the reasons.
 
     Raises:
@@ -72,8 +76,9 @@ async def answer(
         InputError: What cannot be asked.
     """
     corrector = call.corrector
-    if len(questions) > MOST_QUESTIONS:
-        what = f"there are {len(questions)} questions, a request takes {MOST_QUESTIONS}"
+    asked = questions.questions if isinstance(questions, Questionnaire) else questions
+    if len(asked) > MOST_QUESTIONS:
+        what = f"there are {len(asked)} questions, a request takes {MOST_QUESTIONS}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
     ready = corrector.tracer.prepare(questions)
     items = [corrector.tracer.trim(item) for item in ready.items(value)]
@@ -88,7 +93,7 @@ async def answer(
             promise.cancel()
     encoded = tuple(promise.encoded for promise in promises if promise.encoded is not None)
     answers, reasons = Answers(), {}
-    for (name, question), item, made in zip(questions.items(), items, decisions, strict=True):
+    for (name, question), item, made in zip(asked.items(), items, decisions, strict=True):
         told = corrector.write(made, item, full=trajectory, request=call.id)
         shown = made.as_base() if corrector.shadow else made
         temperature = None if corrector.shadow else corrector.tracer.temperature

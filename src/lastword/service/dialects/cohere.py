@@ -1,7 +1,7 @@
 """Reranking in Cohere's form, which is Jina's too.
 
-The query is the prompt and the documents are the candidates: what comes back is how probable each
-document is as the query's continuation, after correction.
+What comes back is how probable it is that each document answers the query; under `/continuation`,
+how probable each document is as the query's continuation.
 """
 
 from typing import Annotated, Any
@@ -11,11 +11,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from lastword.service.call import Call, ThisCall
-from lastword.service.correction import by_score
 from lastword.service.dialect import MODEL, Dialect, Route
+from lastword.service.ranking import Ranker, Ranking, by_continuation, by_relevance
 from lastword.service.refusal import Code, Refusal
 from lastword.service.schema import Text, Unread
-from lastword.text.items import Item
 
 _EXAMPLE: dict[str, Any] = {
     "query": "Where is the lake of Oru?",
@@ -47,8 +46,10 @@ class CohereBody(BaseModel):
     )
 
     model: Text | None = Field(None, description="The model's name here, or none.")
-    query: Text = Field(description="The prompt.")
-    documents: list[Document] = Field(min_length=1, fail_fast=True, description="The candidates.")
+    query: Text = Field(description="What is looked for.")
+    documents: list[Document] = Field(
+        min_length=1, fail_fast=True, description="What may answer it."
+    )
     top_n: int | None = Field(None, ge=1, description="Most results; all if not given.")
     return_documents: bool | None = Field(None, description="Give each document back.")
     rank_fields: Unread = None
@@ -65,19 +66,19 @@ class CohereResult(BaseModel):
     """One document with its score."""
 
     index: int = Field(description="Its place in the request.")
-    relevance_score: float = Field(description="Its corrected probability among the documents.")
+    relevance_score: float = Field(description="Its probability.")
     document: DocumentBody | None = Field(None, description="With `return_documents`.")
 
 
 class CohereAnswer(BaseModel):
-    """The documents by score, and the decision that gave it."""
+    """The documents by score, and the decisions that gave it."""
 
     id: str
     model: str
     results: list[CohereResult]
     meta: dict[str, Any]
     usage: dict[str, int]
-    lastword: dict[str, Any] = Field(description="The decision, as `/v1/correct` tells it.")
+    lastword: dict[str, Any] = Field(description="The decisions behind it.")
 
 
 class CohereProblem(BaseModel):
@@ -87,38 +88,50 @@ class CohereProblem(BaseModel):
     code: str
 
 
-async def _rerank(body: CohereBody, call: Call, version: str) -> Response:
+async def _rerank(body: CohereBody, call: Call, rank: Ranker, version: str) -> Response:
     call.corrector.require_model(body.model)
-    decision, encoded = await call.answer(Item(body.query, body.texts))
-    tokens = encoded.prompt_tokens + sum(encoded.candidate_tokens)
+    ranking = await rank(call, body.query, body.texts)
     return JSONResponse(
         {
             "id": call.id,
             "model": call.corrector.name,
-            "results": _results(body, decision),
-            "meta": {"api_version": {"version": version}, "tokens": {"input_tokens": tokens}},
-            "usage": {"total_tokens": tokens},
-            "lastword": decision,
+            "results": _results(body, ranking),
+            "meta": {
+                "api_version": {"version": version},
+                "tokens": {"input_tokens": ranking.tokens},
+            },
+            "usage": {"total_tokens": ranking.tokens},
+            "lastword": ranking.told,
         }
     )
 
 
 async def rerank_v1(body: CohereBody, call: ThisCall) -> Response:
-    """Rank documents for a query, in the form of Cohere and of Jina."""
-    return await _rerank(body, call, "1")
+    """Rank documents by whether they answer a query, in the form of Cohere and of Jina."""
+    return await _rerank(body, call, by_relevance, "1")
 
 
 async def rerank_v2(body: CohereBody, call: ThisCall) -> Response:
-    """Rank documents for a query, in the form of Cohere and of Jina."""
-    return await _rerank(body, call, "2")
+    """Rank documents by whether they answer a query, in the form of Cohere and of Jina."""
+    return await _rerank(body, call, by_relevance, "2")
 
 
-def _results(body: CohereBody, decision: dict[str, Any]) -> list[dict[str, Any]]:
-    texts, probabilities = body.texts, decision["probabilities"]
+async def continuation_v1(body: CohereBody, call: ThisCall) -> Response:
+    """Rank documents as continuations of a query, in the form of Cohere and of Jina."""
+    return await _rerank(body, call, by_continuation, "1")
+
+
+async def continuation_v2(body: CohereBody, call: ThisCall) -> Response:
+    """Rank documents as continuations of a query, in the form of Cohere and of Jina."""
+    return await _rerank(body, call, by_continuation, "2")
+
+
+def _results(body: CohereBody, ranking: Ranking) -> list[dict[str, Any]]:
+    texts = body.texts
     results = [
-        {"index": i, "relevance_score": probabilities[i]}
+        {"index": i, "relevance_score": ranking.probabilities[i]}
         | ({"document": {"text": texts[i]}} if body.return_documents else {})
-        for i in by_score(decision["scores"])
+        for i in ranking.order
     ]
     return results[: body.top_n]
 
@@ -132,6 +145,8 @@ COHERE = Dialect(
     (
         Route("POST", "/v1/rerank", rerank_v1, CohereAnswer, _CODES),
         Route("POST", "/v2/rerank", rerank_v2, CohereAnswer, _CODES),
+        Route("POST", "/continuation/v1/rerank", continuation_v1, CohereAnswer, _CODES),
+        Route("POST", "/continuation/v2/rerank", continuation_v2, CohereAnswer, _CODES),
     ),
     _form,
     CohereProblem,

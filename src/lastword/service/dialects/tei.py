@@ -1,7 +1,7 @@
 """Reranking in the form of text-embeddings-inference.
 
-The query is the prompt and the texts are the candidates: what comes back is how probable each text
-is as the query's continuation, after correction.
+What comes back is how probable it is that each text answers the query; under `/continuation`, how
+probable each text is as the query's continuation.
 """
 
 from typing import Any
@@ -9,16 +9,15 @@ from typing import Any
 from fastapi import Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
-from scipy.special import log_softmax
 
 import lastword
 from lastword.service.call import ThisCall
-from lastword.service.correction import by_score
+from lastword.service.deciding import MOST_QUESTIONS
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.probes import healthz, readyz
+from lastword.service.ranking import Ranking, by_continuation, by_relevance
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
-from lastword.text.items import Item
 
 _EXAMPLE: dict[str, Any] = {
     "query": "Where is the lake of Oru?",
@@ -34,9 +33,9 @@ class TeiBody(BaseModel):
         strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}
     )
 
-    query: Text = Field(description="The prompt.")
-    texts: list[Text] = Field(min_length=1, fail_fast=True, description="The candidates.")
-    raw_scores: bool = Field(False, description="The probabilities' logarithms, in nats.")
+    query: Text = Field(description="What is looked for.")
+    texts: list[Text] = Field(min_length=1, fail_fast=True, description="What may answer it.")
+    raw_scores: bool = Field(False, description="Log odds in nats.")
     return_text: bool = Field(False, description="Give each text back.")
     truncate: bool | None = Field(
         None, description="Taken and not needed: what is too long is refused, or cut by --overflow."
@@ -59,11 +58,18 @@ class TeiProblem(BaseModel):
 
 
 async def rerank(body: TeiBody, call: ThisCall) -> Response:
-    """Rank texts for a query, in the form of text-embeddings-inference."""
-    decision, _ = await call.answer(Item(body.query, tuple(body.texts)))
-    logs = log_softmax(decision["scores"]).tolist()
-    scores = logs if body.raw_scores else decision["probabilities"]
-    ranks = [{"index": i, "score": scores[i]} for i in by_score(decision["scores"])]
+    """Rank texts by whether they answer a query, in the form of text-embeddings-inference."""
+    return _ranks(body, await by_relevance(call, body.query, body.texts))
+
+
+async def rerank_continuation(body: TeiBody, call: ThisCall) -> Response:
+    """Rank texts as continuations of a query, in the form of text-embeddings-inference."""
+    return _ranks(body, await by_continuation(call, body.query, body.texts))
+
+
+def _ranks(body: TeiBody, ranking: Ranking) -> Response:
+    scores = ranking.raw if body.raw_scores else ranking.probabilities
+    ranks = [{"index": i, "score": scores[i]} for i in ranking.order]
     if body.return_text:
         ranks = [rank | {"text": body.texts[rank["index"]]} for rank in ranks]
     return JSONResponse(ranks)
@@ -84,7 +90,7 @@ async def info(call: ThisCall) -> Response:
             "max_input_length": min(facts["context"] or settings.tokens, settings.tokens),
             "max_batch_tokens": tracer.batch_tokens,
             "max_batch_requests": settings.batch_items,
-            "max_client_batch_size": settings.candidates,
+            "max_client_batch_size": MOST_QUESTIONS,
             "auto_truncate": facts["overflow"] != "error",
             "tokenization_workers": 1,
             "version": lastword.__version__,
@@ -106,6 +112,7 @@ def _form(refusal: Refusal) -> dict[str, Any]:
 TEI = Dialect(
     (
         Route("POST", "/rerank", rerank, list[Rank], MODEL),
+        Route("POST", "/continuation/rerank", rerank_continuation, list[Rank], MODEL),
         Route("GET", "/info", info),
         Route("GET", "/health", health, codes=("draining",), probe=True),
     ),
