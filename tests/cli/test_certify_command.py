@@ -1,7 +1,9 @@
 """`lastword certify`: six lines, a file, JSON, and refusals in one line."""
 
 import json
+from dataclasses import asdict
 
+import numpy as np
 import pytest
 from populations import Kind, labelled
 from synthetic import synthetic_cell, write_cells
@@ -9,6 +11,10 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import TraceError
+from lastword.files.folder import locate
+from lastword.records.stored import read_cells
+from lastword.rule.geometry import margin
+from lastword.trust.calibration import calibrate
 from lastword.trust.certificate import Certificate
 from lastword.trust.certify import certify
 from lastword.trust.summary import summary
@@ -45,6 +51,29 @@ def test_six_lines_and_a_file(runs, tmp_path):
     assert told["policy"]["operators"] == list(made.policy.operators)
     assert told["policy"]["margin"] == made.policy.margin and len(told["trials"]) == 24
     assert told["deferral"]["threshold"] == made.threshold
+
+
+def test_a_temperature_is_fitted_on_what_the_certificate_shows(runs, tmp_path):
+    out = tmp_path / "certificate.toml"
+    lines = run(runs, "--alpha", 0.4, "--calibrate", "--out", out).stdout.splitlines()
+    made = Certificate.read(out)
+    assert made.calibration is not None and Certificate.from_dict(made.to_dict()) == made
+    said = next(line for line in lines if line.startswith("probabilities: temperature"))
+    assert f"{made.calibration.temperature:.3g}, of {made.calibration.items} items" in said
+    (cell,) = read_cells(locate(runs))
+    frame = cell.mc1_items
+    scores, truths = [], []
+    for row in frame.itertuples():
+        stands = made.policy.withholds(row.operator, margin(np.array(row.scores))) is None
+        shown = row.scores if row.index == row.base_index or stands else row.base_scores
+        if sum(row.truthful) == 1:
+            scores.append(np.array(shown, dtype=float))
+            truths.append(list(row.truthful).index(True))
+    assert calibrate(scores, truths) == made.calibration
+    counts = [line.split()[3] for line in lines if line.startswith("  0.")]
+    assert sum(map(int, counts)) == made.calibration.items
+    told = json.loads(run(runs, "--alpha", 0.4, "--calibrate", "--json").stdout)
+    assert told["calibration"] == asdict(made.calibration)
 
 
 def test_slices_are_told_and_counted(runs):

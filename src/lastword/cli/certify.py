@@ -31,6 +31,9 @@ def certify(
         Literal["truth", "answer", "group", "benchmark"] | None,
         typer.Option(help="Look at each true answer, each of the model's, group or benchmark too."),
     ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Fit a temperature for decisions' probabilities.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="TOML file for the certificate.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
@@ -45,6 +48,8 @@ def certify(
         from lastword.evaluation.certification import outcome, read_sample, slice_names
         from lastword.files.folder import locate
         from lastword.files.strict_json import to_json
+        from lastword.trust.calibration import curves
+        from lastword.trust.calibration import told as in_words
         from lastword.trust.slices import slices
         from lastword.trust.summary import sliced, summary
 
@@ -53,16 +58,24 @@ def certify(
         finding, controls = certified.finding, certified.controls
         names = None if by is None else slice_names(sample.cells, by)
         parts = [] if names is None else slices(sample.items, names, finding)
+        certificate = certified.certificate
+        shown = sample.shown(finding.policy) if calibrate else None
+        if shown is not None:
+            certificate = certificate.calibrated(*shown)
     if out is not None:
-        write_lines(out, certified.certificate.to_toml().splitlines())
+        write_lines(out, certificate.to_toml().splitlines())
     if as_json:
         told: dict[str, Any] = {"model": sample.subject.model, "controls": asdict(controls)}
         told |= {} if by is None else {"by": by, "slices": [asdict(part) for part in parts]}
+        if certificate.calibration is not None:
+            told["calibration"] = asdict(certificate.calibration)
         typer.echo(to_json(_to_dict(finding) | told))
         return
     named = (sample.subject.model, list(sample.benchmarks), sample.failed)
     lines = summary(finding, *named, controls)
     lines += [] if by is None else [sliced(parts, by, finding.terms)]
+    if certificate.calibration is not None and shown is not None:
+        lines += in_words(certificate.calibration, *curves(*shown))
     for line in [*lines, *([] if out is None else [str(out)])]:
         typer.echo(printable(line))
 

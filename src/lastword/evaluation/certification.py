@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from lastword.benchmarks.template import template_name
 from lastword.errors import RecordError
-from lastword.evaluation.choice import Means, allowed, answers, beside, means, resolved
+from lastword.evaluation.choice import Means, allowed, answers, beside, means, resolved, shown
 from lastword.evaluation.recheck import recheck
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, confidence
@@ -19,7 +19,7 @@ from lastword.records.columns import Lists, PerItem
 from lastword.records.info import find_cells, read_run
 from lastword.records.parts import missing_places
 from lastword.records.stored import read_cells
-from lastword.rule.geometry import margins
+from lastword.rule.geometry import Scores, margins
 from lastword.trust.certificate import Certificate, Counts, Subject
 from lastword.trust.certify import Beside, Finding, certify
 from lastword.trust.drift import rounded, statistics
@@ -31,6 +31,7 @@ from lastword.trust.policy import (
     METHODS,
     OVERRIDING,
     TRACE,
+    Policy,
     ScalarOperator,
     scalar_operator,
 )
@@ -62,6 +63,7 @@ class Sample:
         cells: Their records.
         methods: What a policy may be of.
         means: What batch calibration learns of them without their labels, by label set.
+        run: The `run.json` of one of them.
     """
 
     items: Labelled
@@ -75,6 +77,14 @@ class Sample:
     cells: tuple[Cell, ...]
     methods: tuple[str, ...]
     means: Means
+    run: Mapping[str, Any]
+
+    def shown(self, policy: Policy) -> tuple[list[Scores], list[int]]:
+        """What a policy shows of the items of one truth: their scores, and the truth's place."""
+        own = (policy.method,)
+        return shown(
+            self.items, self.cells, resolved(self.cells, self.run, own, self.means), policy
+        )
 
 
 def read_sample(
@@ -123,6 +133,7 @@ def read_sample(
         cells=tuple(parted),
         methods=tried,
         means=learned,
+        run=first,
     )
 
 

@@ -18,11 +18,12 @@ from lastword.evaluation.derived import evidence, facts_of
 from lastword.records.cells import Cell
 from lastword.records.columns import Lists
 from lastword.records.metrics import mc1_rows
+from lastword.rule.geometry import Scores
 from lastword.theta import Theta
 from lastword.trust.certify import Beside, Finding, Trial, certified
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
-from lastword.trust.policy import BATCH, GATED, TRACE, ScalarOperator, chains
+from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator, chains
 
 if TYPE_CHECKING:
     from lastword.methods.contract import Evidence as Reading
@@ -123,6 +124,36 @@ def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[st
         cells: Their records.
         methods: By name.
     """
+    base, truth = _filled(cells, "base_scores"), _truth(cells)
+    return {
+        name: _labelled(items, u, base, truth, None if name == GATED else name)
+        for name, u in _scored(cells, methods).items()
+    }
+
+
+def shown(
+    items: Labelled, cells: Sequence[Cell], methods: Methods, policy: Policy
+) -> tuple[list[Scores], list[int]]:
+    """Scores of each item as a policy shows them, with the place of its truth.
+
+    Items of several truths are left out: a probability is right of one.
+
+    Args:
+        items: As TRACE and the methods answer them.
+        cells: Their records.
+        methods: The policy's own by name; none where it is TRACE's.
+        policy: What is let through.
+    """
+    base, truth = _filled(cells, "base_scores"), _truth(cells)
+    own = _scored(cells, methods)[policy.method] if methods else _filled(cells, "scores")
+    withheld = items.by(policy.method).overrides & ~items.stands(policy)
+    u = np.where(withheld[:, None], base, own)
+    places = np.flatnonzero(truth.sum(axis=1) == 1)
+    return [u[i][np.isfinite(base[i])] for i in places], truth[places].argmax(axis=1).tolist()
+
+
+def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
+    """Every method's scores of the items that count for MC1; the model's where it has none."""
     own = {name: _filled(cells, "base_scores") for name in methods}
     first = 0
     for cell in cells if methods else ():
@@ -133,11 +164,7 @@ def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[st
             for name, method in methods.items() if row[place] >= 0 else ():
                 if (u := method.scores(one)) is not None:
                     own[name][row[place], : len(u)] = u
-    base, truth = _filled(cells, "base_scores"), _truth(cells)
-    return {
-        name: _labelled(items, u, base, truth, None if name == GATED else name)
-        for name, u in own.items()
-    }
+    return own
 
 
 def beside(

@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from lastword.errors import InputError
-from lastword.records.metrics import ece
+from lastword.records.metrics import Reliability, reliability
 from lastword.rule.geometry import Scores
 
 LEAST = 20  # labelled items
@@ -67,17 +67,34 @@ def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
         raise InputError(f"a calibration needs {LEAST} labelled items, and there are {len(scores)}")
     if any(not 0 <= truth < len(u) for u, truth in zip(scores, truths, strict=True)):
         raise InputError("a truth is the place of a candidate, counted from 0")
-    temperatures = _cross_fitted(scores, truths)
-    plain = [softmax(u) for u in scores]
-    after = [softmax(u / t) for u, t in zip(scores, temperatures, strict=True)]
+    plain, after = _before_and_after(scores, truths)
     return Calibration(
         temperature=_fitted(scores, truths),
         items=len(scores),
-        ece=_ece(plain, truths),
-        ece_after=_ece(after, truths),
+        ece=_curve(plain, truths).ece,
+        ece_after=_curve(after, truths).ece,
         brier=_brier(plain, truths),
         brier_after=_brier(after, truths),
     )
+
+
+def curves(scores: Sequence[Scores], truths: Sequence[int]) -> tuple[Reliability, Reliability]:
+    """Reliability of softmax(u), and at temperatures of other items, by cross-fitting.
+
+    Args:
+        scores: As `calibrate` takes them.
+        truths: As `calibrate` takes them.
+    """
+    plain, after = _before_and_after(scores, truths)
+    return _curve(plain, truths), _curve(after, truths)
+
+
+def _before_and_after(
+    scores: Sequence[Scores], truths: Sequence[int]
+) -> tuple[list[Scores], list[Scores]]:
+    temperatures = _cross_fitted(scores, truths)
+    after = [softmax(u / t) for u, t in zip(scores, temperatures, strict=True)]
+    return [softmax(u) for u in scores], after
 
 
 def _fitted(scores: Sequence[Scores], truths: Sequence[int]) -> float:
@@ -103,10 +120,10 @@ def _cross_fitted(scores: Sequence[Scores], truths: Sequence[int]) -> Float[np.n
     return temperatures
 
 
-def _ece(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
+def _curve(probabilities: Sequence[Scores], truths: Sequence[int]) -> Reliability:
     sure = np.array([p.max() for p in probabilities])
     right = np.array([p.argmax() == t for p, t in zip(probabilities, truths, strict=True)])
-    return ece(np.minimum(sure, 1.0), right.astype(float))
+    return reliability(np.minimum(sure, 1.0), right.astype(float))
 
 
 def _brier(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
@@ -114,3 +131,27 @@ def _brier(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
         float(p @ p - 2 * p[truth] + 1) for p, truth in zip(probabilities, truths, strict=True)
     ]
     return float(np.mean(errors))
+
+
+def told(found: Calibration, before: Reliability, after: Reliability) -> list[str]:
+    """A calibration in words, and its reliability as a table: how sure, and how often right."""
+    ece, brier = (found.ece, found.ece_after), (found.brier, found.brier_after)
+    lines = [
+        f"probabilities: temperature {found.temperature:.3g}, of {found.items} items; each judged "
+        "at the temperature of others:",
+        f"  calibration error {ece[0]:.3f} before and {ece[1]:.3f} after, "
+        f"Brier score {brier[0]:.3f} and {brier[1]:.3f}",
+        "  how sure       items  said  right    items  said  right",
+    ]
+    edges = before.edges
+    for place in np.flatnonzero((before.counts > 0) | (after.counts > 0)).tolist():
+        halves = "  ".join(_bin(curve, place) for curve in (before, after))
+        lines.append(f"  {edges[place]:.2f} to {edges[place + 1]:.2f} {halves}")
+    return lines
+
+
+def _bin(curve: Reliability, place: int) -> str:
+    if not curve.counts[place]:
+        return f"{0:>7}" + " " * 13
+    said, right = curve.confidence[place], curve.accuracy[place]
+    return f"{curve.counts[place]:>7}  {said:.2f}   {right:.2f}"

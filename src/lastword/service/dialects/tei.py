@@ -69,7 +69,7 @@ async def rerank_continuation(body: TeiBody, call: ThisCall) -> Response:
 
 def _ranks(body: TeiBody, ranking: Ranking) -> Response:
     scores = ranking.raw if body.raw_scores else ranking.probabilities
-    ranks = [{"index": i, "score": scores[i]} for i in ranking.order]
+    ranks: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in ranking.order]
     if body.return_text:
         ranks = [rank | {"text": body.texts[rank["index"]]} for rank in ranks]
     return JSONResponse(ranks)
