@@ -31,23 +31,23 @@ def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
     import pandas as pd
 
     names = [(f"{c.benchmark}-" + c.records["id"].astype(str)).str.casefold() for c in cells]
-    wanted = name.casefold()
-    places = [np.flatnonzero(own == wanted) for own in names]
+    folded = name.casefold()
+    places = [np.flatnonzero(own == folded) for own in names]
     if not any(own.size for own in places):
-        places = [np.flatnonzero(own == f"{wanted}/mc1") for own in names]
+        places = [np.flatnonzero(own == f"{folded}/mc1") for own in names]
     if not any(own.size for own in places):
         some = pd.concat(names).head(_LOOKED_THROUGH).unique().tolist()
-        close = get_close_matches(wanted, some, _CLOSE, cutoff=0)
+        close = get_close_matches(folded, some, _CLOSE, cutoff=0)
         raise RecordError(
             f"no item {name!r}; expected BENCHMARK-ID as records name them, such as "
             f"{', '.join(close)}"
         )
     pairs = zip(cells, places, strict=True)
-    found = pd.concat([cell.whole(own) for cell, own in pairs if own.size])
-    answered = found[found["error"].isna()]
-    if answered.empty:
-        raise RecordError(f"item {name!r} failed on every model: {found['error'].iloc[0]}")
-    return answered
+    rows = pd.concat([cell.whole(own) for cell, own in pairs if own.size])
+    answers = rows[rows["error"].isna()]
+    if answers.empty:
+        raise RecordError(f"item {name!r} failed on every model: {rows['error'].iloc[0]}")
+    return answers
 
 
 def telling(rows: list[Record]) -> Record:

@@ -11,7 +11,7 @@ BLIND_ORACLE = "any depth, question unread (oracle)"
 _METHODS = {"question-blind"}  # rivals that are methods, and rows, themselves
 
 _CELL = (Column("Model"), Column("Benchmark"), Column("Method"))
-_JUDGED = (
+_STANDING = (
     Column("Items"),
     level("MC1"),
     delta("ΔMC1"),
@@ -53,16 +53,16 @@ _COST_NOTES = (
 
 def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
     """Every method of every cell against its base, and beside TRACE."""
-    judged: list[tuple[Value, ...]] = []
+    rows: list[tuple[Value, ...]] = []
     beside: list[tuple[Value, ...]] = []
     for comparison in comparisons:
         cell = (comparison.model, comparison.benchmark)
-        judged += [(*cell, s.method, *_judged(s)) for s in comparison.standings]
-        judged += [(*cell, name, *_alone(share)) for name, share in _alone_by(comparison).items()]
+        rows += [(*cell, s.method, *_standing(s)) for s in comparison.standings]
+        rows += [(*cell, name, *_alone(share)) for name, share in _alone_by(comparison).items()]
         beside += [(*cell, s.method, *_beside(s)) for s in comparison.standings]
     title = "Every method on the same states"
     return [
-        Table("comparison", title, (*_CELL, *_JUDGED), tuple(judged), _NOTES),
+        Table("comparison", title, (*_CELL, *_STANDING), tuple(rows), _NOTES),
         Table(
             "comparison-trace",
             "Every method beside TRACE",
@@ -85,7 +85,7 @@ def method_costs(comparisons: Sequence[Comparison]) -> list[Table]:
     return [table] if rows else []
 
 
-def _judged(s: Standing) -> tuple[Value, ...]:
+def _standing(s: Standing) -> tuple[Value, ...]:
     shares = (s.mc1, s.delta_mc1, s.mc2, s.mc2_normalised, s.mc3)
     points = [100 * v for v in shares]
     return (s.items, *points, s.base, s.fixed, s.broken, s.p_base, s.p_base_holm)

@@ -63,7 +63,7 @@ def cost_table(timings: Sequence[Timing]) -> Table:
         Column("TRACE / packed base", 2),
     )
     rows: list[tuple[Value, ...]] = []
-    for model, group in groupby(sorted(timings, key=lambda c: (c.depth, c.model)), _named):
+    for model, group in groupby(sorted(timings, key=lambda c: (c.depth, c.model)), _name):
         own = list(group)
         seconds = (
             mean([c.base_seconds_per_item for c in own]),
@@ -99,7 +99,7 @@ def _timing(path: Path) -> Timing:
     try:
         line = json.loads(path.read_text(encoding="utf-8"))
         each = {n: float(line["seconds"][n]) / int(line["items"]) for n in (PLAIN, PACKED, STAGED)}
-        told, depth = bool(line["same_decisions"]), int(line["depth"])
+        same, depth = bool(line["same_decisions"]), int(line["depth"])
         model, benchmark = str(line["model"]), str(line["benchmark"])
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
         raise RecordError(
@@ -110,12 +110,12 @@ def _timing(path: Path) -> Timing:
         raise RecordError(f"{path} times {name}, and the table is of what TRACE costs")
     if not all(seconds > 0 for seconds in each.values()):
         raise RecordError(f"{path} has a time that is not above 0; measure again")
-    if not told:
+    if not same:
         raise RecordError(f"{path}: staged and complete decisions differ, so its times say nothing")
     return Timing(model, benchmark, each[PLAIN], each[STAGED], depth, each[PACKED])
 
 
-def _named(timing: Timing) -> str:
+def _name(timing: Timing) -> str:
     return timing.model
 
 

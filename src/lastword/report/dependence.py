@@ -21,11 +21,11 @@ DEPTH_0 = (
 )
 
 
-def dependence_table(found: Sequence[Dependence | None]) -> Table:
+def dependence_table(cells: Sequence[Dependence | None]) -> Table:
     """Gains with the question and without, a row for TRACE and for each operator of a cell.
 
     Args:
-        found: One a cell; None where nothing was read blind.
+        cells: One a cell; None where nothing was read blind.
     """
     columns = (
         Column("Model"),
@@ -40,23 +40,23 @@ def dependence_table(found: Sequence[Dependence | None]) -> Table:
         delta("95% low"),
         delta("95% high"),
     )
-    known = [one for one in found if one is not None]
-    rows = tuple(_row(one, gain) for one in known for gain in one.gains)
-    notes = (MEANING, DEPTH_0) if known else (MEANING,)
-    return Table("dependence", "Does it need the question?", columns, rows, notes + _unread(found))
+    readings = [one for one in cells if one is not None]
+    rows = tuple(_row(one, gain) for one in readings for gain in one.gains)
+    notes = (MEANING, DEPTH_0) if readings else (MEANING,)
+    return Table("dependence", "Does it need the question?", columns, rows, notes + _unread(cells))
 
 
-def dependence_figure(found: Sequence[Dependence | None]) -> Figure | None:
+def dependence_figure(cells: Sequence[Dependence | None]) -> Figure | None:
     """MC1 by depth with the question and without, and the gains; None where nothing was read blind.
 
     Args:
-        found: As for the table.
+        cells: As for the table.
     """
-    known = [one for one in found if one is not None]
-    if not known:
+    readings = [one for one in cells if one is not None]
+    if not readings:
         return None
-    panels = tuple(panel for one in known[:_MOST_DRAWN] for panel in (_depths(one), _gains(one)))
-    more = len(known) - _MOST_DRAWN
+    panels = tuple(panel for one in readings[:_MOST_DRAWN] for panel in (_depths(one), _gains(one)))
+    more = len(readings) - _MOST_DRAWN
     caption = (
         "Left, MC1 of the scores at each depth: blue with the question read, dashed grey with it "
         f"left out; the last depth is the base. Right, what the rule adds. {MEANING} {DEPTH_0}"
@@ -65,12 +65,12 @@ def dependence_figure(found: Sequence[Dependence | None]) -> Figure | None:
     return Figure("dependence", "Does it need the question?", caption, panels, columns=2)
 
 
-def _unread(found: Sequence[Dependence | None]) -> tuple[str, ...]:
-    lacking = sum(one is None for one in found)
-    if not lacking:
+def _unread(cells: Sequence[Dependence | None]) -> tuple[str, ...]:
+    unread = sum(one is None for one in cells)
+    if not unread:
         return ()
     return (
-        f"{lacking} of {len(found)} cells have no blind trajectory, so that it is not known what "
+        f"{unread} of {len(cells)} cells have no blind trajectory, so that it is not known what "
         "of their gain needs the question: run `lastword eval --blind all`.",
     )
 

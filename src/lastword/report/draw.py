@@ -134,8 +134,9 @@ class _Sparse(LogFormatter):
 
 
 def _panel(panel: Panel, axes: Any) -> None:
-    named = any(isinstance(m, Rule) and m.axis == "x" and m.label for m in panel.marks)
-    axes.set_title(panel.title, pad=15 if named else None)  # a rule's name stands under the title
+    has_name = any(isinstance(m, Rule) and m.axis == "x" and m.label for m in panel.marks)
+    # A rule's name stands under the title.
+    axes.set_title(panel.title, pad=15 if has_name else None)
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
     axes.set_xscale(panel.x_scale)
@@ -165,8 +166,8 @@ def _panel(panel: Panel, axes: Any) -> None:
 
 def _key_text(key: Sequence[Key]) -> str:
     """A line a letter."""
-    said = {True: " (true)", False: " (false)", None: ""}
-    return "\n".join(f"{k.letter}: {k.text}{said[k.true]}" for k in key)
+    suffix = {True: " (true)", False: " (false)", None: ""}
+    return "\n".join(f"{k.letter}: {k.text}{suffix[k.true]}" for k in key)
 
 
 def _line(line: Line, axes: Any) -> None:
@@ -201,9 +202,11 @@ def _bars(bars: Bars, axes: Any) -> None:
         (axes.barh, "height", "left") if bars.horizontal else (axes.bar, "width", "bottom")
     )
     options = {size: width, start: bars.start, "color": LOOKS[bars.role].light}
-    drawn = draw(places, bars.values, label=bars.label or None, **options)
+    patches = draw(places, bars.values, label=bars.label or None, **options)
     if bars.texts is not None:
-        axes.bar_label(drawn, bars.texts, padding=2, fontsize=7, color=LOOKS[bars.text_role].light)
+        axes.bar_label(
+            patches, bars.texts, padding=2, fontsize=7, color=LOOKS[bars.text_role].light
+        )
         axes.margins(**{"x" if bars.horizontal else "y": 0.12})  # room for the texts at both ends
     ticks = range(len(bars.names))
     if bars.horizontal:
@@ -291,9 +294,9 @@ def _diagram(diagram: Diagram) -> Canvas:
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
-    drawn = {box.name: _box(box, axes) for box in diagram.boxes}
+    artists = {box.name: _box(box, axes) for box in diagram.boxes}
     for arrow in diagram.arrows:
-        _arrow(arrow, drawn, axes)
+        _arrow(arrow, artists, axes)
     return canvas
 
 
@@ -314,8 +317,8 @@ def _box(box: Box, axes: Any) -> Any:
     )
 
 
-def _arrow(arrow: Arrow, drawn: dict[str, Any], axes: Any) -> None:
-    start, end = drawn[arrow.start], drawn[arrow.end]
+def _arrow(arrow: Arrow, artists: dict[str, Any], axes: Any) -> None:
+    start, end = artists[arrow.start], artists[arrow.end]
     look = LOOKS["other" if arrow.dashed else "chosen"]
     axes.add_patch(
         FancyArrowPatch(

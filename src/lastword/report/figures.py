@@ -58,21 +58,21 @@ _BEHIND: tuple[Role, ...] = ("other", "mix", "corrected", "winner", "truthful")
 
 def trajectory(record: Record, theta: Theta, title: str = "") -> Panel:
     """Candidate probabilities over depth, with the depths that decided as lines."""
-    seen = portrait(record.decision, theta)
-    depths = tuple(map(float, seen.depths))
-    rules = [Rule(float(depth), label=seen.deciding_name) for depth in seen.deciding_depths]
+    picture = portrait(record.decision, theta)
+    depths = tuple(map(float, picture.depths))
+    rules = [Rule(float(depth), label=picture.deciding_name) for depth in picture.deciding_depths]
     lines = [
         Line(
             depths,
             candidate.shares,
             candidate.role,
             "" if candidate.role == "other" else candidate.letter,
-            above=place == seen.base_index,  # it ends above every other
+            above=place == picture.base_index,  # it ends above every other
         )
-        for place, candidate in enumerate(seen.candidates)
+        for place, candidate in enumerate(picture.candidates)
     ]
     behind = sorted(lines, key=lambda line: _BEHIND.index(line.role))
-    lettered = tuple(_key(c) for c in seen.candidates if c.role != "other")
+    lettered = tuple(_key(c) for c in picture.candidates if c.role != "other")
     marks: tuple[Mark, ...] = (*rules, *behind)
     label = "probability among candidates"
     return Panel(title, marks, "depth", label, y_range=_SHARES, key=lettered)
@@ -82,10 +82,10 @@ def _key(candidate: Candidate) -> Key:
     return Key(candidate.letter, short(candidate.text, 48), candidate.true)
 
 
-def band(seen: Portrait) -> Band:
+def band(picture: Portrait) -> Band:
     """The interior window, shaded."""
-    assert seen.window is not None
-    first, last = seen.window
+    assert picture.window is not None
+    first, last = picture.window
     return Band(float(first), float(last))
 
 
@@ -122,8 +122,8 @@ def representative(cells: Sequence[Cell], operator: str) -> Record | None:
     if not order.size:
         return None
     median = int(order[(len(order) - 1) // 2])
-    found = [(cell, int(i)) for cell, own in zip(cells, places, strict=True) for i in own]
-    return _record(*found[median])
+    candidates = [(cell, int(i)) for cell, own in zip(cells, places, strict=True) for i in own]
+    return _record(*candidates[median])
 
 
 def _repaired(cell: Cell) -> Bool[np.ndarray, " items"]:
@@ -157,7 +157,7 @@ def _record(cell: Cell, item: int) -> Record:
 def worked_example(record: Record, theta: Theta) -> Figure:
     """One item end to end: trajectory, D_l, gates, scores before and after."""
     answer = record.decision
-    seen = portrait(answer, theta)
+    picture = portrait(answer, theta)
     path = trajectory(record, theta, f"(a) {subject(record, 40)}")
     caption = (
         f"One item end to end: {record.benchmark} {record.id} on {model_name(record.model)}, d_eff"
@@ -167,12 +167,12 @@ def worked_example(record: Record, theta: Theta) -> Figure:
         " after."
     )
     panels = (
-        replace(path, marks=(band(seen), *path.marks), key=()),
-        _sharpness(seen, theta),
+        replace(path, marks=(band(picture), *path.marks), key=()),
+        _sharpness(picture, theta),
         _gates_panel(answer),
         _before_after(answer),
     )
-    key = tuple(map(_key, seen.candidates))
+    key = tuple(map(_key, picture.candidates))
     return Figure("worked-example", "A worked example", caption, panels, columns=2, key=key)
 
 
@@ -184,37 +184,37 @@ OPERATORS = {
 }
 
 
-def _sharpness(seen: Portrait, theta: Theta) -> Panel:
+def _sharpness(picture: Portrait, theta: Theta) -> Panel:
     """Decisiveness over depth, the sharpest depth marked where one was looked for."""
-    S = np.array([candidate.scores for candidate in seen.candidates])
+    S = np.array([candidate.scores for candidate in picture.candidates])
     D = geometry.decisiveness(S[:, 1:], theta.eps_H)  # Eq. 7, depths 1..L
     depths = tuple(float(d) for d in range(1, S.shape[1]))
-    layer = seen.sharpest
+    layer = picture.sharpest
     rules = () if layer is None else (Rule(float(layer), label=f"ℓ* = {layer}"),)
     return Panel(
         "(b) Decisiveness" + ("" if layer is None else f", sharpest at depth {layer}"),
-        (band(seen), *rules, Line(depths, _numbers(D), "corrected")),
+        (band(picture), *rules, Line(depths, _numbers(D), "corrected")),
         "depth",
         "D = margin / (entropy + ε)",
     )
 
 
-_HELD: tuple[tuple[str, Role], ...] = (("✗", "alarm"), ("✓", "truthful"))
+_GATE_MARKS: tuple[tuple[str, Role], ...] = (("✗", "alarm"), ("✓", "truthful"))
 
 
 def _gates_panel(answer: Answer) -> Panel:
     notes = []
     for place, (line, holds) in enumerate(gate_lines(answer)):
-        mark, role = _HELD[bool(holds)]
+        mark, role = _GATE_MARKS[bool(holds)]
         notes.append(Note(0.04, 0.78 - 0.22 * place, f"{mark} {line}", role, centred=False))
     return Panel("(c) Gates", tuple(notes), axes=False)
 
 
 def _before_after(answer: Answer) -> Panel:
-    seen = portrait(answer)
-    names = tuple(candidate.letter for candidate in seen.candidates)
+    picture = portrait(answer)
+    names = tuple(candidate.letter for candidate in picture.candidates)
     before, after = (geometry.margin(u) for u in (answer.base_scores, answer.scores))
-    first, second = zip(*((c.before, c.after) for c in seen.candidates), strict=True)
+    first, second = zip(*((c.before, c.after) for c in picture.candidates), strict=True)
     bars = _side_by_side(
         Bars(names, first, "base", "before"), Bars(names, second, "corrected", "after")
     )
@@ -257,22 +257,22 @@ def hardest(cells: Sequence[Cell]) -> list[Record]:
     """
     import pandas as pd
 
-    scored = pd.concat([_scored(place, cell) for place, cell in enumerate(cells)])
-    several = scored.duplicated(["benchmark", "id"], keep=False).to_numpy(bool)
+    scores = pd.concat([_scores_of(place, cell) for place, cell in enumerate(cells)])
+    several = scores.duplicated(["benchmark", "id"], keep=False).to_numpy(bool)
     if not several.any():
         return []
-    scored["text"] = np.concatenate([_digests(cell)[cell.mc1_places] for cell in cells])
-    by_item = scored.groupby(["benchmark", "id", "text"], sort=True)
+    scores["text"] = np.concatenate([_digests(cell)[cell.mc1_places] for cell in cells])
+    by_item = scores.groupby(["benchmark", "id", "text"], sort=True)
     counts = (
         by_item[["wrong", "repaired"]]
         .sum()
         .sort_values(["wrong", "repaired"], ascending=False, kind="stable")
     )
-    chosen = by_item.get_group(counts.index[0])
-    return [_record(cells[c], i) for c, i in zip(chosen["cell"], chosen["item"], strict=True)]
+    item = by_item.get_group(counts.index[0])
+    return [_record(cells[c], i) for c, i in zip(item["cell"], item["item"], strict=True)]
 
 
-def _scored(place: int, cell: Cell) -> "pd.DataFrame":
+def _scores_of(place: int, cell: Cell) -> "pd.DataFrame":
     """The items of a cell that count for MC1: whose they are, whether wrong, whether repaired."""
     items = cell.items.iloc[cell.mc1_places]
     return items[["id"]].assign(

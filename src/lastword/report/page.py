@@ -51,8 +51,8 @@ class CellReport:
     def figures(self) -> dict[str, Figure]:
         """What is drawn of it, by name."""
         finding = self.trust.finding
-        drawn = {} if finding is None else {"trust": risk_coverage(finding)}
-        return drawn | ({} if self.calibration is None else {"calibration": self.calibration})
+        own = {} if finding is None else {"trust": risk_coverage(finding)}
+        return own | ({} if self.calibration is None else {"calibration": self.calibration})
 
 
 @dataclass(frozen=True)
@@ -138,23 +138,23 @@ def render(
     )
 
 
-def headline_of(grid: GridStatistics, judged: Sequence[Judgement]) -> str:
+def headline_of(grid: GridStatistics, judgements: Sequence[Judgement]) -> str:
     """The result in one sentence, which counts the cells' own verdicts.
 
     Args:
         grid: Statistics of delta MC1 over the cells.
-        judged: The verdicts.
+        judgements: The verdicts.
     """
-    known = [v for v in judged if v.finding != "unlabelled"]
-    if not known:
+    verdicts = [v for v in judgements if v.finding != "unlabelled"]
+    if not verdicts:
         return "Corrected answers, without labels to judge them by"
-    if len(known) == 1:
-        (only,) = known
-        said = f"Correction {_VERDICTS[only.finding]}"
-        return f"{said}: {_points(only.delta_mc1)} MC1 points on {only.benchmark}"
-    counted = Counter(v.finding for v in known)
-    moved = f"Over {grid.cells} cells correction moves MC1 by {_points(grid.mean)} points"
-    return f"{moved}: it {_counted(counted, len(known))}"
+    if len(verdicts) == 1:
+        (only,) = verdicts
+        sentence = f"Correction {_VERDICTS[only.finding]}"
+        return f"{sentence}: {_points(only.delta_mc1)} MC1 points on {only.benchmark}"
+    counts = Counter(v.finding for v in verdicts)
+    mean = f"Over {grid.cells} cells correction moves MC1 by {_points(grid.mean)} points"
+    return f"{mean}: it {_counts_in_words(counts, len(verdicts))}"
 
 
 _VERDICTS: dict[Finding, str] = {
@@ -165,7 +165,7 @@ _VERDICTS: dict[Finding, str] = {
 }
 
 
-def _counted(findings: Mapping[Finding, int], cells: int) -> str:
+def _counts_in_words(findings: Mapping[Finding, int], cells: int) -> str:
     """`helps in 3 of them, hurts in one, is not shown to help or to hurt in 2`."""
     present = [name for name in _VERDICTS if findings.get(name)]
     if len(present) == 1:
@@ -184,12 +184,12 @@ def _in_words(count: int) -> str:
 def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
     others = dict.fromkeys(n for s in summaries for n in s.fired if n not in OPERATORS)
     whose = f"that of {' and '.join(others)}" if others else "TRACE's"
-    said = f"Base is the model's own choice among the candidates, corrected is {whose}."
+    text = f"Base is the model's own choice among the candidates, corrected is {whose}."
     if grid.interval.low != grid.interval.low:  # nan: too few cells
-        return said
+        return text
     low, high = _points(grid.interval.low), _points(grid.interval.high)
     return (
-        f"{said} The mean over cells has a 95% interval of {low} to {high} points; cells that "
+        f"{text} The mean over cells has a 95% interval of {low} to {high} points; cells that "
         "share items or models are not independent."
     )
 
@@ -248,7 +248,7 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
         s.counts.failed,
     )
     return {
-        "row": [_shown(v, c) for v, c in zip(row, _CELL_COLUMNS, strict=True)],
+        "row": [_cell_text(v, c) for v, c in zip(row, _CELL_COLUMNS, strict=True)],
         "finding": view.judgement.finding,
         "verdict": view.judgement.sentence,
         "facts": _facts(s, view.engine),
@@ -317,13 +317,13 @@ def _square(place: int | None, cells: Sequence[CellReport]) -> dict[str, Any] | 
     if place is None:
         return None
     delta = cells[place].summary.delta_mc1
-    known = delta == delta
+    defined = delta == delta
     return {
         "cell": place,
         "text": _points(delta),
         "title": cells[place].judgement.sentence,
-        "sign": "up" if known and delta > 0 else "down" if known and delta < 0 else "even",
-        "heat": round(100 * min(abs(delta) / _FULL_HEAT, 1)) if known else 0,
+        "sign": "up" if defined and delta > 0 else "down" if defined and delta < 0 else "even",
+        "heat": round(100 * min(abs(delta) / _FULL_HEAT, 1)) if defined else 0,
     }
 
 
@@ -336,7 +336,7 @@ def _table(table: Table) -> dict[str, Any]:
             {"name": c.name, "number": n} for c, n in zip(table.columns, numeric, strict=True)
         ],
         "rows": [
-            [_shown(value, column) for value, column in zip(row, table.columns, strict=True)]
+            [_cell_text(value, column) for value, column in zip(row, table.columns, strict=True)]
             for row in table.rows
         ],
     }
@@ -346,11 +346,11 @@ def _places(table: Table) -> range:
     return range(len(table.columns))
 
 
-def _shown(value: Value, column: Column) -> Shown:
+def _cell_text(value: Value, column: Column) -> Shown:
     if isinstance(value, str):
         return Shown(value, value)
     if isinstance(value, Marked):
-        inner = _shown(value.value, column)
+        inner = _cell_text(value.value, column)
         return Shown(inner.key, inner.text + value.mark)
     text = f"{value:,}" if isinstance(value, int) else _minus(number(value, column))
     return Shown("" if text == EN_DASH else repr(value), text)

@@ -43,11 +43,11 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
     """
     index, blocks = Index(), {}
     for c, (cell, places) in enumerate(zip(cells, sampled(cells), strict=True)):
-        shown: list[Block] = []
+        of_cell: list[Block] = []
         for rows in at_once(cell, places):
             index.add(c, rows)
-            shown += [item(row, theta) for row in rows]
-        blocks[f"cell-{c}"] = compress(shown)
+            of_cell += [item(row, theta) for row in rows]
+        blocks[f"cell-{c}"] = compress(of_cell)
     return {"items": compress(index.block), **index.texts.blocks(), **blocks}
 
 
@@ -138,7 +138,7 @@ def sampled(cells: Sequence[Cell]) -> list[Places]:
     broken, changed, unchanged and failed, or all where there are fewer.
     """
     shares = even_shares([len(cell.records) for cell in cells], MOST_SHOWN)
-    return [_drawn(cell, share) for cell, share in zip(cells, shares, strict=True)]
+    return [_sample(cell, share) for cell, share in zip(cells, shares, strict=True)]
 
 
 def even_shares(sizes: Sequence[int], most: int) -> list[int]:
@@ -149,7 +149,7 @@ def even_shares(sizes: Sequence[int], most: int) -> list[int]:
     return shares
 
 
-def _drawn(cell: Cell, most: int) -> Places:
+def _sample(cell: Cell, most: int) -> Places:
     if most >= len(cell.records):
         return np.arange(len(cell.records))
     became = outcomes(cell)
@@ -157,8 +157,8 @@ def _drawn(cell: Cell, most: int) -> Places:
     shares = even_shares([len(group) for group in groups], most)
     rng = np.random.default_rng(0)
     pairs = zip(groups, shares, strict=True)
-    drawn: Places = np.sort(np.concatenate([rng.permutation(g)[:n] for g, n in pairs]))
-    return drawn
+    places: Places = np.sort(np.concatenate([rng.permutation(g)[:n] for g, n in pairs]))
+    return places
 
 
 def outcomes(cell: Cell) -> np.ndarray:
@@ -167,10 +167,10 @@ def outcomes(cell: Cell) -> np.ndarray:
     gain = column(records, "mc1") - column(records, "mc1_base")
     same = (records["index"] == records["base_index"]).to_numpy(bool)
     failed = records["error"].notna().to_numpy(bool)
-    said: np.ndarray = np.select(
+    words: np.ndarray = np.select(
         [failed, gain > 0, gain < 0, same], ["failed", "fixed", "broken", "unchanged"], "changed"
     )
-    return said
+    return words
 
 
 def text(record: Record) -> Block:
@@ -212,28 +212,31 @@ def item(record: Record, theta: Theta) -> Block:
         words = f"This item failed and counts nowhere: {record.error}."
         return {"words": words, "error": True}
     answer = record.answer
-    seen = portrait(answer, theta)
-    letters = tuple(candidate.letter for candidate in seen.candidates)
+    picture = portrait(answer, theta)
+    letters = tuple(candidate.letter for candidate in picture.candidates)
     return {
         "gist": gist(answer),
         "words": explain(answer, theta),
         "letters": letters,
-        "roles": [candidate.role for candidate in seen.candidates],
-        "index": seen.index,
-        "base_index": seen.base_index,
-        "base_probabilities": [round(candidate.before, 4) for candidate in seen.candidates],
-        "probabilities": [round(candidate.after, 4) for candidate in seen.candidates],
+        "roles": [candidate.role for candidate in picture.candidates],
+        "index": picture.index,
+        "base_index": picture.base_index,
+        "base_probabilities": [round(candidate.before, 4) for candidate in picture.candidates],
+        "probabilities": [round(candidate.after, 4) for candidate in picture.candidates],
         "gates": [_gate(name, gate) for name, gate in answer.gates.items()],
-        **_depths(seen, answer.operator),
+        **_depths(picture, answer.operator),
     }
 
 
-def _depths(seen: Portrait, operator: str) -> Block:
-    some = seen.candidates
+def _depths(picture: Portrait, operator: str) -> Block:
+    some = picture.candidates
     S = [candidate.scores for candidate in some]
-    if len(seen.depths) <= seen.depth or not np.isfinite(S).all():
+    if len(picture.depths) <= picture.depth or not np.isfinite(S).all():
         return {"panels": [], "marks": [], "depth_note": ""}
-    marks = [asdict(band(seen)), *(asdict(Rule(float(depth))) for depth in seen.deciding_depths)]
+    marks = [
+        asdict(band(picture)),
+        *(asdict(Rule(float(depth))) for depth in picture.deciding_depths),
+    ]
     shares = _panel([c.shares for c in some], [c.blind_shares for c in some])
     scores = _panel(S, [c.blind_scores for c in some])
     panels = [
@@ -252,14 +255,14 @@ def _panel(values: Sequence[Sequence[float]], blind: Sequence[Sequence[float]]) 
 
 
 def _note(operator: str, *, blind: bool) -> str:
-    decided = {
+    reason = {
         "decisive": "Dotted: the decisive depth ℓ*, whose scores decide.",
         "early": "Dotted: depth 0, whose scores decide; it has read nothing of the question.",
         "mix": "Dotted: the anchor depths of the scorer T, whose scores are mixed in.",
         "base": "The last depth, the model’s own scores, decides.",
     }.get(operator, f"The scores of {operator} decide, and no depth alone.")
     faint = " Faint: the same candidates with the question left out." if blind else ""
-    return f"{decided} Shaded: the interior window in which d_eff is measured.{faint}"
+    return f"{reason} Shaded: the interior window in which d_eff is measured.{faint}"
 
 
 def _steps(values: Sequence[Sequence[float]]) -> list[list[int]]:

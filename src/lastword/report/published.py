@@ -84,8 +84,8 @@ def _published(s: Summary, grids: Mapping[str, tuple[PaperCell, ...]]) -> PaperC
     """The paper's row whose name opens this model's, part for part; the longest such name."""
     own = _parts(s.model.rsplit("/", 1)[-1])
     rows = grids.get(benchmark_of(s.benchmark), ())
-    named = [row for row in rows if own[: len(_parts(row.model))] == _parts(row.model)]
-    return max(named, key=lambda row: len(_parts(row.model)), default=None)
+    own_rows = [row for row in rows if own[: len(_parts(row.model))] == _parts(row.model)]
+    return max(own_rows, key=lambda row: len(_parts(row.model)), default=None)
 
 
 def _parts(name: str) -> list[str]:

@@ -222,8 +222,8 @@ def _escape(text: str, escapes: dict[str, str]) -> str:
 
 
 def _inert(text: str) -> str:
-    shown = _printable(text)
-    return f"'{shown}" if shown.lstrip().startswith(("=", "+", "-", "@")) else shown
+    plain = _printable(text)
+    return f"'{plain}" if plain.lstrip().startswith(("=", "+", "-", "@")) else plain
 
 
 def _printable(text: str) -> str:

@@ -68,7 +68,7 @@ def master(summaries: Sequence[Summary], theta: Theta) -> Table:
 
 def grid(summaries: Sequence[Summary], *, seed: int = 0) -> Table:
     """Means over cells with their intervals, sign test and regressions."""
-    said = {
+    by_metric = {
         "ΔMC1": over_cells(np.array([s.delta_mc1 for s in summaries]), seed=seed),
         "ΔMC2": over_cells(np.array([s.delta_mc2 for s in summaries]), seed=seed),
     }
@@ -81,7 +81,7 @@ def grid(summaries: Sequence[Summary], *, seed: int = 0) -> Table:
         Column("Sign test p", 3, significant=True),
         Column("Negative cells"),
     )
-    rows = tuple((name, *_over(statistics)) for name, statistics in said.items())
+    rows = tuple((name, *_over(statistics)) for name, statistics in by_metric.items())
     notes = (
         DEPENDENT,
         f"An interval needs at least {LEAST_CELLS} cells. A cell is negative where its mean is "
@@ -116,7 +116,7 @@ def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
     return Table("per-model", "What the rule does in each model", columns, tuple(rows), notes)
 
 
-def verdict_table(judged: Sequence[Judgement]) -> Table:
+def verdict_table(judgements: Sequence[Judgement]) -> Table:
     """Whether correction helps in each cell, in words."""
     columns = (
         Column("Model"),
@@ -131,7 +131,7 @@ def verdict_table(judged: Sequence[Judgement]) -> Table:
         Column("p by Holm", 3, significant=True),
         Column("Verdict"),
     )
-    rows = tuple(_judgement(v) for v in judged)
+    rows = tuple(_judgement(v) for v in judgements)
     notes = (
         "Intervals: paired bootstrap over items. To gain or to hurt needs McNemar's exact p below "
         "0.05 after Holm's correction over these cells; to help, a gain beyond as many flips at "

@@ -64,7 +64,7 @@ def trust(cell: Cell, theta: Theta) -> CellTrust:
     return CellTrust(cell, certify(labels, scalar, TERMS))
 
 
-def trust_table(found: Sequence[CellTrust]) -> Table:
+def trust_table(cells: Sequence[CellTrust]) -> Table:
     """The chosen policy and the certified threshold of every cell."""
     columns = (
         Column("Model"),
@@ -91,27 +91,27 @@ def trust_table(found: Sequence[CellTrust]) -> Table:
         "asked (`--alpha`, `--no-gain`), of several benchmarks together, of finished runs only.",
         f"Provided that {ASSUMPTION}.",
     )
-    return Table("trust", "What could be let through", columns, tuple(map(_row, found)), notes)
+    return Table("trust", "What could be let through", columns, tuple(map(_row, cells)), notes)
 
 
-def _row(found: CellTrust) -> tuple[Value, ...]:
-    cell, finding = found.cell, found.finding
-    named: tuple[Value, ...] = (cell.model, cell.benchmark, len(cell.mc1_items))
+def _row(row: CellTrust) -> tuple[Value, ...]:
+    cell, finding = row.cell, row.finding
+    names: tuple[Value, ...] = (cell.model, cell.benchmark, len(cell.mc1_items))
     unknown = float("nan")
     if finding is None:
-        said = "too few items" if "too few" in found.why else "nothing of TRACE"
-        return (*named, said, *[unknown] * 2, TERMS.least, *[unknown] * 4)
-    chosen, deferral = finding.chosen, finding.deferral
+        why = "too few items" if "too few" in row.why else "nothing of TRACE"
+        return (*names, why, *[unknown] * 2, TERMS.least, *[unknown] * 4)
+    trial, deferral = finding.chosen, finding.deferral
     assert deferral is not None
-    given = deferral.threshold is not None
+    has_threshold = deferral.threshold is not None
     return (
-        *named,
+        *names,
         in_words(finding.policy),
-        0 if chosen is None else chosen.fixed,
-        0 if chosen is None else chosen.broken,
+        0 if trial is None else trial.fixed,
+        0 if trial is None else trial.broken,
         unknown if finding.needed is None else finding.needed,
         unknown if deferral.threshold is None else deferral.threshold,
-        100 * deferral.answered / finding.items if given else unknown,
+        100 * deferral.answered / finding.items if has_threshold else unknown,
         deferral.before.area,
         deferral.after.area,
     )
@@ -123,8 +123,8 @@ def risk_coverage(finding: Finding) -> Figure:
     assert deferral is not None
     before, after = deferral.before, deferral.after
     lines = (
-        Line(*_drawn(before), "base", "before", above=True),
-        Line(*_drawn(after), "corrected", "after"),
+        Line(*_line_of(before), "base", "before", above=True),
+        Line(*_line_of(after), "corrected", "after"),
         Line((0.0, 1.0), (deferral.error, deferral.error), "other"),
     )
     panel = Panel("Risk over coverage", lines, "share answered", "share wrong", x_range=(0.0, 1.15))
@@ -135,7 +135,7 @@ def risk_coverage(finding: Finding) -> Figure:
     return Figure("trust", "Risk over coverage", caption, (panel,), columns=1)
 
 
-def _drawn(curve: Curve) -> tuple[Numbers, Numbers]:
+def _line_of(curve: Curve) -> tuple[Numbers, Numbers]:
     """Coverage and risk at as many points as the eye can tell apart."""
     places = np.unique(np.linspace(0, len(curve.risk) - 1, _POINTS).astype(int))
     return tuple(curve.coverage[places].tolist()), tuple(curve.risk[places].tolist())

@@ -95,8 +95,8 @@ def sees(q: Any, k: Any, ends: Any, positions: Any, window: int | None = None) -
         positions: As in `Forest`.
         window: Most positions between the two; None for any.
     """
-    seen = (k <= q) & (q < ends[k])
-    return seen if window is None else seen & (positions[q] - positions[k] < window)
+    visible = (k <= q) & (q < ends[k])
+    return visible if window is None else visible & (positions[q] - positions[k] < window)
 
 
 def build(branches: Sequence[Branch]) -> Forest:

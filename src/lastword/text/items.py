@@ -58,8 +58,8 @@ class Item:
         """Accept any sequence for the tuples; refuse what cannot be answered."""
         if self.messages is not None:
             object.__setattr__(self, "messages", read_messages(self.messages, self.id))
-            said = [f"{message.role}: {message.content}" for message in self.messages]
-            object.__setattr__(self, "prompt", "\n".join(said))
+            texts = [f"{message.role}: {message.content}" for message in self.messages]
+            object.__setattr__(self, "prompt", "\n".join(texts))
         for name in ("candidates", "content_free"):
             object.__setattr__(self, name, _tuple(getattr(self, name), name, str, self.id))
         if self.truthful is not None:
@@ -246,8 +246,8 @@ def _check_text(name: str, text: Any, item: str | None) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        told = f"{name} contains a lone surrogate, which is no text; remove it"
-        raise ItemError(told, item) from None
+        message = f"{name} contains a lone surrogate, which is no text; remove it"
+        raise ItemError(message, item) from None
 
 
 def _kind(value: Any) -> str:

@@ -60,6 +60,8 @@ def _message(value: Any, place: int, item: str | None) -> Message:
         if not isinstance(value.get(name), str):
             came = "is missing" if name not in value else f"is {type(value[name]).__name__}"
             raise ItemError(f"message {place}: {name} {came}, expected text", item)
-    if more := [name for name, given in value.items() if name not in ("role", "content") and given]:
+    if more := [
+        name for name, content in value.items() if name not in ("role", "content") and content
+    ]:
         raise ItemError(f"message {place} has {more[0]}, which is not read: leave it out", item)
     return Message(value["role"], value["content"])

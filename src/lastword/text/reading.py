@@ -83,10 +83,10 @@ def _item(row: Row, separator: str, table: bool) -> Item | ItemError:
     except ItemError as error:
         if error.item == row.place:
             return error
-        named = ItemError(str(error), row.place)
+        at_place = ItemError(str(error), row.place)
         # The place is for people, the id for whoever reads the output.
-        named.item, named.reason = error.item or row.place, error.reason
-        return named
+        at_place.item, at_place.reason = error.item or row.place, error.reason
+        return at_place
 
 
 def _decoded(row: Mapping[str, str | None]) -> dict[str, Any]:

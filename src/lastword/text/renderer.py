@@ -52,9 +52,9 @@ class Renderer:
             TimeoutError: It takes longer.
             ValueError: The template refuses it, or takes too much memory.
         """
-        asked = {"messages": messages, "template": template, "values": values, "most": most}
+        request = {"messages": messages, "template": template, "values": values, "most": most}
         with self._lock:
-            answer = self._ask(json.dumps(asked, default=str).encode(), seconds)
+            answer = self._ask(json.dumps(request, default=str).encode(), seconds)
         if "error" in answer:
             raise ValueError(answer["error"])
         return str(answer["text"]) if "text" in answer else int(answer["characters"])
@@ -91,8 +91,8 @@ class Renderer:
         finally:
             timer.cancel()
         if answer.endswith(b"\n"):
-            told: dict[str, Any] = json.loads(answer)
-            return told
+            reply: dict[str, Any] = json.loads(answer)
+            return reply
         self.end()
         if late.is_set():
             raise TimeoutError

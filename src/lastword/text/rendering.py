@@ -11,12 +11,14 @@ import sys
 from typing import Any
 
 
-def _answer(render: Any, asked: dict[str, Any]) -> dict[str, Any]:
+def _answer(render: Any, request: dict[str, Any]) -> dict[str, Any]:
     try:
-        (text,), _ = render([asked["messages"]], chat_template=asked["template"], **asked["values"])
+        (text,), _ = render(
+            [request["messages"]], chat_template=request["template"], **request["values"]
+        )
     except Exception as error:  # the model author's program: jinja raises whatever its code raises
         return {"error": " ".join(str(error).split())[:1000] or type(error).__name__}
-    return {"text": text} if len(text) <= asked["most"] else {"characters": len(text)}
+    return {"text": text} if len(text) <= request["most"] else {"characters": len(text)}
 
 
 def main() -> None:

@@ -69,11 +69,11 @@ def stopped_after(seconds: float) -> Iterator[None]:
     Args:
         seconds: How long it may take.
     """
-    lock, ended, thread = threading.Lock(), False, threading.get_ident()
+    lock, is_over, thread = threading.Lock(), False, threading.get_ident()
 
     def stop() -> None:
         with lock:
-            if not ended:
+            if not is_over:
                 raising = ctypes.pythonapi.PyThreadState_SetAsyncExc
                 raising(ctypes.c_ulong(thread), ctypes.py_object(TimeoutError))
 
@@ -84,5 +84,5 @@ def stopped_after(seconds: float) -> Iterator[None]:
         yield
     finally:
         with lock:
-            ended = True
+            is_over = True
         timer.cancel()

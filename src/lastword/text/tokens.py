@@ -291,15 +291,15 @@ def _literal(
     """The texts of a prompt in which control tokens are text, whoever wrote them."""
     if chat is None:
         return _cut(_plain(prompt, item, join), (0, 0, 0))
-    head, said = chat_prompt(prompt, tokenizer, chat), prompt.strip()
-    start = head.rfind(said)
+    head, text = chat_prompt(prompt, tokenizer, chat), prompt.strip()
+    start = head.rfind(text)
     if start < 0:
         raise ItemError(
             "the text has a control token of the model in it, and the model's chat template "
             "changes the text: take the token out of it"
         )
     texts = _joined(head, "", item.candidates, join, special=False)
-    return _cut(texts, (start, start + len(said), len(head)))
+    return _cut(texts, (start, start + len(text), len(head)))
 
 
 def _cut(texts: _Texts, cuts: tuple[int, int, int]) -> _Texts:
@@ -474,11 +474,11 @@ def _split(texts: _Texts, reader: _Reader) -> _Split:
     common = [_common(prompt, sequence) for sequence in sequences]
     # A candidate keeps a token even where all of its sequence is the beginning of the prompt's.
     boundaries = tuple(min(n, len(s) - 1) for n, s in zip(common, sequences, strict=True))
-    moved = any(n < len(prompt) for n in boundaries)
+    is_retokenised = any(n < len(prompt) for n in boundaries)
     if min(boundaries) == 0:
         sequences = tuple((reader.start, *sequence) for sequence in sequences)
         boundaries = tuple(n + 1 for n in boundaries)
-    return _Split(sequences, boundaries, moved)
+    return _Split(sequences, boundaries, is_retokenised)
 
 
 def _common(prompt: Ids, sequence: Ids) -> int:
