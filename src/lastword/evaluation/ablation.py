@@ -234,21 +234,21 @@ def _operators(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
     sharper = (r.sharper > 0) & (theta.eta > 0)
     fires = [spatial & gates, ~spatial & mixes & sharper]
     fires += [~spatial & ~mixes & (r.confidence < theta.gamma)]
-    kept = [
+    allowed = [
         fire & (NAMES[place] not in variant.dropped)
         for fire, place in zip(fires, OVERRIDING, strict=True)
     ]
-    return np.select(kept, [DECISIVE, MIX, EARLY], BASE)
+    return np.select(allowed, [DECISIVE, MIX, EARLY], BASE)
 
 
 def _gated(r: Readings, answers: Answers) -> Answers:
     """The answers whose overrides the question itself moved up; the base's for the others."""
     base = np.where(r.present, r.base, -np.inf)
     new, old, item = answers.index, base.argmax(axis=1), np.arange(len(base))
-    moved = np.select(
+    rises = np.select(
         [(answers.operators == place)[:, None] for place in OVERRIDING],
         [r.moved[place] for place in OVERRIDING],
     )
-    stands = (new == old) | (moved[item, new] - moved[item, old] > _MOVED)  # nan does not stand
+    stands = (new == old) | (rises[item, new] - rises[item, old] > _MOVED)  # nan does not stand
     operators = np.where(stands, answers.operators, BASE)
     return Answers(operators, np.where(stands[:, None], answers.scores, base))

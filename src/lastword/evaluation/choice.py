@@ -78,9 +78,9 @@ def resolved(
     Raises:
         RecordError: The records lack what one of them reads.
     """
-    if lacking := [name for name in names if name not in allowed(cells, names)]:
+    if unread := [name for name in names if name not in allowed(cells, names)]:
         raise RecordError(
-            f"these records hold nothing that {lacking[0]} reads; run `lastword eval` with "
+            f"these records hold nothing that {unread[0]} reads; run `lastword eval` with "
             "--blind all, or leave it out of --methods"
         )
     others = [name for name in names if name != TRACE]
@@ -189,8 +189,8 @@ def beside(
         control = replace(items, others={name: _labelled(items, u, base, truth, name)})
         terms = replace(finding.terms, methods=(name,))
         evidence = Evidence.of(control, chains(scalar, (name,)), terms.break_costs)
-        passed = certified(evidence, terms)
-        gains = np.where(passed, evidence.fixed - terms.break_costs * evidence.broken, 0.0)
+        holds = certified(evidence, terms)
+        gains = np.where(holds, evidence.fixed - terms.break_costs * evidence.broken, 0.0)
         worth[name] = float(gains.max(initial=0.0))
     flips = float("nan") if finding.chosen is None else _flips(finding.chosen, items, base, truth)
     return Beside(worth, flips)
@@ -204,11 +204,11 @@ def _flips(chosen: Trial, items: Labelled, base: Rows, truth: Truth) -> float:
     pairs = np.stack([items.mc1_base > 0, elsewhere], axis=1)
     kinds, sizes = np.unique(pairs, axis=0, return_counts=True)
     rng = np.random.default_rng(0)
-    drawn = rng.multivariate_hypergeometric(sizes, chosen.overrides, DRAWS)
-    true = rng.binomial(drawn, kinds[:, 1])
+    draws = rng.multivariate_hypergeometric(sizes, chosen.overrides, DRAWS)
+    true = rng.binomial(draws, kinds[:, 1])
     was_right = kinds[:, 0] > 0
     fixed = true[:, ~was_right].sum(axis=1)
-    broken = (drawn - true)[:, was_right].sum(axis=1)
+    broken = (draws - true)[:, was_right].sum(axis=1)
     hits = int((fixed - chosen.costs * broken >= chosen.gain - 1e-12).sum())
     return (1 + hits) / (1 + DRAWS)
 

@@ -172,14 +172,14 @@ def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
     Raises:
         RecordError: No records, or a file that cannot be read.
     """
-    asked: dict[Name, tuple[Any, ...]] = {}
+    methods: dict[Name, tuple[Any, ...]] = {}
     for folder in find_cells(runs):
         info = read_run(folder)
         if names := info.get("methods"):
             of = (names, read_costs(folder), fitted_methods(names, info))
-            asked[info["model"], info["benchmark"]] = of
-    named = [(cell, asked.get((cell.model, cell.benchmark))) for cell in parted]
-    return [compare(cell, *methods) for cell, methods in named if methods is not None]
+            methods[info["model"], info["benchmark"]] = of
+    pairs = [(cell, methods.get((cell.model, cell.benchmark))) for cell in parted]
+    return [compare(cell, *methods) for cell, methods in pairs if methods is not None]
 
 
 def measure(
@@ -349,8 +349,8 @@ def _run_alone(tracer: "Tracer", group: "Sequence[Encoded]", name: str, method: 
         return sum(_reads(e, method) for e in group)
     from lastword.batch import Scope
 
-    decided = tracer.decide_group(group, Scope(blind="none"))
-    read = [~np.isnan(d.trajectory).any(axis=0) for d in decided]
+    decisions = tracer.decide_group(group, Scope(blind="none"))
+    read = [~np.isnan(d.trajectory).any(axis=0) for d in decisions]
     return sum(_rows(e) * int(depths.sum()) for e, depths in zip(group, read, strict=True))
 
 

@@ -106,13 +106,13 @@ def by_depth(cell: Cell, trajectory: str, items: Places) -> PerDepth:
         trajectory: The column of S.
         items: Their places.
     """
-    wanted = np.zeros(len(cell.items), dtype=bool)
-    wanted[items] = True
+    which = np.zeros(len(cell.items), dtype=bool)
+    which[items] = True
     truthful = Lists.of(cell.items["truthful"])
     total = np.zeros(())
     for places, frame in cell.slices(trajectory):
         whole = Matrices.of(frame[trajectory])
-        for some in whole.alike(np.flatnonzero(wanted[places])):
+        for some in whole.alike(np.flatnonzero(which[places])):
             truths = truthful.stack(places[some]).astype(bool)
             total = total + mc1_by_depth(whole.stack(some), truths).sum(axis=0)
     curve: PerDepth = total / len(items)

@@ -45,8 +45,8 @@ def fitted_methods(names: Iterable[str], run: Mapping[str, Any]) -> "dict[str, M
     from lastword.methods.contract import Fitted
 
     ours = [name for name in names if name.partition("@")[0] in METHODS]
-    found = resolve(ours, facts_of(run)) if ours else {}
-    return {name: method for name, method in found.items() if isinstance(method, Fitted)}
+    corrections = resolve(ours, facts_of(run)) if ours else {}
+    return {name: method for name, method in corrections.items() if isinstance(method, Fitted)}
 
 
 def fit(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, Method]":

@@ -213,8 +213,9 @@ def _fill(
         r.entropy[items] = geometry.normalised_entropies(b)
         r.sharper[items] = np.subtract(*(geometry.margins(u[:, :, None])[:, 0] for u in (t, b)))
         r.confidence[items] = b[row, top]
-    for kept, values in zip((r.base, r.decisive, r.early, r.t), (b, q, S[:, :, 0], t), strict=True):
-        kept[items, :count] = values
+    kinds = (r.base, b), (r.decisive, q), (r.early, S[:, :, 0]), (r.t, t)
+    for kind, values in kinds:
+        kind[items, :count] = values
     if not np.isnan(without).all():
         moved = S - without
         at = {DECISIVE: moved[row, :, layer], MIX: moved[:, :, depth], EARLY: moved[:, :, 0]}

@@ -75,15 +75,15 @@ def _check_stored(cell: Cell, theta: Theta, invariant: float) -> None:
         whole &= np.isfinite(S.values[S.starts])
         _require(cell, whole, "a depth of its trajectory is no number", items)
         _require(cell, np.isfinite(t.each(lambda u: u.sum(axis=1))), "T is no number", items)
-        held = [_follows(json.loads(gates), own, invariant) for gates in frame["gates"]]
-        _require(cell, np.array(held), "its gates have other constants than the run", items)
+        holds = [_follows(json.loads(gates), own, invariant) for gates in frame["gates"]]
+        _require(cell, np.array(holds), "its gates have other constants than the run", items)
 
 
 def _follows(gates: Mapping[str, Any], own: Mapping[str, float], invariant: float) -> bool:
     """Whether an item's gates were held against these constants, and I(M) is this."""
-    known = {name: gate for name, gate in gates.items() if name in own}
+    own_gates = {name: gate for name, gate in gates.items() if name in own}
     read = gates.get("invariant", {}).get("value", invariant) in (invariant, None)
-    return read and all(gate["threshold"] == own[name] for name, gate in known.items())
+    return read and all(gate["threshold"] == own[name] for name, gate in own_gates.items())
 
 
 def _check_decided(cell: Cell, r: Readings, theta: Theta) -> None:
@@ -107,6 +107,6 @@ def _check_decided(cell: Cell, r: Readings, theta: Theta) -> None:
     _require(cell, column(items, "base_index") == base.argmax(axis=1), "the base is another")
     for name, u in (("mc1_base", base), ("mc1", answers.scores)):
         stored_mc1 = column(items, name)
-        counted = np.flatnonzero(r.counts_mc1)
-        again = mc1_rows(u[counted], r.truthful[counted])
-        _require(cell, np.isclose(stored_mc1[counted], again), f"{name} is another", counted)
+        places = np.flatnonzero(r.counts_mc1)
+        again = mc1_rows(u[places], r.truthful[places])
+        _require(cell, np.isclose(stored_mc1[places], again), f"{name} is another", places)

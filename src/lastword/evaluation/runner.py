@@ -195,9 +195,9 @@ def encode(tracer: "Tracer", job: Job, places: Sequence[int]) -> "Batch":
 def plan(tracer: "Tracer", batch: "Batch") -> list[list[int]]:
     """A window's groups of places; items without tokens are a group of their own, the first."""
     failed = [p for p, e in batch.items() if isinstance(e, ItemError)]
-    known = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
-    places = list(known)
-    groups = tracer.plan(list(known.values())) if known else []
+    encoded = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
+    places = list(encoded)
+    groups = tracer.plan(list(encoded.values())) if encoded else []
     return [*([failed] if failed else []), *([places[i] for i in group] for group in groups)]
 
 
@@ -214,17 +214,17 @@ def compute(tracer: "Tracer", job: Job, group: int, batch: "Batch") -> list[Row]
         batch: The items: all of the group, or some.
     """
     where = {p: Place(job.benchmark, job.kinds[p], p, group) for p in batch}
-    known = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
+    good = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
     start = time.perf_counter()
-    decided = _decide(tracer, known, job)
+    decisions = _decide(tracer, good, job)
     seconds = time.perf_counter() - start
-    tokens = {p: _tokens(e) for p, e in known.items()}
+    tokens = {p: _tokens(e) for p, e in good.items()}
     share = seconds / max(sum(tokens.values()), 1)
     rows = []
     for place, encoded in batch.items():
-        answer = decided.get(place, encoded)
+        answer = decisions.get(place, encoded)
         if isinstance(answer, Decision):
-            rows.append(record(where[place], known[place], answer, share * tokens[place]))
+            rows.append(record(where[place], good[place], answer, share * tokens[place]))
         else:
             rows.append(failure(where[place], job.items[place], str(answer)))
     return rows
@@ -318,11 +318,11 @@ def collect(
         if advance is not None:
             advance(resumed)
         extent.require_few(failed, run.folder)
-        for made in parts(run):
-            run.keep(made.group, made.content)
-            failed += made.failed
+        for part in parts(run):
+            run.keep(part.group, part.content)
+            failed += part.failed
             if advance is not None:
-                advance(made.items)
+                advance(part.items)
             extent.require_few(failed, run.folder)
         return RunResult(run.cell, run.records, resumed, run.failed, tuple(run.set_aside))
 
@@ -360,9 +360,9 @@ def _tokens(encoded: "Encoded") -> int:
 
 def _fresh_tokens(batch: "Sequence[Encoded | ItemError]") -> list[int]:
     """How many tokens each item adds to a batch in which those before it are; 0 without tokens."""
-    known = [e for e in batch if not isinstance(e, ItemError)]
-    shared = common_prefixes([np.asarray(e.sequences[0]) for e in known])
-    fresh = (_tokens(e) - min(s, e.prompt_tokens) for e, s in zip(known, shared, strict=True))
+    encoded = [e for e in batch if not isinstance(e, ItemError)]
+    shared = common_prefixes([np.asarray(e.sequences[0]) for e in encoded])
+    fresh = (_tokens(e) - min(s, e.prompt_tokens) for e, s in zip(encoded, shared, strict=True))
     return [0 if isinstance(e, ItemError) else int(next(fresh)) for e in batch]
 
 

@@ -64,9 +64,9 @@ class Contrast:
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
         """s[token] at each predicted token: a difference of log-probabilities, in nats."""
         early = torch.stack([self._early_at(tile, depth) for depth in self.premature])
-        chosen = self.chosen(tile)[tile.row]
+        picks = self.chosen(tile)[tile.row]
         late = tile.logits[self.last][tile.row, tile.token] - tile.log_z[self.last][tile.row, 0]
-        return late - early.gather(0, chosen[None])[0]
+        return late - early.gather(0, picks[None])[0]
 
     def chosen(self, tile: Tile) -> Int[Tensor, " rows"]:
         """Place of l* among the premature layers, for each row."""
@@ -78,24 +78,24 @@ class Contrast:
 
     def vocabulary_scores(self, tile: Tile) -> Logits:
         """S of every token."""
-        chosen = self.chosen(tile)
+        picks = self.chosen(tile)
         early = torch.empty_like(tile.logits[self.last])
         for place, depth in enumerate(self.premature):
-            rows = (chosen == place).nonzero()[:, 0]
+            rows = (picks == place).nonzero()[:, 0]
             if len(rows):
                 early[rows] = self._logits(tile, depth)[rows] - self._log_z(tile, depth)[rows]
         return tile.logits[self.last] - tile.log_z[self.last] - early
 
     def _divergent(self, tile: Tile) -> Int[Tensor, " rows"]:
-        found = []
+        picks = []
         for rows in tile.strips():
             late = tile.logits[self.last][rows] - tile.log_z[self.last][rows]
             divergences = [
                 divergence(late, self._logits(tile, n)[rows] - self._log_z(tile, n)[rows])
                 for n in self.premature
             ]
-            found.append(torch.stack(divergences).argmax(dim=0))  # the first on ties
-        return torch.cat(found)
+            picks.append(torch.stack(divergences).argmax(dim=0))  # the first on ties
+        return torch.cat(picks)
 
     def _early_at(self, tile: Tile, depth: int) -> Float[Tensor, " targets"]:
         logits = self._logits(tile, depth)[tile.row, tile.token]

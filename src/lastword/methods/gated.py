@@ -61,12 +61,12 @@ class TraceGated:
             return Step(frozenset(), blind=frozenset([depth]))
         S = evidence.trajectory.scores[:, depth]
         threshold = max(LEAST, float(S[e] - S[o]) / 2)
-        moved = None
+        shift = None
         if blind is not None:
             T = S - blind.scores[:, depth]
-            moved = float(T[e] - T[o])
-        stands = moved is not None and moved > threshold
-        gates = outcome.gates | {"question": Gate(moved, threshold, stands)}
+            shift = float(T[e] - T[o])
+        stands = shift is not None and shift > threshold
+        gates = outcome.gates | {"question": Gate(shift, threshold, stands)}
         outcome = replace(outcome, gates=gates)
         if not stands:
             mixing = None if outcome.mixing is None else 0.0

@@ -153,8 +153,8 @@ class Backbone:
         forest = build(branches)
         if self.road == "masked":
             nodes = np.arange(len(forest))
-            seen = self._tensor(forest.mask(nodes, nodes)[None, None])
-            return self._capture_row(Row(forest), depths, {"attention_mask": seen})
+            visible = self._tensor(forest.mask(nodes, nodes)[None, None])
+            return self._capture_row(Row(forest), depths, {"attention_mask": visible})
         if self.prefixes is None:
             return self._run_packed(Row(forest), depths)
         row = self.prefixes.row(forest, self._rope(branches[0]), depths[-1])
@@ -267,14 +267,14 @@ class ForestAttention(ABC):
 
     def layout(self, window: int | None, device: torch.device) -> Any:
         """The layout for blocks of a window on a device, made once."""
-        known = (window, device)
-        if known not in self._layouts:
+        place = (window, device)
+        if place not in self._layouts:
             ends, positions = (
                 on_device(x.astype(np.int32), device)
                 for x in (self.row.forest.ends, self.row.forest.positions)
             )
-            self._layouts[known] = self._lay_out(ends, positions, window)
-        return self._layouts[known]
+            self._layouts[place] = self._lay_out(ends, positions, window)
+        return self._layouts[place]
 
 
 class TiledAttention(ForestAttention):

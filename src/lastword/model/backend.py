@@ -144,8 +144,8 @@ class Local:
             checked = check(backbone, self.readout, options.attention)
         if checked.fused is not None and checked.fused.taken:
             self.readout = self.readout.fused()
-        kept = options.prefix_cache and checked.keeps
-        prefixes = Prefixes(options.prefix_cache * 2**20) if kept else None
+        keeps = options.prefix_cache and checked.keeps
+        prefixes = Prefixes(options.prefix_cache * 2**20) if keeps else None
         self.backbone = backbone.on(checked.road, checked.attention, prefixes)
         self.checked = replace(checked, layout=layout)
         self.source = source or {"model": options.name}

@@ -40,9 +40,9 @@ class BlindScores:
 
     def keep(self, scores: Iterable[tuple[Branch, float]]) -> None:
         """Keep branches' scores, and let go what is over the budget."""
-        made = [(_digest(branch), score) for branch, score in scores]
+        numbers = [(_digest(branch), score) for branch, score in scores]
         with self._lock:
-            self._scores.update(made)
+            self._scores.update(numbers)
             while len(self._scores) > self._most:
                 self._scores.popitem(last=False)
 

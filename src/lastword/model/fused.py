@@ -62,17 +62,17 @@ def add_up(
     sums = tl.zeros((ROWS,), tl.float32)
     for start in range(share * SHARE, tl.minimum((share + 1) * SHARE, vocabulary), TOKENS):
         token = start + tl.arange(0, TOKENS)
-        known = (token < vocabulary)[None, :]
+        inside = (token < vocabulary)[None, :]
         columns = weight + token.to(tl.int64)[None, :] * width
         logits = tl.zeros((ROWS, TOKENS), tl.float32)
         for first in range(0, width, WIDTH):
             at = first + lane
             mask = (row < rows)[:, None] & (at < width)[None, :]
             h = tl.load(states + at[None, :], mask=mask, other=0.0)
-            w = tl.load(columns + at[:, None], mask=known & (at < width)[:, None], other=0.0)
+            w = tl.load(columns + at[:, None], mask=inside & (at < width)[:, None], other=0.0)
             logits = tl.dot(h, w, logits, input_precision="ieee")
-        low = tl.minimum(low, tl.min(tl.where(known, logits, float("inf")), 1))
-        logits = tl.where(known, logits, float("-inf"))
+        low = tl.minimum(low, tl.min(tl.where(inside, logits, float("inf")), 1))
+        logits = tl.where(inside, logits, float("-inf"))
         above = tl.maximum(top, tl.max(logits, 1))
         sums = sums * tl.exp(top - above) + tl.sum(tl.exp(logits - above[:, None]), 1)
         top = above

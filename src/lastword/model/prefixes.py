@@ -92,10 +92,10 @@ class Row:
             key: Of the nodes that are computed.
             value: Of the same.
         """
-        known = [[x[:, :, skip:] for x in b.calls[self._calls]] for b, skip in self._known]
+        blocks = [[x[:, :, skip:] for x in b.calls[self._calls]] for b, skip in self._known]
         self._calls += 1
-        if known:
-            key, value = (torch.cat(x, dim=2) for x in zip(*known, (key, value), strict=True))
+        if blocks:
+            key, value = (torch.cat(x, dim=2) for x in zip(*blocks, (key, value), strict=True))
         if self.wanted:
             index = torch.from_numpy(self._taken).to(key.device)
             self._made.append((key.index_select(2, index), value.index_select(2, index)))
@@ -146,14 +146,14 @@ class Prefixes:
         if depth == 0:  # nothing attends before the first of the model's blocks
             return Row(forest)
         blocks, prompts = self._blocks_of(forest, rope)
-        known = {
-            name: (nodes, kept)
+        at_hand = {
+            name: (nodes, block)
             for name, nodes in blocks.items()
-            if (kept := self._kept.get(name)) is not None and kept.depth >= depth
+            if (block := self._kept.get(name)) is not None and block.depth >= depth
         }
-        again = [n for n in blocks if n not in known and (prompts[n] > 1 or n in self._seen)]
+        again = [n for n in blocks if n not in at_hand and (prompts[n] > 1 or n in self._seen)]
         self._remember(blocks)
-        return Row(forest, known, {n: blocks[n] for n in again[: self._most(depth)]})
+        return Row(forest, at_hand, {n: blocks[n] for n in again[: self._most(depth)]})
 
     def keep(self, row: Row, depth: int) -> None:
         """Keep what a row made, once it has been run, and let go what is over the budget."""

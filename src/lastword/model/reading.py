@@ -154,10 +154,10 @@ def read_stacked(
 
     parts = _halving(read_some, _cut(indices, STACKED_ROWS))
     order = np.concatenate([place for place, _ in parts]).argsort()
-    values = torch.cat([found for _, found in parts]).cpu().numpy()[order]
+    values = torch.cat([of_depth for _, of_depth in parts]).cpu().numpy()[order]
     read = dict(zip(depths, values.reshape(len(depths), len(place)), strict=True))
-    for depth, found in read.items():
-        if not np.isfinite(found).all():
+    for depth, of_depth in read.items():
+        if not np.isfinite(of_depth).all():
             raise NonFiniteError(depth)
     return read
 
@@ -179,14 +179,14 @@ def _read_tile(
     scorers: Sequence[TokenScorer],
 ) -> _Part:
     rows, row, token = (on_device(x, head.device) for x in indices[:3])
-    tile, kept = Tile({}, {}, {}, row, token), {d for s in scorers for d in s.depths}
+    tile, scored = Tile({}, {}, {}, row, token), {d for s in scorers for d in s.depths}
     values, checked = [], []
     for depth in depths:
         logits = head.logits(_rows(states, depth, rows))
         normed = F.log_softmax(logits, dim=-1)
         values.append(normed[row, token])
         checked.append(normed.amin())
-        if depth in kept:
+        if depth in scored:
             tile.logits[depth], tile.log_z[depth] = logits, _log_z(logits, normed)
     for depth in _raw_depths(scorers):
         tile.raw[depth] = head.logits(_rows(states, depth, rows), norm=False)
@@ -197,18 +197,18 @@ def _read_tile(
 
 def _halving(read: Callable[[_Indices], T], tiles: Iterable[_Indices]) -> list[T]:
     """Every tile read; in halves from where the device runs out of memory."""
-    parts, left = [], list(tiles)
-    while left:
+    parts, rest = [], list(tiles)
+    while rest:
         try:
-            parts.append(read(left[0]))
-            del left[0]
+            parts.append(read(rest[0]))
+            del rest[0]
             continue
         except torch.OutOfMemoryError:
-            if len(left[0][0]) == 1:
+            if len(rest[0][0]) == 1:
                 raise
         torch.cuda.empty_cache()  # not above, where the error still holds the tile's logits
-        size = (len(left[0][0]) + 1) // 2
-        left = [half for tile in left for half in _cut(tile, size)]
+        size = (len(rest[0][0]) + 1) // 2
+        rest = [half for tile in rest for half in _cut(tile, size)]
     return parts
 
 

@@ -144,9 +144,9 @@ class Readout:
         last = len(self.parts.blocks)
         whole = [d for d in depths if d == last or any(d in s.depths for s in scorers)]
         alone = [d for d in depths if d not in whole]
-        found = read_stacked(self.log_probs, self.device, states, targets, alone)
+        alone_values = read_stacked(self.log_probs, self.device, states, targets, alone)
         rest = read(self, states, targets, whole, scorers)
-        log_probs = found | rest.log_probs
+        log_probs = alone_values | rest.log_probs
         return Reading({d: log_probs[d] for d in depths}, rest.scores)
 
 

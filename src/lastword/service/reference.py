@@ -70,7 +70,8 @@ def _route(path: str, method: str, operation: Schema, schema: Schema) -> dict[st
         "taken": _fields(body),
         "given": _fields(result),
         "answers": {
-            status: told.get("description", "") for status, told in operation["responses"].items()
+            status: answer.get("description", "")
+            for status, answer in operation["responses"].items()
         },
     }
 
@@ -90,8 +91,8 @@ def _example(part: Schema, schema: Schema) -> Any:
         return part["examples"][0]
     if part.get("type") == "array":
         return [_example(part["items"], schema)]
-    named = part.get("properties", {})
-    return {name: _example(named[name], schema) for name in part.get("required", ())}
+    properties = part.get("properties", {})
+    return {name: _example(properties[name], schema) for name in part.get("required", ())}
 
 
 def _fields(part: Schema) -> list[dict[str, Any]]:

@@ -37,9 +37,9 @@ def _certified(certificate: Certificate | None) -> list[str]:
     if certificate is None:
         return ["Nothing is certified: every override is shown, with no promise."]
     policy, terms, counts = certificate.policy, certificate.terms, certificate.counts
-    allowed = " and ".join(policy.operators)
+    names = " and ".join(policy.operators)
     through = (
-        f"{allowed} may override, with a margin of at least {policy.margin:g} nats"
+        f"{names} may override, with a margin of at least {policy.margin:g} nats"
         if policy.operators
         else "nothing may override"
     )
