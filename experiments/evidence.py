@@ -8,7 +8,7 @@
 `run` computes the stages (left out, all of them) and goes on where it was stopped; `--model` takes
 the place of SmolLM2, for one's own model on one's own GPU. DATA holds TruthfulQA, HaluEval-QA, FIB
 and FACTOR; MODELS holds stories260K, a model too small to know anything, and its stage is left out
-without. `jobs` draws the sets of jobs that the study in dev/LOG.md names, a file of items each;
+without. `jobs` draws the items that the study in dev/LOG.md names, a file a set;
 `lastword eval --benchmark jsonl:FILE --blind all --out evidence/jobs` reads them with any model.
 `keep` copies the records into experiments/results/evidence without text, which is not ours to
 publish; `lastword report` reads them there. `page` makes docs/evidence.md of them, and their
@@ -56,7 +56,10 @@ JOBS = {
     "banking77": 60,
     "clinc150": 40,
 }
+# Benchmarks that the study asks further models on, and how many questions of each.
+LATER = {"truthfulqa": 100, "everyday": 150, "halueval-qa": 100, "factor": 125, "fib": 50}
 TRAJECTORIES = ("trajectory", "blind_trajectory")
+FIELDS = ("id", "prompt", "blind_prompt", "candidates", "truthful", "separator", "question")
 SCORES = ("t_scores", "blind_scores", "blind_t_scores", "scores", "base_scores", "probabilities")
 
 
@@ -165,13 +168,25 @@ def load(model: str, chat: bool) -> Tracer:
 
 
 def jobs(data: Path, items: Path) -> None:
-    """Draw the sets of jobs of the study, a file of items each."""
+    """Draw the items of the study, a file a set."""
     items.mkdir(parents=True, exist_ok=True)
     for name, size in JOBS.items():
         lines = (data / "decisions" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-        drawn = sorted(np.random.default_rng(0).permutation(len(lines))[:size])
-        rows = [json.dumps(job(json.loads(lines[i]))) for i in drawn]
-        (items / f"{name}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+        write(items / f"{name}.jsonl", [job(json.loads(lines[i])) for i in draw(lines, size)])
+    for name, size in LATER.items():
+        template = find(name).template()
+        examples = [e for e in chosen(Stage(name), data).examples if e.kind in (None, "mc1")]
+        rows = [examples[i].item(template) for i in draw(examples, size)]
+        write(items / f"{name}.jsonl", [{key: getattr(row, key) for key in FIELDS} for row in rows])
+
+
+def draw(population: Sequence[Any], size: int) -> list[int]:
+    """Places without replacement, in order."""
+    return sorted(np.random.default_rng(0).permutation(len(population))[:size].tolist())
+
+
+def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def job(row: dict[str, Any]) -> dict[str, Any]:
