@@ -9,7 +9,6 @@ more are let in for probes alone, so that no crowd makes the service look dead.
 
 import asyncio
 import sys
-import time
 from typing import Any
 
 import h11
@@ -22,6 +21,43 @@ from lastword.service.schema import problem, to_bytes
 from lastword.service.settings import Settings
 
 _RESERVE = 16  # connections beyond the others, for probes
+_BURST = 64  # connections taken before those who have one go on
+
+
+class Places:
+    """Open connections, each in constant time: who has a request in hand, and who gives way first.
+
+    Args:
+        most: Of them, but for the reserve.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._silent: dict[Door, None] = {}  # have asked nothing yet; the oldest first
+        self._idle: dict[Door, None] = {}  # have had their answers
+        self._busy: dict[Door, None] = {}
+
+    def put(self, door: "Door") -> None:
+        """Note that a connection has been heard of, or has its answer."""
+        self.leave(door)
+        asked = self._idle if door.idle else self._busy
+        (self._silent if door.silent else asked)[door] = None
+
+    def leave(self, door: "Door") -> None:
+        """Forget a connection."""
+        for doors in (self._silent, self._idle, self._busy):
+            doors.pop(door, None)
+
+    def admit(self, door: "Door") -> bool:
+        """Take a new connection, in another's place where there is none; whether on the reserve."""
+        reserve = len(self._busy) >= self._most
+        count = len(self._silent) + len(self._idle) + len(self._busy)
+        if count >= self._most + reserve * _RESERVE:
+            # Who has never asked anything goes first, of equals the oldest.
+            next(iter(self._silent), next(iter(self._idle), door)).give_way()
+        if not door.transport.is_closing():
+            self.put(door)
+        return reserve
 
 
 class Door(H11Protocol):
@@ -30,42 +66,36 @@ class Door(H11Protocol):
     Args:
         settings: Limits.
         metrics: What is counted.
+        places: Who else has one.
         wiring: What uvicorn hands over.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, **wiring: Any) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, places: Places, **wiring: Any) -> None:
         super().__init__(**wiring)
-        self._settings, self._metrics = settings, metrics
+        self._settings, self._metrics, self._places = settings, metrics, places
         self._waiting: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        self._since = time.monotonic()
 
     @property
     def idle(self) -> bool:
         """Whether no request is in hand."""
         return self.cycle is None or self.cycle.response_complete
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing has been asked yet."""
+        return self.cycle is None
+
     def connection_made(self, transport: Any) -> None:
         """Take the connection, in place of an idle one or on the reserve, or say why not."""
         super().connection_made(transport)
-        limit = self._settings.connections
-        if len(self.connections) > limit:
-            self._find_place(limit)
-        self._watch()
-
-    def _find_place(self, limit: int) -> None:
-        doors = [door for door in self.connections if isinstance(door, Door) and door is not self]
-        others = [door for door in doors if not door.transport.is_closing()]
-        idle = [door for door in others if door.idle]
-        if reserve := len(others) - len(idle) >= limit:
+        if self._places.admit(self):
             self.app_state = {**self.app_state, "reserve": True}
-        if len(others) >= limit + reserve * _RESERVE:
-            # Who has never asked anything goes first, of equals the oldest.
-            door = min(idle, key=lambda d: (d.cycle is not None, d._since)) if idle else self
-            door.give_way()
+        self._watch()
 
     def give_way(self) -> None:
         """Close, and say why to a client that has not been answered yet."""
+        self._places.leave(self)
         if self.cycle is not None:  # nothing is expected: it would be the answer to what comes next
             self.transport.close()
             return
@@ -74,6 +104,7 @@ class Door(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Let the timers go."""
         super().connection_lost(exc)
+        self._places.leave(self)
         for timer in (self._waiting, self._stalled):
             if timer is not None:
                 timer.cancel()
@@ -81,8 +112,13 @@ class Door(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Read on; what comes between requests has its time."""
         super().data_received(data)
-        self._since = time.monotonic()
+        self._settle()
         self._watch()
+
+    def on_response_complete(self) -> None:
+        """Be idle, or go on with what was asked meanwhile."""
+        super().on_response_complete()
+        self._settle()
 
     def pause_writing(self) -> None:
         """The client does not read: it has until the deadline."""
@@ -104,6 +140,10 @@ class Door(H11Protocol):
             self._refuse(Refusal("headers_too_large", what))
         else:
             self._refuse(Refusal("invalid_request", "this is no HTTP/1.1 request"))
+
+    def _settle(self) -> None:
+        if not self.transport.is_closing():
+            self._places.put(self)
 
     def _watch(self) -> None:
         """Run the clock where no request is in hand; what trickles in does not set it back."""
@@ -132,6 +172,7 @@ class Door(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
+        self._places.leave(self)
         self.transport.close()
 
 
@@ -143,9 +184,10 @@ def crowded(settings: Settings) -> Refusal:
 
 def configure(app: Any, settings: Settings, metrics: Metrics) -> Config:
     """uvicorn as this service runs it, in a process or in a test."""
+    places = Places(settings.connections)
 
     def door(**wiring: Any) -> Door:
-        return Door(settings, metrics, **wiring)
+        return Door(settings, metrics, places, **wiring)
 
     return Config(
         app,
@@ -157,6 +199,7 @@ def configure(app: Any, settings: Settings, metrics: Metrics) -> Config:
         access_log=False,
         server_header=False,
         lifespan="on",
+        backlog=_BURST,
         timeout_keep_alive=60,
         timeout_graceful_shutdown=1,  # the service has waited for what it accepted
     )
