@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from lastword.benchmarks.template import Template
@@ -86,6 +85,6 @@ def fields_of(text: str, question: Question) -> dict[str, Any]:
     return {
         "input": text,
         "instructions": question.instructions,
-        "options": [asdict(option) | {"text": option.text} for option in question.options],
+        "options": [{**vars(option), "text": option.text} for option in question.options],
         "kind": type(question).__name__.lower(),
     }

@@ -1,5 +1,6 @@
 """Questions about one input, answered together for any dialect: within bounds, each by itself."""
 
+import asyncio
 from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from lastword.decisions.item import Input
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
 from lastword.service.call import Call
+from lastword.service.correction import Corrector
 from lastword.service.orders import Promise, characters
 from lastword.service.refusal import Refusal
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded
 
 MOST_QUESTIONS = 400
+_AT_ONCE = 512  # options of a request that are written while others wait
 _REQUEST = 4  # requests of questions may be as large as so many items, in characters and tokens
 
 
@@ -80,9 +83,10 @@ async def answer(
     if len(asked) > MOST_QUESTIONS:
         what = f"there are {len(asked)} questions, a request takes {MOST_QUESTIONS}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
-    ready = corrector.tracer.prepare(questions)
-    items = [corrector.tracer.trim(item) for item in ready.items(value)]
-    _require_short(sum(map(characters, items)), _REQUEST * corrector.settings.characters)
+    if sum(len(question.options) for question in asked.values()) <= _AT_ONCE:
+        items = _items(corrector, value, questions)
+    else:
+        items = await call.service.beside(_items, corrector, value, questions)
     promises: list[Promise] = []
     try:
         for place, item in enumerate(items):
@@ -94,12 +98,23 @@ async def answer(
     encoded = tuple(promise.encoded for promise in promises if promise.encoded is not None)
     answers, reasons = Answers(), {}
     for (name, question), item, made in zip(asked.items(), items, decisions, strict=True):
+        await asyncio.sleep(0)  # others have their turn
         told = corrector.write(made, item, full=trajectory, request=call.id)
         shown = made.as_base() if corrector.shadow else made
         temperature = None if corrector.shadow else corrector.tracer.temperature
         answers[name] = answer_of(question, shown, temperature)
         reasons[name] = _reasons(answers[name], told, trajectory=trajectory)
     return Answered(answers, reasons, encoded)
+
+
+def _items(
+    corrector: Corrector, value: Input, questions: Mapping[str, Question] | Questionnaire
+) -> list[Item]:
+    """The items of all questions, in their order."""
+    ready = corrector.tracer.prepare(questions)
+    items = [corrector.tracer.trim(item) for item in ready.items(value)]
+    _require_short(sum(map(characters, items)), _REQUEST * corrector.settings.characters)
+    return items
 
 
 async def _start(call: Call, item: Item, place: int, *, trajectory: bool) -> Promise:

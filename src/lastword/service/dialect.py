@@ -123,11 +123,14 @@ class _StrictRequest(Request):
         """The body's value, counted before a schema sees it; a large one is read in a thread."""
         body, service = await self.body(), self.app.state.service
         if len(body) <= _AT_ONCE:
-            value = from_json(body)
-        else:
-            value = await service.beside(from_json, body)
-        require_few(value, service.settings.entries)
-        return value
+            return _read(body, service.settings.entries)
+        return await service.beside(_read, body, service.settings.entries)
+
+
+def _read(body: bytes, most: int) -> Any:
+    value = from_json(body)
+    require_few(value, most)
+    return value
 
 
 class Paths:
