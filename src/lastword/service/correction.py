@@ -146,6 +146,8 @@ class Corrector:
             Refusal: The deadline passed, or the client left: the order is taken out of the queue.
             TraceError: What the item or the model raised.
         """
+        if future.done():
+            return future.result()
         answer = asyncio.wrap_future(future)
         waits: set[asyncio.Future[Any]] = {answer}
         departure = None if leaving is None else asyncio.ensure_future(leaving())

@@ -13,6 +13,7 @@ import weakref
 from typing import Any, Protocol, runtime_checkable
 
 _CHARACTERS = 2**24  # of lines that wait to be written
+_PAUSE_SECONDS = 0.02  # in which lines gather: waking for each takes time from those who answer
 _LAST_SECONDS = 1.0  # for those that wait when the process ends
 
 
@@ -152,6 +153,7 @@ class _Writer:
                 else:
                     self._lose(len(lines))
                 self._change.notify_all()
+            time.sleep(_PAUSE_SECONDS)
 
     def _next(self) -> list[str]:
         """The lines that wait, as soon as any do; none where the end has come."""

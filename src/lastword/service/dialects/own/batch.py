@@ -17,6 +17,7 @@ from lastword.text.items import Item
 
 NDJSON = "application/x-ndjson"
 _NO_BATCH = f'expected {{"items": [...]}} as {JSON}, or one item a line as {NDJSON}'
+_SENT = 8  # lines at a time
 _WINDOW = 64  # items of one batch that are queued at a time, and their characters,
 _WINDOW_CHARACTERS = 2**17  # so that the last of them has its answer within its own deadline
 Entry = tuple[Item, bool] | ItemError
@@ -126,13 +127,13 @@ async def lines_of(
         for place in range(1, len(entries)):
             # Lines that cost nothing wait for nothing: others have their turn all the same.
             await asyncio.sleep(0)
-            while _full(window, sizes, place):
-                yield await _line(corrector, entries, *window.popleft(), request)
+            while _full(window, sizes, place) or _is_decided(window):
+                yield await _lines(corrector, entries, window, request)
             window.append(
                 (place, await _start(corrector, entries[place], id(entries), patient=True))
             )
         while window:
-            yield await _line(corrector, entries, *window.popleft(), request)
+            yield await _lines(corrector, entries, window, request)
     finally:  # the client may leave in the middle
         for _, promise in window:
             if isinstance(promise, Promise):
@@ -144,6 +145,21 @@ def _full(window: Sequence[tuple[int, Started]], sizes: Sequence[int], place: in
     queued = sum(sizes[before] for before, _ in window)
     too_long = queued + sizes[place] > _WINDOW_CHARACTERS
     return len(window) >= _WINDOW or (len(window) > 0 and too_long)
+
+
+async def _lines(
+    corrector: Corrector, entries: Sequence[Entry], window: deque[tuple[int, Started]], request: str
+) -> bytes:
+    """The next line, and those behind it that are there already: each sending has its price."""
+    lines = [await _line(corrector, entries, *window.popleft(), request)]
+    while len(lines) < _SENT and _is_decided(window):
+        lines.append(await _line(corrector, entries, *window.popleft(), request))
+    return b"".join(lines)
+
+
+def _is_decided(window: Sequence[tuple[int, Started]]) -> bool:
+    """Whether the first of a window has its answer; errors wait for one that has, or for room."""
+    return bool(window) and isinstance(window[0][1], Promise) and window[0][1].done()
 
 
 async def _line(
