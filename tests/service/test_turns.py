@@ -229,6 +229,22 @@ def test_who_comes_alone_has_a_pass_without_the_items_of_batches():
     assert queued.turn(0.0) == [bulk]
 
 
+def test_a_pass_of_batches_is_short_while_others_come_alone():
+    bulk = [batched(number) for number in range(20)]
+    queued = queues(*bulk)
+    assert queued.turn(0.0) == bulk
+    alone = order()
+    alone.since = 100.0
+    queued.add(alone)
+    queued.read(slow=False)
+    queued.sort(100.0, slow=False)
+    assert queued.turn(100.0) == [alone]
+    run(queued, [alone], 1.0)
+    short = queued.turn(101.0)
+    assert short == bulk[: len(short)] and 1 < len(short) < 20
+    assert queued.turn(103.0) == bulk  # nobody has come alone for a while
+
+
 def test_what_cannot_be_answered_in_time_is_told_so_when_it_comes():
     def counted(deadline: float) -> Order:
         one = order(deadline=deadline)

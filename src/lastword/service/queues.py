@@ -10,6 +10,8 @@ from lastword.service.turns import Lane, Turns
 
 _SMOOTHING = 0.1  # weight of the latest order in the mean seconds of one, and of a pass in its pace
 _PASS_TOKENS = 256  # that a pass costs beside its own
+_BESIDE = 8  # items of batches in a pass while others come alone, who wait until it is over
+_LATELY_SECONDS = 2.0  # since one came alone
 _READ_CHARACTERS = 2**18  # read at a time, but for a single long order
 
 
@@ -38,6 +40,7 @@ class Queues:
         self.in_hand: list[Order] = []
         self._turns = Turns.of(ALONE, BATCH, ASK)
         self._mean: dict[Kind, float] = {"item": 0.0, "ask": 0.0}  # seconds of one order
+        self._alone = -math.inf  # when the last came alone
         self._pace: dict[Kind, float] = {"item": 0.0, "ask": 0.0}  # seconds of one token
 
     def waiting(self, kind: Kind | None = None) -> list[Order]:
@@ -65,6 +68,8 @@ class Queues:
                 retry_after=max(1, math.ceil(count * self._mean[order.kind])),
             )
         self._arrivals.append(order)
+        if order.lane == ALONE:
+            self._alone = order.since
 
     def _has_place(self, order: Order) -> bool:
         """Whether its lane has room; a batch leaves as much as it has for one that comes."""
@@ -129,7 +134,7 @@ class Queues:
         """The question, or the items of one plan, whose turn it is: first the one it is for.
 
         Items that came alone share no pass with those of batches, which would make it longer; a
-        pass of these takes both.
+        pass of these takes both, and is short while others come alone.
 
         Args:
             now: The time, by `time.monotonic`; items that are late are told so and go.
@@ -142,7 +147,10 @@ class Queues:
         if lane == ASK:
             return [self.asks[0]]
         fitting = [order for order in self.items if lane == BATCH or order.lane == lane]
-        return sorted(fitting, key=lambda order: order.lane != lane)[: self._together]
+        most = self._together
+        if lane == BATCH and now - self._alone < _LATELY_SECONDS:
+            most = min(most, _BESIDE)
+        return sorted(fitting, key=lambda order: order.lane != lane)[:most]
 
     def start(self, group: Sequence[Order]) -> None:
         """Let the model have orders: items leave their queue, a question stays until its end."""
