@@ -9,8 +9,10 @@ experiments/results/attacks.json. Exits with 1 where an attack is not turned dow
 the well-behaved client waits longer than ten seconds.
 
 With `--together MINUTES` the floods of `floods.py` come, first each by itself for 20 s, then all at
-once for so long, beside twelve honest clients and a probe; what these met, in quiet too, is kept in
-experiments/results/siege.MODEL.json. Exits with 1 where an answer was crossed or lost.
+once for so long, quiet between, beside twelve honest clients that label what they are told, and a
+probe, on a machine whose clock jumps; what these met is kept in
+experiments/results/siege.MODEL.json. Exits with 1 where an answer or a label was refused, crossed
+or lost, or labels of those who may not give them raised the alarm.
 """
 
 import argparse
@@ -20,7 +22,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -31,9 +33,22 @@ from typing import Any
 
 import httpx
 import psutil
-from floods import FLOODS, TEMPLATE, answers_in_quiet, siege, stuck_log
+from floods import (
+    ASKS,
+    CLOCK,
+    FLOODS,
+    LABELS,
+    TEMPLATE,
+    Watch,
+    answers_in_quiet,
+    client,
+    siege,
+    stuck_log,
+)
 from serving import serving
 
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+SLICE_SECONDS = 180.0
 RESULTS = Path(__file__).parent / "results" / "attacks.json"
 GOOD = {
     "prompt": "Question: Which goods come from Baevwick? Answer:",
@@ -52,6 +67,23 @@ def fail(self, encoded, *more, **named):
         raise SystemExit(3)
     return decide(self, encoded, *more, **named)
 Tracer.decide_group = fail
+"""
+
+
+# A certificate of what nobody has counted: its service remembers answers and takes their labels.
+CERTIFY = f"""
+import sys
+sys.path.insert(0, {str(TESTS)!r})
+from populations import counted
+from lastword import Tracer
+from lastword.trust.certificate import Certificate
+from lastword.trust.certify import Terms
+from lastword.trust.policy import Policy
+subject = Tracer.from_pretrained(sys.argv[1]).subject
+policy = Policy(("decisive", "early"), 0.0)
+counts = counted(fixed=40, broken=1)
+certificate = Certificate(subject, Terms(0.1, 0.05), policy, counts, date="2026-11-21")
+open(sys.argv[2], "w").write(certificate.to_toml())
 """
 
 
@@ -289,26 +321,66 @@ def invariant_of(content: bytes) -> dict[str, Any]:
 
 
 def together(model: str, minutes: float) -> None:
-    """Every flood by itself, then all at once, and what honest clients met of it."""
-    result: dict[str, Any] = {"minutes_of_all": minutes}
-    with serving(model, before=TEMPLATE) as (url, process):
-        answers = answers_in_quiet(url)
-        rounds: dict[str, Any] = {"quiet": ({}, 30.0)} | {
-            f.__name__: ({f: n}, 20.0) for f, n in FLOODS.items()
-        }
-        for name, (floods, seconds) in (rounds | {"all": (FLOODS, 60 * minutes)}).items():
-            result[name] = siege(url, process, answers, floods, seconds).told()
-            print(json.dumps({name: result[name]}), flush=True)
-        readers = [c for c in psutil.Process().children() if c.name() == "cat"]
-        result["stuck log"], good = stuck_log(url, readers)
-    result["p99_against_quiet"] = round(
-        result["all"]["p99_seconds"] / result["quiet"]["p99_seconds"], 2
-    )
+    """Every flood by itself, then all at once, and what honest clients met of it.
+
+    Quiet comes between, so that both meet the same machine, whatever else it does.
+    """
     path = RESULTS.with_name(f"siege.{model.rsplit('/', 1)[-1]}.json")
+    result: dict[str, Any] = {"minutes_of_all": minutes, "good": True}
+    with TemporaryDirectory() as folder:
+        options, probes = guarded(model, Path(folder))
+        with serving(model, *options, before=TEMPLATE + CLOCK) as (url, process):
+            answers = answers_in_quiet(url)
+            watches: defaultdict[str, Watch] = defaultdict(Watch)
+            slices = max(1, round(60 * minutes / SLICE_SECONDS))
+            singly = [(f.__name__, {f: n}, 20.0) for f, n in FLOODS.items()]
+            every = [("quiet", {}, 30.0), ("all", FLOODS, 60 * minutes / slices)] * slices
+            for name, floods, seconds in (*singly, *every):
+                siege(url, probes, process, answers, floods, seconds, watches[name])
+                result[name] = watches[name].told()
+                print(json.dumps({name: result[name]}), flush=True)
+                for what in ("p99_seconds", "p99_core_seconds"):
+                    if "all" in result:
+                        ratio = result["all"][what] / result["quiet"][what]
+                        result[f"{what}_against_quiet"] = round(ratio, 2)
+                result["good"] &= result[name]["crossed"] == 0
+                result["good"] &= {*result[name]["honest"], *result[name]["labels"]} <= {"200"}
+                path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            readers = [c for c in psutil.Process().children() if c.name() == "cat"]
+            result["stuck log"], good = stuck_log(url, readers)
+            result["alarm"] = " 1.0" in alarm(url)
+    result["good"] &= good and not result["alarm"]
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    every = [one for one in result.values() if isinstance(one, dict) and "honest" in one]
-    if not good or any(one["crossed"] or set(one["honest"]) != {"200"} for one in every):
+    if not result["good"]:
         sys.exit("an honest client was refused, crossed or lost: see the result")
+
+
+def guarded(model: str, folder: Path) -> tuple[list[str], str]:
+    """Options of a service with a certificate, state, two tokens and probes; where these are."""
+    certificate, port = folder / "certificate.toml", free_port()
+    subprocess.run([sys.executable, "-c", CERTIFY, model, str(certificate)], check=True)
+    options = {
+        "certificate": certificate,
+        "state": folder / "state.db",
+        "token": ASKS,
+        "label-token": LABELS,
+        "feedback-minute": 6000,
+        "probe-port": port,
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    return words, f"http://127.0.0.1:{port}"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def alarm(url: str) -> str:
+    """What the metrics say of the alarm."""
+    with client(url) as http:
+        lines = http.get("/metrics").text.splitlines()
+    return next(line for line in lines if line.startswith("lastword_alarm "))
 
 
 def main() -> None:

@@ -33,6 +33,20 @@ QUESTIONS: list[dict[str, Any]] = [
         (town, [*GOODS[n:], *GOODS[:n]][:3]) for town in TOWNS for n in range(3)
     )
 ]
+ASKS, LABELS = "asks", "labels"  # tokens of those who ask and of those who label
+# A clock that goes eight days forward for a second, again and again; labels wait a week.
+CLOCK = """
+import threading, time
+_time, _ahead = time.time, [0.0]
+time.time = lambda: _time() + _ahead[0]
+def _jump():
+    while True:
+        time.sleep(4)
+        _ahead[0] = 8 * 86400.0
+        time.sleep(1)
+        _ahead[0] = 0.0
+threading.Thread(target=_jump, daemon=True).start()
+"""
 # One step of a template on which Python itself waits, whatever is asked of its process meanwhile.
 TEMPLATE = """
 from lastword.tracer import Tracer
@@ -63,6 +77,19 @@ _LONG = (
 _MANY = (
     _content(prompt=_MESSAGES, candidates=["a", "b"]),
     _content(prompt="w", candidates=["w"] * 250_000),
+)
+_ABOUT = "Which goods come from Baevwick?"
+_LETTERS = [f"{a}{b}" for a in "abcdefghijklmnopqrstuvwxyz" for b in "abcdefghij"][:250]
+_SYSTEM_ONE = _content(
+    model="jev-latest",
+    state=_ABOUT,
+    questions={
+        str(i): {"type": "choice", "criteria": dict.fromkeys(_LETTERS, "")} for i in range(200)
+    },
+)
+_DECISIONS = _content(
+    input=_ABOUT,
+    questions={str(i): {"type": "choice", "options": _LETTERS} for i in range(200)},
 )
 _BATCH = b"\n".join(_content(**random.choice(QUESTIONS)) for _ in range(200))
 
@@ -100,6 +127,21 @@ def templates(http: httpx.Client) -> httpx.Response:
     return http.post("/v1/correct", json=body)
 
 
+def labels(http: httpx.Client) -> httpx.Response:
+    """Two labels on one answer by who asks, who would raise the alarm."""
+    answer = http.post("/v1/correct", json=random.choice(QUESTIONS))
+    label = {"id": answer.json().get("feedback_id") or "none", "right": 2}
+    http.post("/v1/feedback", json=label)
+    return http.post("/v1/feedback", json=label)
+
+
+def questions(http: httpx.Client) -> httpx.Response:
+    """200 questions of 250 options about one input, by either door."""
+    if random.random() < 0.5:
+        return http.post("/v1/systemone", content=_SYSTEM_ONE, headers=JSON)
+    return http.post("/v1/decisions", content=_DECISIONS, headers=JSON)
+
+
 def two_lengths(http: httpx.Client) -> None:
     """A body with two lengths, and a second request behind it."""
     head = b"POST /v1/correct HTTP/1.1\r\nhost: 127.0.0.1\r\n"
@@ -117,6 +159,8 @@ FLOODS: dict[Callable[[httpx.Client], httpx.Response | None], int] = {  # and ho
     idle: 1,
     templates: 1,
     two_lengths: 1,
+    labels: 1,
+    questions: 1,
 }
 
 
@@ -124,7 +168,11 @@ FLOODS: dict[Callable[[httpx.Client], httpx.Response | None], int] = {  # and ho
 def client(url: str) -> Iterator[httpx.Client]:
     """A client of a service on this machine."""
     with httpx.Client(
-        base_url=url, timeout=PATIENCE_SECONDS, trust_env=False, verify=False
+        base_url=url,
+        timeout=PATIENCE_SECONDS,
+        trust_env=False,
+        verify=False,
+        headers={"authorization": f"Bearer {ASKS}"},
     ) as http:
         yield http
 
@@ -135,33 +183,43 @@ class Watch:
 
     Attributes:
         seconds: Of each honest answer.
+        cores: Of each honest answer the seconds of processor that the service had meanwhile: its
+            wait where the service has one core for itself, however busy the machine is.
         statuses: Of honest requests; `lost` where nothing came.
+        labels: Of honest labels, of one answer in four.
         crossed: Answers that were another question's, or another than in quiet.
         probes: Seconds of each probe, on a connection of its own.
+        probe_cores: Of each probe the seconds of processor that the service had meanwhile.
         memory: Megabytes of the service, every half second.
         hostile: What floods were told.
     """
 
     seconds: list[float] = field(default_factory=list)
+    cores: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
     crossed: int = 0
     probes: list[float] = field(default_factory=list)
+    probe_cores: list[float] = field(default_factory=list)
     memory: list[float] = field(default_factory=list)
     hostile: Counter[str] = field(default_factory=Counter)
 
     def told(self) -> dict[str, Any]:
         """The figures that are kept."""
-        half = len(self.memory) // 2
+        tenths = [part for part in np.array_split(self.memory, 10) if len(part)]
         return {
             "honest": dict(self.statuses),
+            "labels": dict(self.labels),
             "crossed": self.crossed,
             "p50_seconds": round(float(np.quantile(self.seconds, 0.5)), 3),
             "p99_seconds": round(float(np.quantile(self.seconds, 0.99)), 3),
+            "p50_core_seconds": round(float(np.quantile(self.cores, 0.5)), 3),
+            "p99_core_seconds": round(float(np.quantile(self.cores, 0.99)), 3),
             "probe_p99_seconds": round(float(np.quantile(self.probes, 0.99)), 3),
+            "probe_p99_core_seconds": round(float(np.quantile(self.probe_cores, 0.99)), 3),
             "memory_mb": {
                 "first": round(self.memory[0]),
-                "peak_of_first_half": round(max(self.memory[: half + 1])),
-                "peak_of_second_half": round(max(self.memory[half:])),
+                "peaks_by_tenths": [round(float(max(part))) for part in tenths],
             },
             "hostile": dict(self.hostile),
         }
@@ -175,16 +233,19 @@ def answers_in_quiet(url: str) -> dict[str, Any]:
 
 def siege(
     url: str,
+    probes: str,
     process: psutil.Process,
     answers: dict[str, Any],
     floods: dict[Callable[[httpx.Client], httpx.Response | None], int],
     seconds: float,
+    watch: Watch,
     honest: int = 12,
-) -> Watch:
-    """Honest clients, and beside them floods, for a while."""
-    watch, stop = Watch(), Event()
-    loops: list[Callable[[], None]] = [lambda: _ask(url, answers, watch, stop)] * honest
-    loops += [lambda: _probe(url, watch, stop), lambda: _weigh(process, watch, stop)]
+) -> None:
+    """Honest clients, and beside them floods, for a while; `watch` has what they meet."""
+    stop = Event()
+    clock = _clock(process)
+    loops: list[Callable[[], None]] = [lambda: _ask(url, answers, clock, watch, stop)] * honest
+    loops += [lambda: _probe(probes, clock, watch, stop), lambda: _weigh(process, watch, stop)]
     for flood, count in floods.items():
         loops += [lambda flood=flood: _flood(url, flood, watch, stop)] * count  # type: ignore[misc]
     threads = [Thread(target=loop) for loop in loops]
@@ -194,35 +255,56 @@ def siege(
     stop.set()
     for thread in threads:
         thread.join()
-    return watch
 
 
-def _ask(url: str, answers: dict[str, Any], watch: Watch, stop: Event) -> None:
+def _clock(process: psutil.Process) -> Callable[[], float]:
+    """The processor time of another process, to the microsecond: its clock as Linux numbers it."""
+    return lambda: time.clock_gettime(~process.pid << 3 | 2)
+
+
+def _ask(
+    url: str, answers: dict[str, Any], clock: Callable[[], float], watch: Watch, stop: Event
+) -> None:
     with client(url) as http:
         while not stop.wait(PAUSE_SECONDS * random.uniform(0.5, 1.5)):
             question, begun = random.choice(QUESTIONS), time.perf_counter()
+            core = clock()
             try:
                 answer = http.post("/v1/correct", json=question)
             except httpx.HTTPError as error:
                 watch.statuses[f"lost: {type(error).__name__}"] += 1
                 continue
             watch.seconds.append(time.perf_counter() - begun)
+            watch.cores.append(clock() - core)
             watch.statuses[str(answer.status_code)] += 1
             if answer.status_code == 200:
                 told = answer.json()
                 own = told["id"] == question["id"] and told["answer"] == answers[question["id"]]
                 watch.crossed += not own
+                if "feedback_id" in told and random.random() < 0.25:
+                    watch.labels[_label(http, told)] += 1
 
 
-def _probe(url: str, watch: Watch, stop: Event) -> None:
+def _label(http: httpx.Client, told: dict[str, Any]) -> str:
+    """What an honest labeller is told of its label."""
+    label = {"id": told["feedback_id"], "right": told["index"]}
+    headers = {"authorization": f"Bearer {LABELS}"}
+    try:
+        return str(http.post("/v1/feedback", json=label, headers=headers).status_code)
+    except httpx.HTTPError as error:
+        return f"lost: {type(error).__name__}"
+
+
+def _probe(url: str, clock: Callable[[], float], watch: Watch, stop: Event) -> None:
     while not stop.wait(0.25):
         with client(url) as http:
-            begun = time.perf_counter()
+            begun, core = time.perf_counter(), clock()
             try:
                 status = str(http.get("/healthz").status_code)
             except httpx.HTTPError as error:
                 status = f"lost: {type(error).__name__}"
             watch.probes.append(time.perf_counter() - begun)
+            watch.probe_cores.append(clock() - core)
         if status != "200":
             watch.statuses[f"probe {status}"] += 1
 

@@ -45,8 +45,10 @@ def test_kubernetes_asks_the_probes_of_the_service():
     }
     assert {get["path"] for get in asked.values()} <= {r.path for r in PROBES.routes if r.probe}
     assert asked["readiness"]["path"] == "/readyz"
-    (port,) = container["ports"]
-    assert {get["port"] for get in asked.values()} == {port["name"]}
+    port, probes = container["ports"]
+    assert {get["port"] for get in asked.values()} == {probes["name"]}
+    words = container["args"]
+    assert words[words.index("--probe-port") + 1] == str(probes["containerPort"])
     assert service["spec"]["ports"][0]["targetPort"] == port["name"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"] == labels

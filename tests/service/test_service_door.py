@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -9,9 +10,10 @@ from contextlib import closing, suppress
 import httpx
 import numpy as np
 import pytest
-from served import running
+from served import PATIENCE_SECONDS, running
 
 from lastword import Tracer
+from lastword.service.server import probes
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 HEAD = b"POST /v1/correct HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
@@ -146,6 +148,50 @@ def test_where_all_connections_are_busy_probes_are_answered_and_others_told_so(h
         assert len(served.server.server_state.connections) < 25
         held.go.set()
         assert [b.result().status_code for b in busy] == [200] * 3
+        for raw in raws:
+            raw.close()
+
+
+def test_probes_on_a_port_of_their_own_do_not_wait_for_those_who_take_requests(model):
+    with running(model, probe_port=0) as served, probes(served.service) as port:
+        own = f"http://127.0.0.1:{port}"
+        assert {fresh("GET", own + path).status_code for path in ("/healthz", "/readyz")} == {200}
+        assert fresh("POST", f"{own}/v1/correct", json=BODY).status_code == 404
+        loop = served.server.servers[0].get_loop()
+        held, go = threading.Event(), threading.Event()
+        loop.call_soon_threadsafe(lambda: (held.set(), go.wait(PATIENCE_SECONDS)))
+        assert held.wait(PATIENCE_SECONDS)
+        assert fresh("GET", f"{own}/healthz").status_code == 200
+        go.set()
+        served.service.traffic.draining = True
+        assert fresh("GET", f"{own}/readyz").status_code == 503
+        assert fresh("GET", f"{own}/healthz").status_code == 200  # it is only stopping
+
+
+def test_a_service_that_takes_no_requests_any_more_is_said_to_be_dead(model):
+    with (
+        running(model, probe_port=0, deadline_seconds=0.5) as served,
+        probes(served.service) as port,
+    ):
+        go = threading.Event()
+        loop = served.server.servers[0].get_loop()
+        loop.call_soon_threadsafe(lambda: go.wait(PATIENCE_SECONDS))
+        served.wait_for(lambda: served.service.stuck)
+        answer = fresh("GET", f"http://127.0.0.1:{port}/healthz")
+        assert answer.status_code == 500 and "restart the service" in answer.text
+        go.set()
+        served.wait_for(lambda: not served.service.stuck)
+        assert fresh("GET", f"http://127.0.0.1:{port}/healthz").status_code == 200
+
+
+def test_a_crowd_that_asks_nothing_leaves_those_who_have_asked_their_connections(model):
+    with running(model, connections=32) as served:
+        assert served.client.get("/healthz").status_code == 200
+        raws = [connect(served) for _ in range(300)]
+        before = served.server.server_state.total_requests
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+        assert served.server.server_state.total_requests == before + 1
+        served.wait_for(lambda: len(served.server.server_state.connections) <= 32)
         for raw in raws:
             raw.close()
 

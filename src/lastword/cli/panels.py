@@ -17,8 +17,8 @@ PANELS = {
     "Promise": "alpha delta gain right break_costs looks look error by calibrate",
     "Run": "shard max_failures engine address workers gpus_per_worker cpus_per_worker vllm_python "
     "tensor_parallel vllm_options rounds against costs real organism whole",
-    "Service": "host port token shadow explorer log_prompts batch_items queue_items queue_asks "
-    "queue_characters",
+    "Service": "host port probe_port token shadow explorer log_prompts batch_items queue_items "
+    "queue_asks queue_characters",
     "Limits": "deadline_seconds body_bytes entries batch_limit candidates characters tokens "
     "connections header_bytes header_seconds",
     "Labels": "label_token on_alarm state feedback_items feedback_seconds feedback_minute",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # What the command line writes otherwise than Python does.
 _ANNOTATIONS = {
     "port": Annotated[int, typer.Option(min=0, max=65535)],
+    "probe_port": Annotated[int | None, typer.Option(min=0, max=65535)],
     "token": Annotated[str | None, typer.Option(envvar="LASTWORD_TOKEN")],
     "label_token": Annotated[str | None, typer.Option(envvar="LASTWORD_LABEL_TOKEN")],
     "batch_items": Annotated[int, typer.Option(min=1)],
@@ -75,6 +76,8 @@ def _serve(
         if explorer:
             from lastword.service.explorer.page import mount
     require_address(settings.host, settings.port)
+    if settings.probe_port is not None:
+        require_address(settings.host, settings.probe_port)
     log = Log(prompts=settings.log_prompts)
     log.event("loading", model=model.label)
     app = create_app(load(model), settings, log)

@@ -53,6 +53,7 @@ class Service:
         self.pace = Pace(settings.feedback_minute)
         self.begin = int(time.time())
         self._one = asyncio.Semaphore(1)
+        self._beat: float | None = None
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
         self.metrics.served.labels(lastword.__version__, self.corrector.name).set(1)
         self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
@@ -65,6 +66,17 @@ class Service:
         """What a function makes of a large body, in a thread, while others go on; one at a time."""
         async with self._one:
             return await run_in_threadpool(read, *given)
+
+    def beat(self) -> None:
+        """Say that requests are taken."""
+        self._beat = time.monotonic()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether no request has been taken for longer than one may take."""
+        if self._beat is None or self.traffic.draining:
+            return False
+        return time.monotonic() - self._beat > self.settings.deadline_seconds
 
     def announce(self) -> None:
         """Say in the log under what answers are given."""
@@ -119,15 +131,36 @@ def create_app(
     _add_refusals(app, service.paths)
     _secure(app, service.settings)
     service.paths.add_methods(app)
+    _guard(app, service, service.paths, service.traffic)
+    return app
+
+
+def create_probes(service: Service) -> FastAPI:
+    """The probes of a service alone, for a thread of their own.
+
+    Args:
+        service: What they watch.
+    """
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.service = service
+    PROBES.add_to(app)
+    paths = Paths()
+    paths.add(PROBES)
+    _add_refusals(app, paths)
+    paths.add_methods(app)
+    _guard(app, service, paths, Traffic())
+    return app
+
+
+def _guard(app: FastAPI, service: Service, paths: Paths, traffic: Traffic) -> None:
     app.add_middleware(
         Guard,
-        paths=service.paths,
+        paths=paths,
         settings=service.settings,
         metrics=service.metrics,
         log=service.log,
-        traffic=service.traffic,
+        traffic=traffic,
     )
-    return app
 
 
 @asynccontextmanager

@@ -11,7 +11,9 @@ from lastword.service.refusal import Refusal
 
 
 async def healthz(call: ThisCall) -> Response:
-    """Whether the process answers: 500 where the model's thread has ended."""
+    """Whether it lives: 500 where the model's thread has ended, or no request is taken any more."""
+    if call.service.stuck:
+        raise Refusal("internal", "requests are not taken any more: restart the service")
     if not call.corrector.batcher.alive and not call.service.traffic.draining:
         raise Refusal("internal", "the model's thread has ended: restart the service")
     return json_of({"status": "ok"})

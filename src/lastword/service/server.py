@@ -6,7 +6,9 @@ import os
 import signal
 import socket
 import sys
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -14,11 +16,12 @@ from fastapi import FastAPI
 
 import lastword
 from lastword.errors import InputError
-from lastword.service.app import Service
-from lastword.service.door import configure
+from lastword.service.app import Service, create_probes
+from lastword.service.door import Door, configure
 
 _LINES_SECONDS = 1.0  # in which a batch tells what it has no answer for
-_LATECOMERS_SECONDS = 0.1  # in which those are taken, and their requests arrive
+_QUEUE = 2048  # connections that wait to be taken
+_LATECOMERS_SECONDS, _LOOK_SECONDS = 0.5, 0.01  # in which requests of the last to come arrive
 
 
 class Server(uvicorn.Server):
@@ -31,6 +34,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and say where."""
         await super().startup(sockets=sockets)
+        for listening in sockets or []:
+            listening.listen(_QUEUE)
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
             host = self._service.settings.host
@@ -38,6 +43,11 @@ class Server(uvicorn.Server):
             facts = {"version": lastword.__version__, "model": self._service.corrector.name}
             self._service.log.event("started", address=f"http://{name}:{port}", **facts)
             self._service.announce()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Say that requests are taken; ten times a second."""
+        self._service.beat()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, then close what is left."""
@@ -48,15 +58,38 @@ class Server(uvicorn.Server):
         if traffic.inside:  # a long batch: its other lines say so
             self._service.corrector.batcher.turn_away()
             await traffic.drain(0.0, _LINES_SECONDS)
-        # Closing resets whoever waits to be taken: let nobody queue, take those who do, close.
-        for listening in sockets or []:
-            listening.listen(0)
-        await asyncio.sleep(_LATECOMERS_SECONDS)
-        for server in self.servers:
-            server.close()
-        await traffic.drain(_LATECOMERS_SECONDS, _LINES_SECONDS)
+        await self._close(sockets or [])
+        await traffic.drain(0.0, _LINES_SECONDS)
         await super().shutdown(sockets=sockets)
         self._service.log.event("stopped", unanswered=self._service.traffic.inside)
+
+    async def _close(self, sockets: Sequence[socket.socket]) -> None:
+        """Take no more connections, and hear those who wait to be taken: closing would reset them.
+
+        They are taken and the door closed in one step, so that hardly anybody comes between.
+        """
+        loop, waiting = asyncio.get_running_loop(), [s for one in sockets for s in _accepted(one)]
+        for server in self.servers:
+            server.close()
+        for one in waiting:
+            await loop.connect_accepted_socket(self._door, one)
+        latest, doors = loop.time() + _LATECOMERS_SECONDS, self.server_state.connections
+        while loop.time() < latest and any(isinstance(d, Door) and d.silent for d in doors):
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _door(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        door: asyncio.Protocol = make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return door
+
+
+def _accepted(listening: socket.socket) -> Iterator[socket.socket]:
+    """Whoever waits to be taken."""
+    with suppress(BlockingIOError):
+        while True:
+            yield listening.accept()[0]
 
 
 def run(app: FastAPI) -> None:
@@ -68,21 +101,49 @@ def run(app: FastAPI) -> None:
         InputError: The address cannot be listened on.
     """
     service: Service = app.state.service
-    listening = _listen(service.settings.host, service.settings.port)
-    config = configure(app, service.settings, service.metrics)
+    settings = service.settings
+    listening = _listen(settings.host, settings.port)
+    config = configure(app, settings, service.metrics)
     # uvicorn raises the signal again once it has stopped: a stop that was asked for is no failure.
     before = {s: signal.signal(s, _nothing) for s in (signal.SIGTERM, signal.SIGINT)}
     server = Server(config, service)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, server.handle_exit)
     try:
-        server.run(sockets=[listening])
+        with probes(service):
+            server.run(sockets=[listening])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         listening.close()
     if service.corrector.batcher.hangs:
         _leave()
+
+
+@contextmanager
+def probes(service: Service) -> Iterator[int | None]:
+    """Answer probes on a port and in a thread of their own while the block lasts, where asked to.
+
+    Yields the port: whatever holds up those who answer requests does not hold up these.
+
+    Raises:
+        InputError: It cannot be listened on.
+    """
+    settings = service.settings
+    if settings.probe_port is None:
+        yield None
+        return
+    listening = _listen(settings.host, settings.probe_port)
+    listening.listen(_QUEUE)  # whoever comes before the thread is there waits for it
+    server = uvicorn.Server(configure(create_probes(service), settings, service.metrics))
+    thread = threading.Thread(target=server.run, args=([listening],), name="lastword-probes")
+    thread.start()
+    try:
+        yield int(listening.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
 
 
 def _leave() -> None:

@@ -22,6 +22,7 @@ class Settings:
     Attributes:
         host: Address to listen on; beyond loopback needs a token.
         port: Port; 0 takes a free one, named in the log.
+        probe_port: Port for probes alone, in a thread of their own; with the others if not given.
         token: What clients send as a Bearer token.
         label_token: What /v1/feedback takes in its place, so that who asks cannot label.
         shadow: Answer with the base; log what correction would change.
@@ -52,6 +53,7 @@ class Settings:
 
     host: str = "127.0.0.1"
     port: int = 8000
+    probe_port: int | None = None
     token: str | None = None
     label_token: str | None = None
     shadow: bool = False
