@@ -159,7 +159,8 @@ def test_probes_on_a_port_of_their_own_do_not_wait_for_those_who_take_requests(m
         assert fresh("POST", f"{own}/v1/correct", json=BODY).status_code == 404
         loop = served.server.servers[0].get_loop()
         held, go = threading.Event(), threading.Event()
-        loop.call_soon_threadsafe(lambda: (held.set(), go.wait(PATIENCE_SECONDS)))
+        loop.call_soon_threadsafe(held.set)
+        loop.call_soon_threadsafe(lambda: go.wait(PATIENCE_SECONDS))
         assert held.wait(PATIENCE_SECONDS)
         assert fresh("GET", f"{own}/healthz").status_code == 200
         go.set()
