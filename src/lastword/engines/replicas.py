@@ -20,6 +20,7 @@ from lastword.engines.ray import Cluster, connected, hide_gpus
 from lastword.errors import InputError, ModelError
 from lastword.service.app import create_app
 from lastword.service.log import Log
+from lastword.service.server import spare_the_model
 from lastword.service.settings import Settings
 from lastword.service.tracing import trace_if_asked
 
@@ -75,6 +76,7 @@ def deployment(load: "Callable[[], Tracer]", settings: Settings, cluster: Cluste
         app = create_app(load(), settings)
         trace_if_asked(app)
         app.state.service.announce()
+        spare_the_model()
         return app
 
     application = serve.deployment(
