@@ -12,7 +12,7 @@ QUICK := rule text view weights files trust test_imports.py test_theta.py test_s
 # Without bytecode on disk every run compiles the package and the tests once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test nightly fresh real coverage vllm clients check organism docs locked lock audit release clean
+.PHONY: demo quick test nightly fresh real coverage vllm clients inspect check organism docs locked lock audit release clean
 
 demo: $(READY) real
 	$(BIN)/lastword demo --all
@@ -53,6 +53,15 @@ check: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/mkdocs build --strict --quiet
+
+# Inspect in an environment of its own, since it takes an fsspec before that of the pins; its tests run there.
+inspect:
+	test -x .venv-inspect/bin/python || $(PYTHON) -m venv .venv-inspect
+	mkdir -p build && grep -v -E '^(fsspec|s3fs)==' constraints.txt > build/inspect.txt
+	.venv-inspect/bin/python -m pip install --quiet --constraint build/inspect.txt torch hatchling editables
+	.venv-inspect/bin/python -m pip install --quiet --constraint build/inspect.txt --no-build-isolation \
+		--editable ".[dev,inspect]"
+	.venv-inspect/bin/python -m pytest tests/integrations/test_inspect.py
 
 organism: $(READY)
 	$(BIN)/python -m lastword.demo.train
