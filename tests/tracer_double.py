@@ -19,6 +19,8 @@ from lastword.batch import Scope
 from lastword.benchmarks.benchmark import Dataset
 from lastword.benchmarks.jsonl import jsonl
 from lastword.errors import ItemError, NonFiniteError
+from lastword.methods.contract import Facts
+from lastword.methods.trace import Trace
 from lastword.model.asked import digests
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
@@ -56,6 +58,7 @@ class TracerDouble:
         self.theta, self.invariant, self.pause = Theta(), invariant, pause
         self.tell, self.described = tell, described
         self.certificate: Any = None
+        self.correction = Trace(Facts(9, 100, invariant, self.theta))
         self.groups: list[list[str | None]] = []
 
     @property
