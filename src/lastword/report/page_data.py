@@ -217,6 +217,7 @@ def item(record: Record, theta: Theta) -> Block:
     return {
         "gist": gist(answer),
         "words": explain(answer, theta),
+        "decider": "TRACE" if answer.method == "trace" else answer.method,
         "letters": letters,
         "roles": [candidate.role for candidate in picture.candidates],
         "index": picture.index,

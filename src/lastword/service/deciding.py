@@ -80,13 +80,10 @@ async def answer(
     """
     corrector = call.corrector
     asked = questions.questions if isinstance(questions, Questionnaire) else questions
-    if len(asked) > MOST_QUESTIONS:
-        what = f"there are {len(asked)} questions, a request takes {MOST_QUESTIONS}"
-        raise Refusal("invalid_body", f"{what}: send them in parts")
     if sum(len(question.options) for question in asked.values()) <= _AT_ONCE:
-        items = _items(corrector, value, questions)
+        items = bounded(corrector, value, questions)
     else:
-        items = await call.service.beside(_items, corrector, value, questions)
+        items = await call.service.beside(bounded, corrector, value, questions)
     promises: list[Promise] = []
     try:
         for place, item in enumerate(items):
@@ -107,13 +104,27 @@ async def answer(
     return Answered(answers, reasons, encoded)
 
 
-def _items(
+def bounded(
     corrector: Corrector, value: Input, questions: Mapping[str, Question] | Questionnaire
 ) -> list[Item]:
-    """The items of all questions, in their order."""
-    ready = corrector.tracer.prepare(questions)
-    items = [corrector.tracer.trim(item) for item in ready.items(value)]
-    _require_short(sum(map(characters, items)), _REQUEST * corrector.settings.characters)
+    """The items of all questions about an input, in order, where they are not too much to ask.
+
+    Args:
+        corrector: Who will answer.
+        value: The input.
+        questions: By name, or made ready.
+
+    Raises:
+        Refusal: Too many questions, or too much text.
+        InputError: What cannot be asked.
+    """
+    asked = questions.questions if isinstance(questions, Questionnaire) else questions
+    if len(asked) > MOST_QUESTIONS:
+        what = f"there are {len(asked)} questions, a request takes {MOST_QUESTIONS}"
+        raise Refusal("invalid_body", f"{what}: send them in parts")
+    items = corrector.tracer.prepare(questions).items(value)
+    count = sum(characters(corrector.tracer.trim(item)) for item in items)
+    _require_short(count, _REQUEST * corrector.settings.characters)
     return items
 
 

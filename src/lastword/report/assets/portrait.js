@@ -20,13 +20,13 @@ function candidatesView(text, item) {
     const tags = [
       text.truthful?.[i] ? element("span", { class: "chip fixed" }, "✓ true") : null,
       i === item.base_index ? element("span", { class: "chip unchanged" }, "the model’s answer") : null,
-      i === item.index ? element("span", { class: "chip changed" }, "TRACE’s answer") : null,
+      i === item.index ? element("span", { class: "chip changed" }, `${item.decider}’s answer`) : null,
     ];
     return element("li", { class: item.roles[i] }, element("span", { class: "key" }, element("span", { class: "letter" }, item.letters[i]), item.panels.length ? sampleOf(item, i) : null),
       element("div", { class: "text", dir: "auto" }, candidate, element("div", { class: "tags" }, tags)),
       element("div", { class: "bars" }, bar("before", item.base_probabilities[i]), bar("after", item.probabilities[i])));
   });
-  const key = element("p", { class: "key-line" }, element("span", {}, "model"), element("span", { class: "after" }, "TRACE"));
+  const key = element("p", { class: "key-line" }, element("span", {}, "model"), element("span", { class: "after" }, item.decider));
   return [element("h4", {}, "Candidates and their probabilities"), key, element("ol", { class: "candidates" }, rows)];
 }
 

@@ -1,7 +1,8 @@
-"""The explorer: one page to ask a model, see why it answers so, and look into a run's records.
+"""The explorer: a page to ask a model, see why it answers so, and look into a run's records.
 
-The report's design and drawing, served at `/` behind the service's guard; it asks the three routes
-here and nothing else, and sets text alone, whatever a model or a reader wrote.
+The report's design and drawing, served at `/` behind the service's guard, and at `/decide` a page
+for questions about a text; both ask the routes here and nothing else, and set text alone, whatever
+a model or a reader wrote.
 """
 
 from collections import OrderedDict
@@ -10,14 +11,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastapi import Depends, FastAPI, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from lastword.errors import InputError
 from lastword.records.record import Record
 from lastword.report.document import compress, document
+from lastword.report.page_data import item as item_view
+from lastword.report.page_data import text
 from lastword.service.call import JSON, json_of, takes
 from lastword.service.correction import Corrector
+from lastword.service.deciding import refused
+from lastword.service.explorer.deciding import (
+    EXAMPLES,
+    DecideBody,
+    StoryBody,
+    decided,
+    items_of,
+)
 from lastword.service.explorer.examples import examples
 from lastword.service.explorer.explained import explained
 from lastword.service.explorer.standing import standing
@@ -30,7 +42,8 @@ if TYPE_CHECKING:
     from lastword.service.explorer.records import Records
 
 _ASSETS = Path(__file__).parent / "assets"
-_SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "items.js", "explorer.js")
+_SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "items.js", "call.js", "explorer.js")
+_DECIDE_SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "call.js", "decide.js")
 _KEPT = 64  # answers, so that a threshold is moved without asking the model again
 
 Thresholds = dict[str, float]
@@ -73,6 +86,7 @@ def mount(app: FastAPI, correctors: Mapping[str, Corrector], runs: "Folder | Non
     records = None if runs is None else _read(runs)
     _add_page(app, correctors, records)
     _add_answers(app, _Answers(correctors))
+    _add_decisions(app, correctors)
     if records is not None:
         _add_records(app, records)
     app.state.service.paths.add_methods(app)
@@ -123,6 +137,58 @@ def _add_records(app: FastAPI, records: "Records") -> None:
         return json_of(records.view(body.cell, body.item, body.thresholds))
 
 
+def _add_decisions(app: FastAPI, correctors: Mapping[str, Corrector]) -> None:
+    """The page Decide, and the two routes that it asks."""
+    page = document(
+        "decide.html.j2",
+        _DECIDE_SCRIPTS,
+        {"examples": compress(EXAMPLES)},
+        assets=_ASSETS,
+        title="lastword decide",
+        models=list(correctors),
+    )
+
+    async def items(request: Request, corrector: Corrector, body: DecideBody) -> list[Item]:
+        try:
+            made: list[Item] = await request.app.state.service.beside(items_of, corrector, body)
+        except InputError as error:
+            raise refused(error) from error
+        return made
+
+    @app.get("/decide", include_in_schema=False)
+    async def decide_page() -> Response:
+        return HTMLResponse(page)
+
+    @app.post("/explorer/decide", dependencies=[Depends(takes(JSON))], include_in_schema=False)
+    async def decide(body: DecideBody, request: Request) -> Response:
+        corrector, service = _named(correctors, body.model), request.app.state.service
+        answers = await decided(corrector, body, await items(request, corrector, body))
+        served = corrector.name if corrector is service.corrector else None
+        token = service.settings.token is not None
+        return json_of({"answers": answers, "served": served, "token": token})
+
+    @app.post("/explorer/story", dependencies=[Depends(takes(JSON))], include_in_schema=False)
+    async def story(body: StoryBody, request: Request) -> Response:
+        corrector = _named(correctors, body.model)
+        if body.place >= len(body.questions):
+            raise Refusal("not_found", f"there is no question {body.place + 1}")
+        item = (await items(request, corrector, body))[body.place]
+        record = await _record(corrector, item, bounded=True)
+        return json_of({"text": text(record), "item": item_view(record, corrector.tracer.theta)})
+
+
+def _named(correctors: Mapping[str, Corrector], name: str) -> Corrector:
+    """Who answers by a name.
+
+    Raises:
+        Refusal: Nobody does.
+    """
+    if name not in correctors:
+        names = ", ".join(correctors)
+        raise Refusal("not_found", f"no model of this name is served here; there is {names}")
+    return correctors[name]
+
+
 class _Answers:
     """Answered items, the latest of them kept."""
 
@@ -137,27 +203,35 @@ class _Answers:
             Refusal: No such model, or as `Corrector`.
             TraceError: What the item or the model raised.
         """
-        corrector = self._correctors.get(body.model)
-        if corrector is None:
-            names = ", ".join(self._correctors)
-            raise Refusal("not_found", f"no model of this name is served here; there is {names}")
+        corrector = _named(self._correctors, body.model)
         key = body.model_dump_json(exclude={"thresholds"})
-        record = self._kept.pop(key, None) or await _record(corrector, body)
+        record = self._kept.pop(key, None) or await _record(corrector, _item(body))
         self._kept[key] = record
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
         return corrector, record
 
 
-async def _record(corrector: Corrector, body: AskBody) -> Record:
-    """The whole trajectory of an item, and of the same candidates without the question."""
+def _item(body: AskBody) -> Item:
     truthful = None if body.truthful is None else tuple(body.truthful)
-    item = Item(body.prompt, tuple(body.candidates), truthful=truthful)
-    promises = [corrector.start(item, "all")]
-    if body.blind_prompt is not None:
-        promises.append(corrector.start(Item(body.blind_prompt, item.candidates), "all"))
-    decision, *blind = [await corrector.result(future) for future in promises]
-    whole = blind[0].trajectory if blind else None
+    candidates = tuple(body.candidates)
+    return Item(body.prompt, candidates, truthful=truthful, blind_prompt=body.blind_prompt)
+
+
+async def _record(corrector: Corrector, item: Item, *, bounded: bool = False) -> Record:
+    """The whole trajectory of an item, and of the same candidates without the question.
+
+    Args:
+        corrector: Who answers.
+        item: What is asked.
+        bounded: Whether its size was checked.
+    """
+    promises = [corrector.start(item, "all", bounded=bounded)]
+    if item.blind_prompt is not None:
+        blind = replace(item, prompt=item.blind_prompt)
+        promises.append(corrector.start(blind, "all", bounded=bounded))
+    decision, *without = [await corrector.result(future) for future in promises]
+    whole = without[0].trajectory if without else None
     answer = replace(decision, truthful=item.truthful, blind_trajectory=whole)
     return Record(
         prompt=item.prompt, candidates=item.candidates, truthful=item.truthful, answer=answer

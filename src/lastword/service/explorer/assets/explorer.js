@@ -4,17 +4,6 @@ const form = document.querySelector("#ask form");
 const article = document.getElementById("answer");
 const PAUSE = 120; // milliseconds after which a slider that rests is asked about
 
-async function call(path, body) {
-  const request = body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-  const answer = await fetch(path, request).catch(() => null);
-  const told = await answer?.json().catch(() => null);
-  if (!answer?.ok) throw new Error(told?.error?.message ?? "The service does not answer.");
-  return told;
-}
-
-const linesOf = (text) => text.split("\n").filter((line) => line.trim());
-const alertView = (message) => element("p", { class: "alert", role: "alert" }, message);
-
 // What an item shows below its portrait: what the rule would do were a threshold another one.
 function whatIfView(view, again) {
   if (!view.thresholds.length) return [];
@@ -158,8 +147,7 @@ function wireForm(examples) {
   });
   link.addEventListener("click", async () => {
     history.replaceState(null, "", linkOf(questionOf()));
-    const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
-    document.getElementById("linked").textContent = copied ? "The link is copied; it holds the whole question." : "The address of this page now holds the whole question.";
+    document.getElementById("linked").textContent = (await copy(location.href)) ? "The link is copied; it holds the whole question." : "The address of this page now holds the whole question.";
   });
   return pick;
 }
