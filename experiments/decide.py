@@ -1,7 +1,7 @@
 """Decisions measured: templates by method, flips under permutations, and what options cost.
 
     python experiments/decide.py table MODEL SETS OUT --items 80
-    python experiments/decide.py flips MODEL SETS OUT --items 40
+    python experiments/decide.py flips MODEL SETS OUT --items 40 --kept FILE
     python experiments/decide.py cost MODEL OUT
 
 SETS is a folder of JSON lines, each `{"input", "instructions", "choices", "truth"}`. Results are
@@ -12,17 +12,23 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lastword import Choice, Option, Tracer
+from lastword import Choice, Option, Predicate, Score, Tracer
 from lastword.batch import Scope, branches_of
-from lastword.decisions import Answers, prepare
-from lastword.methods import resolve
+from lastword.decisions import Question, prepare
+from lastword.methods import Evidence, resolve
+from lastword.methods.batch_calibrated import BatchCalibrated
+from lastword.methods.correction import Scored
+from lastword.rule.geometry import Trajectory
 
 TEMPLATES = ("decide/plain", "decide/listed")
 METHODS = ("pmi@0.5", "pmi@1", "contextual")
@@ -100,30 +106,127 @@ def table(
 
 
 def flips(
-    tracer: Tracer, folder: Path, items: int, sets: Sequence[str]
+    tracer: Tracer, folder: Path, items: int, sets: Sequence[str], kept: Path | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Answers that change, and the largest |dp|, as options and company are permuted."""
+    """Answers that change, and the largest |dp|, as everything around a question is permuted.
+
+    A text's answer to one question alone is held against the same among others, with options and
+    questions in another order, questions added and left out, other texts in the batch, from four
+    threads at once; and, where `kept` is there, against what another process wrote into it.
+    """
+    before = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
+    alone: dict[str, dict[str, float]] = {}
     for name in sets:
-        data = rows(folder / f"{name}.jsonl", items)
-        decided, changed, most = 0, 0, 0.0
-        for place, row in enumerate(data):
-            draw = random.Random(place)
-            base = question(row, described=False)
-            company = {f"q{i}": question(data[draw.randrange(len(data))]) for i in range(3)}
-            (alone,) = tracer.decide(row["input"], {"q": base}).choices.values()
-            expected = dict(zip(alone.values, alone.probabilities, strict=True))
-            for _ in range(4):
-                order = draw.sample(base.options, len(base.options))
-                mixed = [("q", Choice(base.instructions, order)), *company.items()]
-                draw.shuffle(mixed)
-                answers: Answers = tracer.decide(row["input"], dict(mixed))
-                own = answers.choices["q"]
-                moved = [
-                    abs(expected[v] - p) for v, p in zip(own.values, own.probabilities, strict=True)
-                ]
-                most, decided = max(most, *moved), decided + 1
-                changed += own.choice != alone.choice
-        yield {"set": name, "decisions": decided, "flips": changed, "largest_dp": float(most)}
+        own = question(rows(folder / f"{name}.jsonl", 1)[0])
+        texts = [row["input"] for row in rows(folder / f"{name}.jsonl", items)][:items]
+        seen, start = Tally(), time.process_time()
+        asked = {"own": own} | COMPANY
+        for text in texts:
+            for key, single in asked.items():
+                answer = tracer.decide(text, {key: single})[key]
+                alone[f"{name}/{text}/{key}"] = by_option(single, answer)
+        expected = {text: {k: alone[f"{name}/{text}/{k}"] for k in asked} for text in texts}
+        for text in texts:
+            for key in asked:
+                if f"{name}/{text}/{key}" in before:
+                    seen.add("restart", before[f"{name}/{text}/{key}"], expected[text][key])
+        for place, text in enumerate(texts):
+            for mixed in mixtures(asked, random.Random(place)):
+                for key, answer in tracer.decide(text, mixed).items():
+                    seen.add("request", expected[text][key], by_option(mixed[key], answer))
+        company(tracer, texts, asked, expected, seen)
+        cpu = round(time.process_time() - start, 1)
+        yield {"set": name, "texts": len(texts), "cpu_seconds": cpu} | seen.told()
+    if kept is not None and not before:
+        kept.write_text(json.dumps(alone))
+
+
+# Questions that stand beside a set's own, with few words: what is asked is not the point here.
+COMPANY: dict[str, Question] = {
+    "person": Predicate("It is about a person."),
+    "glad": Predicate("The writer is glad."),
+    "length": Score("How long is it?", ["short", "middling", "long"]),
+    "tone": Choice("What is its tone?", ["calm", "angry", "sad", "glad"]),
+    "place": Choice("Where is it?", ["at home", "at work", "outside"]),
+}
+
+
+def by_option(question: Question, answer: Any) -> dict[str, float]:
+    """Probabilities of an answer by the options' texts."""
+    texts = [option.text for option in question.options]
+    return dict(zip(texts, answer.probabilities.tolist(), strict=True))
+
+
+def mixtures(asked: Mapping[str, Question], draw: random.Random) -> Iterator[dict[str, Question]]:
+    """Three requests of some of the questions, they and the options of choices in any order."""
+    for _ in range(3):
+        names = draw.sample([*asked], draw.randint(3, len(asked)))
+        yield {name: permuted(asked[name], draw) for name in names}
+
+
+def permuted(question: Question, draw: random.Random) -> Question:
+    """A choice with its options in another order; other questions as they are."""
+    if not isinstance(question, Choice):
+        return question
+    return Choice(question.instructions, draw.sample(question.options, len(question.options)))
+
+
+def company(
+    tracer: Tracer,
+    texts: Sequence[str],
+    asked: Mapping[str, Question],
+    expected: Mapping[str, Any],
+    seen: "Tally",
+) -> None:
+    """Each text among others of its batch, and from four threads at once."""
+    order = random.Random(0).sample(texts, len(texts))
+    few = {name: asked[name] for name in [*asked][:2]}
+    for text, answers in zip(order, tracer.decide_many(order, few), strict=True):
+        for key, answer in answers.items():
+            seen.add("batch", expected[text][key], by_option(asked[key], answer))
+    with ThreadPoolExecutor(4) as pool:
+        for text, answers in zip(
+            order, pool.map(lambda t: tracer.decide(t, few), order), strict=True
+        ):
+            for key, answer in answers.items():
+                seen.add("threads", expected[text][key], by_option(asked[key], answer))
+
+
+@dataclass
+class Tally:
+    """How many answers were held against another, how many flipped, and by how much they moved."""
+
+    decisions: Counter[str] = field(default_factory=Counter)
+    flips: int = 0
+    largest: float = 0.0
+
+    def add(self, kind: str, expected: Mapping[str, float], p: Mapping[str, float]) -> None:
+        """Hold one answer's probabilities against what they were."""
+        self.decisions[kind] += 1
+        self.flips += max(p, key=p.__getitem__) != max(expected, key=expected.__getitem__)
+        self.largest = max(self.largest, *(abs(expected[text] - p[text]) for text in p))
+
+    def told(self) -> dict[str, Any]:
+        """As JSON has it."""
+        counts = {"decisions": self.decisions.total(), "by": dict(self.decisions)}
+        return counts | {"flips": self.flips, "largest_dp": float(self.largest)}
+
+
+def freeze(tracer: Tracer, folder: Path, sets: Sequence[str]) -> Tracer:
+    """The tracer under a batch calibration whose means are those of the first 20 texts, frozen."""
+    methods, evidence = BatchCalibrated(tracer.facts), list[Evidence]()
+    for name in sets:
+        data = rows(folder / f"{name}.jsonl", 20)[:20]
+        asked = {"own": question(data[0])} | COMPANY
+        ready = tracer.prepare(asked)
+        items = [tracer.trim(item) for row in data for item in ready.items(row["input"])]
+        for item, d in zip(items, tracer.correct_many(items, read="base"), strict=True):
+            last = np.full((len(item.candidates), tracer.profile.depth + 1), np.nan)
+            last[:, -1] = d.base_scores
+            tokens = np.ones(len(item.candidates), dtype=int)
+            evidence.append(Evidence(item.candidates, tokens, Trajectory(last, None)))
+    tracer.correction = Scored("batch-calibrated", tracer.facts, methods.fitted(evidence))
+    return tracer
 
 
 def cost(tracer: Tracer) -> Iterator[dict[str, Any]]:
@@ -192,17 +295,25 @@ def main() -> None:
     parser.add_argument("--correction", default="trace")
     parser.add_argument("--templates", nargs="+", default=TEMPLATES, help="names, or files")
     parser.add_argument("--sets", nargs="+", default=SETS)
+    parser.add_argument("--kept", type=Path, help="flips: answers for a second process, or its own")
+    parser.add_argument("--freeze", action="store_true", help="flips: a frozen batch calibration")
     asked = parser.parse_args()
     tracer = Tracer.from_pretrained(asked.model, correction=asked.correction)
     *folder, out = asked.paths
     if asked.what == "cost":
         lines = cost(tracer)
     elif asked.what == "flips":
-        lines = flips(tracer, folder[0], asked.items, asked.sets)
+        if asked.freeze:
+            tracer = freeze(tracer, folder[0], asked.sets)
+        lines = flips(tracer, folder[0], asked.items, asked.sets, asked.kept)
     else:
         lines = table(tracer, folder[0], asked.items, asked.templates, asked.sets)
     for line in lines:
-        told = {"what": asked.what, "model": asked.model, "correction": asked.correction} | line
+        told = {
+            "what": asked.what,
+            "model": asked.model,
+            "correction": tracer.correction.name,
+        } | line
         with out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(told) + "\n")
         print(json.dumps(told), flush=True)
