@@ -104,7 +104,7 @@ def compared(row: Row, root: str, items: list[Row]) -> dict[str, tuple[Any, floa
         "TRACE": (row["trace"], trace.mean(), 1e-9),
         "fixed": (row["fixed"], fixed, 0),
         "broken": (row["broken"], broken, 0),
-        "p": (row["p"], mcnemar(fixed, broken), 1e-9),
+        "p": (row["p"], mcnemar(*by_pair(items, trace - base)), 1e-9),
         "chance": (beside["chance"], np.mean([r["truthful"].mean() for r in items]), 1e-9),
         "any depth": (beside["oracle"], oracle(items, "trajectory"), 1e-9),
     }
@@ -124,6 +124,16 @@ def compared(row: Row, root: str, items: list[Row]) -> dict[str, tuple[Any, floa
 
 def whole(items: list[Row]) -> bool:
     return all(r["blind_trajectory"] is not None for r in items)
+
+
+def by_pair(items: list[Row], gains: np.ndarray) -> tuple[int, int]:
+    """Pairs, and items that are in none, that win more than they lose, and the other way."""
+    sums: dict[str, float] = {}
+    for r, gain in zip(items, gains, strict=True):
+        name = r["id"][:-2] if r["id"].endswith(("/a", "/b")) else f"{r['id']} alone"
+        sums[name] = sums.get(name, 0.0) + gain
+    own = np.round(list(sums.values()), 9)
+    return int((own > 0).sum()), int((own < 0).sum())
 
 
 def mcnemar(fixed: int, broken: int) -> float:

@@ -17,6 +17,7 @@ from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import (
     Interval,
     bootstrap_mean,
+    folded,
     judge,
     mcnemar,
     over_cells,
@@ -155,6 +156,61 @@ def test_a_gain_without_controls_is_no_help():
     assert beaten.finding == "gains" and "correction gains, and so does longest:" in beaten.sentence
     [lost] = judge([labelled([-1.0] * 20 + [0.0] * 80)], [Unbeaten("and so does longest")])
     assert lost.finding == "hurts" and not lost.objection
+
+
+def copied(times, **columns):
+    """A cell in which six items gain and two lose, and each stands so many times in it."""
+    records = synthetic_cell("org/m", "halueval-qa", 40)
+    gains = np.array([1.0] * 6 + [-1.0] * 2 + [0.0] * 32)
+    records["mc1_base"] = np.where(gains > 0, 0.0, 1.0)
+    records["mc1"] = records["mc1_base"] + gains
+    many = records.loc[records.index.repeat(times)].reset_index(drop=True)
+    many["id"] = [f"{name}/{place}" for place, name in enumerate(many["id"])]
+    return cells(many.assign(**{name: own(many) for name, own in columns.items()}))[0]
+
+
+def shouted(records):
+    return [f" {text.upper()}\n" if n % 2 else text for n, text in enumerate(records["prompt"])]
+
+
+def test_copies_are_one_group_of_mcnemars_test():
+    [once], [often] = (judge([copied(times, prompt=shouted)]) for times in (1, 10))
+    assert (once.fixed, once.broken, often.fixed, often.broken) == (6, 2, 60, 20)
+    assert (often.won, often.lost) == (once.won, once.lost) == (6, 2)
+    assert often.p == once.p == mcnemar(6, 2) > 0.05 > mcnemar(60, 20)
+    assert often.delta_mc1 == pytest.approx(once.delta_mc1)
+    width = often.interval_mc1.high - often.interval_mc1.low
+    assert width >= 0.9 * (once.interval_mc1.high - once.interval_mc1.low)
+    assert "McNemar over groups, 6 against 2, p = 0.289" in often.sentence
+    assert "groups" not in once.sentence
+    [kept] = judge([copied(1, prompt=lambda records: [""] * len(records))])  # without its texts
+    assert (kept.won, kept.lost) == (6, 2)
+
+
+def test_named_groups_and_pairs_are_one_too_and_what_cancels_is_neither():
+    apart = {"prompt": lambda many: [f"{n} {text}" for n, text in enumerate(many["prompt"])]}
+    [single] = judge([copied(2, **apart)])
+    assert (single.won, single.lost) == (single.fixed, single.broken) == (12, 4)
+    names = {"shared": lambda many: [f"document {n // 4}" for n in range(len(many))]}
+    pairs = {"id": lambda many: [f"pair/{n // 2}/{'ab'[n % 2]}" for n in range(len(many))]}
+    [grouped], [paired] = (judge([copied(2, **apart, **own)]) for own in (names, pairs))
+    assert (grouped.won, grouped.lost) == (3, 1) and (paired.won, paired.lost) == (6, 2)
+    one = {"shared": lambda many: ["a document"] * len(many)}
+    lost = copied(2, **apart, **one)
+    lost.records.loc[lost.records["mc1"] < lost.records["mc1_base"], "mc1_base"] = 0.0
+    [whole] = judge([lost])
+    assert (whole.won, whole.lost, whole.p) == (1, 0, 1.0)
+
+
+@given(st.lists(st.tuples(st.sampled_from([-1.0, -1 / 3, 0.0, 1 / 3, 1.0]), st.integers(0, 4))))
+def test_gains_of_groups_have_the_mean_of_their_items(pairs):
+    gains = np.array([gain for gain, _ in pairs])
+    groups = np.unique([group for _, group in pairs], return_inverse=True)[1]
+    own = folded(gains, groups.astype(np.int64))
+    assert own.sum() / max(own.size, 1) == pytest.approx(gains.mean() if gains.size else 0)
+    for number, value in enumerate(own):
+        assert np.sign(value) == np.sign(round(gains[groups == number].sum(), 9))
+    assert folded(gains, np.arange(len(gains))).tolist() == gains.tolist()
 
 
 def test_a_verdict_is_corrected_for_the_cells_beside_it():

@@ -345,7 +345,7 @@ def test_items_without_labels_make_a_report(tmp_path):
 
 def verdict(delta, finding):
     nowhere = Interval(np.nan, np.nan)
-    return Judgement("m", "b", 10, 0, delta, nowhere, delta, nowhere, 0, 0, 0.5, 0.5, finding)
+    return Judgement("m", "b", 10, 0, delta, nowhere, delta, nowhere, 0, 0, 0, 0, 0.5, 0.5, finding)
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int
 
+from lastword.benchmarks.source import read_rows
 from lastword.benchmarks.template import template_name
-from lastword.errors import RecordError
+from lastword.errors import InputError, RecordError
 from lastword.evaluation.choice import Means, allowed, answers, beside, means, resolved, shown
+from lastword.evaluation.grouping import groups
 from lastword.evaluation.recheck import recheck
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, confidence
@@ -23,7 +25,6 @@ from lastword.rule.geometry import Scores, margins
 from lastword.trust.certificate import Certificate, Counts, Subject
 from lastword.trust.certify import Beside, Finding, certify
 from lastword.trust.drift import rounded, statistics
-from lastword.trust.groups import marks, numbers
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import (
     BATCH,
@@ -40,9 +41,8 @@ from lastword.trust.terms import Terms
 if TYPE_CHECKING:
     import pandas as pd
 
-By = Literal["truth", "answer", "group", "benchmark"]
+OF_RECORDS = ("truth", "answer", "group", "benchmark")  # what slices go by without a file
 
-_SHARED = ("id", "prompt", "candidates", "shared")
 # Values of a statistic that a certificate carries; more are drawn from, without replacement.
 _REFERENCE = 1000
 
@@ -137,26 +137,54 @@ def read_sample(
     )
 
 
-def groups(cells: Sequence[Cell]) -> Int[np.ndarray, " items"]:
-    """Number of the group of each item that counts for MC1, as `trust.groups` has it."""
-    return numbers([own for n, cell in enumerate(cells) for own in _marks(cell, n)])
-
-
-def slice_names(cells: Sequence[Cell], by: By) -> list[str]:
+def slice_names(cells: Sequence[Cell], by: str, items: Path | None = None) -> list[str]:
     """The slice of each item that counts for MC1.
 
     Args:
         cells: Of the items.
-        by: `truth`, the text of the (first) true candidate; `answer`, the model's own; `group`; or
-            `benchmark`.
+        by: `truth`, the text of the (first) true candidate; `answer`, the model's own; `group`;
+            `benchmark`; or a field of the items' file.
+        items: The file that the items came from, for such a field; rows are found by id.
 
     Raises:
-        RecordError: An item names no group.
+        InputError: A field without a file, a file that cannot be read, or rows that share an id.
+        RecordError: An item names no group, or the file has no such field of it.
     """
-    return [name for cell in cells for name in _slice_names(cell, by)]
+    if by in OF_RECORDS and items is None:
+        return [name for cell in cells for name in _slice_names(cell, by)]
+    if items is None:
+        raise InputError(
+            f"--by takes {', '.join(OF_RECORDS)}, or a field of the items: give their file by "
+            f"--items to look at each {by}"
+        )
+    values = _values(items, by)
+    names = [str(name) for cell in cells for name in cell.mc1_items["id"]]
+    if len(set(names)) < len(names):
+        raise RecordError("items of several benchmarks share their ids; name one by --benchmark")
+    lacking = [name for name in names if name not in values]
+    if lacking:
+        raise RecordError(
+            f"{items} says no {by} of item {lacking[0]}: give it one, or name another field"
+        )
+    return [values[name] for name in names]
 
 
-def _slice_names(cell: Cell, by: By) -> list[str]:
+def _values(items: Path, name: str) -> dict[str, str]:
+    """A field of the rows of a file, by their ids; a row without one has its place."""
+    values: dict[str, str] = {}
+    ids: set[str] = set()
+    for place, row in enumerate(read_rows(items)):
+        own = row.get("id")
+        known = str(place if own is None else own)
+        if known in ids:
+            raise InputError(f"two rows of {items} have the id {known}; give each its own")
+        ids.add(known)
+        if row.get(name) is not None:
+            values[known] = str(row[name])
+    return values
+
+
+def _slice_names(cell: Cell, by: str) -> list[str]:
     if by == "benchmark":
         return [cell.benchmark] * len(cell.mc1_places)
     names: dict[int, str] = {}
@@ -169,17 +197,6 @@ def _slice_names(cell: Cell, by: By) -> list[str]:
             index = row["base_index"] if by == "answer" else list(row["truthful"]).index(True)
             names[place] = row["shared"] if by == "group" else str(row["candidates"][int(index)])
     return [names[place] for place in cell.mc1_places.tolist()]
-
-
-def _marks(cell: Cell, number: int) -> list[list[str]]:
-    """What each item that counts for MC1 shares with those of its group."""
-    own: list[list[str]] = [[] for _ in range(len(cell.items))]
-    for items, frame in cell.slices(*_SHARED):
-        rows = (frame[name] if name in frame else repeat(None) for name in _SHARED)
-        for place, row in zip(items.tolist(), zip(*rows, strict=False), strict=True):
-            name, prompt, candidates, group = row
-            own[place] = list(marks(name, prompt, candidates, group, number))
-    return [own[place] for place in cell.mc1_places]
 
 
 def labelled(

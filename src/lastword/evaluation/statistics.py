@@ -12,7 +12,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import bdtr
 
-from lastword.records.cells import mean
+from lastword.evaluation.grouping import Groups, changed_groups
+from lastword.records.cells import Cell, mean
+from lastword.records.columns import PerItem
 from lastword.records.metrics import fixed_and_broken
 from lastword.trust.testing import holm
 
@@ -102,12 +104,15 @@ class Judgement:
         items: How many items count for MC1.
         failed: How many items failed.
         delta_mc1: Mean corrected minus base MC1, in [-1, 1].
-        interval_mc1: Its paired bootstrap interval over items.
+        interval_mc1: Its paired bootstrap interval over groups of items.
         delta_mc2: Mean corrected minus base MC2, in [-1, 1].
         interval_mc2: Its paired bootstrap interval over items.
         fixed: Answers that correction made right.
         broken: Answers that correction made wrong.
-        p: McNemar's exact test, two-sided.
+        won: Groups of items in which more is fixed than broken: copies, and the two of a pair,
+            are one.
+        lost: Groups in which more is broken than fixed.
+        p: McNemar's exact test over groups, two-sided.
         p_holm: p after Holm's correction over the cells judged together.
         finding: `hurts` or a gain where p after Holm's correction is below 0.05, else `unclear`; a
             gain is `helps` only where it beats the cell's controls, else `gains`; `unlabelled`
@@ -125,6 +130,8 @@ class Judgement:
     interval_mc2: Interval
     fixed: int
     broken: int
+    won: int
+    lost: int
     p: float
     p_holm: float
     finding: Finding
@@ -133,6 +140,11 @@ class Judgement:
     @property
     def _count(self) -> str:
         return "this one item" if self.items == 1 else f"these {self.items} items"
+
+    @property
+    def _grouped(self) -> str:
+        alone = (self.won, self.lost) == (self.fixed, self.broken)
+        return "" if alone else f"over groups, {self.won} against {self.lost}, "
 
     @property
     def sentence(self) -> str:
@@ -150,7 +162,7 @@ class Judgement:
         text = (
             f"On {self._count} {said}: MC1 {100 * self.delta_mc1:+.2f} points "
             f"(95% interval {low:+.2f} to {high:+.2f}), {self.fixed} {answers} fixed and "
-            f"{self.broken} broken (McNemar p = {self.p:.3g}"
+            f"{self.broken} broken (McNemar {self._grouped}p = {self.p:.3g}"
         )
         return text + (")." if self.p_holm == self.p else f", {self.p_holm:.3g} by Holm).")
 
@@ -258,23 +270,38 @@ def judge(
         seed: Of the intervals.
     """
     gains = [cell.gains_mc1 for cell in cells]
-    counts = [fixed_and_broken(g) for g in gains]
-    p = np.array(
-        [mcnemar(*n) if g.size else float("nan") for g, n in zip(gains, counts, strict=True)]
-    )
+    grouped = [folded(own, _groups(cell, own)) for cell, own in zip(cells, gains, strict=True)]
+    p = np.array([mcnemar(*fixed_and_broken(own)) if own.size else float("nan") for own in grouped])
     objections = [c.objection for c in controls] or [_UNCONTROLLED] * len(cells)
-    rows = zip(cells, gains, counts, p.tolist(), holm(p).tolist(), objections, strict=True)
+    rows = zip(cells, gains, grouped, p.tolist(), holm(p).tolist(), objections, strict=True)
     return [
-        _judge(cell, own, *count, p=raw, p_holm=fair, objection=objection, seed=seed)
-        for cell, own, count, raw, fair, objection in rows
+        _judge(cell, own, by_group, p=raw, p_holm=fair, objection=objection, seed=seed)
+        for cell, own, by_group, raw, fair, objection in rows
     ]
+
+
+def folded(gains: PerItem, groups: Groups) -> Values:
+    """Gains of groups in place of their items', scaled so that the mean over items stays.
+
+    Args:
+        gains: Of every item.
+        groups: Number of each item's group, from 0 on.
+    """
+    sums = np.bincount(groups, gains)
+    sums[np.abs(sums) < ROUNDING] = 0.0  # what cancels is neither won nor lost
+    own: Values = sums * (len(sums) / max(len(gains), 1))
+    return own
+
+
+def _groups(cell: Judged, gains: PerItem) -> Groups:
+    """The groups of a cell's items; each stands by itself where there are no records."""
+    return changed_groups(cell, gains) if isinstance(cell, Cell) else np.arange(len(gains))
 
 
 def _judge(
     cell: Judged,
-    gains: Values,
-    fixed: int,
-    broken: int,
+    gains: PerItem,
+    grouped: Values,
     *,
     p: float,
     p_holm: float,
@@ -282,17 +309,20 @@ def _judge(
     seed: int,
 ) -> Judgement:
     finding = verdict(mean(gains), p_holm, objection)
+    (fixed, broken), (won, lost) = fixed_and_broken(gains), fixed_and_broken(grouped)
     return Judgement(
         model=cell.model,
         benchmark=cell.benchmark,
         items=gains.size,
         failed=cell.failed,
         delta_mc1=mean(gains),
-        interval_mc1=bootstrap_mean(gains, seed=seed),
+        interval_mc1=bootstrap_mean(grouped, seed=seed),
         delta_mc2=mean(cell.gains_mc2),
         interval_mc2=bootstrap_mean(cell.gains_mc2, seed=seed),
         fixed=fixed,
         broken=broken,
+        won=won,
+        lost=lost,
         p=p,
         p_holm=p_holm,
         finding=finding,

@@ -133,7 +133,8 @@ def verdict_table(judgements: Sequence[Judgement]) -> Table:
     )
     rows = tuple(_judgement(v) for v in judgements)
     notes = (
-        "Intervals: paired bootstrap over items. To gain or to hurt needs McNemar's exact p below "
+        "Intervals: paired bootstrap over items; of MC1, as McNemar's p, over groups of them: "
+        "copies and pairs are one. To gain or to hurt needs the exact p below "
         "0.05 after Holm's correction over these cells; to help, a gain beyond as many flips at "
         "random and above all that never reads the question.",
         DEPENDENT,

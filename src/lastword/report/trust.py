@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastword.evaluation.certification import groups, labelled
+from lastword.evaluation.certification import labelled
+from lastword.evaluation.grouping import groups
 from lastword.records.cells import Cell
 from lastword.report.figure_parts import Figure, Line, Numbers, Panel
 from lastword.report.table import Column, Table, Value

@@ -1,0 +1,69 @@
+"""Grouping: which items of records are not independent of each other, as `trust.groups` has it."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from lastword.records.cells import Cell
+from lastword.records.columns import PerItem, Places
+from lastword.trust.groups import copies, marks, numbers
+
+_SHARED = ("id", "prompt", "candidates", "shared")
+
+Groups = Int[np.ndarray, " items"]
+
+
+def groups(cells: Sequence[Cell]) -> Groups:
+    """Number of the group of each item that counts for MC1, from 0 on."""
+    own = [_marks(cell, cell.mc1_places, n) for n, cell in enumerate(cells)]
+    return numbers([mark for cell in own for mark in cell])
+
+
+def changed_groups(cell: Cell, gains: PerItem) -> Groups:
+    """The same of one cell, where items that gain and lose nothing are groups by themselves.
+
+    They change neither what a group gains nor the sign of it, and need not be read. Prompts that
+    are empty say nothing of copies: records are kept without their texts, too.
+
+    Args:
+        cell: The cell.
+        gains: Of every item that counts for MC1.
+    """
+    changed = np.flatnonzero(gains)
+    first = np.arange(len(gains))
+    own = _marks(cell, cell.mc1_places[changed], 0, texts=False)
+    together = numbers(own)
+    _, starts = np.unique(together, return_index=True)
+    first[changed] = changed[starts[together]]
+    renumbered: Groups = np.unique(first, return_inverse=True)[1]
+    return renumbered
+
+
+def _marks(cell: Cell, places: Places, number: int, *, texts: bool = True) -> list[list[str]]:
+    """What some of a cell's items share with those of their group [places].
+
+    Args:
+        cell: The cell.
+        places: Of the items.
+        number: Of the cell.
+        texts: Whether an empty prompt is a text as any other.
+    """
+    wanted = np.zeros(len(cell.items), dtype=bool)
+    wanted[places] = True
+    own = dict(_read(cell, wanted, number, texts)) if places.size else {}
+    return [own.get(place, []) for place in places.tolist()]
+
+
+def _read(
+    cell: Cell, wanted: np.ndarray, number: int, texts: bool
+) -> Iterator[tuple[int, list[str]]]:
+    for items, frame in cell.slices(*_SHARED):
+        if not {"prompt", "candidates"} <= set(frame.columns):  # frames that somebody cut
+            continue
+        rows = frame[wanted[items]]
+        shared = rows["shared"] if "shared" in rows else [None] * len(rows)
+        columns = (items[wanted[items]].tolist(), rows["id"], rows["prompt"], rows["candidates"])
+        for place, name, prompt, candidates, group in zip(*columns, shared, strict=True):
+            own = marks(name, prompt, candidates, group, number)
+            yield place, [mark for mark in own if prompt or texts or not copies(mark)]
