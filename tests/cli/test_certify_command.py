@@ -90,6 +90,31 @@ def test_slices_are_told_and_counted(runs):
         run(runs, "--alpha", 0.4, "--by", "group")
 
 
+def test_slices_go_by_a_field_of_the_items_file(runs, tmp_path):
+    path, by = tmp_path / "items.jsonl", ["--by", "language", "--items", tmp_path / "items.jsonl"]
+    rows = [{"id": str(n), "language": ["de", "fr", 3][n % 3]} for n in reversed(range(300))]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = json.loads(run(runs, "--alpha", 0.4, *by, "--json").stdout)
+    assert [(part["name"], part["items"]) for part in told["slices"]] == [
+        ("3", 100),
+        ("de", 100),
+        ("fr", 100),
+    ]
+    chosen = next(t for t in told["trials"] if t["policy"] == told["policy"])
+    assert sum(part["broken"] for part in told["slices"]) == chosen["broken"]
+    assert "by language, 3 slices: " in run(runs, "--alpha", 0.4, *by).stdout
+    with pytest.raises(TraceError, match="--by takes truth, answer, group, benchmark, or a field"):
+        run(runs, "--alpha", 0.4, *by[:2])
+    with pytest.raises(TraceError, match="--items goes with --by FIELD"):
+        run(runs, "--alpha", 0.4, *by[2:])
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[1:]))
+    with pytest.raises(TraceError, match="items.jsonl says no language of item 299: give it one"):
+        run(runs, "--alpha", 0.4, *by)
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[5]]))
+    with pytest.raises(TraceError, match="two rows of .* have the id 294; give each its own"):
+        run(runs, "--alpha", 0.4, *by)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

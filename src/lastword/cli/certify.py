@@ -2,11 +2,12 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lastword.cli.groups import Group, options_of
+from lastword.errors import InputError
 from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:
@@ -28,8 +29,11 @@ def certify(
         ),
     ] = "trace",
     by: Annotated[
-        Literal["truth", "answer", "group", "benchmark"] | None,
-        typer.Option(help="Look at each true answer, each of the model's, group or benchmark too."),
+        str | None,
+        typer.Option(help="Slices: truth, answer, group, benchmark, or a field of --items."),
+    ] = None,
+    items: Annotated[
+        Path | None, typer.Option(help="File that the items came from, for --by FIELD.")
     ] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Fit a temperature for decisions' probabilities.")
@@ -42,6 +46,8 @@ def certify(
     from lastword.cli.progress import waiting
 
     chosen = None if methods == "all" else tuple(methods.split(","))
+    if items is not None and by is None:
+        raise InputError("--items goes with --by FIELD, a field of its rows")
     if out is not None:
         check_writable(out)
     with waiting("reading records"):
@@ -56,7 +62,7 @@ def certify(
         sample = read_sample(locate(runs), benchmark or (), chosen)
         certified = outcome(sample, promised)
         finding, controls = certified.finding, certified.controls
-        names = None if by is None else slice_names(sample.cells, by)
+        names = None if by is None else slice_names(sample.cells, by, items)
         parts = [] if names is None else slices(sample.items, names, finding)
         certificate = certified.certificate
         shown = sample.shown(finding.policy) if calibrate else None

@@ -14,7 +14,7 @@ PANELS = {
     "label choices describe instructions",
     "Rule": "method methods correction theta invariant certificate",
     "Samples": "k temperature ask.seed max_new_tokens decode",
-    "Promise": "alpha delta gain right break_costs looks look error by calibrate",
+    "Promise": "alpha delta gain right break_costs looks look error by certify.items calibrate",
     "Run": "shard max_failures engine address workers gpus_per_worker cpus_per_worker vllm_python "
     "tensor_parallel vllm_options rounds against costs real organism whole",
     "Service": "host port probe_port token shadow explorer log_prompts batch_items queue_items "
