@@ -9,7 +9,8 @@
 far above what is asked, and counts the samples whose certificate is wrong: the broken rate, the
 gain, the threshold of deferral, the monitor and the drift test under 10,000 looks. Beside each
 stands the control that most people would write, which fails. Groups of five, looks at growing
-labels and a family of methods are among them. `power` counts labels until alarm and warning.
+labels, a family of methods and means taken over the tested items are among them. `power` counts
+labels until alarm and warning.
 
 `organism` certifies the embedded models on parts of their own benchmark, and `halves` splits the
 records of one model into halves: certify on one, count on the other, beside the alternatives.
@@ -36,19 +37,20 @@ from populations import Kind, Population
 from lastword import Tracer
 from lastword.benchmarks import find
 from lastword.benchmarks.world import parse_label
-from lastword.evaluation.certification import labelled, read_sample
+from lastword.evaluation.certification import labelled
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.statistics import judge
 from lastword.evaluation.work import Work
 from lastword.records.cells import Cell, cells
 from lastword.records.frame import load_records
+from lastword.theta import Theta
 from lastword.trust.certify import Finding, certified, certify, choose, p_values
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.monitor import BETS, PATIENCE, log_slip, log_wealth
-from lastword.trust.policy import MARGINS, METHODS, OFF, Policy, chains
+from lastword.trust.policy import BATCH, MARGINS, METHODS, OFF, Policy, chains, scalar_operator
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 from lastword.trust.testing import holm
@@ -84,7 +86,7 @@ def main() -> None:
 
 def validity(redraws: int) -> Iterator[Row]:
     """Share of samples whose statement is wrong, beside the control's."""
-    for claim in (broken_rates, gains, clusters, looked, families, thresholds, monitors, drifts):
+    for claim in CLAIMS:
         for row in claim(redraws):
             most = DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / row["redraws"])
             yield row | {"delta": DELTA, "valid": row["wrong"] <= most}
@@ -238,6 +240,56 @@ def families(redraws: int) -> Iterator[Row]:
     }
 
 
+def batch_means(redraws: int) -> Iterator[Row]:
+    """Batch calibration between two labels, its mean taken over the items that are tested.
+
+    An item leans to the first label by d = p_1 - p_2; the mean of d is taken off, so that what
+    leans less than others do flips. The certificate keeps that mean, and is wrong where under it
+    more than alpha of the population breaks. A crowd of items lies where the mean may fall.
+    """
+    for name, crowd in (("smooth", 0.0), ("a crowd at the mean", 0.15)):
+        d, true = leaning(crowd)
+        rng, wrong = np.random.default_rng(10), np.zeros(2)
+        terms = Terms(ALPHA, DELTA, methods=(BATCH,))
+        for _ in range(redraws):
+            drawn = rng.integers(len(d), size=400)
+            mean = float(d[drawn].mean())
+            fixed, broken = flipped(d[drawn], true[drawn], mean)
+            over = np.append(flipped(d, true, mean)[1] > ALPHA * len(d), False)  # -1: nothing
+            passed = certified(Evidence.of_counts(fixed, broken, 400), terms)
+            wrong += [over[choose(some, fixed, broken)] for some in (passed, broken <= ALPHA * 400)]
+        yield {
+            "claim": "broken rate",
+            "population": f"batch calibration, its mean of the tested items, {name}",
+            "redraws": redraws,
+            "wrong": float(wrong[0]) / redraws,
+            "control": "at most alpha of the sample is broken",
+            "control wrong": float(wrong[1]) / redraws,
+        }
+
+
+def leaning(crowd: float) -> tuple[np.ndarray, np.ndarray]:
+    """A population: by how much each item leans to the first label, and whether that is true.
+
+    Of what flips at the population's mean so many are true that 1.02 alpha break.
+    """
+    rng, size = np.random.default_rng(11), 100_000
+    d = np.tanh(rng.normal(0.8, 1.0, size) / 2)
+    near = rng.random(size) < crowd
+    d[near] = d[~near].mean() + rng.normal(0.0, 0.02, int(near.sum()))
+    flips = (d > 0) & (d < d.mean())
+    return d, rng.random(size) < 1.02 * ALPHA / flips.mean()
+
+
+def flipped(d: np.ndarray, true: np.ndarray, mean: float) -> tuple[np.ndarray, np.ndarray]:
+    """How many are fixed and broken with this mean taken off, at each margin [1, margins]."""
+    flips = (d > 0) != (d > mean)
+    right = (d > 0) == true
+    own = [flips & (np.abs(d - mean) >= margin) for margin in reversed(MARGINS)]
+    fixed, broken = ([int((some & hit).sum()) for some in own] for hit in (~right, right))
+    return np.array([fixed]), np.array([broken])
+
+
 def thresholds(redraws: int) -> Iterator[Row]:
     """A threshold is wrong where more of the answers given are wrong than was asked."""
     population = flattering()
@@ -357,6 +409,18 @@ def drifts(redraws: int) -> Iterator[Row]:
     }
 
 
+CLAIMS = (
+    broken_rates,
+    gains,
+    clusters,
+    looked,
+    families,
+    batch_means,
+    thresholds,
+    monitors,
+    drifts,
+)
+
 # --- what is certified of models ----------------------------------------------------------------
 
 MIXES = {
@@ -375,7 +439,7 @@ def organism() -> Iterator[Row]:
         for mix, kinds in MIXES.items():
             known = [parse_label(item).kind in kinds for item in cell.items["id"]]
             for alpha in (0.03, 0.05):
-                finding = certify(labelled([cell.items[known]]), "early", Terms(alpha, gain=False))
+                finding = certify(labelled([cell.items[known]]), "early", Terms(alpha))
                 yield {"model": name, "items of": mix, "alpha": alpha, **told(finding)}
 
 
@@ -403,10 +467,11 @@ def told(finding: Finding) -> Row:
 
 def halves(runs: Path, benchmark: list[str], splits: int) -> Iterator[Row]:
     """Certify on one half of the items, count on the other, beside the alternatives."""
-    sample = read_sample(runs, benchmark)
-    parted = [c for c in cells(load_records(runs)) if c.benchmark in sample.benchmarks]
+    parted = [c for c in cells(load_records(runs)) if c.benchmark in benchmark or not benchmark]
+    invariant = float(parted[0].items["invariant"].iloc[0])
+    scalar = scalar_operator(invariant, Theta().tau_I)
     frame = pd.concat([cell.mc1_items for cell in parted], ignore_index=True)
-    everything = chains(sample.scalar)[-1][-1]
+    everything = chains(scalar)[-1][-1]
     drawn = [np.random.default_rng(seed).permutation(len(frame)) for seed in range(splits)]
     pairs = [(frame.iloc[p[: len(p) // 2]], frame.iloc[p[len(p) // 2 :]]) for p in drawn]
     ways = {
@@ -422,7 +487,7 @@ def halves(runs: Path, benchmark: list[str], splits: int) -> Iterator[Row]:
         for gain in (False, True):
             terms = Terms(alpha, DELTA, gain)
             ways[f"certified at {alpha:g}" + (" with gain" if gain else "")] = [
-                certify(labelled([first]), sample.scalar, terms).policy
+                certify(labelled([first]), scalar, terms).policy
                 if len(first) >= terms.least
                 else OFF
                 for first, _ in pairs

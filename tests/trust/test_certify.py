@@ -408,6 +408,33 @@ def test_few_gains_are_none():
     assert np.mean([policy != OFF for policy in unasked]) > 0.3  # half of them look like a gain
 
 
+def late() -> Population:
+    """As HaluEval-QA with knowledge: nothing breaks from 3 nats on, and most gains lie below."""
+    safe, close = [m for m in MARGINS if m >= 3], [m for m in MARGINS if m < 3]
+    shares = [(0.028, False, safe), (0.128, False, close), (0.14, True, close)]
+    return Population.of(
+        Kind(share / len(at) / 2, base, not base, operator, margin + 0.1)
+        for operator in ("decisive", "mix")
+        for share, base, at in shares
+        for margin in at
+    )
+
+
+def test_what_gains_only_at_large_margins_is_certified_and_by_two_chains_seldom():
+    def both_ends(fixed, broken, items, terms):
+        """Few breaks from the largest margin, a gain from the smallest, a sixth of delta each."""
+        evidence = Evidence.of_counts(fixed, broken, items)
+        few = fixed_sequence(evidence.breaks(terms.alpha), terms.delta / 6)
+        gains = fixed_sequence(evidence.gains(1.0)[..., ::-1], terms.delta / 6)[..., ::-1]
+        return few & gains
+
+    terms, population = Terms(0.02, DELTA), late()
+    found = [chosen(population, 1000, terms, rule) for rule in (independent, both_ends)]
+    new, old = (np.mean([policy != OFF for policy in policies]) for policies in found)
+    assert new > 0.9 and old < 0.1
+    assert np.mean([population.broken(policy) > 0.02 for policy in found[0]]) <= MOST
+
+
 def test_every_step_is_tested_against_scipy():
     assert at_least(0.05, 3 / 400, 400, True) == pytest.approx(binom.cdf(3, 400, 0.05))
     for size, count, level in ((200, 0, 0.025), (409, 17, 0.001), (50, 50, 0.05)):
