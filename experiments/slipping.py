@@ -7,14 +7,16 @@ against errors. For the first half of the time the service is asked only such, f
 question in four is about a fact that was first told wrong, where correction breaks. A question is
 a draw: a fact, one of the twelve ways to ask for it, and candidates besides the truth and the first
 error, each in or out. Few come twice, and what does is one bet. A random tenth of the answers gets
-its label at once. The result is kept in experiments/results/slipping.json; where the service warned
-or alarmed before the change, or did not warn after it, the exit code is 1.
+its label at once. It ends by the clock: a machine that is slower than the pace is asked less. The
+result is kept in experiments/results/slipping.json; where the service warned or alarmed before the
+change, or did not warn after it, the exit code is 1.
 """
 
 import argparse
 import json
 import random
 import time
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -103,15 +105,17 @@ def certify_on(about: list[Fact], folder: Path, out: Path) -> dict[str, Any]:
 
 def ask(url: str, old: list[Fact], new: list[Fact], seconds: float, rate: float) -> dict[str, Any]:
     """Ask at an even pace, change at half time, label a tenth; what came of it."""
-    draw, start, count = random.Random(0), time.monotonic(), int(seconds * rate)
+    draw, start = random.Random(0), time.monotonic()
     told: dict[str, Any] = {"change": None, "slipping": None, "alarm": None, "drift": None}
     last: dict[str, Any] = {"labelled": 0, "broken": 0}
     sent, breaks = 0, []
     with httpx.Client(base_url=url, timeout=120, trust_env=False) as http:
-        for place in range(count):
+        for place in count():
             time.sleep(max(0.0, start + place / rate - time.monotonic()))
-            minute = {"minute": round((time.monotonic() - start) / 60, 2)}
-            if place == count // 2:
+            if (now := time.monotonic() - start) >= seconds:
+                break
+            minute = {"minute": round(now / 60, 2)}
+            if told["change"] is None and now >= seconds / 2:
                 told["change"] = last | minute
             changed = told["change"] is not None and draw.random() < SHARE
             item = question(new if changed else old, draw)
@@ -130,7 +134,7 @@ def ask(url: str, old: list[Fact], new: list[Fact], seconds: float, rate: float)
             if said["was_broken"]:
                 breaks.append(last)
         shown = http.get("/v1/model").json()["oversight"]
-    return told | {"shown at the end": shown, "requests": count, "labels": sent, "breaks": breaks}
+    return told | {"shown at the end": shown, "requests": place, "labels": sent, "breaks": breaks}
 
 
 if __name__ == "__main__":
