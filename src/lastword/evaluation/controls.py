@@ -7,20 +7,16 @@ All are on MC1, over the items that count for it.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import softmax
 
 from lastword.evaluation.statistics import mcnemar
-from lastword.records.cells import Cell, column, mean, oracle
+from lastword.records.cells import Cell, best_of_depths, column, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import fixed_and_broken, mc1_rows, pair_name
 from lastword.theta import depth_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ALPHA = 0.05
 DRAWS = 4000
@@ -30,7 +26,7 @@ MOST_FITTED = 20_000  # items: a weight is known long before
 _NEWTON_STEPS = 50
 _BLIND_DEPTHS = (1 / 2, 2 / 3)  # fractions of L
 _MIDDLE_DEPTHS = (1 / 2, 2 / 3, 5 / 6)
-_READ = ("candidates", "candidate_tokens", "trajectory", "blind_trajectory", "t_scores")
+_TRAJECTORIES = ("trajectory", "blind_trajectory")
 
 Features = Float[np.ndarray, "items candidates features"]
 Block = Float[np.ndarray, "items candidates _"]
@@ -162,15 +158,17 @@ def controls(cell: Cell, *, seed: int = 0) -> Controls:
         cell: The cell.
         seed: Of draws and folds.
     """
+    rng = np.random.default_rng(seed)
+    survey = _survey(cell, _fitted(cell, rng))
     return Controls(
         base=mean(column(cell.items, "mc1_base")[cell.mc1_places]),
         corrected=mean(column(cell.items, "mc1")[cell.mc1_places]),
         chance=cell.chance,
         placebo=placebo(cell, seed=seed),
         wordings=cell.wordings,
-        fit=fit(cell, seed=seed),
-        oracle=oracle(cell),
-        blind_oracle=oracle(cell, "blind_trajectory"),
+        fit=_fit(cell, survey, rng),
+        oracle=survey.oracles["trajectory"],
+        blind_oracle=survey.oracles["blind_trajectory"],
     )
 
 
@@ -228,13 +226,22 @@ def fit(cell: Cell, *, seed: int = 0) -> Fit | None:
         seed: Of folds and draws.
     """
     rng = np.random.default_rng(seed)
+    return _fit(cell, _survey(cell, _fitted(cell, rng)), rng)
+
+
+def _fitted(cell: Cell, rng: np.random.Generator) -> Places:
+    """Places of the items that are fitted."""
     places = cell.mc1_places
-    if len(places) > MOST_FITTED:
-        places = np.sort(rng.choice(places, MOST_FITTED, replace=False))
-    design = _design(cell, places)
-    if design is None:
+    if len(places) <= MOST_FITTED:
+        return places
+    drawn: Places = np.sort(rng.choice(places, MOST_FITTED, replace=False))
+    return drawn
+
+
+def _fit(cell: Cell, survey: "_Survey", rng: np.random.Generator) -> Fit | None:
+    if (design := survey.design) is None:
         return None
-    folds = _folds(_groups(cell, places), rng)
+    folds = _folds(_groups(cell, survey.places), rng)
     blocks = [design.scaled(block) for block in design.blocks]
     without, read, whole = (
         design.answers(np.concatenate(blocks[:count], axis=2), folds) for count in (1, 2, 3)
@@ -291,38 +298,69 @@ class _Design:
         return mc1_rows(scores, self.truthful)
 
 
-def _design(cell: Cell, places: Places) -> _Design | None:
-    """The features of some items; None where one of them was not read whole, both ways."""
+@dataclass(frozen=True, eq=False)
+class _Survey:
+    """What one pass over the trajectories of a cell gives.
+
+    Attributes:
+        places: Of the items that are fitted.
+        design: Their features; None where one of them was not read whole, both ways.
+        oracles: Share of items that some depth answers rightly, by trajectory; nan where unread.
+    """
+
+    places: Places
+    design: _Design | None
+    oracles: Mapping[str, float]
+
+
+def _survey(cell: Cell, places: Places) -> _Survey:
+    """Read the trajectories of a cell once, for the fits and both oracles."""
     row = np.full(len(cell.items), -1)
     row[places] = np.arange(len(places))
-    design = _Design.blank(Lists.of(cell.items["truthful"]), places)
+    truthful = Lists.of(cell.items["truthful"])
+    t = Lists.of(cell.items["t_scores"]) if "t_scores" in cell.items else None
+    design = _Design.blank(truthful, places)
+    best = {name: np.full(len(cell.items), np.nan) for name in _TRAJECTORIES}
     read = 0
-    for items, frame in cell.slices(*_READ):
-        if any(name not in frame for name in _READ):
-            return None
-        wanted = np.flatnonzero(row[items] >= 0)
-        read += _fill(design, row[items], wanted, frame)
-    return design if read and read == len(places) else None
+    for items, frame in cell.slices("candidate_tokens", *_TRAJECTORIES):
+        stacks = {name: Matrices.of(frame[name]) for name in _TRAJECTORIES if name in frame}
+        for name, S in stacks.items():
+            best[name][items] = best_of_depths(S, truthful, items, cell.mc1_places)
+        if len(stacks) == len(_TRAJECTORIES) and "candidate_tokens" in frame and t is not None:
+            vectors = (Lists.of(frame["candidate_tokens"]), cell.characters.at(items), t.at(items))
+            read += _fill(design, row[items], vectors, *stacks.values())
+    whole = read == len(places) > 0
+    oracles = {name: mean(own[cell.mc1_places]) for name, own in best.items()}
+    return _Survey(places, design if whole else None, oracles)
 
 
 def _fill(
-    design: _Design, rows: Int[np.ndarray, " items"], wanted: Places, frame: "pd.DataFrame"
+    design: _Design,
+    rows: Int[np.ndarray, " items"],
+    vectors: tuple[Lists, Lists, Lists],
+    S: Matrices,
+    blind: Matrices,
 ) -> int:
-    """Write the features of a frame's items to their rows; how many were read both ways."""
-    S, blind = Matrices.of(frame["trajectory"]), Matrices.of(frame["blind_trajectory"])
-    tokens, t = Lists.of(frame["candidate_tokens"]), Lists.of(frame["t_scores"])
-    characters, read = Lists.characters(frame["candidates"]), 0
-    wording, reading, middle = design.blocks
-    for some in blind.alike(wanted):
+    """Write the features of some items to their rows; how many were read both ways.
+
+    Args:
+        design: Where they go.
+        rows: Of these items; -1 for one that is not fitted.
+        vectors: Tokens and characters of each candidate, and t.
+        S: Their trajectories.
+        blind: Those without the question.
+    """
+    (wording, reading, middle), read = design.blocks, 0
+    for some in blind.alike(np.flatnonzero(rows >= 0)):
         at, count = rows[some], int(blind.rows[some[0]])
         with_question, without = S.stack(some), blind.stack(some)
         L = with_question.shape[2] - 1
-        lengths = [np.log(sizes.stack(some))[:, :, None] for sizes in (tokens, characters)]
+        tokens, characters, t = (own.stack(some)[:, :, None] for own in vectors)
         at_blind = without[:, :, [L, *(depth_of(f, L) for f in _BLIND_DEPTHS)]]
         at_middle = with_question[:, :, [depth_of(f, L) for f in _MIDDLE_DEPTHS]]
-        wording[at, :count] = np.concatenate([at_blind, *lengths], axis=2)
+        wording[at, :count] = np.concatenate([at_blind, np.log(tokens), np.log(characters)], axis=2)
         reading[at, :count, 0] = with_question[:, :, L]
-        middle[at, :count] = np.concatenate([at_middle, t.stack(some)[:, :, None]], axis=2)
+        middle[at, :count] = np.concatenate([at_middle, t], axis=2)
         read += int((~np.isnan(without).any(axis=(1, 2))).sum())
     return read
 
@@ -354,14 +392,25 @@ def conditional_logit(
         present: Which entries are candidates.
         target: What each candidate counts for: an item's add up to 1.
     """
-    weights = np.zeros(x.shape[2])
+    counts = present.sum(axis=1)
+    starts = np.cumsum(counts) - counts
+    rows, wanted = np.ascontiguousarray(x[present].T), target[present]  # one row a feature
+    weights = np.zeros(len(rows))
     for _ in range(_NEWTON_STEPS):
-        p = softmax(np.where(present, x @ weights, -np.inf), axis=1)
-        slope = np.einsum("ic,icf->f", target - p, x) - PENALTY * weights
-        means = np.einsum("ic,icf->if", p, x)
-        curvature = np.einsum("ic,icf,icg->fg", p, x, x, optimize=True) - means.T @ means
+        p = _softmax(weights @ rows, starts, counts)
+        slope = rows @ (wanted - p) - PENALTY * weights
+        weighted = rows * p
+        means = np.add.reduceat(weighted, starts, axis=1)
+        curvature = weighted @ rows.T - means @ means.T
         step = np.linalg.solve(curvature + PENALTY * np.eye(len(weights)), slope)
         weights = weights + step
         if np.abs(step).max() < 1e-8:
             break
     return weights
+
+
+def _softmax(scores: np.ndarray, starts: Places, counts: Places) -> Float[np.ndarray, " rows"]:
+    """The softmax over each item's candidates, items one after the other."""
+    powers = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), counts))
+    shares: np.ndarray = powers / np.repeat(np.add.reduceat(powers, starts), counts)
+    return shares

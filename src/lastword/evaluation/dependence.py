@@ -70,12 +70,15 @@ class Dependence:
         return len(self.sighted) - 1
 
 
-def dependence(cell: Cell, theta: Theta, *, seed: int = 0) -> Dependence | None:
+def dependence(
+    cell: Cell, theta: Theta, *, sighted: Readings | None = None, seed: int = 0
+) -> Dependence | None:
     """The cell's rule beside itself without the question; None where nothing was read blind.
 
     Args:
         cell: The cell, of `lastword eval --blind all`; the rule is run without a certificate.
         theta: Theta of the run.
+        sighted: What was read of the cell with the question; None reads it here.
         seed: Of the intervals.
 
     Raises:
@@ -84,7 +87,7 @@ def dependence(cell: Cell, theta: Theta, *, seed: int = 0) -> Dependence | None:
     second = cell.items.get("blind_t_scores")
     if second is None or not second.notna().any():
         return None
-    sighted, blind = read(cell, theta), read(cell, theta, blind=True)
+    sighted, blind = sighted or read(cell, theta), read(cell, theta, blind=True)
     both = np.flatnonzero(sighted.counts_mc1 & ~np.isnan(blind.d_eff))
     if not both.size:
         return None

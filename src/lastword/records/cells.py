@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.special import softmax
 
 from lastword.errors import RecordError
@@ -199,6 +199,17 @@ class Cell:
         return mean(truthful.each(lambda own: own.mean(axis=1), items=self.mc1_places))
 
     @cached_property
+    def characters(self) -> Lists:
+        """How many characters each candidate of each item has."""
+        counts = np.zeros(len(self.items), dtype=np.int64)
+        pieces = []
+        for items, frame in self.slices("candidates"):
+            pieces.append((items, own := Lists.characters(frame["candidates"])))
+            counts[items] = own.lengths
+        blank = Lists(np.empty(counts.sum()), np.cumsum(counts) - counts, counts)
+        return blank.filled(pieces)
+
+    @cached_property
     def wordings(self) -> Mapping[str, float]:
         """Mean MC1 of what looks at the candidates alone, by name; nan where it was not read.
 
@@ -380,12 +391,12 @@ def summarise(cell: Cell) -> Summary:
 
 
 def _by_length(cell: Cell) -> dict[str, float]:
-    values = {name: np.full(len(cell.items), np.nan) for name in ("shortest", "longest")}
-    for items, frame in cell.slices("candidates", "truthful"):
-        lengths, truthful = Lists.characters(frame["candidates"]), Lists.of(frame["truthful"])
-        for name, sign in (("shortest", -1.0), ("longest", 1.0)):
-            values[name][items] = of_items(mc1_rows, _scaled(lengths, sign), truthful)
-    return {name: mean(own[cell.mc1_places]) for name, own in values.items()}
+    lengths, truthful = cell.characters, Lists.of(cell.items["truthful"])
+    shares = {
+        name: of_items(mc1_rows, _scaled(lengths, sign), truthful, cell.mc1_places)
+        for name, sign in (("shortest", -1.0), ("longest", 1.0))
+    }
+    return {name: mean(own) for name, own in shares.items()}
 
 
 def _by_blind(cell: Cell) -> dict[str, float]:
@@ -416,10 +427,28 @@ def oracle(cell: Cell, trajectory: str = "trajectory") -> float:
         if trajectory not in frame:
             return float("nan")
         S = Matrices.of(frame[trajectory])
-        for some in S.alike(np.flatnonzero(np.isin(items, cell.mc1_places))):
-            truths = truthful.stack(items[some]).astype(bool)
-            best[items[some]] = mc1_by_depth(S.stack(some), truths).max(axis=1)
+        best[items] = best_of_depths(S, truthful, items, cell.mc1_places)
     return mean(best[cell.mc1_places])
+
+
+def best_of_depths(
+    S: Matrices, truthful: Lists, items: Places, counting: Int[np.ndarray, " counting"]
+) -> Float[np.ndarray, " places"]:
+    """The best MC1 of any depth, of those that count among some items; nan for the others.
+
+    Args:
+        S: Of these items.
+        truthful: Of all items of the cell.
+        items: The places of these.
+        counting: Places of the items that count for MC1.
+    """
+    best = np.full(len(items), np.nan)
+    for some in S.alike(np.flatnonzero(np.isin(items, counting))):
+        stacked = S.stack(some)
+        truths = truthful.stack(items[some]).astype(bool)
+        whole = ~np.isnan(stacked).any(axis=(1, 2))  # the others were read as far as they decide
+        best[some[whole]] = mc1_by_depth(stacked[whole], truths[whole]).max(axis=1, initial=0.0)
+    return best
 
 
 def calibration(cell: Cell, scores: str) -> Reliability:

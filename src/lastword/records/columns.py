@@ -83,6 +83,10 @@ class Lists:
         """How many items there are."""
         return len(self.starts)
 
+    def at(self, items: Places) -> "Lists":
+        """The lists of some of the items."""
+        return replace(self, starts=self.starts[items], lengths=self.lengths[items])
+
     def stack(self, items: Places) -> np.ndarray:
         """The lists of items that have equally many [items, candidates]."""
         count = int(self.lengths[items[0]]) if len(items) else 0

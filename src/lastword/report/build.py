@@ -13,7 +13,7 @@ from lastword.evaluation.checklist import Findings, Point, checklist
 from lastword.evaluation.comparison import Comparison, read_comparisons
 from lastword.evaluation.controls import controls
 from lastword.evaluation.dependence import dependence
-from lastword.evaluation.readings import read
+from lastword.evaluation.readings import Readings, read
 from lastword.evaluation.statistics import judge, over_cells
 from lastword.files.folder import Folder
 from lastword.files.strict_json import from_json
@@ -122,8 +122,9 @@ def write_page(runs: Folder, path: Path) -> None:
         RecordError: As `report`.
     """
     material = _read(runs)
-    findings = _find(material)
-    effects, sweeps = _variants(findings.cells, material.theta)
+    readings = [read(cell, material.theta) for cell in material.cells]
+    findings = _find(material, readings)
+    effects, sweeps = _variants(readings, material.theta)
     trusts = [trust(cell, material.theta) for cell in findings.cells]
     contents = [*_tables(findings, material, effects, sweeps), trust_table(trusts)]
     pictures = _figures(findings, material, effects, sweeps, None)
@@ -172,9 +173,10 @@ def _timings(bench: Path) -> tuple[tuple[Timing, ...], str]:
 def write(material: Material, out: Path, *, with_paper: bool = False) -> Output:
     """The report of records in memory; as `report`."""
     selection = None if material.item is None else named(material.cells, material.item)
-    findings = _find(material)
+    readings = [read(cell, material.theta) for cell in material.cells]
+    findings = _find(material, readings)
     points = checklist(findings)
-    effects, sweeps = _variants(findings.cells, material.theta)
+    effects, sweeps = _variants(readings, material.theta)
     trusts = [trust(cell, material.theta) for cell in findings.cells]
     contents = [*_tables(findings, material, effects, sweeps), trust_table(trusts)]
     contents += [against_paper(findings.summaries)] if with_paper else []
@@ -200,7 +202,7 @@ def _lines(findings: Findings) -> Iterator[str]:
             yield f"  {beside.sentence}"
 
 
-def _find(material: Material) -> Findings:
+def _find(material: Material, readings: Sequence[Readings]) -> Findings:
     cells = material.cells
     beside = [controls(cell) for cell in cells]
     return Findings(
@@ -208,16 +210,18 @@ def _find(material: Material) -> Findings:
         summaries=[summarise(cell) for cell in cells],
         controls=beside,
         judgements=judge(cells, beside),
-        dependences=[dependence(cell, material.theta) for cell in cells],
+        dependences=[
+            dependence(cell, material.theta, sighted=sighted)
+            for cell, sighted in zip(cells, readings, strict=True)
+        ],
         comparisons=material.comparisons,
         extents=material.extents,
     )
 
 
 def _variants(
-    cells: Sequence[Cell], theta: Theta
+    readings: Sequence[Readings], theta: Theta
 ) -> tuple[list[ablation.Effect], list[ablation.Sweep]]:
-    readings = [read(cell, theta) for cell in cells]
     sweeps = [ablation.sweep(readings, theta, parameter) for parameter in ablation.GRIDS]
     return ablation.necessity(readings, theta), sweeps
 

@@ -6,7 +6,6 @@ a benchmark stands in the page as it came.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -234,10 +233,8 @@ def _depths(picture: Portrait, operator: str) -> Block:
     S = [candidate.scores for candidate in some]
     if len(picture.depths) <= picture.depth or not np.isfinite(S).all():
         return {"panels": [], "marks": [], "depth_note": ""}
-    marks = [
-        asdict(band(picture)),
-        *(asdict(Rule(float(depth))) for depth in picture.deciding_depths),
-    ]
+    rules = [Rule(float(depth)) for depth in picture.deciding_depths]
+    marks = [vars(mark) for mark in (band(picture), *rules)]
     shares = _panel([c.shares for c in some], [c.blind_shares for c in some])
     scores = _panel(S, [c.blind_scores for c in some])
     panels = [
@@ -268,7 +265,8 @@ def _note(operator: str, *, blind: bool) -> str:
 
 def _steps(values: Sequence[Sequence[float]]) -> list[list[int]]:
     whole = np.rint(np.array(values) * _UNIT).astype(int)
-    steps: list[list[int]] = np.diff(whole, axis=1, prepend=0).tolist()
+    whole[:, 1:] -= whole[:, :-1].copy()
+    steps: list[list[int]] = whole.tolist()
     return steps
 
 

@@ -103,9 +103,9 @@ _NAMES = {"decisive": "ℓ* = {}", "early": "depth {}"}
 
 def _candidates(answer: Answer, S: np.ndarray, blind: np.ndarray) -> tuple[Candidate, ...]:
     before, after = answer.base_probabilities, answer.probabilities
-    pi = softmax(S, axis=0)  # over the candidates, at every depth
     truths = answer.truthful or [None] * len(S)
     blind = blind if np.isfinite(blind).all() else blind[:, :0]
+    pi, blind_pi = softmax(S, axis=0), softmax(blind, axis=0)  # over the candidates, at every depth
     columns = zip(answer.candidates, truths, before, after, strict=True)
     return tuple(
         Candidate(
@@ -118,7 +118,7 @@ def _candidates(answer: Answer, S: np.ndarray, blind: np.ndarray) -> tuple[Candi
             scores=tuple(S[place].tolist()),
             shares=tuple(pi[place].tolist()),
             blind_scores=tuple(blind[place].tolist()),
-            blind_shares=tuple(softmax(blind, axis=0)[place].tolist()),
+            blind_shares=tuple(blind_pi[place].tolist()),
         )
         for place, (text, true, b, u) in enumerate(columns)
     )
