@@ -127,7 +127,8 @@ def test_a_finished_run_is_known_by_what_was_asked(
     template = data.benchmark.template()
 
     def known(out: str = "runs", **asked: Any) -> Any:
-        work = Work(data, template, asked.pop("blind", "base"))
+        kept = asked.pop("record", "all")
+        work = Work(data, template, asked.pop("blind", "base"), record=kept)
         extent = Extent(asked.pop("shard", None), asked.pop("max_failures", None))
         return finished(LoadOptions(str(folder), **asked), work, tmp_path / out, extent)
 
@@ -143,6 +144,7 @@ def test_a_finished_run_is_known_by_what_was_asked(
         {"chat": Chat("Be brief.")},
         {"invariant": 3.0},
         {"blind": "none"},
+        {"record": "decide"},
     ):
         assert known(**other) is None, other
     with monkeypatch.context() as patch:

@@ -8,6 +8,7 @@ from typing import Any
 
 import families
 import numpy as np
+import pandas as pd
 import pytest
 import typer
 from synthetic import synthetic_cell
@@ -28,6 +29,7 @@ from lastword.evaluation.comparison import (
     read_costs,
     write_costs,
 )
+from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import mcnemar
 from lastword.evaluation.work import Work
 from lastword.methods import COMPARED, resolve
@@ -35,6 +37,7 @@ from lastword.records.cells import Cell, cells, oracle
 from lastword.records.metrics import mc1
 from lastword.report.comparison import ORACLE, comparison_tables, method_costs
 from lastword.report.table import WRITERS
+from lastword.theta import Theta
 
 STORIES = Path(__file__).resolve().parents[3] / "shared" / "models" / "stories260K"
 UNREAD = ("chance", "shortest", "longest", "anti-blind")  # beside the methods
@@ -129,6 +132,30 @@ def test_records_without_methods_are_refused_by_name() -> None:
         compare(cell, {"dola": "sum"})
     with pytest.raises(RecordError, match="a record holds no scores of dola"):
         compare(answered(sled=best), {"dola": "sum"})
+
+
+def test_what_decides_is_recorded_alone_where_it_is_asked_for(tmp_path: Path) -> None:
+    tracer = Tracer(families.build("llama"), families.tokenizer())
+    data = jsonl(write_items(tmp_path / "made.jsonl")).load()
+    work = Work(data, data.benchmark.template())
+    few = runner.prepare(tracer, replace(work, record="decide"))
+    whole = load_records(
+        runner.execute(tracer, runner.prepare(tracer, work), tmp_path / "whole").cell
+    )
+    records = load_records(runner.execute(tracer, few, tmp_path / "few").cell)
+    names = ["index", "base_index", "operator", "mc1", "mc1_base"]
+    pd.testing.assert_frame_equal(records[names], whole[names])
+    for own, other in zip(records["trajectory"], whole["trajectory"], strict=True):
+        there = ~np.isnan(own)
+        np.testing.assert_allclose(own[there], other[there], atol=1e-5)
+    unread = [np.isnan(own).any() for own in records["trajectory"]]
+    assert any(unread) and few.info["record"] == "decide"
+    (cell,) = cells(records)
+    assert np.isnan(oracle(cell))
+    with pytest.raises(RecordError, match="--record all"):
+        read(cell, Theta())
+    with pytest.raises(RecordError, match='record was null and is "decide"'):
+        runner.execute(tracer, few, tmp_path / "whole")
 
 
 @cache

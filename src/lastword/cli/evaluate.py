@@ -21,7 +21,7 @@ from lastword.files.strict_json import to_json
 from lastword.integrations.trackers import Tracker, tracked
 from lastword.model.asked import require_there
 from lastword.model.options import LoadOptions
-from lastword.text.items import Blind
+from lastword.text.items import Blind, Recorded
 from lastword.text.tokens import Chat
 from lastword.theta import Theta
 
@@ -51,12 +51,15 @@ class CellOptions:
         max_failures: Stop a cell where more items fail.
         blind: What is read with the question left out: base, the question-blind baseline; all,
             every depth and T too, so that reports tell what of a gain needs the question; none.
+        record: Depths that are read and recorded: all, as reports, ablations and certificates need
+            them, or decide, those that the decision needs.
         log: A tracker that is told of each cell: its settings, its progress, its metrics.
     """
 
     shard: str | None = None
     max_failures: Annotated[int | None, typer.Option(min=0)] = None
     blind: Blind = "base"
+    record: Recorded = "all"
     log: Tracker | None = None
 
     def extent(self) -> "Extent":
@@ -133,7 +136,7 @@ def eval_(
         pairs = questions.read(benchmark, template or [])
         from lastword.evaluation.work import Work
 
-        works = [Work(*pair, cells.blind) for pair in pairs]
+        works = [Work(*pair, cells.blind, record=cells.record) for pair in pairs]
     if show_prompt:
         for work in works:
             _show_prompt(models[0], work)

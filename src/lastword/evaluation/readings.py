@@ -231,6 +231,6 @@ def _keep_moved(r: Readings, items: Places, moved: Mapping[int, Padded]) -> None
 
 def _unread(cell: Cell, what: str) -> RecordError:
     return RecordError(
-        f"{cell.model} on {cell.benchmark} lacks {what}; ablations need records of "
-        "`lastword eval`, which reads every depth"
+        f"{cell.model} on {cell.benchmark} lacks {what}; reports and ablations need records of "
+        "`lastword eval --record all`, which reads every depth"
     )

@@ -35,7 +35,7 @@ from lastword.records.parts import serialise
 from lastword.records.record import Place, Row, failure, record
 from lastword.records.run import Run
 from lastword.text.forest import common_prefixes
-from lastword.text.items import Blind, Item
+from lastword.text.items import Blind, Item, Recorded
 from lastword.weights.identity import model_name
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Job:
         info: What `run.json` says before anything is planned.
         methods: TRACE's peers that score the items too, by name.
         blind: What is read of the items with the question left out.
+        record: Which depths are read: `all` and T, or those that `decide`.
     """
 
     benchmark: str
@@ -68,6 +69,7 @@ class Job:
     info: RunInfo
     methods: "Mapping[str, Method]" = field(default_factory=dict)
     blind: Blind = "base"
+    record: Recorded = "all"
 
     def cell(self, out: Folder) -> Folder:
         """Folder of the cell under a root."""
@@ -137,7 +139,7 @@ def prepare(tracer: "Tracer", work: Work) -> Job:
         "plan": [],
     }
     kinds = tuple(example.kind for example in work.dataset.examples)
-    return Job(work.name, tuple(items), kinds, strict(info), work.methods, work.blind)
+    return Job(work.name, tuple(items), kinds, strict(info), work.methods, work.blind, work.record)
 
 
 def finished(
@@ -163,7 +165,7 @@ def finished(
     folder = cell if extent.shard is None else cell / extent.shard.folder
     if not ((cell / RUN_FILE).is_file() and folder.is_dir()):
         return None
-    info, settings = read_run(cell), _settings(work) | {"engine": engine}
+    info, settings = read_run(cell), {"record": None} | _settings(work) | {"engine": engine}
     same = not differences({name: info.get(name) for name in settings}, settings)
     if not same or info.get("asked") is None or info["asked"] != asked(options):
         return None
@@ -342,7 +344,7 @@ def _decide(
 
     try:
         decisions = tracer.decide_group(
-            list(encoded.values()), Scope("all", job.blind, job.methods)
+            list(encoded.values()), Scope(job.record, job.blind, job.methods)
         )
         return dict(zip(encoded, decisions, strict=True))
     except NonFiniteError as error:

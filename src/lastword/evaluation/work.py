@@ -9,7 +9,7 @@ from lastword.errors import RecordError
 from lastword.files.folder import Folder
 from lastword.records.info import SCHEMA, RunInfo
 from lastword.records.run import Shard
-from lastword.text.items import Blind
+from lastword.text.items import Blind, Recorded
 
 if TYPE_CHECKING:
     from lastword.methods.contract import Method
@@ -25,12 +25,14 @@ class Work:
         blind: What is read with the question left out: `base` the question-blind baseline, `all`
             every depth and T too, `none` nothing.
         methods: TRACE's peers that score the items too, by name (`lastword.methods.resolve`).
+        record: Depths that are read and recorded: `all` and T, or those that `decide`.
     """
 
     dataset: Dataset
     template: Template
     blind: Blind = "base"
     methods: "Mapping[str, Method]" = field(default_factory=dict)
+    record: Recorded = "all"
 
     @property
     def name(self) -> str:
@@ -50,6 +52,7 @@ class Work:
             "dataset": {"name": self.dataset.benchmark.name, **self.dataset.to_dict()},
             "template": self.template.to_dict(),
             "blind": self.blind,
+            **({} if self.record == "all" else {"record": self.record}),
             "methods": {name: method.aggregation for name, method in self.methods.items()},
             "items": len(self.dataset.examples),
         }

@@ -10,6 +10,7 @@ from lastword.text.shorten import shorten
 
 # What is read of an item with its question left out: depth L, every depth and T, or nothing.
 Blind = Literal["base", "all", "none"]
+Recorded = Literal["all", "decide"]
 
 # Inputs that say nothing (Zhao et al., 2021).
 CONTENT_FREE = ("N/A", "", "[MASK]")
