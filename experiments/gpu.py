@@ -95,7 +95,7 @@ def model_of(sizes: Sizes) -> Qwen3ForCausalLM:
 
 def tracer_of(sizes: Sizes) -> Tracer:
     """A tracer around it; its tokenizer encodes nothing here."""
-    return Tracer(model_of(sizes), embedded.load("organism")[1], invariant=0.5)
+    return Tracer(model_of(sizes), embedded.load("organism")[1], invariant=0.5, fused=True)
 
 
 def encoded_of(sizes: Sizes) -> list[Encoded]:
@@ -153,7 +153,8 @@ def family(name: str, dtype: str, attention: str) -> dict[str, Any]:
     items = random_items(1, 4)
     try:
         there = build(name, dtype=DTYPES[dtype]).to(device())
-        tracer = Tracer(there, tokenizer(), invariant=0.5, attention=attention)
+        asked: dict[str, Any] = {"attention": attention, "fused": True}
+        tracer = Tracer(there, tokenizer(), invariant=0.5, **asked)
         found = list(tracer.correct_many(items, read="all"))
     except Exception as error:  # noqa: BLE001 - the other families are still to be tried
         return {"refused": f"{type(error).__name__}: {error}".splitlines()[0]}

@@ -72,7 +72,8 @@ def corrected() -> dict[str, Any]:
     usual.readout._alone = None
     check.KERNEL_DEVICES, check.FASTER, check.TIMED = ("cpu",), math.inf, 64
     _Float32Head._added_up = _Float32Head._fused  # type: ignore[method-assign]
-    tracer = Tracer(build("llama"), tokenizer(), theta=theta, invariant=2.0, attention="model")
+    asked: dict[str, Any] = {"attention": "model", "fused": True}
+    tracer = Tracer(build("llama"), tokenizer(), theta=theta, invariant=2.0, **asked)
     tried = tracer.checked.fused
     assert tried is not None
     staged, whole = (

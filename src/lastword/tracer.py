@@ -62,6 +62,7 @@ class Tracer:
         attention: What attends: an implementation by its name, which the model must have been
             given; `model` for whichever it has; or `auto`, which on a CUDA device takes flex
             attention on packed forests where that is as right and faster.
+        fused: Let the check try a kernel on a CUDA device that reads depths without their logits.
         overflow: What to do with an item that does not fit the context.
         chat: Put prompts into the tokenizer's chat template.
         source: What `describe` records of where the model came from.
@@ -87,6 +88,7 @@ class Tracer:
         blind_cache: int = 0,
         head_dtype: HeadDtype = "float32",
         attention: str = "auto",
+        fused: bool = False,
         overflow: Overflow = "error",
         chat: Chat | None = None,
         source: dict[str, Any] | None = None,
@@ -101,6 +103,7 @@ class Tracer:
             blind_cache=blind_cache,
             head_dtype=head_dtype,
             attention=attention,
+            fused=fused,
             overflow=overflow,
             chat=chat,
             certificate=certificate,

@@ -285,9 +285,10 @@ def test_the_check_tries_it_on_a_gpu_alone(monkeypatch):
         return own(of)
 
     monkeypatch.setattr(readout.Readout, "fused", fused)
+    assert tracer_of("llama").checked.fused is None  # nobody asked
     for came in (check.Trial(True), check.Trial(False)):
         monkeypatch.setattr(check, "try_fused", lambda *_, came=came: came)
-        tracer = tracer_of("llama", attention="model")
+        tracer = tracer_of("llama", attention="model", fused=True)
         assert tracer.checked.fused == came and len(taken) == 1
         assert tracer.describe()["check"]["fused"]["taken"] == came.taken
 
@@ -295,6 +296,6 @@ def test_the_check_tries_it_on_a_gpu_alone(monkeypatch):
 @pytest.mark.gpu
 def test_on_a_gpu_the_check_says_what_came_of_it():
     model = build("llama", dtype=torch.bfloat16).to("cuda")
-    tracer = Tracer(model, tokenizer(), invariant=2.0)
+    tracer = Tracer(model, tokenizer(), invariant=2.0, fused=True)
     assert tracer.checked.fused is not None and not tracer.checked.fused.raised
     assert tracer.checked.fused.difference < check.SAME_SUM

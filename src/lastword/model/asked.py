@@ -37,6 +37,8 @@ def asked(options: LoadOptions) -> str | None:
     facts["chat"] = None if options.chat is None else asdict(options.chat)
     if options.correction == "trace":
         del facts["correction"]
+    if not options.fused:
+        del facts["fused"]
     if options.certificate is not None:
         assert not isinstance(options.certificate, str | Path), "the options have read the file"
         facts["certificate"] = options.certificate.describe()

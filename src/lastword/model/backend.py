@@ -141,7 +141,7 @@ class Local:
         self.readout = Readout(model, backbone.parts, options.head_dtype)
         # The check runs the model itself, and shrinks its windows.
         with backbone.lock, evaluating(model):
-            checked = check(backbone, self.readout, options.attention)
+            checked = check(backbone, self.readout, options.attention, fused=options.fused)
         if checked.fused is not None and checked.fused.taken:
             self.readout = self.readout.fused()
         keeps = options.prefix_cache and checked.keeps

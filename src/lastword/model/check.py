@@ -101,13 +101,16 @@ class Checked:
     layout: Trial | None = None
 
 
-def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
+def check(
+    backbone: Backbone, readout: Readout, attention: str = "auto", *, fused: bool = False
+) -> Checked:
     """Try the model's roads, and on a CUDA device kernels, and say which it takes.
 
     Args:
         backbone: The model, on any road.
         readout: Its head.
         attention: `auto` may take flex attention; the model's own otherwise (`Tracer`).
+        fused: Whether the kernel that reads depths without their logits may be tried.
 
     Raises:
         InputError: The attention named is not the model's own.
@@ -136,9 +139,9 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
     if best == "packed":
         with contextlib.suppress(Exception):  # the model's prefixes are not kept, whatever it is
             prefixes = _kept_difference(backbone.on(best, used), readout, plain.alone)
-    fused = try_fused(backbone.on(best, used), readout) if compiles else None
+    kernel = try_fused(backbone.on(best, used), readout) if fused and compiles else None
     differences = plain.noise, packed, plain.readout, windowed, prefixes
-    return Checked(best, used, *differences, keeps=prefixes <= tolerance, flex=flex, fused=fused)
+    return Checked(best, used, *differences, keeps=prefixes <= tolerance, flex=flex, fused=kernel)
 
 
 def _require_own(backbone: Backbone, attention: str) -> None:

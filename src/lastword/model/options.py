@@ -84,6 +84,8 @@ class LoadOptions:
         head_dtype: Of the logits; `model` is faster and may tie candidates.
         attention: auto, model, sdpa, eager, flex_attention; with auto and model transformers
             chooses, and auto takes flex on a GPU where that is faster.
+        fused: Let the check at load try a Triton kernel on a CUDA device that reads depths without
+            their logits; it has never run on a GPU.
         layout: Of a float32 trunk on the CPU; auto lays it out for oneDNN where that is faster.
         quantize: Quantise the weights while loading them (bitsandbytes).
         device_map: `auto` spreads the model over all devices, the CPU and the disk (accelerate); a
@@ -119,6 +121,7 @@ class LoadOptions:
     dtype: Dtype = "auto"
     head_dtype: HeadDtype = "float32"
     attention: str = "auto"
+    fused: bool = False
     layout: Layout = "auto"
     quantize: Quantize | None = None
     device_map: str | Mapping[str, Any] | None = None
