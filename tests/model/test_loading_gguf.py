@@ -70,14 +70,21 @@ def test_loads_the_model_that_was_written(kind: str, tmp_path: Path) -> None:
 def test_a_file_is_gone_through_once(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import gguf
 
+    from lastword.model import gguf_reader
+    from lastword.weights.gguf import open_file
+
     paths: list[str] = []
 
     class Reader(gguf.GGUFReader):
-        def __init__(self, path: str) -> None:
-            paths.append(path)
-            super().__init__(path)
+        def __init__(self, *_: Any) -> None:
+            raise AssertionError("the package's reader makes arrays of every string")
+
+    def counted_open(path: Path) -> Any:
+        paths.append(str(path))
+        return open_file(path)
 
     monkeypatch.setattr(gguf, "GGUFReader", Reader)
+    monkeypatch.setattr(gguf_reader, "open_file", counted_open)
     Tracer.from_pretrained(llama)
     assert paths == [str(llama)]
     assert gguf.GGUFReader is Reader

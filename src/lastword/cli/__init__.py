@@ -23,6 +23,7 @@ from typer.main import get_command
 from lastword.cli.ablate import ablate
 from lastword.cli.ask import ask
 from lastword.cli.bench import bench
+from lastword.cli.cache import cache
 from lastword.cli.certify import certify
 from lastword.cli.compare import compare
 from lastword.cli.correct import correct
@@ -72,7 +73,7 @@ EXTRAS = {
 
 # The commands, as `lastword --help` tells of them.
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Try it": (demo, get, models, doctor),
+    "Try it": (demo, get, cache, models, doctor),
     "Your model": (try_, correct, decide, ask, invariant, export),
     "The lab": (eval_, merge, report, ablate, compare, certify, bench, lm_eval),
     "Serve": (serve, explore),

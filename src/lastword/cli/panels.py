@@ -7,23 +7,23 @@ from typer.core import TyperCommand
 # By the parameter's name; `command.name` where commands mean different things by one.
 PANELS = {
     "Model": "model preset alias revision gguf invariant.token device dtype head_dtype attention "
-    "layout quantize device_map batch_tokens prefix_cache blind_cache allow_bin trust_remote_code "
-    "accept_terms",
+    "fused layout quantize device_map batch_tokens prefix_cache blind_cache allow_bin "
+    "trust_remote_code accept_terms",
     "Items": "prompt blind_prompt messages candidate input skip_invalid separator chat system "
     "overflow benchmark data columns column questions text template limit seed blind explore.runs "
     "label choices describe instructions",
     "Rule": "method methods correction theta invariant certificate",
     "Samples": "k temperature ask.seed max_new_tokens decode",
     "Promise": "alpha delta gain right break_costs looks look error by certify.items calibrate",
-    "Run": "shard max_failures engine address workers gpus_per_worker cpus_per_worker vllm_python "
-    "tensor_parallel vllm_options rounds against costs real organism whole",
+    "Run": "shard record max_failures engine address workers gpus_per_worker cpus_per_worker "
+    "vllm_python tensor_parallel vllm_options rounds against costs real organism whole",
     "Service": "host port probe_port token shadow explorer log_prompts batch_items queue_items "
     "queue_asks queue_characters",
     "Limits": "deadline_seconds body_bytes entries batch_limit candidates characters tokens "
     "connections header_bytes header_seconds",
     "Labels": "label_token on_alarm state feedback_items feedback_seconds feedback_minute",
-    "Output": "out log output as_json format full page show_prompt list_ bench item against_paper "
-    "paper_model",
+    "Output": "out log output as_json format full page show_prompt list_ clear bench item "
+    "against_paper paper_model",
 }
 _OTHERS = "Options"  # what click adds itself
 

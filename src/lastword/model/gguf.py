@@ -6,13 +6,8 @@ that holds anything else that it does not read is refused.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
-from importlib import import_module
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 import torch
@@ -40,7 +35,6 @@ _SHARED_SCALE = {("gemma2", 46), ("gemma3", 62)}
 _ROTARY_FACTORS = "rope_freqs.weight"
 _LONG_FACTORS = "rope_factors_long.weight"
 _GATE_AND_UP = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.gate_up_proj")
-_READING = RLock()  # of `read_once`, which changes what all threads see of the package gguf
 _PLAIN = {"F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -166,23 +160,6 @@ def choices(path: Path) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def read_once() -> Iterator[None]:
-    """A block in which transformers reads a file's header once, and llama.cpp's names once.
-
-    It makes a reader for the config, one for the weights and one for the tokenizer, each of which
-    goes through the whole vocabulary, and the names anew for every module of the model.
-    """
-    package: Any = import_module("gguf")
-    with _READING:
-        reader, names = package.GGUFReader, package.get_tensor_name_map
-        package.GGUFReader, package.get_tensor_name_map = cache(reader), cache(names)
-        try:
-            yield
-        finally:
-            package.GGUFReader, package.get_tensor_name_map = reader, names
-
-
 def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
     """Hold what transformers loaded to the file: nothing left out, positions as llama.cpp has them.
 
@@ -235,9 +212,12 @@ def _scale_rotary(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer and chat template of a file."""
-    tokenizer: Tokenizer = PreTrainedTokenizerFast.from_pretrained(
-        str(path.parent), gguf_file=path.name
+    """The tokenizer and chat template of a file, or of a folder in which they were kept."""
+    whole: Any = PreTrainedTokenizerFast
+    tokenizer: Tokenizer = (
+        whole.from_pretrained(str(path))
+        if path.is_dir()
+        else whole.from_pretrained(str(path.parent), gguf_file=path.name)
     )
     return tokenizer
 

@@ -30,9 +30,10 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from lastword.errors import ModelError, UnsupportedModelError
-from lastword.model import embedded, gguf, memory, quantisation, ranks
+from lastword.model import dequantised, embedded, gguf, memory, quantisation, ranks
 from lastword.model.asked import asked
 from lastword.model.families import text_config
+from lastword.model.gguf_reader import read_lightly
 from lastword.model.loaded import Loaded, carried
 from lastword.model.options import LoadOptions
 from lastword.text.template import require_bounded
@@ -124,12 +125,13 @@ def _load(options: LoadOptions) -> Loaded:
 
 def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     """As `load`, from one file that holds all of it."""
-    with in_one_line(base), gguf.read_once():
+    with in_one_line(base), read_lightly():
         plan = _look_into_gguf(base, _device(options.device))
-        model = _load_model(plan)
         assert isinstance(plan.checkpoint, GgufCheckpoint) and plan.path is not None
+        place = dequantised.place(plan.path, plan.checkpoint.header, plan.dtype)
+        model, tokenizer = _again(plan, place) or _first(plan, place)
         gguf.settle(model, plan.checkpoint)
-        tokenizer = _bounded(gguf.read_tokenizer(plan.path), base.label)
+        _bounded(tokenizer, base.label)
     source = {
         **options.names(options.label),
         "revision": plan.options.revision,
@@ -139,6 +141,32 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     }
     readable = plan.checkpoint.header.architecture in ARCHITECTURES
     return Loaded(model, tokenizer, source, plan.options if readable else None)
+
+
+def _first(plan: _Plan, place: Path | None) -> tuple[PreTrainedModel, Tokenizer]:
+    """The model and tokenizer of a GGUF file, kept for the next load where that is worth it."""
+    assert plan.path is not None
+    model, tokenizer = _load_model(plan), gguf.read_tokenizer(plan.path)
+    dequantised.keep(place, plan.path.name, model, tokenizer)
+    return model, tokenizer
+
+
+def _again(plan: _Plan, place: Path | None) -> tuple[PreTrainedModel, Tokenizer] | None:
+    """What was kept of a GGUF file; None where nothing was, or it cannot be read any more."""
+    assert plan.path is not None
+    if place is None:
+        return None
+    if not dequantised.find(place):
+        dequantised.drop(place)  # what somebody left of it
+        return None
+    stored = replace(plan, options=replace(plan.options, model=place, gguf=None), path=None)
+    try:
+        model = _load_model(stored)
+        model.name_or_path = model.config.name_or_path = str(plan.path.parent)
+        return model, gguf.read_tokenizer(place if dequantised.tokenizer_in(place) else plan.path)
+    except (ModelError, TypeError, *_TROUBLE):  # damaged, or not whole any more
+        dequantised.drop(place)
+        return None
 
 
 def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:

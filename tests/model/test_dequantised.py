@@ -1,0 +1,217 @@
+"""What is kept of GGUF files between loads: the same bits, whole or not at all, within bounds."""
+
+import errno
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import gguf
+import gguf_files
+import numpy as np
+import pytest
+import safetensors.torch
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+from typer.testing import CliRunner
+
+from lastword.cli import app
+from lastword.errors import InputError
+from lastword.model import dequantised, gguf_reader, loading
+from lastword.model.gguf_reader import read_lightly
+from lastword.model.loaded import Loaded
+from lastword.model.options import LoadOptions
+from lastword.weights import gguf as format
+from lastword.weights.identity import tensors_digest
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of the test's own, in which small files are kept too."""
+    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(dequantised, "_LEAST", 0)
+    return tmp_path / "cache" / "gguf"
+
+
+def written(path: Path, kind: str = "llama", **options: Any) -> Path:
+    return gguf_files.write(path, gguf_files.build(kind, **options), kind, stored="Q8_0")
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    return written(tmp_path / "llama.gguf")
+
+
+def load(path: Path) -> Loaded:
+    return loading.load(LoadOptions(path, device="cpu"))
+
+
+def bits(loaded: Loaded) -> str:
+    return tensors_digest(loaded.model.state_dict())
+
+
+def words(loaded: Loaded) -> str:
+    tokenizer: Any = loaded.tokenizer
+    return str(tokenizer.backend_tokenizer.to_str())
+
+
+def names(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.glob("*")) + sorted(
+        path.name for path in cache.glob(".*")
+    )
+
+
+KINDS = [
+    kind
+    for kind, (values, _) in GGML_QUANT_SIZES.items()
+    if values > 1 and not kind.name.startswith(("Q8_1", "Q8_K", "NVFP4", "Q1_0", "IQ4"))
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_values_are_the_package_s_to_the_last_bit(kind: GGMLQuantizationType) -> None:
+    """Random bytes, so that scales are nan and infinite too; more rows than are taken at once."""
+    _, size = GGML_QUANT_SIZES[kind]
+    rng = np.random.default_rng(int(kind))
+    for shape in ((3, 2 * size), (2, 300, 2 * size), (1, size)):
+        rows = rng.integers(0, 256, shape, dtype=np.uint8)
+        with np.errstate(all="ignore"):
+            expected, dense = gguf.dequantize(rows, kind), format.dequantise(rows, kind)
+        assert dense.shape == expected.shape
+        np.testing.assert_array_equal(dense.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize("kind", gguf_files.KINDS)
+def test_config_and_weights_are_those_of_the_package_s_reader(kind: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "m.gguf", kind)
+    model = gguf_files.build(kind)
+    plain = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)
+    with read_lightly():
+        light = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)
+    assert light["config"] == plain["config"]
+    assert tensors_digest(light["tensors"]) == tensors_digest(plain["tensors"])
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "qwen3moe", "gpt2", "bloom"])
+def test_what_is_kept_is_what_was_read(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    path = written(tmp_path / "m.gguf", kind)
+    first = load(path)
+    assert len(names(cache)) == 1
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a tensor was dequantised again")
+
+    monkeypatch.setattr(gguf_reader, "dequantise", refuse)
+    again = load(path)
+    assert bits(again) == bits(first)
+    assert again.model.config.to_dict() == first.model.config.to_dict()
+    assert again.model.generation_config.to_dict() == first.model.generation_config.to_dict()
+    assert again.source == first.source
+    assert again.origin == first.origin
+    assert dequantised._said(again.tokenizer) == dequantised._said(first.tokenizer)
+    assert words(again) == words(first)
+
+
+def test_a_file_that_changed_is_another_one(llama: Path, cache: Path) -> None:
+    first = load(llama)
+    written(llama, seed=1)
+    second = load(llama)
+    assert bits(first) != bits(second)
+    assert bits(load(llama)) == bits(second)
+    assert len(names(cache)) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "config", "weights"])
+def test_what_is_damaged_is_read_anew(damage: str, llama: Path, cache: Path) -> None:
+    first = load(llama)
+    (place,) = cache.glob("*")
+    weights = place / "model.safetensors"
+    if damage == "cut":
+        os.truncate(weights, 3000)
+    else:
+        (weights if damage == "weights" else place / "generation_config.json").unlink()
+    assert bits(load(llama)) == bits(first)
+    assert safetensors.torch.load_file(weights)  # whole again
+
+
+def test_a_full_disk_keeps_nothing(
+    llama: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    assert load(llama).origin is not None
+    assert "llama.gguf is not kept dequantised: No space left on device" in caplog.text
+    assert names(cache) == []
+
+
+def test_nothing_is_kept_where_the_disk_is_nearly_full(
+    llama: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")._replace(free=2**20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    load(llama)
+    assert names(cache) == []
+
+
+def test_two_at_once_leave_one_whole_folder(cache: Path) -> None:
+    cache.mkdir(parents=True)
+    place = cache / "digest"
+    with dequantised._whole(place) as one, dequantised._whole(place) as other:
+        (one / "a").write_text("one")
+        (other / "a").write_text("other")
+    assert names(cache) == ["digest"]
+    assert (place / "a").read_text() == "other"  # that block ended first
+
+
+def test_half_of_a_folder_is_never_found(llama: Path, cache: Path) -> None:
+    """A process that was killed leaves its draft: it is dropped after an hour, or by hand."""
+    draft = cache / ".digest.0123abcd.tmp"
+    draft.mkdir(parents=True)
+    (draft / "model.safetensors").write_bytes(b"half")
+    load(llama)
+    assert draft.exists()  # somebody may be writing it
+    assert len(dequantised.entries()) == 1
+    old = time.time() - 7200
+    os.utime(draft, (old, old))
+    written(llama, seed=1)
+    load(llama)
+    assert not draft.exists()
+
+
+def test_the_least_recently_used_goes(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [written(tmp_path / f"{seed}.gguf", seed=seed) for seed in range(3)]
+    load(paths[0])
+    (entry,) = dequantised.entries()
+    monkeypatch.setenv(dequantised.LIMIT_VARIABLE, str(2.5 * entry.size / 1e9))
+    load(paths[1])
+    os.utime(entry.place, (time.time() + 60, time.time() + 60))  # it was read later
+    load(paths[2])
+    assert {own.file for own in dequantised.entries()} == {"0.gguf", "2.gguf"}
+    monkeypatch.setenv(dequantised.LIMIT_VARIABLE, "0")
+    load(written(tmp_path / "3.gguf", seed=3))
+    assert len(dequantised.entries()) == 2
+    monkeypatch.setenv(dequantised.LIMIT_VARIABLE, "much")
+    with pytest.raises(InputError, match="expected a number of GB"):
+        load(paths[0])
+
+
+def test_the_command_lists_and_clears(llama: Path, cache: Path) -> None:
+    runner = CliRunner()
+    empty = runner.invoke(app, ["cache"])
+    assert empty.exit_code == 0
+    assert empty.stdout.startswith("0.0 of at most 8 GB")
+    load(llama)
+    listed = runner.invoke(app, ["cache"]).stdout
+    assert "llama.gguf" in listed and str(cache) in listed
+    cleared = runner.invoke(app, ["cache", "--clear"])
+    assert cleared.stdout.endswith("GB are free again\n")
+    assert names(cache) == []
