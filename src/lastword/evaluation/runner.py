@@ -25,7 +25,6 @@ from lastword.evaluation.pace import Pace
 from lastword.evaluation.work import Extent, Work
 from lastword.files.folder import Folder
 from lastword.files.strict_json import strict
-from lastword.methods.correction import require_pure
 from lastword.model.asked import asked
 from lastword.model.options import LoadOptions
 from lastword.records.card import listed
@@ -120,6 +119,8 @@ def prepare(tracer: "Tracer", work: Work) -> Job:
             correction's answers depend on the order in which items come.
         CertificateError: The tracer's certificate is for another template.
     """
+    from lastword.methods.correction import require_pure  # torch comes with it
+
     require_pure(tracer.correction)
     if tracer.certificate is not None:
         tracer.certificate.check_template(template_name(work.template.to_dict()))
