@@ -138,6 +138,12 @@ def test_a_commands_own_table_goes_before_what_is_shared(asked):
         ("trust_remote_code = true", "trust_remote_code is given on the command line alone"),
         ("[correct]\nallow-bin = true", "allow-bin is given on the command line alone"),
         ("model =", "cannot read lastword.toml"),
+        ("model = " + "[" * 5000, "cannot read lastword.toml"),
+        ("limit = 1" + "0" * 5000, "cannot read lastword.toml"),
+        ("# " + "x" * 2**20, "lastword.toml has more than 1048576 bytes"),
+        ('[eval]\nvllm-python = "./evil"', "vllm-python is given on the command line, by variable"),
+        ('[eval]\naddress = "ray://evil:10001"', "address is given on the command line"),
+        ('[serve]\nhost = "0.0.0.0"\ntoken = "known"', "not in a folder's file"),
     ],
 )
 def test_a_file_that_is_wrong_is_one_line(asked, text, message):
@@ -152,6 +158,12 @@ def test_the_file_may_be_elsewhere(run, monkeypatch, tmp_path):
     (tmp_path / "mine.toml").write_text("[models]\njson = true\n")
     assert json.loads(run("models")[1])
     assert settings.find() == tmp_path / "mine.toml"
+
+
+def test_the_users_own_file_may_name_where_to_listen(run, monkeypatch, tmp_path):
+    (tmp_path / "mine.toml").write_text('[serve]\nhost = "127.0.0.1"\n[models]\njson = true\n')
+    monkeypatch.setenv("LASTWORD_CONFIG", str(tmp_path / "mine.toml"))
+    assert run("models")[0] == 0
 
 
 def test_a_variable_of_the_users_own_is_no_option(run, monkeypatch):
@@ -187,6 +199,7 @@ def heard(name: str, flag: str, where: str) -> bool:
     environment = {key: "7"} if where == "variable" else {}
     Path("lastword.toml").write_text("" if environment else f"[{name}]\n{words} = 7\n")
     with pytest.MonkeyPatch.context() as variables:
+        variables.setenv("LASTWORD_CONFIG", "lastword.toml")  # the user's own may have all
         for variable, value in environment.items():
             variables.setenv(variable, value)
         settings.name_variables({name: command}, os.environ)

@@ -22,6 +22,10 @@ from lastword.errors import InputError
 NAME = "lastword.toml"
 # A folder may be a stranger's: what runs code of a checkpoint is asked for by hand.
 BY_HAND = ("trust_remote_code", "allow_bin")
+# Neither names a stranger's file a program that is run, a cluster that is joined or an address that
+# is listened on; the file of LASTWORD_CONFIG is the user's own.
+_OWN_ALONE = ("vllm_python", "vllm_options", "address", "host")
+_MOST_BYTES = 2**20
 
 
 def find() -> Path | None:
@@ -84,6 +88,8 @@ def defaults(commands: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     path = find()
     if path is None:
         return {}
+    if path.stat().st_size > _MOST_BYTES:
+        raise InputError(f"{path} has more than {_MOST_BYTES} bytes, which no options take")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -126,5 +132,8 @@ def _values(path: Path, values: Mapping[str, Any], options: Mapping[str, Any]) -
             continue
         if option.name in BY_HAND:
             raise InputError(f"{path}: {name} is given on the command line alone")
+        if option.name in _OWN_ALONE and not os.environ.get("LASTWORD_CONFIG"):
+            where = "on the command line, by variable or in the file that LASTWORD_CONFIG names"
+            raise InputError(f"{path}: {name} is given {where}, not in a folder's file")
         content[option.name] = [value] if option.multiple and not isinstance(value, list) else value
     return content
