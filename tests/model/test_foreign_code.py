@@ -276,6 +276,35 @@ def test_an_adapter_that_is_larger_than_memory_is_not_read(spoiled):
 KEY = "base_model.model.model.layers.0.self_attn.k_proj"
 
 
+# Normalisers
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [{"type": "Replace", "pattern": {"String": "w"}, "content": "w" * 10}] * 9,
+        [{"type": "Replace", "pattern": {"Regex": "[a-z]"}, "content": "w" * 50}],
+        [{"type": "Prepend", "prepend": "w" * 10**5}],
+    ],
+    ids=["nine rules", "one rule", "a beginning"],
+)
+def test_normalisers_that_make_text_grow_are_refused_before_they_are_used(foreign, rules):
+    folder = foreign()
+    file = folder / "tokenizer.json"
+    rewrite(file, {"normalizer": {"type": "Sequence", "normalizers": rules}})
+    assert "normalizer makes text more than 16 times as long" in refusal(folder)
+
+
+def test_normalisers_of_real_checkpoints_are_taken(foreign):
+    folder = foreign()
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    accents = {"type": "Replace", "pattern": {"Regex": "``|''"}, "content": '"'}
+    rules = [{"type": "Prepend", "prepend": "\u2581"}, spaces, accents, {"type": "NFKC"}]
+    file = folder / "tokenizer.json"
+    rewrite(file, {"normalizer": {"type": "Sequence", "normalizers": rules}})
+    assert load(LoadOptions(str(folder))) is not None
+
+
 # Chat templates
 
 LOOPS = "{% for i in range(9999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

@@ -36,6 +36,7 @@ from lastword.model.families import text_config
 from lastword.model.gguf_reader import read_lightly
 from lastword.model.loaded import Loaded, carried
 from lastword.model.options import LoadOptions
+from lastword.text.normaliser import require_steady
 from lastword.text.template import require_bounded
 from lastword.text.tokens import Tokenizer
 from lastword.theta import Theta
@@ -449,6 +450,7 @@ def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
 def _bounded(tokenizer: Tokenizer, name: str) -> Tokenizer:
     """The tokenizer, whose chat template has bounds."""
     require_bounded(tokenizer.chat_template, name)
+    require_steady(tokenizer, name)
     return tokenizer
 
 

@@ -1,0 +1,51 @@
+"""Normalisers, which a checkpoint's tokenizer.json brings: those that make text grow are refused.
+
+Each may replace a letter by many, and the next one each of these again: ten rules make a gigabyte
+of a letter, in one step of the tokenizers library that nothing can end.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lastword.errors import ModelError
+
+_MOST = (
+    16.0  # times as long as it was, at most; rules of real checkpoints put a letter for a letter
+)
+_LONGEST = 1024  # characters put before a text, at most
+
+
+def require_steady(tokenizer: Any, name: str) -> None:
+    """Refuse a tokenizer whose normalisers may make text many times as long.
+
+    Args:
+        tokenizer: Of transformers; one that is not made of rules is let through.
+        name: The model, for the error.
+
+    Raises:
+        ModelError: They may.
+    """
+    normaliser = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    if normaliser is None:
+        return
+    rules = json.loads(normaliser.__getstate__())
+    if growth(rules) > _MOST:
+        raise ModelError(
+            f"{name} has a tokenizer whose normalizer makes text more than {_MOST:g} times as "
+            "long: take another copy of the model, or mend its tokenizer.json"
+        )
+
+
+def growth(rules: Mapping[str, Any]) -> float:
+    """How many times as long a text may become by rules as tokenizer.json has them."""
+    factor = 1.0
+    for rule in rules.get("normalizers", ()):
+        factor *= growth(rule)
+    if rules["type"] == "Replace":
+        pattern = rules["pattern"].get("String")
+        shortest = len(pattern) if pattern else 1  # a regular expression may match one letter
+        factor = max(1.0, len(rules["content"]) / shortest)
+    if rules["type"] == "Prepend" and len(rules["prepend"]) > _LONGEST:
+        factor = float(len(rules["prepend"]))
+    return factor
