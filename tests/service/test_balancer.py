@@ -1,0 +1,159 @@
+"""Two services behind a balancer, each stopped and started anew under load: nothing is lost."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from forked import Fork, Forks
+from populations import counted
+
+from lastword import Tracer, demo
+from lastword.trust.certificate import Certificate
+from lastword.trust.certify import Terms
+from lastword.trust.policy import Policy
+
+CONFIGURATION = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
+PATIENCE_SECONDS = 120.0
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("haproxy") is None, reason="needs haproxy (Debian's package haproxy)"
+    ),
+]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+class Replica:
+    """One of the services: its port and its state stay when it is started anew."""
+
+    def __init__(self, forks: Forks, folder: Path, name: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        state, certificate = folder / f"{name}.db", folder / "certificate.toml"
+        self._command = [
+            *("-m", "lastword", "serve", "--model", "lastword/demo-organism"),
+            *("--port", str(self.port), "--state", str(state), "--certificate", str(certificate)),
+        ]
+        self._forks = forks
+
+    def start(self, stack: ExitStack) -> Fork:
+        process = stack.enter_context(self._forks.start(*self._command))
+        for line in process.stderr:
+            if json.loads(line)["event"] == "started":
+                break
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        return process
+
+    def labelled(self) -> int:
+        lines = httpx.get(f"{self.url}/metrics", trust_env=False).text.splitlines()
+        (line,) = [line for line in lines if line.startswith("lastword_labelled ")]
+        return int(float(line.split()[1]))
+
+
+@contextmanager
+def balanced(replicas: list[Replica]):
+    """The address of a balancer in front of two services."""
+    front = f"127.0.0.1:{free_port()}"
+    addresses = [f"127.0.0.1:{replica.port}" for replica in replicas]
+    names = ("LASTWORD_FRONT", "LASTWORD_A", "LASTWORD_B")
+    environment = os.environ | dict(zip(names, (front, *addresses), strict=True))
+    with subprocess.Popen(["haproxy", "-db", "-f", str(CONFIGURATION)], env=environment) as process:
+        try:
+            yield f"http://{front}"
+        finally:
+            process.terminate()
+
+
+class Clients:
+    """Ask through the balancer, one request after the other, and label every answer at once.
+
+    Attributes:
+        statuses: Of what was asked.
+        labels: What labels were told in the end; one that is told to come again does.
+    """
+
+    def __init__(self, url: str, count: int) -> None:
+        self._url, self._stop = url, threading.Event()
+        self.statuses: Counter[str] = Counter()
+        self.labels: Counter[str] = Counter()
+        self._threads = [threading.Thread(target=self._run) for _ in range(count)]
+
+    def __enter__(self) -> "Clients":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(PATIENCE_SECONDS)
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more have been answered."""
+        latest, many = time.monotonic() + PATIENCE_SECONDS, self.statuses.total() + more
+        while self.statuses.total() < many:
+            assert time.monotonic() < latest, "nothing is answered"
+            time.sleep(0.01)
+
+    def _run(self) -> None:
+        item = demo.items()[0]
+        body = {"prompt": item.prompt, "candidates": list(item.candidates)}
+        with httpx.Client(base_url=self._url, timeout=PATIENCE_SECONDS, trust_env=False) as http:
+            while not self._stop.is_set():
+                try:
+                    answer = http.post("/v1/correct", json=body)
+                except httpx.HTTPError as error:
+                    self.statuses[f"lost: {type(error).__name__}"] += 1
+                    continue
+                self.statuses[str(answer.status_code)] += 1
+                if answer.status_code == 200:
+                    self.labels[self._label(http, answer.json())] += 1
+                self._stop.wait(0.05)
+
+    def _label(self, http: httpx.Client, told: dict) -> str:
+        """Label an answer; whose service is being started anew is told so until it is there."""
+        label, latest = {"id": told["feedback_id"], "right": 0}, time.monotonic() + PATIENCE_SECONDS
+        while True:
+            answer = http.post("/v1/feedback", json=label)
+            if answer.status_code not in (404, 503) or time.monotonic() > latest:
+                return str(answer.status_code)
+            time.sleep(0.2)
+
+
+def test_a_rolling_restart_loses_no_request_and_no_label(forks, tmp_path):
+    counts, policy = counted(fixed=18, broken=1, items=120), Policy(("decisive",), 0.0)
+    subject = Tracer.demo().subject
+    certificate = Certificate(subject, Terms(0.1, 0.05), policy, counts, date="2026-11-21")
+    (tmp_path / "certificate.toml").write_text(certificate.to_toml(), encoding="utf-8")
+    replicas = [Replica(forks, tmp_path, name) for name in ("a", "b")]
+    with ExitStack() as stack:
+        processes = [replica.start(stack) for replica in replicas]
+        with balanced(replicas) as url, Clients(url, 4) as clients:
+            clients.wait_for(20)
+            for replica, process in zip(replicas, processes, strict=True):
+                process.send_signal(signal.SIGTERM)
+                clients.wait_for(10)  # of the other one alone
+                assert process.wait(PATIENCE_SECONDS) == 0
+                replica.start(stack)
+                clients.wait_for(10)
+        assert set(clients.statuses) == set(clients.labels) == {"200"}
+        # Each is judged where its answer was given, over the restarts: the other has not got it.
+        assert clients.labels.total() == clients.statuses.total()
+        assert all(replica.labelled() > 0 for replica in replicas)
+        for process in processes:
+            process.kill()
