@@ -77,7 +77,7 @@ sys.path.insert(0, {str(TESTS)!r})
 from populations import counted
 from lastword import Tracer
 from lastword.trust.certificate import Certificate
-from lastword.trust.certify import Terms
+from lastword.trust.terms import Terms
 from lastword.trust.policy import Policy
 subject = Tracer.from_pretrained(sys.argv[1]).subject
 policy = Policy(("decisive", "early"), 0.0)

@@ -19,8 +19,8 @@ from populations import counted
 
 from lastword import Tracer, demo
 from lastword.trust.certificate import Certificate
-from lastword.trust.certify import Terms
 from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
 PATIENCE_SECONDS = 120.0
