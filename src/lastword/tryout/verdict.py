@@ -209,7 +209,8 @@ class Verdict:
         named = ", ".join(f"{own.id} ({own.truth}, then {own.shown})" for own in lost[:_NAMED])
         more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
         which = f"; right before: {named}{more}" if lost else ""
-        return [f"{self._shown} changes {len(self.changes)} answers{which}."]
+        what = "What is let through" if self.shown == "certified" else self.shown
+        return [f"{what} changes {len(self.changes)} answers{which}."]
 
     def _advice(self) -> str:
         if self.certified is not None:
