@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lastword import Tracer
-from lastword.decisions import read_questions
+from lastword.decisions import read_questions, to_frame
 
 MODEL = ("--model", "lastword/demo-organism")
 TEXT = "The folk of Baevwick send clay lamps."
@@ -51,6 +51,7 @@ def test_standard_input_and_a_table(run, questions, monkeypatch):
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
 def test_a_file_of_answers_is_taken_up_where_it_ends(run, questions, texts, tmp_path, ending):
+    asked = read_questions(questions)
     whole, cut = tmp_path / f"whole.{ending}", tmp_path / f"cut.{ending}"
     ask = ("decide", *MODEL, "--questions", questions, "--input", texts, "--output")
     code, _, err = run(*ask, whole)
@@ -70,7 +71,12 @@ def test_a_file_of_answers_is_taken_up_where_it_ends(run, questions, texts, tmp_
     else:
         rows = list(csv.DictReader(io.StringIO(cut.read_text())))
         assert [row["id"] for row in rows] == [f"'{name}" for name in names]  # no formula
-        assert {"goods", "goods.probability", "lake.confidence", "far"} < set(rows[0])
+        (answers,) = Tracer.demo().decide_many([f"{TEXT} It is number 0, of the lake."], asked)
+        frame = to_frame([answers])
+        assert list(rows[0]) == ["id", "work", *frame.columns]
+        assert rows[0]["lake"] == str(frame["lake"][0])
+        for name in ("goods.probability", "lake.confidence", "far"):
+            assert float(rows[0][name]) == pytest.approx(frame[name][0], abs=1e-5)
 
 
 def test_a_file_of_other_answers_is_left_alone(run, questions, texts, tmp_path):

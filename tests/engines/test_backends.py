@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lastword import Item, Tracer
+from lastword import Choice, Item, Predicate, Score, Tracer
 from lastword.batch import Scope
 from lastword.engines.vllm import backend as vllm
 from lastword.engines.vllm.checkpoint import find
@@ -153,6 +153,18 @@ def test_corrections_decide_elsewhere_as_here(remote: Tracer, name: str) -> None
     last = elsewhere.profile.depth
     assert side.depths == {last} if name != "trace-gated" else last in side.depths
     elsewhere.close()
+
+
+def test_questions_are_answered_elsewhere_as_here(remote: Tracer) -> None:
+    questions = {
+        "goods": Choice("Which goods?", ["clay lamps", "green wool combs", "clay"]),
+        "lake": Predicate("Baevwick lies on a lake."),
+        "far": Score("How far?", ["near", "far"]),
+    }
+    text = "The folk of Baevwick send clay lamps over the lake."
+    here = Side.model.decide(text, questions)
+    for name, own in remote.decide(text, questions).items():
+        np.testing.assert_allclose(own.probabilities, here[name].probabilities, atol=1e-4)
 
 
 def test_what_needs_the_model_itself_is_refused_where_it_is_elsewhere(remote: Tracer) -> None:

@@ -199,9 +199,24 @@ def test_prompts_of_which_the_certificate_says_nothing_are_refused(model):
 
 
 def test_a_request_of_too_much_work_is_refused_before_it_is_begun(wide):
-    many = [{"value": f"o{i}"} for i in range(255)]
-    bomb = [{"type": "choice", "instructions": "Which?", "choices": many}] * 100
-    answer = decide(wide, input="x" * 1000, questions=bomb)
+    many = [{"value": f"option {i}"} for i in range(255)]
+    bomb = [{"type": "choice", "instructions": "Which?", "choices": many}] * 400
+    passes = wide.metric("lastword_batch_items_count")
+    told = decide(wide, questions=bomb)
+    assert told.status_code == 413 and "1048576 bytes" in told.text
+    answer = decide(wide, questions=bomb[:120])
+    options = sum(len(f"option {i}") for i in range(255))  # a byte is a token here
+    prompt = len("Question: Which?\nAnswer:")
+    work = len(TEXT) + 120 * (prompt + options)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith(f"{work} tokens of work, the input once")
+    assert "a request takes 65536; send it in parts" in answer.text
+    assert wide.metric("lastword_batch_items_count") == passes
+
+
+def test_a_long_input_that_every_option_repeats_is_refused_by_its_characters(wide):
+    few = [{"type": "choice", "instructions": "", "choices": [{"value": c} for c in "abcdefgh"]}]
+    answer = decide(wide, input="x" * 40_000, questions=few * 60)
     assert answer.status_code == 413 and "a request takes 8388608" in answer.text
 
 

@@ -120,21 +120,25 @@ def _texts(path: Path, column: str | None) -> list[tuple[str, Any]]:
 def _many(
     tracer: "Tracer", ready: "Questionnaire", texts: Sequence[tuple[str, Any]], output: Path | None
 ) -> None:
+    from lastword.decisions.answer import columns_of, row_of
+
     if output is None:
-        for line in _lines(tracer, ready, texts):
-            typer.echo(to_json(line))
+        for name, answers in _answers(tracer, ready, texts):
+            typer.echo(to_json({"id": name, "answers": answers.to_dict()}))
         return
     work = _digest(tracer, ready)
     table = output.suffix.lower() == ".csv"
     done = _done(output, work, [name for name, _ in texts], table=table)
-    lines = _lines(tracer, ready, texts[done:], work)
-    names = _header(ready)
     try:
         with output.open("ab") as file:
             if table and file.tell() == 0:
-                file.write(_row(names).encode())
-            for line in lines:
-                file.write((_row(_cells(line)) if table else to_json(line) + "\n").encode())
+                file.write(_row(["id", "work", *columns_of(ready.questions)]).encode())
+            for name, answers in _answers(tracer, ready, texts[done:]):
+                if table:
+                    line = _row([name, work, *row_of(answers).values()])
+                else:
+                    line = to_json({"id": name, "work": work, "answers": answers.to_dict()}) + "\n"
+                file.write(line.encode())
                 file.flush()
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error
@@ -142,17 +146,13 @@ def _many(
     typer.echo(printable(f"lastword: wrote {output}: {len(texts)} texts{before}"), err=True)
 
 
-def _lines(
-    tracer: "Tracer",
-    ready: "Questionnaire",
-    texts: Sequence[tuple[str, Any]],
-    work: str | None = None,
-) -> Iterator[dict[str, Any]]:
-    """What is told of each text, in order."""
+def _answers(
+    tracer: "Tracer", ready: "Questionnaire", texts: Sequence[tuple[str, Any]]
+) -> "Iterator[tuple[str, Answers]]":
+    """The answers about each text with its name, in order."""
     answers = tracer.decide_many((value for _, value in texts), ready)
-    mark = {} if work is None else {"work": work}
-    for (name, _), each in zip(texts, tracked(answers, "deciding", len(texts)), strict=True):
-        yield {"id": name, **mark, "answers": each.to_dict()}
+    names = (name for name, _ in texts)
+    return zip(names, tracked(answers, "deciding", len(texts)), strict=True)
 
 
 # A file of answers, which is taken up where it ends
@@ -203,21 +203,6 @@ def _pair(line: str) -> tuple[str, str]:
 def _table_pairs(text: str) -> Iterator[tuple[str, str]]:
     for row in csv.DictReader(io.StringIO(text), strict=True):
         yield _bare(row["id"]), row["work"]
-
-
-def _header(ready: "Questionnaire") -> list[str]:
-    columns = ("", ".probability", ".confidence")
-    return ["id", "work", *(name + more for name in ready.questions for more in columns)]
-
-
-def _cells(line: Mapping[str, Any]) -> list[Any]:
-    cells = [line["id"], line["work"]]
-    for answer in line["answers"].values():
-        told = {"choice": "choice", "predicate": "probability", "score": "score"}[answer["type"]]
-        each = [entry["probability"] for entry in answer.get("probabilities", [])]
-        cells += [answer[told], answer.get("probability", max(each, default=None))]
-        cells.append(answer["confidence"])
-    return cells
 
 
 def _row(cells: Iterable[Any]) -> str:

@@ -117,7 +117,8 @@ class ScoreAnswer(_Answered):
     @property
     def score(self) -> float:
         """sum_i i p_i, from 0 to the number of levels less one."""
-        return float(np.arange(len(self.probabilities)) @ self.probabilities)
+        most = len(self.probabilities) - 1
+        return min(float(np.arange(most + 1) @ self.probabilities), float(most))
 
     @property
     def level(self) -> int:
@@ -223,14 +224,19 @@ def to_frame(answers: Iterable[Mapping[str, QuestionAnswer]]) -> "pd.DataFrame":
     return pd.DataFrame([row_of(each) for each in answers])
 
 
+def columns_of(names: Iterable[str]) -> list[str]:
+    """The columns of answers to questions of these names."""
+    return [name + more for name in names for more in ("", ".probability", ".confidence")]
+
+
 def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:
-    """The columns of one text's answers."""
-    row: dict[str, Any] = {}
-    for name, answer in answers.items():
-        row[name] = value_of(answer)
-        row[f"{name}.probability"] = answer.probability
-        row[f"{name}.confidence"] = answer.confidence
-    return row
+    """One text's answers by column."""
+    cells = [
+        cell
+        for answer in answers.values()
+        for cell in (value_of(answer), answer.probability, answer.confidence)
+    ]
+    return dict(zip(columns_of(answers), cells, strict=True))
 
 
 def value_of(answer: QuestionAnswer) -> Value | float:

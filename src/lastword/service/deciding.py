@@ -2,11 +2,11 @@
 
 import asyncio
 from bisect import bisect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lastword.decisions import Answers, Question, Questionnaire, answer_of
+from lastword.decisions import Answers, Question, Questionnaire, answer_of, text_of
 from lastword.decisions.item import Input
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
@@ -15,11 +15,13 @@ from lastword.service.correction import Corrector
 from lastword.service.orders import Promise, characters
 from lastword.service.refusal import Refusal
 from lastword.text.items import Item
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import Encoded, Tokenizer, token_counts
 
 MOST_QUESTIONS = 400
 _AT_ONCE = 512  # options of a request that are written while others wait
+_SHORT = 2**14  # characters of an input that is read while others wait
 _REQUEST = 4  # requests of questions may be as large as so many items, in characters and tokens
+_TOKENS_A_CHARACTER = 4  # at most, of the usual tokenizers
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ async def answer(
     """
     corrector = call.corrector
     asked = questions.questions if isinstance(questions, Questionnaire) else questions
-    if sum(len(question.options) for question in asked.values()) <= _AT_ONCE:
+    short = isinstance(value, str) and len(value) <= _SHORT
+    if short and sum(len(question.options) for question in asked.values()) <= _AT_ONCE:
         items = bounded(corrector, value, questions)
     else:
         items = await call.service.beside(bounded, corrector, value, questions)
@@ -115,7 +118,7 @@ def bounded(
         questions: By name, or made ready.
 
     Raises:
-        Refusal: Too many questions, or too much text.
+        Refusal: Too many questions, too much text, or too many tokens of work.
         InputError: What cannot be asked.
     """
     asked = questions.questions if isinstance(questions, Questionnaire) else questions
@@ -123,8 +126,9 @@ def bounded(
         what = f"there are {len(asked)} questions, a request takes {MOST_QUESTIONS}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
     items = corrector.tracer.prepare(questions).items(value)
-    count = sum(characters(corrector.tracer.trim(item)) for item in items)
-    _require_short(count, _REQUEST * corrector.settings.characters)
+    trimmed = [corrector.tracer.trim(item) for item in items]
+    _require_little(corrector, text_of(value), trimmed)
+    _require_short(sum(map(characters, trimmed)), _REQUEST * corrector.settings.characters)
     return items
 
 
@@ -135,6 +139,25 @@ async def _start(call: Call, item: Item, place: int, *, trajectory: bool) -> Pro
         return call.corrector.start(item, read, bounded=True)  # type: ignore[arg-type]
     number = id(call)
     return await call.corrector.start_patiently(item, read, number, bounded=True)  # type: ignore[arg-type]
+
+
+def _require_little(corrector: Corrector, text: str, items: Sequence[Item]) -> None:
+    """Refuse a request of too much work, before any of it is begun."""
+    parts = [text, *(p for item in items for p in (item.blind_prompt or "", *item.candidates))]
+    limit = _REQUEST * corrector.settings.tokens
+    if _TOKENS_A_CHARACTER * sum(map(len, parts)) <= limit:
+        return
+    work = _tokens(parts, corrector.tracer.tokenizer)
+    if work > limit:
+        what = f"{work} tokens of work, the input once, each question and each option"
+        raise Refusal("too_many_tokens", f"{what}: a request takes {limit}; send it in parts")
+
+
+def _tokens(texts: Sequence[str], tokenizer: Tokenizer) -> int:
+    """Tokens of texts, each of which is read once however often it comes."""
+    distinct = list(dict.fromkeys(texts))
+    each = dict(zip(distinct, token_counts(distinct, tokenizer), strict=True))
+    return sum(each[text] for text in texts)
 
 
 def _require_short(count: int, limit: int) -> None:

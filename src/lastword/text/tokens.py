@@ -197,7 +197,12 @@ def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -
 
 def count_tokens(text: str, tokenizer: Tokenizer) -> int:
     """How many tokens a text has by itself, without special ones."""
-    return len(_tokenise(tokenizer, [text])[0])
+    return token_counts([text], tokenizer)[0]
+
+
+def token_counts(texts: Sequence[str], tokenizer: Tokenizer) -> list[int]:
+    """How many tokens each text has by itself, without special ones."""
+    return [len(ids) for ids in _tokenise(tokenizer, list(texts))]
 
 
 def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
