@@ -127,7 +127,7 @@ def bounded(
         raise Refusal("invalid_body", f"{what}: send them in parts")
     items = corrector.tracer.prepare(questions).items(value)
     trimmed = [corrector.tracer.trim(item) for item in items]
-    _require_little(corrector, text_of(value), trimmed)
+    _require_little(corrector, text_of(value), items)  # trimmed ones lack the question alone
     _require_short(sum(map(characters, trimmed)), _REQUEST * corrector.settings.characters)
     return items
 
