@@ -9,8 +9,8 @@
 far above what is asked, and counts the samples whose certificate is wrong: the broken rate, the
 gain, the threshold of deferral, the monitor and the drift test under 10,000 looks. Beside each
 stands the control that most people would write, which fails. Groups of five, looks at growing
-labels, a family of methods and means taken over the tested items are among them. `power` counts
-labels until alarm and warning.
+labels, a family of methods, slices and means taken over the tested items are among them. `power`
+counts labels until alarm and warning.
 
 `organism` certifies the embedded models on parts of their own benchmark, and `halves` splits the
 records of one model into halves: certify on one, count on the other, beside the alternatives.
@@ -32,7 +32,7 @@ from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from populations import Kind, Population
+from populations import Kind, Population, at
 
 from lastword import Tracer
 from lastword.benchmarks import find
@@ -51,6 +51,7 @@ from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.monitor import BETS, PATIENCE, log_slip, log_wealth
 from lastword.trust.policy import BATCH, MARGINS, METHODS, OFF, Policy, chains, scalar_operator
+from lastword.trust.slices import slices
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 from lastword.trust.testing import holm
@@ -290,6 +291,41 @@ def flipped(d: np.ndarray, true: np.ndarray, mean: float) -> tuple[np.ndarray, n
     return np.array([fixed]), np.array([broken])
 
 
+def parts(redraws: int) -> Iterator[Row]:
+    """Six slices of 200 items beside a good one of 1,000, by which the whole passes.
+
+    Just above alpha it is wrong to say that the promise holds of any of the six, at alpha that it
+    is broken there.
+    """
+    names = [str(n) for n in np.repeat(np.arange(7), [1000, *[200] * 6])]
+    good, terms = decisive(0.2 * ALPHA), Terms(ALPHA, DELTA)
+    for said, rate in (("holds", 1.02 * ALPHA), ("exceeds", ALPHA)):
+        bad, rng, wrong = decisive(rate), np.random.default_rng(12), np.zeros(2)
+        both = [(good.shares, 1000), (bad.shares, 1200)]
+        for _ in range(redraws):
+            drawn = [rng.choice(len(shares), size, p=shares) for shares, size in both]
+            items = at(good.types, np.concatenate(drawn))
+            finding = certify(items, "mix", terms)
+            six = slices(items, names, finding)[1:]
+            wrong[0] += any(getattr(part, said) for part in six)
+            tails = binom.cdf if said == "holds" else lambda k, n, a: binom.sf(k - 1, n, a)
+            wrong[1] += any(tails(part.broken, part.items, ALPHA) <= DELTA for part in six)
+        yield {
+            "claim": f"a slice {said}",
+            "population": "six slices " + ("just above alpha" if said == "holds" else "at alpha"),
+            "redraws": redraws,
+            "wrong": float(wrong[0]) / redraws,
+            "control": "each slice tested by itself at delta",
+            "control wrong": float(wrong[1]) / redraws,
+        }
+
+
+def decisive(rate: float) -> Population:
+    """One operator breaks this share and fixes alpha, whatever the margin."""
+    shares = ((rate, True), (ALPHA, False))
+    return Population.of([Kind(share, base, not base, "decisive") for share, base in shares])
+
+
 def thresholds(redraws: int) -> Iterator[Row]:
     """A threshold is wrong where more of the answers given are wrong than was asked."""
     population = flattering()
@@ -415,6 +451,7 @@ CLAIMS = (
     clusters,
     looked,
     families,
+    parts,
     batch_means,
     thresholds,
     monitors,
