@@ -25,13 +25,13 @@ def _list(context: Any, option: Any, wanted: bool) -> bool:
 
     Of both options, whatever their order: it is printed once the second is read.
     """
-    seen = {**context.params, str(option.name): wanted}
-    if not seen.get("list_") or "as_json" not in seen:
+    values = {**context.params, str(option.name): wanted}
+    if not values.get("list_") or "as_json" not in values:
         return wanted
     from lastword.methods import catalogue
 
     table = catalogue()
-    if seen["as_json"]:
+    if values["as_json"]:
         rows = [{"name": n, "summary": r.summary, "source": r.source} for n, r in table.items()]
         typer.echo(to_json(rows))
         raise typer.Exit

@@ -68,8 +68,8 @@ def try_(
         typer.echo(to_json(verdict.to_dict()))
         return
     classes = ["", *verdict.by_class()] if verdict.classes else []
-    told = [*verdict.picture(), *classes, "", *verdict.words()]
-    for line in (*told, *_next(verdict, model.label, out)):
+    lines = [*verdict.picture(), *classes, "", *verdict.words()]
+    for line in (*lines, *_next(verdict, model.label, out)):
         typer.echo(printable(line))
 
 

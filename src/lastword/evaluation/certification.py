@@ -102,8 +102,8 @@ def read_sample(
             finished, made under a certificate, or a record that does not follow from its
             trajectory.
     """
-    found = {folder: read_run(folder) for folder in find_cells(path)}
-    runs = _chosen(found, path, benchmarks)
+    runs = {folder: read_run(folder) for folder in find_cells(path)}
+    runs = _chosen(runs, path, benchmarks)
     subject = Subject.of(next(iter(runs.values())))
     for run in runs.values():
         if Subject.of(run) != subject:
@@ -161,10 +161,10 @@ def slice_names(cells: Sequence[Cell], by: str, items: Path | None = None) -> li
     names = [str(name) for cell in cells for name in cell.mc1_items["id"]]
     if len(set(names)) < len(names):
         raise RecordError("items of several benchmarks share their ids; name one by --benchmark")
-    lacking = [name for name in names if name not in values]
-    if lacking:
+    unnamed = [name for name in names if name not in values]
+    if unnamed:
         raise RecordError(
-            f"{items} says no {by} of item {lacking[0]}: give it one, or name another field"
+            f"{items} says no {by} of item {unnamed[0]}: give it one, or name another field"
         )
     return [values[name] for name in names]
 
@@ -175,12 +175,12 @@ def _values(items: Path, name: str) -> dict[str, str]:
     ids: set[str] = set()
     for place, row in enumerate(read_rows(items)):
         own = row.get("id")
-        known = str(place if own is None else own)
-        if known in ids:
-            raise InputError(f"two rows of {items} have the id {known}; give each its own")
-        ids.add(known)
+        value = str(place if own is None else own)
+        if value in ids:
+            raise InputError(f"two rows of {items} have the id {value}; give each its own")
+        ids.add(value)
         if row.get(name) is not None:
-            values[known] = str(row[name])
+            values[value] = str(row[name])
     return values
 
 
@@ -263,16 +263,16 @@ def outcome(sample: Sample, terms: Terms) -> Outcome:
 
 def issue(sample: Sample, finding: Finding) -> Certificate:
     """The certificate of what was found, made now."""
-    chosen, deferral = finding.chosen, finding.deferral
+    trial, deferral = finding.chosen, finding.deferral
     given: dict[str, Any] = (
         {} if deferral is None else {"answered": deferral.groups, "wrong": deferral.rate}
     )
-    evidence = (finding.trials[0] if chosen is None else chosen).evidence
+    evidence = (finding.trials[0] if trial is None else trial).evidence
     return Certificate(
         subject=sample.subject,
         terms=finding.terms,
         policy=finding.policy,
-        counts=Counts(**vars(evidence if chosen else evidence.nothing()), **given),
+        counts=Counts(**vars(evidence if trial else evidence.nothing()), **given),
         threshold=None if deferral is None else deferral.threshold,
         worth=finding.worth,
         benchmarks=sample.benchmarks,
@@ -292,16 +292,16 @@ def _watched(sample: Sample, method: str) -> Mapping[str, tuple[float, ...]]:
 
 
 def _chosen(
-    found: Mapping[Folder, Any], path: Folder, benchmarks: Sequence[str]
+    runs: Mapping[Folder, Any], path: Folder, benchmarks: Sequence[str]
 ) -> dict[Folder, Any]:
     """The runs whose items count: of one model, of benchmarks that were named, whole."""
-    models = list(dict.fromkeys(run["model"] for run in found.values()))
+    models = list(dict.fromkeys(run["model"] for run in runs.values()))
     if len(models) > 1:
         raise RecordError(
             f"{path} holds records of {' and '.join(models)}; a certificate is for one model: "
             "name its own folder"
         )
-    there = [run["benchmark"] for run in found.values()]
+    there = [run["benchmark"] for run in runs.values()]
     missing = [name for name in benchmarks if name not in there]
     if missing:
         raise RecordError(f"{path} has no records of {missing[0]}; it has {', '.join(there)}")
@@ -309,8 +309,8 @@ def _chosen(
         raise RecordError(
             f"{path} holds {', '.join(there)}; name those to take together by --benchmark"
         )
-    wanted = benchmarks or there
-    chosen = {folder: run for folder, run in found.items() if run["benchmark"] in wanted}
+    names = benchmarks or there
+    chosen = {folder: run for folder, run in runs.items() if run["benchmark"] in names}
     for folder, run in chosen.items():
         _require_whole(folder, run)
     return chosen
@@ -340,11 +340,11 @@ def _name(run: Any) -> str:
 
 def _reference(parted: Sequence[Cell], scalar: ScalarOperator) -> dict[str, tuple[float, ...]]:
     """Values of what is watched, of at most so many items, as they stand in a file."""
-    counted = [cell.answer_places[cell.mc1_places] for cell in parted]
-    number, place = np.repeat(np.arange(len(parted)), [*map(len, counted)]), np.concatenate(counted)
+    places = [cell.answer_places[cell.mc1_places] for cell in parted]
+    number, place = np.repeat(np.arange(len(parted)), [*map(len, places)]), np.concatenate(places)
     if len(place) > _REFERENCE:
-        drawn = np.sort(np.random.default_rng(0).choice(len(place), _REFERENCE, replace=False))
-        number, place = number[drawn], place[drawn]
+        sample = np.sort(np.random.default_rng(0).choice(len(place), _REFERENCE, replace=False))
+        number, place = number[sample], place[sample]
     frames = [cell.whole(place[number == n]) for n, cell in enumerate(parted)]
     rows: list[Any] = [row for frame in frames for row in frame.to_dict("records")]
     watched: dict[str, list[float]] = {}

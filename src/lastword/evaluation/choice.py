@@ -196,7 +196,7 @@ def beside(
     return Beside(worth, flips)
 
 
-def _flips(chosen: Trial, items: Labelled, base: Rows, truth: Truth) -> float:
+def _flips(trial: Trial, items: Labelled, base: Rows, truth: Truth) -> float:
     """Share of draws of as many overrides, each to another candidate drawn, worth as much."""
     own = truth[np.arange(len(base)), base.argmax(axis=1)]
     count = np.isfinite(base).sum(axis=1)
@@ -204,12 +204,12 @@ def _flips(chosen: Trial, items: Labelled, base: Rows, truth: Truth) -> float:
     pairs = np.stack([items.mc1_base > 0, elsewhere], axis=1)
     kinds, sizes = np.unique(pairs, axis=0, return_counts=True)
     rng = np.random.default_rng(0)
-    draws = rng.multivariate_hypergeometric(sizes, chosen.overrides, DRAWS)
+    draws = rng.multivariate_hypergeometric(sizes, trial.overrides, DRAWS)
     true = rng.binomial(draws, kinds[:, 1])
     was_right = kinds[:, 0] > 0
     fixed = true[:, ~was_right].sum(axis=1)
     broken = (draws - true)[:, was_right].sum(axis=1)
-    hits = int((fixed - chosen.costs * broken >= chosen.gain - 1e-12).sum())
+    hits = int((fixed - trial.costs * broken >= trial.gain - 1e-12).sum())
     return (1 + hits) / (1 + DRAWS)
 
 

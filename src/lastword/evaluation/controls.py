@@ -192,9 +192,9 @@ def placebo(cell: Cell, *, seed: int = 0) -> Placebo:
         np.stack([base, _truth_elsewhere(cell)], axis=1), axis=0, return_counts=True
     )
     rng = np.random.default_rng(seed)
-    drawn = rng.multivariate_hypergeometric(sizes, overrides, DRAWS)
-    right = rng.binomial(drawn, kinds[:, 1]).sum(axis=1)
-    gains = (right - drawn @ kinds[:, 0]) / len(counts)
+    draws = rng.multivariate_hypergeometric(sizes, overrides, DRAWS)
+    right = rng.binomial(draws, kinds[:, 1]).sum(axis=1)
+    gains = (right - draws @ kinds[:, 0]) / len(counts)
     hits = int((gains >= mean(cell.gains_mc1) - 1e-12).sum())
     return Placebo(overrides, mean(gains), (1 + hits) / (1 + DRAWS))
 
@@ -203,11 +203,11 @@ def _truth_elsewhere(cell: Cell) -> PerItem:
     """Share of truths among the candidates that the base did not choose, of items that count."""
     counts = cell.mc1_places
     truths = Lists.of(cell.items["truthful"])
-    chosen = column(cell.items, "base_index")
+    index = column(cell.items, "base_index")
     shares = np.full(len(cell.items), np.nan)
     for places in truths.alike(counts):
         truthful = truths.stack(places).astype(float)
-        own = truthful[np.arange(len(places)), chosen[places].astype(int)]
+        own = truthful[np.arange(len(places)), index[places].astype(int)]
         shares[places] = (truthful.sum(axis=1) - own) / (truthful.shape[1] - 1)
     elsewhere: PerItem = shares[counts]
     return elsewhere
@@ -234,8 +234,8 @@ def _fitted(cell: Cell, rng: np.random.Generator) -> Places:
     places = cell.mc1_places
     if len(places) <= MOST_FITTED:
         return places
-    drawn: Places = np.sort(rng.choice(places, MOST_FITTED, replace=False))
-    return drawn
+    sample: Places = np.sort(rng.choice(places, MOST_FITTED, replace=False))
+    return sample
 
 
 def _fit(cell: Cell, survey: "_Survey", rng: np.random.Generator) -> Fit | None:

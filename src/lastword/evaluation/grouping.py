@@ -49,21 +49,21 @@ def _marks(cell: Cell, places: Places, number: int, *, texts: bool = True) -> li
         number: Of the cell.
         texts: Whether an empty prompt is a text as any other.
     """
-    wanted = np.zeros(len(cell.items), dtype=bool)
-    wanted[places] = True
-    own = dict(_read(cell, wanted, number, texts)) if places.size else {}
+    which = np.zeros(len(cell.items), dtype=bool)
+    which[places] = True
+    own = dict(_read(cell, which, number, texts)) if places.size else {}
     return [own.get(place, []) for place in places.tolist()]
 
 
 def _read(
-    cell: Cell, wanted: np.ndarray, number: int, texts: bool
+    cell: Cell, which: np.ndarray, number: int, texts: bool
 ) -> Iterator[tuple[int, list[str]]]:
     for items, frame in cell.slices(*_SHARED):
         if not {"prompt", "candidates"} <= set(frame.columns):  # frames that somebody cut
             continue
-        rows = frame[wanted[items]]
+        rows = frame[which[items]]
         shared = rows["shared"] if "shared" in rows else [None] * len(rows)
-        columns = (items[wanted[items]].tolist(), rows["id"], rows["prompt"], rows["candidates"])
+        columns = (items[which[items]].tolist(), rows["id"], rows["prompt"], rows["candidates"])
         for place, name, prompt, candidates, group in zip(*columns, shared, strict=True):
             own = marks(name, prompt, candidates, group, number)
             yield place, [mark for mark in own if prompt or texts or not copies(mark)]

@@ -45,14 +45,14 @@ def recheck(cell: Cell, theta: Theta, invariant: float) -> None:
     _check_decided(cell, readings, theta)
 
 
-def _require(cell: Cell, holds: np.ndarray, said: str, items: np.ndarray | None = None) -> None:
+def _require(cell: Cell, holds: np.ndarray, what: str, items: np.ndarray | None = None) -> None:
     """Name the first of the items where something does not hold."""
     if holds.all():
         return
     place = int(np.flatnonzero(~holds)[0])
     name = cell.items["id"].iloc[place if items is None else items[place]]
     raise RecordError(
-        f"{cell.model} on {cell.benchmark}, item {name}: {said}; records that were edited certify "
+        f"{cell.model} on {cell.benchmark}, item {name}: {what}; records that were edited certify "
         "nothing: run `lastword eval` anew"
     )
 
@@ -93,14 +93,14 @@ def _check_decided(cell: Cell, r: Readings, theta: Theta) -> None:
         again = np.isclose(column(frame, "d_eff"), r.d_eff[some], rtol=_ROUNDING, equal_nan=True)
         _require(cell, again, "d_eff is not the trajectory's", some)
     base = np.where(r.present, r.base, -np.inf)
-    for said, own, stored in (
+    for what, own, stored in (
         ("base_scores are not the last depth", r.base, "base_scores"),
         ("scores are not the rule's", np.where(r.present, answers.scores, 0.0), "scores"),
     ):
         scores = Lists.of(items[stored])
-        _require(cell, scores.lengths == r.present.sum(axis=1), f"{said}, by number")
+        _require(cell, scores.lengths == r.present.sum(axis=1), f"{what}, by number")
         close = np.isclose(scores.padded(own.shape[1]), own, rtol=_ROUNDING, atol=_ROUNDING)
-        _require(cell, (close | ~r.present).all(axis=1), said)
+        _require(cell, (close | ~r.present).all(axis=1), what)
     operators = np.array(NAMES)[answers.operators]
     _require(cell, items["operator"].to_numpy(str) == operators, "operator is not the rule's")
     _require(cell, column(items, "index") == answers.index, "the answer is not the rule's")

@@ -248,14 +248,14 @@ def part(tracer: "Tracer", job: Job, group: int, batch: "Batch", pace: Pace) -> 
     """
     tokens = _fresh_tokens(list(batch.values()))
 
-    def computed(count: int) -> list[Row]:
+    def rows_of(count: int) -> list[Row]:
         with pace.learning(sum(tokens[:count])):
             return compute(tracer, job, group, dict(islice(batch.items(), count)))
 
     known, count = pace.known, pace.items(tokens)
-    rows = computed(count)
+    rows = rows_of(count)
     if not known and count < len(batch) == pace.items(tokens):
-        rows = computed(len(batch))
+        rows = rows_of(len(batch))
     failed = sum(row["error"] is not None for row in rows)
     return Part(group, serialise(rows), len(rows), failed)
 

@@ -151,7 +151,7 @@ class Judgement:
         """The judgement in words."""
         if self.finding == "unlabelled":
             return "No answered item has both a truthful and a false candidate: nothing to judge."
-        said = {
+        verdict = {
             "helps": "correction helps",
             "gains": f"correction gains, {self.objection}",
             "hurts": "correction hurts",
@@ -160,7 +160,7 @@ class Judgement:
         low, high = 100 * self.interval_mc1.low, 100 * self.interval_mc1.high
         answers = "answer" if self.fixed == 1 else "answers"
         text = (
-            f"On {self._count} {said}: MC1 {100 * self.delta_mc1:+.2f} points "
+            f"On {self._count} {verdict}: MC1 {100 * self.delta_mc1:+.2f} points "
             f"(95% interval {low:+.2f} to {high:+.2f}), {self.fixed} {answers} fixed and "
             f"{self.broken} broken (McNemar {self._grouped}p = {self.p:.3g}"
         )
@@ -212,11 +212,11 @@ def _binned_means(values: Values, resamples: int, rng: np.random.Generator) -> M
     filled = counts > 0
     counts, centres = counts[filled], sums[filled] / counts[filled]
     rows = max(1, _CHUNK // len(counts))
-    drawn = [
+    means = [
         rng.multinomial(values.size, counts / values.size, min(rows, resamples - at)) @ centres
         for at in range(0, resamples, rows)
     ]
-    return np.concatenate(drawn) / values.size
+    return np.concatenate(means) / values.size
 
 
 def mcnemar(fixed: int, broken: int) -> float:
@@ -245,14 +245,14 @@ def _tail(most: int, coins: int) -> float:
 
 def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES, seed: int = 0) -> GridStatistics:
     """Mean, interval, sign test and regressions over the deltas of cells; nan cells leave."""
-    known = deltas[~np.isnan(deltas)]
-    enough = known if known.size >= LEAST_CELLS else known[:0]
+    values = deltas[~np.isnan(deltas)]
+    enough = values if values.size >= LEAST_CELLS else values[:0]
     return GridStatistics(
-        cells=known.size,
-        mean=mean(known),
+        cells=values.size,
+        mean=mean(values),
         interval=bootstrap_mean(enough, resamples=resamples, seed=seed),
-        sign_p=sign_test(known),
-        negative=int((known < -ROUNDING).sum()),
+        sign_p=sign_test(values),
+        negative=int((values < -ROUNDING).sum()),
     )
 
 

@@ -122,14 +122,14 @@ class Counts:
         parts = (self.base_right, self.overrides, self.fixed, self.broken, self.sideways)
         changed = self.fixed + self.broken + self.sideways
         shares = (self.rate, self.fixed_rate, self.right_rate, self.wrong)
-        held = (self.right_groups, self.discordant, self.answered)
+        numbers = (self.right_groups, self.discordant, self.answered)
         if (
             self.items < 1
             or min(parts) < 0
             or changed > self.overrides
             or self.base_right > self.items
             or not 1 <= self.groups <= self.items
-            or not all(0 <= count <= self.groups for count in held)
+            or not all(0 <= count <= self.groups for count in numbers)
             or not all(0 <= share <= 1 for share in shares)
         ):
             raise InputError("its counts do not fit together")
@@ -149,8 +149,8 @@ class Counts:
 
     def keep(self, terms: Terms) -> bool:
         """Whether they give the promise when they are tested again."""
-        told = {f.name: getattr(self, f.name) for f in fields(Evidence)}
-        evidence = Evidence(**told)
+        counts = {f.name: getattr(self, f.name) for f in fields(Evidence)}
+        evidence = Evidence(**counts)
         if self.groups == self.items:  # `lost` follows from the counts
             lost = terms.break_costs * self.broken - self.fixed
             evidence = replace(evidence, lost=lost / max(self.discordant, 1))
@@ -250,13 +250,13 @@ class Certificate:
         """
         ours = self.subject
         both = dict.fromkeys([*ours.marks, *used.marks])
-        for name, mine, given in (
+        for name, mine, other in (
             ("model", ours.model, used.model),
             *((f"{n} of {ours.model}", ours.marks.get(n), used.marks.get(n)) for n in both),
             ("chat template", ours.chat, used.chat),
         ):
-            if mine != given:
-                raise _refusal(name, mine, given)
+            if mine != other:
+                raise _refusal(name, mine, other)
         if ours.theta != used.theta:
             raise CertificateError(
                 f"the certificate is for a Theta with {_difference(ours.theta, used.theta)}; "
@@ -280,8 +280,8 @@ class Certificate:
     def describe(self) -> dict[str, Any]:
         """What a run or a service says of it: not what it is for, nor the values for `drift`."""
         left_out = ("schema", "reference", "subject", "means")
-        told = {name: value for name, value in self.to_dict().items() if name not in left_out}
-        return told | {"subject": self.subject.digest}
+        entries = {name: value for name, value in self.to_dict().items() if name not in left_out}
+        return entries | {"subject": self.subject.digest}
 
     def to_toml(self) -> str:
         """The file's text."""
@@ -330,18 +330,18 @@ def _known(value: Any) -> Any:
     return {str(name): _known(inner) for name, inner in value.items() if inner is not None}
 
 
-def _refusal(what: str, mine: str | None, given: str | None) -> CertificateError:
+def _refusal(what: str, mine: str | None, other: str | None) -> CertificateError:
     return CertificateError(
-        f"the certificate is for the {what} {mine or 'none'!r}, and this is {given or 'none'!r}; "
+        f"the certificate is for the {what} {mine or 'none'!r}, and this is {other or 'none'!r}; "
         "certify from its own records"
     )
 
 
-def _difference(mine: Theta, given: Theta) -> str:
+def _difference(mine: Theta, other: Theta) -> str:
     """`tau_dim = 1.0015, not 1.01`: the first constant in which two Thetas differ."""
-    names = (f.name for f in fields(Theta) if getattr(mine, f.name) != getattr(given, f.name))
+    names = (f.name for f in fields(Theta) if getattr(mine, f.name) != getattr(other, f.name))
     name = next(names)
-    return f"{name} = {getattr(mine, name)}, not {getattr(given, name)}"
+    return f"{name} = {getattr(mine, name)}, not {getattr(other, name)}"
 
 
 def _built(kind: type[T], table: Any) -> T:
@@ -353,10 +353,10 @@ def _built(kind: type[T], table: Any) -> T:
     if not isinstance(table, Mapping):
         raise InputError(f"{table!r} stands where a table is expected")
     hints = get_type_hints(kind)
-    known: tuple[Field[Any], ...] = fields(kind)  # type: ignore[arg-type]
-    needed = [f.name for f in known if f.default is MISSING and f.default_factory is MISSING]
+    own: tuple[Field[Any], ...] = fields(kind)  # type: ignore[arg-type]
+    required = [f.name for f in own if f.default is MISSING and f.default_factory is MISSING]
     for said, names in (
-        ("missing", [n for n in needed if n not in table]),
+        ("missing", [n for n in required if n not in table]),
         ("unknown", [n for n in table if n not in hints]),
     ):
         if names:

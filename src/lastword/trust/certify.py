@@ -156,19 +156,19 @@ def certify(items: Labelled, scalar: ScalarOperator, terms: Terms) -> Finding:
     _require_enough(items, terms)
     family = chains(scalar, terms.methods)
     evidence = Evidence.of(items, family, terms.break_costs)
-    passed = certified(evidence, terms)
-    place = int(choose(passed, evidence.fixed, evidence.broken, terms.break_costs))
-    trials = tuple(_trials(family, evidence, passed, terms.break_costs))
-    chosen = None if place < 0 else trials[place]
-    policy = OFF if chosen is None else chosen.policy
+    holds = certified(evidence, terms)
+    place = int(choose(holds, evidence.fixed, evidence.broken, terms.break_costs))
+    trials = tuple(_trials(family, evidence, holds, terms.break_costs))
+    best = None if place < 0 else trials[place]
+    policy = OFF if best is None else best.policy
     return Finding(
         terms=terms,
         items=len(items),
         groups=items.group_count,
         base_right=evidence.base_right,
         trials=trials,
-        chosen=chosen,
-        needed=needed(evidence, terms) if chosen is None else None,
+        chosen=best,
+        needed=needed(evidence, terms) if best is None else None,
         deferral=None
         if terms.error is None
         else defer(items, policy, terms.error, terms.level, terms.policies),
@@ -214,8 +214,8 @@ def choose(
     count_chains, count_margins = worth.shape[-2:]
     flat = by_margin.reshape(*worth.shape[:-2], -1)
     margin, chain = np.divmod(flat.argmax(axis=-1), count_chains)
-    chosen: np.ndarray = np.where(flat.max(axis=-1) < 0, -1, chain * count_margins + margin)
-    return chosen
+    places: np.ndarray = np.where(flat.max(axis=-1) < 0, -1, chain * count_margins + margin)
+    return places
 
 
 def needed(evidence: Evidence, terms: Terms) -> int | None:
@@ -227,17 +227,17 @@ def needed(evidence: Evidence, terms: Terms) -> int | None:
     """
     sizes = np.unique(np.geomspace(evidence.items, _LARGEST, _SIZES).astype(int))[1:, None, None]
     more = evidence.grown(sizes / evidence.items)
-    passed = certified(more, terms)
-    enough = choose(passed, more.fixed, more.broken, terms.break_costs) >= 0
+    holds = certified(more, terms)
+    enough = choose(holds, more.fixed, more.broken, terms.break_costs) >= 0
     return int(sizes[enough.argmax(), 0, 0]) if enough.any() else None
 
 
 def _trials(
-    family: Sequence[Sequence[Policy]], evidence: Evidence, passed: Certified, costs: float
+    family: Sequence[Sequence[Policy]], evidence: Evidence, holds: Certified, costs: float
 ) -> Iterator[Trial]:
-    for place in np.ndindex(passed.shape):
+    for place in np.ndindex(holds.shape):
         policy = family[place[0]][place[1]]
-        yield Trial(policy, evidence.at(place), bool(passed[place]), costs)
+        yield Trial(policy, evidence.at(place), bool(holds[place]), costs)
 
 
 def _require_enough(items: Labelled, terms: Terms) -> None:

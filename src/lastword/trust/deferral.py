@@ -64,10 +64,10 @@ def curve(confidence: PerItem, right: Which) -> Curve:
     """Risk over coverage; answers of equal confidence come in no order and share their errors."""
     order = np.argsort(-confidence, kind="stable")
     ends = np.flatnonzero(np.diff(confidence[order], append=np.nan) != 0) + 1  # of equals
-    answered = np.arange(1, len(order) + 1)
+    counts = np.arange(1, len(order) + 1)
     wrong = np.cumsum(~right[order])
-    shared = np.interp(answered, [0, *ends], [0, *wrong[ends - 1]])
-    return Curve(answered / max(len(order), 1), shared / answered)
+    shared = np.interp(counts, [0, *ends], [0, *wrong[ends - 1]])
+    return Curve(counts / max(len(order), 1), shared / counts)
 
 
 def defer(items: Labelled, policy: Policy, error: float, delta: float, policies: int) -> Deferral:
@@ -100,8 +100,8 @@ def defer(items: Labelled, policy: Policy, error: float, delta: float, policies:
 
 def above(confidence: PerItem, right: Which) -> tuple[np.ndarray, np.ndarray]:
     """A and E: answers at or above every threshold, and the wrong ones among them."""
-    given = confidence[:, None] >= THRESHOLDS
-    return given.sum(axis=0), (given & ~right[:, None]).sum(axis=0)
+    over = confidence[:, None] >= THRESHOLDS
+    return over.sum(axis=0), (over & ~right[:, None]).sum(axis=0)
 
 
 def group_errors(
@@ -109,9 +109,9 @@ def group_errors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Groups with an answer at or above every threshold, and the mean of their shares of errors."""
     means = [items.group_means((~right).astype(float), confidence >= tau) for tau in THRESHOLDS]
-    known = [values[~np.isnan(values)] for values in means]
-    rates = [values.mean() if values.size else 0.0 for values in known]
-    return np.array([values.size for values in known]), np.array(rates)
+    defined = [values[~np.isnan(values)] for values in means]
+    rates = [values.mean() if values.size else 0.0 for values in defined]
+    return np.array([values.size for values in defined]), np.array(rates)
 
 
 def keeps(
@@ -126,5 +126,5 @@ def keeps(
         level: Largest chance that one of them does not keep it.
         exact: Whether every group is one item: P(Bin(A, error) <= E).
     """
-    kept: np.ndarray = holm(at_least(error, rate, groups, exact)) <= level
-    return kept
+    holds: np.ndarray = holm(at_least(error, rate, groups, exact)) <= level
+    return holds

@@ -128,9 +128,9 @@ class Evidence:
         cls, items: Labelled, family: Sequence[Sequence[Policy]], costs: float = 1.0
     ) -> "Evidence":
         """Of labelled items, every policy of a family [chains, margins]."""
-        told = [[_reduced(items, policy, costs) for policy in chain] for chain in family]
-        names = told[0][0]
-        values = {n: np.array([[one[n] for one in chain] for chain in told]) for n in names}
+        numbers = [[_reduced(items, policy, costs) for policy in chain] for chain in family]
+        names = numbers[0][0]
+        values = {n: np.array([[one[n] for one in chain] for chain in numbers]) for n in names}
         right = items.mc1_base > 0
         return cls(
             items=len(items),
@@ -147,8 +147,8 @@ class Evidence:
 
     def nothing(self) -> "Evidence":
         """Of correction switched off, on the same items."""
-        kept = ("items", "base_right", "groups", "right_groups")
-        return Evidence(**{n: v if n in kept else 0 * v for n, v in vars(self).items()})
+        names = ("items", "base_right", "groups", "right_groups")
+        return Evidence(**{n: v if n in names else 0 * v for n, v in vars(self).items()})
 
     def grown(self, factor: np.ndarray) -> "Evidence":
         """What more items would say if the rates stay: counts are rounded down, breaks stay rates.

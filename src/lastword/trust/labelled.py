@@ -71,9 +71,9 @@ class Labelled:
             values: Of every item.
             among: Items that count; nan for a group without one.
         """
-        counted = np.ones(len(values)) if among is None else among.astype(float)
-        total = np.bincount(self.groups, values * counted)
-        size = np.bincount(self.groups, counted)
+        weights = np.ones(len(values)) if among is None else among.astype(float)
+        total = np.bincount(self.groups, values * weights)
+        size = np.bincount(self.groups, weights)
         means: PerGroup = np.divide(total, size, out=np.full(len(size), np.nan), where=size > 0)
         return means
 

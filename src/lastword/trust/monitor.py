@@ -36,9 +36,9 @@ def log_wealth(
         alpha: The share that may be broken.
     """
     lost = np.asarray(broken)[..., None]
-    kept = np.asarray(labelled)[..., None] - lost
+    whole = np.asarray(labelled)[..., None] - lost
     stakes = BETS / alpha  # lambda
-    each = lost * np.log1p(stakes * (1 - alpha)) + kept * np.log1p(-BETS)
+    each = lost * np.log1p(stakes * (1 - alpha)) + whole * np.log1p(-BETS)
     most = each.max(axis=-1)
     wealth: np.ndarray = most + np.log(np.exp(each - most[..., None]).mean(axis=-1))
     return np.asarray(wealth)

@@ -58,8 +58,8 @@ class Policy:
             margin: Distance of its two best scores, in nats.
         """
         if operator not in self.operators:
-            allowed = " and ".join(self.operators)
-            return f"only {allowed} may override" if allowed else "nothing may override"
+            names = " and ".join(self.operators)
+            return f"only {names} may override" if names else "nothing may override"
         return None if margin >= self.margin else f"a margin of at least {self.margin:g} nats"
 
 

@@ -52,12 +52,14 @@ def slices(items: Labelled, names: Sequence[str], finding: Finding) -> list[Slic
     terms, policy = finding.terms, finding.policy
     own = np.asarray(names, dtype=str)
     parts = {str(name): items.take(np.flatnonzero(own == name)) for name in np.unique(own)}
-    told = [Evidence.of(part, [[policy]], terms.break_costs).at((0, 0)) for part in parts.values()]
-    above = holm(np.array([float(e.breaks(terms.alpha)) for e in told]))
+    numbers = [
+        Evidence.of(part, [[policy]], terms.break_costs).at((0, 0)) for part in parts.values()
+    ]
+    above = holm(np.array([float(e.breaks(terms.alpha)) for e in numbers]))
     below = holm(
-        np.array([float(at_least(1 - terms.alpha, 1 - e.rate, e.groups, e.exact)) for e in told])
+        np.array([float(at_least(1 - terms.alpha, 1 - e.rate, e.groups, e.exact)) for e in numbers])
     )
     return [
         Slice(name, e.items, e.fixed, e.broken, p <= terms.level / terms.policies, q <= terms.level)
-        for name, e, p, q in zip(parts, told, above.tolist(), below.tolist(), strict=True)
+        for name, e, p, q in zip(parts, numbers, above.tolist(), below.tolist(), strict=True)
     ]

@@ -35,16 +35,16 @@ def summary(
         controls: What never reads the question, in the same test; where it would certify as much,
             that comes first.
     """
-    chosen = finding.chosen
-    rivals = controls.rivals(chosen.gain) if chosen and controls else []
+    trial = finding.chosen
+    rivals = controls.rivals(trial.gain) if trial and controls else []
     return [
         *([f"warning: {' and '.join(rivals)} would certify as much {_UNREAD}"] if rivals else []),
         f"tried: {_tried(finding)}, on {_many(finding.items, 'labelled item')}{_groups(finding)} "
         f"of {' and '.join(benchmarks)} by {model}" + (f" ({failed} failed)" if failed else ""),
         f"let through: {_let_through(finding)}",
-        f"promised: {_promised(finding)}" if chosen else f"why: {_why_not(finding)}",
+        f"promised: {_promised(finding)}" if trial else f"why: {_why_not(finding)}",
         f"provided that {ASSUMPTION}",
-        *([f"worth: {_worth(finding)}"] if chosen else []),
+        *([f"worth: {_worth(finding)}"] if trial else []),
         f"cost: {_cost(finding)}",
         *([f"beside it: {_beside(controls)}"] if controls else []),
     ]
@@ -70,14 +70,14 @@ def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
 
 def _beside(controls: Beside) -> str:
     """What each control would certify."""
-    told = [
+    sentences = [
         f"{name} {f'{worth:+g} answers' if worth else 'nothing'}"
         for name, worth in controls.worth.items()
     ]
     flips = controls.flips
     if not math.isnan(flips):
-        told.append(f"random flips are worth as much in {_percent(flips)} of draws")
-    return f"{_CONTROLS} certify: {', '.join(told)}"
+        sentences.append(f"random flips are worth as much in {_percent(flips)} of draws")
+    return f"{_CONTROLS} certify: {', '.join(sentences)}"
 
 
 def _groups(finding: Finding) -> str:
@@ -140,13 +140,13 @@ def _gain(terms: Terms) -> str:
 def _worth(finding: Finding) -> str:
     """What a break costs against what a repair is worth, and what overrides do."""
     assert finding.chosen is not None
-    chosen, worth, evidence = finding.chosen, finding.worth, finding.chosen.evidence
-    repair = f"of {_many(chosen.overrides, 'override')} {chosen.fixed} make a wrong answer right"
+    trial, worth, evidence = finding.chosen, finding.worth, finding.chosen.evidence
+    repair = f"of {_many(trial.overrides, 'override')} {trial.fixed} make a wrong answer right"
     wrong = f"{evidence.sideways} another wrong one"
     return (
         f"{_points(worth['net'])} repairs in 100 answers where a break costs "
         f"{finding.terms.break_costs:g}, {_points(worth['net_at_least'])} at least; "
-        f"{chosen.broken} of {_many(finding.base_right, 'right answer')} broken, "
+        f"{trial.broken} of {_many(finding.base_right, 'right answer')} broken, "
         f"{_percent(worth['right_broken_at_most'])} at most; {repair}, {wrong}"
     )
 
@@ -172,28 +172,28 @@ def _reach(finding: Finding) -> str:
     """Whether more items would help, if the rates stay."""
     if finding.needed is not None:
         more = finding.needed - finding.items
-        told = f"about {finding.needed} would do if the rates stay, {more} more than there are"
-        return f"{told}; {_looks(finding.terms)}"
+        sentence = f"about {finding.needed} would do if the rates stay, {more} more than there are"
+        return f"{sentence}; {_looks(finding.terms)}"
     return "no number of items would do if the rates stay"
 
 
 def _looks(terms: Terms) -> str:
-    left = terms.looks - terms.look
-    if left:
-        return f"{_many(left, 'look')} of {terms.looks} left"
+    rest = terms.looks - terms.look
+    if rest:
+        return f"{_many(rest, 'look')} of {terms.looks} left"
     return "no look is left: a new certificate takes other labels, or --looks from the first on"
 
 
 def _cost(finding: Finding) -> str:
     """What the promise leaves undone, beside letting everything through that gains most."""
-    best, chosen = finding.best, finding.chosen
+    best, trial = finding.best, finding.chosen
     if best.gain <= 0:
         return "nothing, there was no gain to lose"
-    kept, broken = (0, 0) if chosen is None else (chosen.fixed, chosen.broken)
-    if kept == best.fixed:
+    fixed, broken = (0, 0) if trial is None else (trial.fixed, trial.broken)
+    if fixed == best.fixed:
         return f"none of {_many(best.fixed, 'repair')} is given up"
     return (
-        f"{best.fixed - kept} of {_many(best.fixed, 'repair')} given up, and "
+        f"{best.fixed - fixed} of {_many(best.fixed, 'repair')} given up, and "
         f"{best.broken - broken} of {_many(best.broken, 'break')} spared, of those that "
         f"{in_words(best.policy)} would make"
     )

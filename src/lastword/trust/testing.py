@@ -127,8 +127,8 @@ def holm(p_values: Values) -> Values:
     p~_(k) = max over j <= k of min(1, (m - j + 1) p_(j)), the p ascending.
     """
     adjusted = np.full_like(p_values, np.nan)
-    known = np.flatnonzero(~np.isnan(p_values))
-    order = known[np.argsort(p_values[known], kind="stable")]
+    places = np.flatnonzero(~np.isnan(p_values))
+    order = places[np.argsort(p_values[places], kind="stable")]
     factors = np.arange(len(order), 0, -1)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p_values[order]))
     return adjusted

@@ -74,15 +74,15 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     rows = _file(Path(source)) if is_path else [dict(row) for row in rows_of(source)]
     if not rows:
         raise InputError("there are no rows: expected a text and a label a row")
-    meant, said = _guess(rows, named)
-    kept = [row for row in rows if _text(row.get(meant.label or "")) != ""]
-    if len(kept) < len(rows):
-        said.append(f"{len(rows) - len(kept)} rows without a label are left out")
-    if not kept:
-        raise InputError(f"no row has a {meant.label}: nothing is labelled")
-    made = _rows(kept, meant)
+    columns, guesses = _guess(rows, named)
+    labelled = [row for row in rows if _text(row.get(columns.label or "")) != ""]
+    if len(labelled) < len(rows):
+        guesses.append(f"{len(rows) - len(labelled)} rows without a label are left out")
+    if not labelled:
+        raise InputError(f"no row has a {columns.label}: nothing is labelled")
+    questions = _rows(labelled, columns)
     name = Path(source).stem if is_path else "labels"
-    return Labels(name, made, tuple(said))
+    return Labels(name, questions, tuple(guesses))
 
 
 def _file(path: Path) -> list[Row]:
@@ -128,10 +128,10 @@ def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
     choices = named.choices
     if choices is None and (lists := [c for c in _CHOICES if c in columns]):
         choices = lists[0]
-    meant = replace(named, text=text, label=label, choices=choices)
+    own = replace(named, text=text, label=label, choices=choices)
     pairs = {"text": text, "label": label, "choices": choices}.items()
     guessed = [f"{n} is column {c}" for n, c in pairs if c not in (None, getattr(named, n))]
-    return meant, [f"guessed: {', '.join(guessed)}"] if guessed else []
+    return own, [f"guessed: {', '.join(guessed)}"] if guessed else []
 
 
 def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
@@ -160,31 +160,33 @@ def _distinct(rows: Sequence[Row], column: str) -> int:
 
 
 def _rows(
-    rows: Sequence[Row], meant: Named
+    rows: Sequence[Row], columns: Named
 ) -> tuple[tuple[str, Choice, str, str, str | None], ...]:
-    truths = [_text(row[meant.label or ""]) for row in rows]
-    descriptions = _descriptions(meant.describe)
-    own = meant.choices is not None and any(meant.choices in row for row in rows)
+    truths = [_text(row[columns.label or ""]) for row in rows]
+    descriptions = _descriptions(columns.describe)
+    own = columns.choices is not None and any(columns.choices in row for row in rows)
     shared = None
     if not own:
-        shared = _question(_shared(meant.choices, truths), descriptions, meant, rows[0])
+        shared = _question(_shared(columns.choices, truths), descriptions, columns, rows[0])
     names = Counter(_text(row.get("id")) for row in rows)
-    made = []
+    questions = []
     for place, (row, truth) in enumerate(zip(rows, truths, strict=True)):
-        question = shared or _question(_listed(row[meant.choices or ""]), descriptions, meant, row)
+        question = shared or _question(
+            _listed(row[columns.choices or ""]), descriptions, columns, row
+        )
         if truth not in [option.text for option in question.options]:
             raise InputError(f"row {place + 1}: the label {truth!r} is none of its choices")
-        named = _text(row.get("id"))
-        name = named if named and names[named] == 1 else str(place + 1)
+        own_id = _text(row.get("id"))
+        name = own_id if own_id and names[own_id] == 1 else str(place + 1)
         group = _text(row.get("group")) or None
-        made.append((_text(row.get(meant.text or "")), question, truth, name, group))
-    return tuple(made)
+        questions.append((_text(row.get(columns.text or "")), question, truth, name, group))
+    return tuple(questions)
 
 
 def _question(
-    options: Sequence[Option], descriptions: Mapping[str, str], meant: Named, row: Row
+    options: Sequence[Option], descriptions: Mapping[str, str], columns: Named, row: Row
 ) -> Choice:
-    instructions = meant.instructions
+    instructions = columns.instructions
     if instructions is None:
         instructions = _text(row.get("instructions"))
     described = [replace(o, description=descriptions.get(o.text, o.description)) for o in options]
@@ -226,10 +228,10 @@ def _descriptions(path: Path | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the descriptions {path}: {error}") from error
-    for name, text in told.items():
+    for name, text in table.items():
         if not isinstance(text, str):
             raise InputError(f"{path}: {name} is {type(text).__name__}, expected a text a label")
-    return told
+    return table

@@ -58,17 +58,17 @@ class Job:
         counts = {len(question.options) for _, question, *_ in self.labels.rows}
         least, most = min(counts), max(counts)
         options = f"{most} choices" if least == most else f"{least} to {most} choices"
-        told = [
+        lines = [
             *self.labels.said,
             f"{self.items} labelled examples of {options}; every correction is scored on each: "
             f"about {_duration(self._seconds())}",
         ]
         if self.items < self.terms.least:
-            told.append(
+            lines.append(
                 f"too few to certify anything: {self.terms.least} labels are needed for at most "
                 f"{100 * self.terms.alpha:g}% broken; the picture is shown all the same"
             )
-        return told
+        return lines
 
     def _seconds(self) -> float:
         """About how long all items take, by a few of them."""
@@ -141,8 +141,8 @@ def ready(
     Raises:
         InputError: No such template.
     """
-    written = template_of(template or (DEFAULT if tracer.chat is None else CHAT))
-    benchmark = labels.benchmark(written)
+    written_by = template_of(template or (DEFAULT if tracer.chat is None else CHAT))
+    benchmark = labels.benchmark(written_by)
     methods = resolve(["contextual"], tracer.facts)
     work = Work(benchmark.load(), benchmark.template(), "all", methods)
     return Job(tracer, labels, work, terms)
@@ -181,9 +181,9 @@ def try_labels(
         InputError: The table cannot be read, or a column cannot be guessed.
     """
     described = None if describe is None else Path(describe)
-    named = Named(text, label, choices, described, instructions)
+    columns = Named(text, label, choices, described, instructions)
     terms = Terms(alpha, delta, methods=METHODS)
-    job = ready(tracer, read_labels(source, named), terms, template=template)
+    job = ready(tracer, read_labels(source, columns), terms, template=template)
     return job.run(None if out is None else Path(out))
 
 

@@ -135,13 +135,13 @@ class Verdict:
     @property
     def macro(self) -> tuple[float, float]:
         """Mean over labels of the share that is found: by the model, by the correction."""
-        found = [(own.model, own.corrected) for own in self.classes]
-        return (np.nan, np.nan) if not found else tuple(np.mean(found, axis=0).tolist())
+        recalls = [(own.model, own.corrected) for own in self.classes]
+        return (np.nan, np.nan) if not recalls else tuple(np.mean(recalls, axis=0).tolist())
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure, the picture and the words, as plain JSON values."""
-        told = {"picture": self.picture(), "words": self.words(), "by_class": self.by_class()}
-        return {**asdict(self), "macro": self.macro, "useless": self.useless, **told}
+        entries = {"picture": self.picture(), "words": self.words(), "by_class": self.by_class()}
+        return {**asdict(self), "macro": self.macro, "useless": self.useless, **entries}
 
     def picture(self) -> list[str]:
         """A bar a line, its interval beside it."""
@@ -152,34 +152,34 @@ class Verdict:
     def words(self) -> list[str]:
         """What follows from the figures: whether the model is of use, and what to do."""
         model, chance, best = self.line("the model"), self.line("chance"), self.line(self.best)
-        told = []
+        sentences = []
         if self.useless:
-            told.append(
+            sentences.append(
                 f"{self.model} is no use here by itself: {_percent(model.right)} right, where "
                 f"guessing gets {_percent(chance.right)}."
             )
         if self.rivals:
-            told.append(
+            sentences.append(
                 f"Beware: {' and '.join(self.rivals)}, which never reads the text, would be "
                 "certified for as much."
             )
-        told += [self._advice(), self._best(best)]
+        sentences += [self._advice(), self._best(best)]
         if self.classes:
             before, after = map(_percent, self.macro)
-            told.append(f"By class (macro recall): {before}, with {self._shown} {after}.")
+            sentences.append(f"By class (macro recall): {before}, with {self._shown} {after}.")
         if hurt := [own for own in self.classes if own.corrected < own.model and own.p < 0.05]:
-            named = ", ".join(
+            names = ", ".join(
                 f"{own.label} ({_percent(own.model)} to {_percent(own.corrected)})" for own in hurt
             )
-            told.append(f"{self._shown} hurts {named}.")
-        told += self._changed()
+            sentences.append(f"{self._shown} hurts {names}.")
+        sentences += self._changed()
         if self.middle is not None:
-            known = "" if self.middle.positive else ", which is not shown to be anything"
-            told.append(
+            caveat = "" if self.middle.positive else ", which is not shown to be anything"
+            sentences.append(
                 "To wording and the last depth the middle of the model adds "
-                f"{self.middle.sentence}{known}."
+                f"{self.middle.sentence}{caveat}."
             )
-        return told
+        return sentences
 
     def by_class(self) -> list[str]:
         """A line a label: how much of it is found; the most frequent of many. Then mistakes."""
@@ -206,9 +206,9 @@ class Verdict:
         if not self.changes:
             return []
         lost = [own for own in self.changes if own.model == own.truth]
-        named = ", ".join(f"{own.id} ({own.truth}, then {own.shown})" for own in lost[:_NAMED])
+        names = ", ".join(f"{own.id} ({own.truth}, then {own.shown})" for own in lost[:_NAMED])
         more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
-        which = f"; right before: {named}{more}" if lost else ""
+        which = f"; right before: {names}{more}" if lost else ""
         what = "What is let through" if self.shown == "certified" else self.shown
         return [f"{what} changes {len(self.changes)} answers{which}."]
 
@@ -233,11 +233,11 @@ class Verdict:
         if more <= 0:
             return "No correction gains on these labels."
         assert best.p is not None
-        tried = len(METHODS)
-        sure = "" if best.p < 0.05 / tried else "not shown to be "
+        count = len(METHODS)
+        sure = "" if best.p < 0.05 / count else "not shown to be "
         return (
             f"{best.name} gains most on these labels: {100 * more:+.1f} points, {best.fixed} fixed "
-            f"and {best.broken} broken ({sure}more than chance: p = {best.p:.2g}, {tried} tried)."
+            f"and {best.broken} broken ({sure}more than chance: p = {best.p:.2g}, {count} tried)."
         )
 
 
@@ -269,11 +269,11 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
     lines += [_line(name, own, base) for name, own in right.items()]
     there = {name: own for name, own in right.items() if not np.isnan(own).any()}
     best = max(there, key=lambda name: float(there[name].mean()))
-    chosen = None if finding is None else finding.chosen
-    method = best if chosen is None else chosen.policy.method
+    trial = None if finding is None else finding.chosen
+    method = best if trial is None else trial.policy.method
     stands = _stands(outcome, scores[method])
-    shown = np.where(stands, right[method], base)
-    rivals = [] if outcome is None or chosen is None else outcome.controls.rivals(chosen.gain)
+    answers = np.where(stands, right[method], base)
+    rivals = [] if outcome is None or trial is None else outcome.controls.rivals(trial.gain)
     names = _candidates(cell)
     fixed = len({tuple(sorted(own)) for own in names}) == 1
     return Verdict(
@@ -287,8 +287,8 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
         alpha=terms.alpha,
         rivals=tuple(rivals),
         best=best,
-        shown=best if chosen is None else "certified",
-        classes=_classes(names, truths, base, shown) if fixed else (),
+        shown=best if trial is None else "certified",
+        classes=_classes(names, truths, base, answers) if fixed else (),
         changes=_changes(cell, names, truths, scores[method], stands),
         confusions=_confusions(names, truths, list(items["base_scores"])),
         middle=None if (fitted := fit(cell)) is None else fitted.middle,
@@ -341,9 +341,9 @@ def _right(scores: Sequence[Any], truths: Sequence[np.ndarray]) -> np.ndarray:
 def _line(
     name: str, right: np.ndarray, base: np.ndarray | None = None, *, certain: bool = False
 ) -> Line:
-    known = right[~np.isnan(right)]
-    share = float(known.mean()) if len(known) else np.nan
-    low, high = (share, share) if certain else _interval(float(known.sum()), len(known))
+    values = right[~np.isnan(right)]
+    share = float(values.mean()) if len(values) else np.nan
+    low, high = (share, share) if certain else _interval(float(values.sum()), len(values))
     if base is None:
         return Line(name, share, low, high)
     both = ~np.isnan(right)
@@ -388,13 +388,13 @@ def _classes(
     corrected: np.ndarray,
 ) -> tuple[Class, ...]:
     of = np.array([own[int(t.argmax())] for own, t in zip(names, truths, strict=True)])
-    made = []
+    classes = []
     for label in sorted(set(of.tolist())):
         before, after = base[of == label], corrected[of == label]
         p = mcnemar(int((after > before).sum()), int((after < before).sum()))
-        found = float(before.mean()), float(np.nanmean(after))
-        made.append(Class(label, int((of == label).sum()), *found, p))
-    return tuple(made)
+        recall = float(before.mean()), float(np.nanmean(after))
+        classes.append(Class(label, int((of == label).sum()), *recall, p))
+    return tuple(classes)
 
 
 def _confusions(
