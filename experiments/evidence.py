@@ -57,7 +57,7 @@ JOBS = {
     "clinc150": 40,
 }
 # Benchmarks that the study asks further models on, and how many questions of each.
-LATER = {"truthfulqa": 100, "everyday": 150, "halueval-qa": 100, "factor": 125, "fib": 50}
+LATER = {"truthfulqa": 100, "everyday": 300, "halueval-qa": 50, "factor": 60, "fib": 25}
 TRAJECTORIES = ("trajectory", "blind_trajectory")
 FIELDS = ("id", "prompt", "blind_prompt", "candidates", "truthful", "separator", "question")
 SCORES = ("t_scores", "blind_scores", "blind_t_scores", "scores", "base_scores", "probabilities")
