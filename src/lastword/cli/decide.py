@@ -71,20 +71,20 @@ def decide(
         raise typer.BadParameter("give --text or --input, not both")
     from lastword.decisions import prepare, read_questions
 
-    asked = read_questions(questions)
-    prepare(asked, template, chat=True)  # a bad template fails before the model is loaded
+    questionnaire = read_questions(questions)
+    prepare(questionnaire, template, chat=True)  # a bad template fails before the model is loaded
     load = partial(loader(vllm.settings(engine)), model)
     if file.input is not None:
         texts = _texts(file.input, file.column)
         if file.output is not None:
             check_writable(file.output)
         tracer = load()
-        _many(tracer, tracer.prepare(asked, template=template), texts, file.output)
+        _many(tracer, tracer.prepare(questionnaire, template=template), texts, file.output)
         return
-    said = sys.stdin.read().rstrip("\n") if text is None else text
+    source = sys.stdin.read().rstrip("\n") if text is None else text
     tracer = load()
     with waiting("deciding"):
-        answers = tracer.decide(said, asked, template=template)
+        answers = tracer.decide(source, questionnaire, template=template)
     if as_json:
         typer.echo(to_json(answers.to_dict()))
     else:
@@ -107,8 +107,8 @@ def _texts(path: Path, column: str | None) -> list[tuple[str, Any]]:
         if isinstance(value, Mapping):
             places = [column] if column is not None else [key for key in _COLUMNS if key in value]
             if not places or places[0] not in value:
-                known = ", ".join(map(str, value))
-                raise InputError(f"{path}: {row.place} has no text: --column names one of {known}")
+                names = ", ".join(map(str, value))
+                raise InputError(f"{path}: {row.place} has no text: --column names one of {names}")
             name = name if value.get("id") in (None, "") else str(value["id"])
             value = value[places[0]]
         texts.append((name, "" if value is None else value))
@@ -128,12 +128,12 @@ def _many(
         return
     work = _digest(tracer, ready)
     table = output.suffix.lower() == ".csv"
-    done = _done(output, work, [name for name, _ in texts], table=table)
+    count = _done(output, work, [name for name, _ in texts], table=table)
     try:
         with output.open("ab") as file:
             if table and file.tell() == 0:
                 file.write(_row(["id", "work", *columns_of(ready.questions)]).encode())
-            for name, answers in _answers(tracer, ready, texts[done:]):
+            for name, answers in _answers(tracer, ready, texts[count:]):
                 if table:
                     line = _row([name, work, *row_of(answers).values()])
                 else:
@@ -142,7 +142,7 @@ def _many(
                 file.flush()
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error
-    before = f", {done} of them before" if done else ""
+    before = f", {count} of them before" if count else ""
     typer.echo(printable(f"lastword: wrote {output}: {len(texts)} texts{before}"), err=True)
 
 
@@ -162,8 +162,8 @@ def _digest(tracer: "Tracer", ready: "Questionnaire") -> str:
     """A name of what is asked of whom: questions, template, model and correction."""
     from lastword.decisions.question import question_to
 
-    asked = {name: question_to(own) for name, own in ready.questions.items()}
-    facts = [asked, ready.template.text, str(tracer.source["model"]), tracer.correction.name]
+    parts = {name: question_to(own) for name, own in ready.questions.items()}
+    facts = [parts, ready.template.text, str(tracer.source["model"]), tracer.correction.name]
     return hashlib.sha256(to_json(facts).encode()).hexdigest()[:12]
 
 
@@ -233,10 +233,10 @@ def _show(answers: "Answers") -> None:
         grid.add_column(title, overflow="fold", justify="right" if right else "left")
     for name, answer in answers.items():
         value = value_of(answer)
-        said = f"{value:.2f}" if isinstance(value, float) else _said(value, answer)
+        shown = f"{value:.2f}" if isinstance(value, float) else _said(value, answer)
         more = " deferred" if answer.deferred else ""
         numbers = f"{answer.probability:.3f}", f"{answer.confidence:.3f}"
-        cells = name, said + more, *numbers, _others(answer)
+        cells = name, shown + more, *numbers, _others(answer)
         grid.add_row(*(Text(printable(cell)) for cell in cells))
     show(grid)
     methods = ", ".join(dict.fromkeys(answer.method for answer in answers.values()))
@@ -252,7 +252,7 @@ def _said(value: Any, answer: Any) -> str:
 
 def _others(answer: Any) -> str:
     """The next likeliest options, at most three."""
-    told = answer.to_dict().get("probabilities", [])
-    ranked = sorted(told, key=lambda entry: -entry["probability"])[1:4]
+    probabilities = answer.to_dict().get("probabilities", [])
+    ranked = sorted(probabilities, key=lambda entry: -entry["probability"])[1:4]
     names = [str(entry.get("label", entry["value"])) for entry in ranked]
     return ", ".join(f"{n} {e['probability']:.3f}" for n, e in zip(names, ranked, strict=True))

@@ -80,11 +80,11 @@ class ChoiceAnswer(_Answered):
         """JSON form."""
         pairs = zip(self.values, self.probabilities.tolist(), strict=True)
         each = [{"value": value, "probability": p} for value, p in pairs]
-        told = {"probability": self.probability, "confidence": self.confidence}
+        entries = {"probability": self.probability, "confidence": self.confidence}
         return {
             "type": "choice",
             "choice": self.choice,
-            **told,
+            **entries,
             "probabilities": each,
         } | self._told()
 
@@ -100,8 +100,8 @@ class PredicateAnswer(_Answered):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
-        told = {"probability": self.probability, "confidence": self.confidence}
-        return {"type": "predicate", **told} | self._told()
+        entries = {"probability": self.probability, "confidence": self.confidence}
+        return {"type": "predicate", **entries} | self._told()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -134,8 +134,8 @@ class ScoreAnswer(_Answered):
         """JSON form."""
         pairs = enumerate(zip(self.labels, self.probabilities.tolist(), strict=True))
         each = [{"value": i, "label": label, "probability": p} for i, (label, p) in pairs]
-        told = {"score": self.score, "level": self.level, "confidence": self.confidence}
-        return {"type": "score", **told, "probabilities": each} | self._told()
+        entries = {"score": self.score, "level": self.level, "confidence": self.confidence}
+        return {"type": "score", **entries, "probabilities": each} | self._told()
 
 
 QuestionAnswer = ChoiceAnswer | PredicateAnswer | ScoreAnswer

@@ -26,8 +26,8 @@ def text_of(value: Input) -> str:
         kind = type(value).__name__
         raise InputError(f"an input is a text, messages or a JSON object or list, not {kind}")
     if isinstance(value, Sequence) and value and all(map(_is_message, value)):
-        said: Any = value
-        return "\n".join(f"{message['role']}: {message['content']}" for message in said)
+        conversation: Any = value
+        return "\n".join(f"{message['role']}: {message['content']}" for message in conversation)
     try:
         return json.dumps(strict(value), ensure_ascii=False, allow_nan=False, indent=1)
     except (TypeError, ValueError, RecursionError) as error:

@@ -157,8 +157,8 @@ def question_from(value: Any, name: str) -> Question:
         raise InputError(f"question {name!r} has type {kind!r}; known: {', '.join(_KEYS)}")
     keys = ("type", *_KEYS[kind])
     if more := [key for key in value if key not in keys]:
-        known = ", ".join(keys)
-        raise InputError(f"question {name!r} has the key {more[0]!r}; a {kind} has {known}")
+        names = ", ".join(keys)
+        raise InputError(f"question {name!r} has the key {more[0]!r}; a {kind} has {names}")
     try:
         return _QUESTIONS[kind](value)
     except InputError as error:
@@ -167,18 +167,18 @@ def question_from(value: Any, name: str) -> Question:
 
 def question_to(question: Question) -> dict[str, Any]:
     """The JSON of a question, as `question_from` takes it; what is empty is left out."""
-    told: dict[str, Any] = {"type": type(question).__name__.lower()}
+    entries: dict[str, Any] = {"type": type(question).__name__.lower()}
     if question.instructions:
-        told["instructions"] = question.instructions
+        entries["instructions"] = question.instructions
     match question:
         case Choice():
-            told["choices"] = [_written(option) for option in question.options]
+            entries["choices"] = [_written(option) for option in question.options]
         case Score():
-            told["levels"] = [_written(option) for option in question.options]
+            entries["levels"] = [_written(option) for option in question.options]
         case Predicate():
             described = {"yes": question.yes, "no": question.no}
-            told |= {key: text for key, text in described.items() if text is not None}
-    return told
+            entries |= {key: text for key, text in described.items() if text is not None}
+    return entries
 
 
 def _written(option: Option) -> Any:
@@ -243,11 +243,11 @@ def _options(values: Any, name: str, most: int) -> tuple[Option, ...]:
     options = tuple(v if isinstance(v, Option) else Option(v) for v in values)
     if not 2 <= len(options) <= most:
         raise InputError(f"there are {len(options)} {name}, expected 2 to {most}")
-    seen: set[tuple[type, Value]] = set()
+    keys: set[tuple[type, Value]] = set()
     for option in options:
-        if (key := (type(option.value), option.value)) in seen:
+        if (key := (type(option.value), option.value)) in keys:
             raise InputError(f"{option.value!r:.80} stands twice in {name}; drop one of them")
-        seen.add(key)
+        keys.add(key)
     return options
 
 

@@ -87,6 +87,8 @@ def prepare(
         raise InputError(
             f"{CHAT} goes into the model's chat template: add --chat (Chat() in Python)"
         )
-    made = Questionnaire(dict(questions), template_of(template or (CHAT if chat else DEFAULT)))
-    made.items("")  # what does not render fails here
-    return made
+    questionnaire = Questionnaire(
+        dict(questions), template_of(template or (CHAT if chat else DEFAULT))
+    )
+    questionnaire.items("")  # what does not render fails here
+    return questionnaire

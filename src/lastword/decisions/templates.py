@@ -64,6 +64,6 @@ def template_of(name: str) -> Template:
         return TEMPLATES[name]
     path = Path(name)
     if not path.is_file():
-        known = ", ".join(TEMPLATES)
-        raise InputError(f"no template {name!r}; known: {known}, or a file of Jinja of your own")
+        names = ", ".join(TEMPLATES)
+        raise InputError(f"no template {name!r}; known: {names}, or a file of Jinja of your own")
     return Template.from_file(path)

@@ -121,10 +121,10 @@ class Corrector:
         Raises:
             Refusal: Too many characters, or the queue is full.
         """
-        drawn = Sampling(**sampling)
-        self._require_short(len(question) * (drawn.k + 1))
+        settings = Sampling(**sampling)
+        self._require_short(len(question) * (settings.k + 1))
         deadline = time.monotonic() + self.settings.deadline_seconds
-        steps = ask_in_steps(self.tracer, question, drawn)
+        steps = ask_in_steps(self.tracer, question, settings)
         return self.batcher.submit(steps, "decide", deadline)
 
     def _require_short(self, count: int) -> None:

@@ -61,8 +61,8 @@ class Entry:
     @classmethod
     def of(cls, decision: Decision) -> "Entry":
         """What is kept of a decision."""
-        base, shown = (tied_first(s).tolist() for s in (decision.base_scores, decision.scores))
-        return cls(len(decision.candidates), base, shown, decision.corrected)
+        base, answer = (tied_first(s).tolist() for s in (decision.base_scores, decision.scores))
+        return cls(len(decision.candidates), base, answer, decision.corrected)
 
     def judge(self, right: Sequence[int]) -> tuple[bool, bool]:
         """Whether correction broke the answer, and whether it fixed it; ties count against it.

@@ -142,12 +142,12 @@ class _Writer:
             try:
                 self._stream.write("".join([*notice, *lines]))
                 self._stream.flush()
-                taken = True
+                is_written = True
             except (OSError, ValueError):  # nobody reads, no room, closed
-                taken = False
+                is_written = False
             with self._change:
                 self._waiting -= sum(map(len, lines))
-                if taken:
+                if is_written:
                     self._unsaid -= unsaid
                     self.losing = self._unsaid > 0
                 else:

@@ -130,8 +130,8 @@ class Oversight:
             self.tell_alarm()
         if after.slipping and not before.slipping:
             self._log.event("slipping", **counts, log_slip=round(after.log_slip, 3))
-        judged = {"overridden": entry.overridden, "was_broken": broken, "was_fixed": fixed}
-        return judged | {"counts": first} | counts | {"slipping": after.slipping}
+        outcome = {"overridden": entry.overridden, "was_broken": broken, "was_fixed": fixed}
+        return outcome | {"counts": first} | counts | {"slipping": after.slipping}
 
     def describe(self) -> dict[str, Any]:
         """Where monitor and drift stand, as plain JSON values."""

@@ -133,11 +133,11 @@ def _brier(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
     return float(np.mean(errors))
 
 
-def told(found: Calibration, before: Reliability, after: Reliability) -> list[str]:
+def told(fit: Calibration, before: Reliability, after: Reliability) -> list[str]:
     """A calibration in words, and its reliability as a table: how sure, and how often right."""
-    ece, brier = (found.ece, found.ece_after), (found.brier, found.brier_after)
+    ece, brier = (fit.ece, fit.ece_after), (fit.brier, fit.brier_after)
     lines = [
-        f"probabilities: temperature {found.temperature:.3g}, of {found.items} items; each judged "
+        f"probabilities: temperature {fit.temperature:.3g}, of {fit.items} items; each judged "
         "at the temperature of others:",
         f"  calibration error {ece[0]:.3f} before and {ece[1]:.3f} after, "
         f"Brier score {brier[0]:.3f} and {brier[1]:.3f}",
@@ -153,5 +153,5 @@ def told(found: Calibration, before: Reliability, after: Reliability) -> list[st
 def _bin(curve: Reliability, place: int) -> str:
     if not curve.counts[place]:
         return f"{0:>7}" + " " * 13
-    said, right = curve.confidence[place], curve.accuracy[place]
-    return f"{curve.counts[place]:>7}  {said:.2f}   {right:.2f}"
+    confidence, right = curve.confidence[place], curve.accuracy[place]
+    return f"{curve.counts[place]:>7}  {confidence:.2f}   {right:.2f}"

@@ -118,7 +118,10 @@ def _choice(instructions: str, criteria: Any) -> Choice:
     if not isinstance(criteria, Mapping):
         raise InputError("criteria of a choice are an object of labels")
     pairs = criteria.items()
-    options = [Option(label, None if told is None else _text(told)) for label, told in pairs]
+    options = [
+        Option(label, None if description is None else _text(description))
+        for label, description in pairs
+    ]
     return Choice(instructions, options)
 
 

@@ -190,10 +190,10 @@ def _input(value: str | list[dict[str, Any]]) -> str:
     if not value:
         raise _bad("input is an empty list; give a text or at least one message")
     calls: set[Any] = set()
-    said = [_said(entry, place, calls) for place, entry in enumerate(value)]
-    if len(said) == 1 and said[0][0] == "user":
-        return said[0][1]
-    return "\n".join(f"{who}: {text}" for who, text in said)
+    entries = [_said(entry, place, calls) for place, entry in enumerate(value)]
+    if len(entries) == 1 and entries[0][0] == "user":
+        return entries[0][1]
+    return "\n".join(f"{who}: {text}" for who, text in entries)
 
 
 def _said(entry: Mapping[str, Any], place: int, calls: set[Any]) -> tuple[str, str]:
