@@ -228,7 +228,10 @@ def test_a_certificates_temperature_is_applied_and_told(plain, monkeypatch):
     bare = plain.decide(TEXT, goods)["goods"]
     found = Calibration(2.0, 50, 0.2, 0.1, 0.5, 0.4)
     held = SimpleNamespace(
-        calibration=found, obey=lambda decision: decision, check_template=lambda template: None
+        templates=(),
+        calibration=found,
+        obey=lambda decision: decision,
+        check_template=lambda template: None,
     )
     monkeypatch.setattr(plain, "certificate", held)
     answer = plain.decide(TEXT, goods)["goods"]
