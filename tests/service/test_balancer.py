@@ -59,10 +59,19 @@ class Replica:
         threading.Thread(target=process.stderr.read, daemon=True).start()
         return process
 
-    def labelled(self) -> int:
+    def labelled(self) -> float:
+        return sum(self._metric("lastword_labelled "))
+
+    def wait_for_answers(self) -> None:
+        """Wait until it has answered since its start: then the balancer knows that it is there."""
+        latest = time.monotonic() + PATIENCE_SECONDS
+        while not sum(self._metric('lastword_requests_total{route="/v1/correct",status="200"}')):
+            assert time.monotonic() < latest, "the balancer sends it nothing"
+            time.sleep(0.1)
+
+    def _metric(self, name: str) -> list[float]:
         lines = httpx.get(f"{self.url}/metrics", trust_env=False).text.splitlines()
-        (line,) = [line for line in lines if line.startswith("lastword_labelled ")]
-        return int(float(line.split()[1]))
+        return [float(line.split()[-1]) for line in lines if line.startswith(name)]
 
 
 @contextmanager
@@ -150,7 +159,7 @@ def test_a_rolling_restart_loses_no_request_and_no_label(forks, tmp_path):
                 clients.wait_for(10)  # of the other one alone
                 assert process.wait(PATIENCE_SECONDS) == 0
                 replica.start(stack)
-                clients.wait_for(10)
+                replica.wait_for_answers()
         assert set(clients.statuses) == set(clients.labels) == {"200"}
         # Each is judged where its answer was given, over the restarts: the other has not got it.
         assert clients.labels.total() == clients.statuses.total()

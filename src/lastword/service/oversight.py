@@ -184,7 +184,7 @@ def oversee(
     if settings.state is not None or settings.on_alarm != "log":
         raise InputError(
             "--state and --on-alarm oversee a certificate, and --state keeps what "
-            "--correction batch-calibrated has learned: give one of them"
+            "--correction batch-calibrated has learned: give --certificate or that correction"
         )
     return None
 
