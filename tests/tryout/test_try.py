@@ -129,7 +129,7 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
     assert pmi.low < pmi.right < pmi.high
     # Too few to certify: it says with how many labels it could.
     assert verdict.certified is None and verdict.least > 40
-    assert f"Label {verdict.least - 40} more" in " ".join(verdict.words())
+    assert f"Label at least {verdict.least - 40} more" in " ".join(verdict.words())
     (run,) = out.glob("lastword--demo-organism/*/run.json")
     assert json.loads(run.read_text())["template"] == TEMPLATES["decide/plain"].to_dict()
     assert not (out / "questions.yaml").exists()  # its options differ by row

@@ -74,9 +74,11 @@ def try_(
 
 
 def _next(verdict: "Verdict", model: str, out: Path | None) -> list[str]:
-    """The one command to go on with."""
+    """What to go on with."""
     if verdict.certified is None:
-        return []
+        return [
+            "Till then --correction base-mean keeps the model's answer; unasked, trace decides."
+        ]
     if out is None:
         return ["Run it again with --out FOLDER: the certificate is written there."]
     return [f"lastword serve --model {model} --certificate {out / 'certificate.toml'}"]

@@ -100,7 +100,7 @@ class LoadOptions:
         invariant: I(M), for a model that has none of its own.
         certificate: Of `lastword certify`, or its file: which overrides are let through.
         correction: What decides: trace, or a method that `lastword compare --list` names, as
-            pmi@0.5; the certificate is for trace alone.
+            pmi@0.5. A certificate says what it is for, and is refused beside another.
         chat: Put prompts into the tokenizer's template.
         overflow: What to do with a prompt longer than the model's context.
         allow_bin: Read pytorch_model.bin, as weights only.

@@ -220,8 +220,9 @@ class Verdict:
             )
         if self.items < self.least:
             return (
-                f"Label {self.least - self.items} more: {self.items} labels cannot certify that at "
-                f"most {_percent(self.alpha)} of answers break, {self.least} can."
+                f"Label at least {self.least - self.items} more: with fewer than {self.least} "
+                f"nothing certifies that at most {_percent(self.alpha)} of answers break, even "
+                "where none does."
             )
         if self.needed is not None:
             return f"Label {self.needed - self.items} more: about {self.needed} would certify it."
