@@ -158,7 +158,11 @@ def in_readme(text: str, shown: Sequence[Shown]) -> str:
     columns = (Column("job"), level("by chance"), *map(Column, MODELS.values()))
     by = {(one.title, one.model): one for one in shown}
     rows = tuple(
-        (title, 100 * own[0].summary.chance, *(_brief(by.get((title, m))) for m in MODELS.values()))
+        (
+            title,
+            100 * _largest(own).summary.chance,
+            *(_brief(by.get((title, m))) for m in MODELS.values()),
+        )
         for title in dict.fromkeys(TITLES.values())
         if not title.startswith(LEFT_OUT)
         if (own := [one for one in shown if one.title == title])
@@ -166,6 +170,11 @@ def in_readme(text: str, shown: Sequence[Shown]) -> str:
     table = body(Table("readme", "Does it help?", columns, rows))
     lean = re.sub(r" {2,}", " ", re.sub(r"-{3,}", "--", table))
     return f"{before}<!-- evidence -->\n{lean}\n<!-- evidence -->\n{after}"
+
+
+def _largest(cells: Sequence[Shown]) -> Shown:
+    """Of a set's cells the one with the most items: models were not asked the same number."""
+    return max(cells, key=lambda one: one.judgement.items)
 
 
 def _brief(one: Shown | None) -> str:
