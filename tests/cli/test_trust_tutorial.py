@@ -16,7 +16,9 @@ from forked import Fork, Forks
 
 from lastword.trust.terms import Terms
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "trust.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
+OPTION = re.compile(r"--[a-z][a-z-]*")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
 PYTHON = [text for kind, text in BLOCKS if kind == "python"]
 COMMANDS = [text.strip() for kind, text in BLOCKS if kind == "sh"]
@@ -94,5 +96,10 @@ def test_the_table_of_needed_items_is_the_formula():
 
 def test_every_option_of_the_page_is_one_of_the_commands(run):
     told = "".join(run(name, "--help")[1] for name in ("certify", "serve", "correct", "eval"))
-    for option in set(re.findall(r"--[a-z][a-z-]*", PAGE)):
+    script = r"`python (experiments/\w+\.py)([^`]*)`"
+    for option in set(re.findall(OPTION, re.sub(script, "", PAGE))):
         assert option in told, option
+    for path, rest in re.findall(script, PAGE):
+        text = (ROOT / path).read_text(encoding="utf-8")
+        for option in re.findall(OPTION, rest):
+            assert f'"{option}"' in text, (path, option)
