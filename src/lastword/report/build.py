@@ -75,7 +75,7 @@ class Output:
         paths: Its files, the page last.
         verdicts: Of every cell, in words, with its controls.
         checklist: The points that a sceptic asks.
-        warnings: What was asked for and could not be selection.
+        warnings: What was asked for and could not be had.
     """
 
     paths: tuple[Path, ...]
@@ -98,7 +98,7 @@ def report(
         runs: Folder of `lastword eval`, at any level.
         out: Folder to write to.
         bench: What `lastword bench --out` left, for the cost table and figure.
-        with_paper: Whether the published grid is contents beside the cells.
+        with_paper: Whether the published grid is laid beside the cells.
         item: What the worked example and the figure across models show, as BENCHMARK-ID.
 
     Raises:
@@ -121,20 +121,16 @@ def write_page(runs: Folder, path: Path) -> None:
     Raises:
         RecordError: As `report`.
     """
-    material = _read(runs)
-    readings = [read(cell, material.theta) for cell in material.cells]
-    findings = _find(material, readings)
-    effects, sweeps = _variants(readings, material.theta)
-    trusts = [trust(cell, material.theta) for cell in findings.cells]
-    contents = [*_tables(findings, material, effects, sweeps), trust_table(trusts)]
-    pictures = _figures(findings, material, effects, sweeps, None)
-    points = checklist(findings)
-    page = _page(findings, trusts, points, contents, pictures, material)
+    contents = _contents(_read(runs))
     try:
-        with open_whole(path) as file:
-            file.write(page.encode())
+        _write_page(contents, path)
     except OSError as error:
         raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _write_page(contents: "_Contents", path: Path) -> None:
+    with open_whole(path) as file:
+        file.write(_page(contents).encode())
 
 
 def _read(runs: Folder) -> Material:
@@ -172,27 +168,19 @@ def _timings(bench: Path) -> tuple[tuple[Timing, ...], str]:
 
 def write(material: Material, out: Path, *, with_paper: bool = False) -> Output:
     """The report of records in memory; as `report`."""
-    selection = None if material.item is None else named(material.cells, material.item)
-    readings = [read(cell, material.theta) for cell in material.cells]
-    findings = _find(material, readings)
-    points = checklist(findings)
-    effects, sweeps = _variants(readings, material.theta)
-    trusts = [trust(cell, material.theta) for cell in findings.cells]
-    contents = [*_tables(findings, material, effects, sweeps), trust_table(trusts)]
-    contents += [against_paper(findings.summaries)] if with_paper else []
-    pictures = _figures(findings, material, effects, sweeps, selection)
+    contents = _contents(material, with_paper=with_paper)
+    files = [checklist_table(contents.points), *contents.tables]
+    index = out / "index.html"
     try:
-        files = [checklist_table(points), *contents]
         paths = [path for table in files for path in write_table(table, out / "tables")]
         (out / "figures").mkdir(parents=True, exist_ok=True)
-        paths += [path for figure in pictures for path in draw.save(figure, out / "figures")]
-        index = out / "index.html"
-        index.write_text(
-            _page(findings, trusts, points, contents, pictures, material), encoding="utf-8"
-        )
+        paths += [
+            path for figure in contents.figures for path in draw.save(figure, out / "figures")
+        ]
+        _write_page(contents, index)
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
-    return Output((*paths, index), tuple(_lines(findings)), points)
+    return Output((*paths, index), tuple(_lines(contents.findings)), contents.points)
 
 
 def _lines(findings: Findings) -> Iterator[str]:
@@ -200,6 +188,40 @@ def _lines(findings: Findings) -> Iterator[str]:
         yield f"{judgement.model} on {judgement.benchmark}: {judgement.sentence}"
         if beside.sentence:
             yield f"  {beside.sentence}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Contents:
+    """What the tables, the figures and the page show.
+
+    Attributes:
+        material: What it was made from.
+        findings: What the records say.
+        trusts: What each cell certifies.
+        points: The checklist.
+        tables: But that of the checklist, in the page's order.
+        figures: In the paper's order.
+    """
+
+    material: Material
+    findings: Findings
+    trusts: Sequence[CellTrust]
+    points: tuple[Point, ...]
+    tables: Sequence[Table]
+    figures: Sequence[Figure | Diagram]
+
+
+def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
+    cells, theta = material.cells, material.theta
+    selection = None if material.item is None else named(cells, material.item)
+    readings = [read(cell, theta) for cell in cells]
+    findings = _find(material, readings)
+    effects, sweeps = _variants(readings, theta)
+    trusts = [trust(cell, theta) for cell in cells]
+    own = [*_tables(findings, material, effects, sweeps), trust_table(trusts)]
+    own += [against_paper(findings.summaries)] if with_paper else []
+    pictures = _figures(findings, material, effects, sweeps, selection)
+    return _Contents(material, findings, trusts, checklist(findings), own, pictures)
 
 
 def _find(material: Material, readings: Sequence[Readings]) -> Findings:
@@ -290,14 +312,8 @@ def _figures(
     return [figure for figure in pictures if figure is not None]
 
 
-def _page(
-    findings: Findings,
-    trusts: Sequence[CellTrust],
-    points: Sequence[Point],
-    contents: Sequence[Table],
-    pictures: Sequence[Figure | Diagram],
-    material: Material,
-) -> str:
+def _page(contents: _Contents) -> str:
+    material, findings = contents.material, contents.findings
     views = [
         CellReport(
             summary,
@@ -308,16 +324,16 @@ def _page(
             material.engines.get((summary.model, summary.benchmark)),
         )
         for summary, judgement, beside, assurance in zip(
-            findings.summaries, findings.judgements, findings.controls, trusts, strict=True
+            findings.summaries, findings.judgements, findings.controls, contents.trusts, strict=True
         )
     ]
     grid = over_cells(np.array([s.delta_mc1 for s in findings.summaries], dtype=float))
     return render(
         views,
         grid,
-        points,
-        contents,
-        pictures,
+        contents.points,
+        contents.tables,
+        contents.figures,
         data_blocks(material.cells, material.theta),
         _sample(material.cells),
         material.opening,
