@@ -29,18 +29,21 @@ class CellTrust:
     Attributes:
         cell: The cell.
         finding: What is certified; None where there are too few items, or none of TRACE's own.
-        why: What is missing where there is none, in words.
+        hidden: Whether the records do not say what TRACE wanted.
     """
 
     cell: Cell
     finding: Finding | None
-    why: str = ""
+    hidden: bool = False
 
     @property
     def lines(self) -> list[str]:
         """The finding in words; what is missing where there is none."""
+        if self.hidden:
+            return ["Nothing is certified: what TRACE wanted is not in these records."]
         if self.finding is None:
-            return [f"Nothing is certified: {self.why}."]
+            few = f"there are too few labelled items, {TERMS.least} are needed"
+            return [f"Nothing is certified: {few}."]
         cell = self.cell
         return summary(self.finding, cell.model, [cell.benchmark], cell.failed)
 
@@ -56,11 +59,11 @@ def trust(cell: Cell, theta: Theta) -> CellTrust:
     items = cell.mc1_items
     hidden = "withheld" in items and bool(items["withheld"].notna().any())
     hidden |= not bool(items["operator"].isin(list(OPERATORS)).all())
-    labels = labelled([items], groups([cell]))
     if hidden:
-        return CellTrust(cell, None, "what TRACE wanted is not in these records")
+        return CellTrust(cell, None, hidden=True)
+    labels = labelled([items], groups([cell]))
     if labels.group_count < TERMS.least:
-        return CellTrust(cell, None, f"there are too few labelled items, {TERMS.least} are needed")
+        return CellTrust(cell, None)
     scalar = scalar_operator(float(items["invariant"].iloc[0]), theta.tau_I)
     return CellTrust(cell, certify(labels, scalar, TERMS))
 
@@ -100,7 +103,7 @@ def _row(row: CellTrust) -> tuple[Value, ...]:
     names: tuple[Value, ...] = (cell.model, cell.benchmark, len(cell.mc1_items))
     unknown = float("nan")
     if finding is None:
-        why = "too few items" if "too few" in row.why else "nothing of TRACE"
+        why = "nothing of TRACE" if row.hidden else "too few items"
         return (*names, why, *[unknown] * 2, TERMS.least, *[unknown] * 4)
     trial, deferral = finding.chosen, finding.deferral
     assert deferral is not None
