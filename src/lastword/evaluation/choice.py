@@ -179,7 +179,8 @@ def beside(
         scalar: The model's operator in the scalar regime.
     """
     base, truth = _filled(cells, "base_scores"), _truth(cells)
-    absent, longest = np.isneginf(base), _characters(cells, base.shape)
+    absent = np.isneginf(base)
+    longest = _padded([cell.characters.at(cell.mc1_places) for cell in cells])
     rows = {"shortest": np.where(absent, -np.inf, -longest), "longest": longest}
     if allowed(cells, ("pmi",)):
         blind = _filled(cells, "blind_scores")
@@ -237,28 +238,21 @@ def _labelled(items: Labelled, u: Rows, base: Rows, truth: Truth, name: str | No
 
 def _filled(cells: Sequence[Cell], name: str) -> Rows:
     """A column of lists, of the items that count for MC1, filled with -inf."""
-    lists = [Lists.of(cell.items[name].iloc[cell.mc1_places]) for cell in cells]
-    width = max(int(own.lengths.max(initial=0)) for own in lists)
-    return np.concatenate([_rows(own, width) for own in lists])
+    return _padded([Lists.of(cell.items[name].iloc[cell.mc1_places]) for cell in cells])
 
 
-def _rows(lists: Lists, width: int) -> Rows:
-    values = lists.padded(width).astype(float)
-    return np.where(np.arange(width) < lists.lengths[:, None], values, -np.inf)
+def _padded(cells: Sequence[Lists]) -> Rows:
+    """Lists of several cells, one under the other, filled with -inf."""
+    width = max(int(own.lengths.max(initial=0)) for own in cells)
+    return np.concatenate(
+        [
+            np.where(
+                np.arange(width) < own.lengths[:, None], own.padded(width).astype(float), -np.inf
+            )
+            for own in cells
+        ]
+    )
 
 
 def _truth(cells: Sequence[Cell]) -> Truth:
     return _filled(cells, "truthful") > 0
-
-
-def _characters(cells: Sequence[Cell], shape: tuple[int, ...]) -> Rows:
-    """How many characters each candidate has, of the items that count for MC1."""
-    own = []
-    for cell in cells:
-        sizes = np.full((len(cell.items), shape[1]), -np.inf)
-        for places, frame in cell.slices("candidates"):
-            lists = Lists.characters(frame["candidates"])
-            width = int(lists.lengths.max(initial=0))
-            sizes[places, :width] = _rows(lists, width)
-        own.append(sizes[cell.mc1_places])
-    return np.concatenate(own)
