@@ -29,11 +29,12 @@ from lastword.evaluation.comparison import (
     read_costs,
     write_costs,
 )
+from lastword.evaluation.controls import controls
 from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import mcnemar
 from lastword.evaluation.work import Work
 from lastword.methods import COMPARED, resolve
-from lastword.records.cells import Cell, cells, oracle
+from lastword.records.cells import Cell, cells
 from lastword.records.metrics import mc1
 from lastword.report.comparison import ORACLE, comparison_tables, method_costs
 from lastword.report.table import WRITERS
@@ -122,8 +123,8 @@ def test_the_oracle_is_the_best_depth_of_every_item() -> None:
         any(mc1(S[:, depth], truth) == 1 for depth in range(S.shape[1]))
         for S, truth in zip(rows["trajectory"], rows["truthful"], strict=True)
     ]
-    assert oracle(cell) == pytest.approx(np.mean(expected))
-    assert oracle(cell) >= rows["mc1_base"].mean()
+    assert controls(cell).oracle == pytest.approx(np.mean(expected))
+    assert controls(cell).oracle >= rows["mc1_base"].mean()
 
 
 def test_records_without_methods_are_refused_by_name() -> None:
@@ -151,7 +152,7 @@ def test_what_decides_is_recorded_alone_where_it_is_asked_for(tmp_path: Path) ->
     unread = [np.isnan(own).any() for own in records["trajectory"]]
     assert any(unread) and few.info["record"] == "decide"
     (cell,) = cells(records)
-    assert np.isnan(oracle(cell))
+    assert np.isnan(controls(cell).oracle)
     with pytest.raises(RecordError, match="--record all"):
         read(cell, Theta())
     with pytest.raises(RecordError, match='record was null and is "decide"'):

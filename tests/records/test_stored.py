@@ -12,11 +12,12 @@ from synthetic import synthetic_cell, synthetic_grid, write_cells
 
 from lastword.errors import InputError
 from lastword.evaluation.ablation import necessity
+from lastword.evaluation.controls import controls
 from lastword.evaluation.dependence import dependence
 from lastword.evaluation.readings import read
 from lastword.records import cells as parted
 from lastword.records import columns, metrics, stored
-from lastword.records.cells import COUNT_COLUMNS, cells, oracle, summarise
+from lastword.records.cells import COUNT_COLUMNS, cells, summarise
 from lastword.records.columns import Lists, Matrices
 from lastword.records.frame import load_records, to_columns
 from lastword.records.info import find_cells
@@ -171,8 +172,9 @@ def test_cells_on_disk_say_what_whole_records_say(both):
         np.testing.assert_equal(vars(summarise(stored_cell)), vars(summarise(held)))
         np.testing.assert_equal(dict(stored_cell.wordings), dict(held.wordings))
         assert held.wordings["shortest"] > 0
-        for trajectory in ("trajectory", "blind_trajectory"):
-            np.testing.assert_equal(oracle(stored_cell, trajectory), oracle(held, trajectory))
+        beside, expected_beside = (controls(cell) for cell in (stored_cell, held))
+        np.testing.assert_equal(beside.oracle, expected_beside.oracle)
+        np.testing.assert_equal(beside.blind_oracle, expected_beside.blind_oracle)
         for blind in (False, True):
             known, expected = (read(c, Theta(), blind=blind) for c in (stored_cell, held))
             np.testing.assert_equal(vars(known), vars(expected))

@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from lastword.evaluation.statistics import mcnemar
-from lastword.records.cells import Cell, best_of_depths, column, mean
+from lastword.records.cells import Cell, column, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
-from lastword.records.metrics import fixed_and_broken, mc1_rows, pair_name
+from lastword.records.metrics import fixed_and_broken, mc1_by_depth, mc1_rows, pair_name
 from lastword.theta import depth_of
 
 ALPHA = 0.05
@@ -325,13 +325,33 @@ def _survey(cell: Cell, places: Places) -> _Survey:
     for items, frame in cell.slices("candidate_tokens", *_TRAJECTORIES):
         stacks = {name: Matrices.of(frame[name]) for name in _TRAJECTORIES if name in frame}
         for name, S in stacks.items():
-            best[name][items] = best_of_depths(S, truthful, items, cell.mc1_places)
+            best[name][items] = _best_of_depths(S, truthful, items, cell.mc1_places)
         if len(stacks) == len(_TRAJECTORIES) and "candidate_tokens" in frame and t is not None:
             vectors = (Lists.of(frame["candidate_tokens"]), cell.characters.at(items), t.at(items))
             read += _fill(design, row[items], vectors, *stacks.values())
     whole = read == len(places) > 0
     oracles = {name: mean(own[cell.mc1_places]) for name, own in best.items()}
     return _Survey(places, design if whole else None, oracles)
+
+
+def _best_of_depths(
+    S: Matrices, truthful: Lists, items: Places, counting: Int[np.ndarray, " counting"]
+) -> Float[np.ndarray, " places"]:
+    """The best MC1 of any depth, of those that count among some items; nan for the others.
+
+    Args:
+        S: Of these items.
+        truthful: Of all items of the cell.
+        items: The places of these.
+        counting: Places of the items that count for MC1.
+    """
+    best = np.full(len(items), np.nan)
+    for some in S.alike(np.flatnonzero(np.isin(items, counting))):
+        stacked = S.stack(some)
+        truths = truthful.stack(items[some]).astype(bool)
+        whole = ~np.isnan(stacked).any(axis=(1, 2))  # the others were read as far as they decide
+        best[some[whole]] = mc1_by_depth(stacked[whole], truths[whole]).max(axis=1, initial=0.0)
+    return best
 
 
 def _fill(

@@ -11,16 +11,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.special import softmax
 
 from lastword.errors import RecordError
-from lastword.records.columns import Lists, Matrices, PerItem, Places
+from lastword.records.columns import Lists, PerItem, Places
 from lastword.records.metrics import (
     PAIR_ENDS,
     Reliability,
     fixed_and_broken,
-    mc1_by_depth,
     mc1_rows,
     mc3_rows,
     of_items,
@@ -412,43 +411,6 @@ def _by_blind(cell: Cell) -> dict[str, float]:
 
 def _scaled(scores: Lists, by: float) -> Lists:
     return replace(scores, values=by * scores.values)
-
-
-def oracle(cell: Cell, trajectory: str = "trajectory") -> float:
-    """Mean over items of the best MC1 of any depth; nan where depths were not read.
-
-    Args:
-        cell: The cell.
-        trajectory: The column of S.
-    """
-    best = np.full(len(cell.items), np.nan)
-    truthful = Lists.of(cell.items["truthful"])
-    for items, frame in cell.slices(trajectory):
-        if trajectory not in frame:
-            return float("nan")
-        S = Matrices.of(frame[trajectory])
-        best[items] = best_of_depths(S, truthful, items, cell.mc1_places)
-    return mean(best[cell.mc1_places])
-
-
-def best_of_depths(
-    S: Matrices, truthful: Lists, items: Places, counting: Int[np.ndarray, " counting"]
-) -> Float[np.ndarray, " places"]:
-    """The best MC1 of any depth, of those that count among some items; nan for the others.
-
-    Args:
-        S: Of these items.
-        truthful: Of all items of the cell.
-        items: The places of these.
-        counting: Places of the items that count for MC1.
-    """
-    best = np.full(len(items), np.nan)
-    for some in S.alike(np.flatnonzero(np.isin(items, counting))):
-        stacked = S.stack(some)
-        truths = truthful.stack(items[some]).astype(bool)
-        whole = ~np.isnan(stacked).any(axis=(1, 2))  # the others were read as far as they decide
-        best[some[whole]] = mc1_by_depth(stacked[whole], truths[whole]).max(axis=1, initial=0.0)
-    return best
 
 
 def calibration(cell: Cell, scores: str) -> Reliability:
