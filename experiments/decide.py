@@ -1,11 +1,12 @@
 """Decisions measured: templates by method, flips under permutations, and what options cost.
 
     python experiments/decide.py table MODEL SETS OUT --items 80
-    python experiments/decide.py flips MODEL SETS OUT --items 40 --kept FILE
+    python experiments/decide.py flips MODEL SETS OUT --first 20 --items 40 --kept FILE
     python experiments/decide.py cost MODEL OUT
 
 SETS is a folder of JSON lines, each `{"input", "instructions", "choices", "truth"}`. Results are
-appended to OUT, a line a cell.
+appended to OUT, a line a cell. `flips` goes on where it was stopped; a second call asks the same
+texts in another process, against what the first wrote into FILE.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
@@ -35,6 +36,7 @@ METHODS = ("pmi@0.5", "pmi@1", "contextual")
 SETS = ("trec", "sst2", "agnews", "emotion", "tools", "csqa", "banking77")
 FEW = {"banking77": 4, "clinc150": 8}  # so many times fewer items of long lists
 WORDS = "time person year way day thing man world life hand part child eye woman place work".split()
+BLOCK = 20  # texts between two lines of flips
 TEXT = "The parcel was sent on Monday and has not come; please say where it is. " * 18
 
 
@@ -106,39 +108,63 @@ def table(
 
 
 def flips(
-    tracer: Tracer, folder: Path, items: int, sets: Sequence[str], kept: Path | None = None
+    tracer: Tracer, folder: Path, blocks: Iterable[tuple[str, int]], kept: Path
 ) -> Iterator[dict[str, Any]]:
     """Answers that change, and the largest |dp|, as everything around a question is permuted.
 
     A text's answer to one question alone is held against the same among others, with options and
     questions in another order, questions added and left out, other texts in the batch, from four
-    threads at once; and, where `kept` is there, against what another process wrote into it.
+    threads at once. Of blocks whose lone answers `kept` has from another process, those are what
+    this process's answers are held against.
     """
-    before = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
-    alone: dict[str, dict[str, float]] = {}
-    for name in sets:
+    before = answers_of(kept)
+    for name, first in blocks:
         own = question(rows(folder / f"{name}.jsonl", 1)[0])
-        texts = [row["input"] for row in rows(folder / f"{name}.jsonl", items)][:items]
+        lines = (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        texts = [json.loads(line)["input"] for line in lines[first : first + BLOCK]]
         seen, start = Tally(), time.process_time()
         asked = {"own": own} | COMPANY
-        for text in texts:
-            for key, single in asked.items():
-                answer = tracer.decide(text, {key: single})[key]
-                alone[f"{name}/{text}/{key}"] = by_option(single, answer)
-        expected = {text: {k: alone[f"{name}/{text}/{k}"] for k in asked} for text in texts}
-        for text in texts:
-            for key in asked:
-                if f"{name}/{text}/{key}" in before:
-                    seen.add("restart", before[f"{name}/{text}/{key}"], expected[text][key])
-        for place, text in enumerate(texts):
+        restarted = (name, first) in before
+        expected = before.get((name, first)) or {
+            text: {
+                key: by_option(q, tracer.decide(text, {key: q})[key]) for key, q in asked.items()
+            }
+            for text in texts
+        }
+        for place, text in enumerate(texts, first + 1000 * restarted):
             for mixed in mixtures(asked, random.Random(place)):
                 for key, answer in tracer.decide(text, mixed).items():
-                    seen.add("request", expected[text][key], by_option(mixed[key], answer))
-        company(tracer, texts, asked, expected, seen)
+                    kind = "restart" if restarted else "request"
+                    seen.add(kind, expected[text][key], by_option(mixed[key], answer))
+        if not restarted:
+            company(tracer, texts, asked, expected, seen)
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"set": name, "first": first, "answers": expected}) + "\n")
         cpu = round(time.process_time() - start, 1)
-        yield {"set": name, "texts": len(texts), "cpu_seconds": cpu} | seen.told()
-    if kept is not None and not before:
-        kept.write_text(json.dumps(alone))
+        told = {"set": name, "first": first, "texts": len(texts), "cpu_seconds": cpu}
+        yield told | seen.told()
+
+
+def answers_of(kept: Path) -> dict[tuple[str, int], Any]:
+    """The lone answers that another process wrote down, by set and first text."""
+    if not kept.exists():
+        return {}
+    lines = map(json.loads, kept.read_text(encoding="utf-8").splitlines())
+    return {(line["set"], line["first"]): line["answers"] for line in lines}
+
+
+def blocks_left(
+    sets: Sequence[str], first: int, items: int, out: Path, correction: str, kept: Path
+) -> list[tuple[str, int]]:
+    """Blocks of texts that OUT does not have, by this process's kind: the first, or a second."""
+    lines = map(json.loads, out.read_text(encoding="utf-8").splitlines() if out.exists() else [])
+    there = {
+        (line["correction"], line["set"], line.get("first"), "restart" in line.get("by", {}))
+        for line in lines
+    }
+    before = answers_of(kept)
+    wanted = [(name, place) for place in range(first, first + items, BLOCK) for name in sets]
+    return [b for b in wanted if (correction, *b, b in before) not in there]
 
 
 # Questions that stand beside a set's own, with few words: what is asked is not the point here.
@@ -295,6 +321,7 @@ def main() -> None:
     parser.add_argument("--correction", default="trace")
     parser.add_argument("--templates", nargs="+", default=TEMPLATES, help="names, or files")
     parser.add_argument("--sets", nargs="+", default=SETS)
+    parser.add_argument("--first", type=int, default=0, help="flips: the first text")
     parser.add_argument("--kept", type=Path, help="flips: answers for a second process, or its own")
     parser.add_argument("--freeze", action="store_true", help="flips: a frozen batch calibration")
     asked = parser.parse_args()
@@ -305,7 +332,9 @@ def main() -> None:
     elif asked.what == "flips":
         if asked.freeze:
             tracer = freeze(tracer, folder[0], asked.sets)
-        lines = flips(tracer, folder[0], asked.items, asked.sets, asked.kept)
+        name = tracer.correction.name
+        blocks = blocks_left(asked.sets, asked.first, asked.items, out, name, asked.kept)
+        lines = flips(tracer, folder[0], blocks, asked.kept)
     else:
         lines = table(tracer, folder[0], asked.items, asked.templates, asked.sets)
     for line in lines:

@@ -5,7 +5,7 @@
 SETS is a folder of JSON lines, each `{"input", "instructions", "choices", "truth"}`. Each text gets
 one sentence of ours at its end that names an option X which is not the true one; every fourth is
 asked with a sentence that asks for nothing, too. The answer has moved if it was not X before and is
-X then. OUT gets a line an input.
+X then. OUT gets a line an input, behind those that it has.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import random
 import string
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +98,10 @@ def answers(tracer: Tracer, texts: list[str], question: Choice) -> list[dict[str
     return told
 
 
-def measure(tracer: Tracer, folder: Path, items: int) -> Iterator[dict[str, Any]]:
+def measure(tracer: Tracer, folder: Path, first: int, items: int) -> Iterator[dict[str, Any]]:
     """A line an input: what each method says of it as it stands, told what to say, told else."""
     kinds = sentences(tracer)
-    for place, own in enumerate(inputs(folder, items)):
+    for place, own in islice(enumerate(inputs(folder, items)), first, None):
         kind = list(kinds)[place // len(SETS) % len(kinds)]
         text, wanted = own["text"], own["wanted"]
         texts = [text, f"{text}\n{kinds[kind].format(x=wanted)}"]
@@ -130,9 +131,9 @@ def main() -> None:
 def run(tracer: Tracer, paths: list[Path], items: int) -> None:
     """Measure, write down and tell."""
     folder, out = paths
-    lines = []
-    with out.open("w", encoding="utf-8") as file:
-        for line in measure(tracer, folder, items):
+    lines = [*map(json.loads, out.read_text(encoding="utf-8").splitlines())] if out.exists() else []
+    with out.open("a", encoding="utf-8") as file:
+        for line in measure(tracer, folder, len(lines), items):
             lines.append(line)
             file.write(json.dumps(line) + "\n")
             file.flush()

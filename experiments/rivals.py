@@ -2,13 +2,15 @@
 
     python experiments/rivals.py export MODEL FOLDER         the model as transformers reads it
     python experiments/rivals.py ours MODEL SETS OUT
+    python experiments/rivals.py labels MODEL SETS OUT       what labelled texts give
     python experiments/rivals.py naive FOLDER SETS OUT       a forward an option, same prompts
     python experiments/rivals.py anyjev FOLDER SETS OUT      where anyjev 0.3.0 is installed
     python experiments/rivals.py table OUT
 
 SETS is a folder of JSON lines, each `{"input", "instructions", "choices", "truth"}`; the texts from
 the hundredth on are asked, once as they stand and once with the options in another order. OUT gets
-a line for each set and method. `anyjev` needs an environment of its own and nothing of lastword.
+a line for each set and method; what it has is not done again. `anyjev` needs an environment of its
+own and nothing of lastword.
 """
 
 import argparse
@@ -29,6 +31,8 @@ OWN_OPTIONS = ("arc", "csqa", "tools")  # sets whose every text has options of i
 FIRST, LABELS, TIMES = 100, slice(200, 300), 180  # texts asked, labelled and timed begin here
 LETTERS = string.ascii_uppercase
 TIMED = 4
+# By what is run the last method that it writes of a set that all can be asked.
+LAST = {"ours": "pmi@1", "labels": "certified", "naive": "naive", "anyjev": "anyjev L0"}
 
 Row = dict[str, Any]
 Asked = tuple[str, str, list[tuple[str, str | None]]]  # text, instructions, options
@@ -144,7 +148,6 @@ def ours(tracer: Any, folder: Path, sets: Sequence[str], count: int) -> Iterator
             told = [shares(u, value[2]) for u, value in zip(each, flat, strict=True)]
             pairs = [*zip(told[::2], told[1::2], strict=True)]
             yield line_of(name, method, data, pairs, **cost(tracer, folder, name, method))
-        yield from learned(tracer, folder, name, data, flat, decisions)
 
 
 def cost(tracer: Any, folder: Path, name: str, method: str) -> dict[str, Any]:
@@ -181,48 +184,52 @@ def under(tracer: Any, **options: Any) -> Any:
     return Tracer.over(tracer.backend, tracer.tokenizer, made, tracer.invariant)
 
 
-def learned(
-    tracer: Any,
-    folder: Path,
-    name: str,
-    data: Sequence[Row],
-    flat: Sequence[Asked],
-    decisions: Sequence[Any],
-) -> Iterator[dict[str, Any]]:
+def labels(tracer: Any, folder: Path, sets: Sequence[str], count: int) -> Iterator[dict[str, Any]]:
     """Lines of what labelled texts give: a frozen batch calibration, the certified choice."""
     from lastword import try_labels
     from lastword.evaluation.certification import read_sample
     from lastword.files.folder import locate
+
+    columns = {"text": "input", "label": "truth", "choices": "choices"}
+    for name in sets:
+        data = rows(folder, name, slice(FIRST, FIRST + count))
+        own = [row | {"choices": json.dumps(row["choices"])} for row in rows(folder, name, LABELS)]
+        with TemporaryDirectory() as out:
+            instructions = data[0]["instructions"]
+            try_labels(own, tracer, **columns, instructions=instructions, out=out, alpha=0.1)
+            means = read_sample(locate(out), methods=None).means
+            path = Path(out) / "certificate.toml"
+            certified = under(tracer, certificate=path) if path.is_file() else None
+        both = [[asked(name, r, i, permuted=p) for p in (False, True)] for i, r in enumerate(data)]
+        flat = [value for pair in both for value in pair]
+        items = [item_of(value) for value in flat]
+        if scored := frozen(tracer, items, means):
+            pairs = [*zip(scored[::2], scored[1::2], strict=True)]
+            yield line_of(name, "batch-calibrated", data, pairs)
+        if certified is None:
+            yield {"set": name, "method": "certified", "policy": "keep it off: as base"}
+            continue
+        policy = certified.certificate.policy
+        each = [d.scores for d in certified.correct_many(items, blind="none")]
+        told = [shares(u, value[2]) for u, value in zip(each, flat, strict=True)]
+        pairs = [*zip(told[::2], told[1::2], strict=True)]
+        terms = f"{policy.method} from {policy.margin:g}"
+        yield line_of(name, "certified", data, pairs, policy=terms)
+
+
+def frozen(tracer: Any, items: Sequence[Any], means: Any) -> list[dict[str, float]]:
+    """Probabilities by option under means of labelled texts; none where these lack a label set."""
     from lastword.methods.batch_calibrated import calibrated, label_set
 
-    table = [row | {"choices": json.dumps(row["choices"])} for row in rows(folder, name, LABELS)]
-    labels = {"text": "input", "label": "truth", "choices": "choices"}
-    with TemporaryDirectory() as out:
-        instructions = data[0]["instructions"]
-        try_labels(table, tracer, **labels, instructions=instructions, out=out, alpha=0.1)
-        means = read_sample(locate(out), methods=None).means
-        path = Path(out) / "certificate.toml"
-        certified = under(tracer, certificate=path) if path.is_file() else None
+    if any(label_set(item.candidates) not in means for item in items):
+        return []
     scored = []
-    for value, decision in zip(flat, decisions, strict=True):
-        texts = [v for v, _ in value[2]]
-        if (mean := means.get(label_set(texts))) is None:
-            break
-        ordered = dict(zip(sorted(texts), mean, strict=True))
+    for item, decision in zip(items, tracer.correct_many(items, read="base"), strict=True):
+        texts = item.candidates
+        ordered = dict(zip(sorted(texts), means[label_set(texts)], strict=True))
         u = calibrated(decision.base_scores, np.array([ordered[t] for t in texts]), log=False)
         scored.append(dict(zip(texts, np.asarray(u).tolist(), strict=True)))
-    else:
-        pairs = [*zip(scored[::2], scored[1::2], strict=True)]
-        yield line_of(name, "batch-calibrated", data, pairs)
-    if certified is None:
-        yield {"set": name, "method": "certified", "policy": "keep it off: as base"}
-        return
-    policy = certified.certificate.policy
-    items = [item_of(value) for value in flat]
-    each = [d.scores for d in certified.correct_many(items, blind="none")]
-    told = [shares(u, value[2]) for u, value in zip(each, flat, strict=True)]
-    pairs = [*zip(told[::2], told[1::2], strict=True)]
-    yield line_of(name, "certified", data, pairs, policy=f"{policy.method} from {policy.margin:g}")
+    return scored
 
 
 # Others
@@ -360,7 +367,7 @@ def table(path: Path, count: int) -> Iterator[str]:
 def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("export", "ours", "naive", "anyjev", "table"))
+    parser.add_argument("what", choices=("export", *LAST, "table"))
     parser.add_argument("paths", nargs="+")
     parser.add_argument("--items", type=int, default=12)
     parser.add_argument("--sets", nargs="+", default=SETS)
@@ -372,13 +379,17 @@ def main() -> None:
         print("\n".join(table(Path(given.paths[0]), given.items)))
         return
     model, folder, out = given.paths[0], Path(given.paths[1]), Path(given.paths[2])
-    if given.what == "ours":
+    kept = map(json.loads, out.read_text(encoding="utf-8").splitlines() if out.exists() else [])
+    done = {line["set"] for line in kept if line["method"] == LAST[given.what]}
+    sets = [name for name in given.sets if name not in done]
+    if given.what in ("ours", "labels"):
         from lastword import Tracer
 
-        lines = ours(Tracer.from_pretrained(model), folder, given.sets, given.items)
+        measure = ours if given.what == "ours" else labels
+        lines = measure(Tracer.from_pretrained(model), folder, sets, given.items)
     else:
-        measure = naive if given.what == "naive" else anyjev
-        lines = measure(Path(model), folder, given.sets, given.items)
+        other = naive if given.what == "naive" else anyjev
+        lines = other(Path(model), folder, sets, given.items)
     for line in lines:
         with out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
