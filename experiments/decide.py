@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from lastword import Choice, Option, Predicate, Score, Tracer
 from lastword.batch import Scope, branches_of
@@ -29,6 +30,7 @@ from lastword.decisions import Question, prepare
 from lastword.methods import Evidence, resolve
 from lastword.methods.batch_calibrated import BatchCalibrated
 from lastword.methods.correction import Scored
+from lastword.records.metrics import ece
 from lastword.rule.geometry import Trajectory
 
 TEMPLATES = ("decide/plain", "decide/listed")
@@ -53,14 +55,6 @@ def question(row: dict[str, Any], *, described: bool = True) -> Choice:
     return Choice(row["instructions"], told)
 
 
-def ece(sure: Sequence[float], right: Sequence[bool], bins: int = 10) -> float:
-    """Expected calibration error over bins of equal width."""
-    p, hits = np.array(sure), np.array(right, dtype=float)
-    place = np.minimum((p * bins).astype(int), bins - 1)
-    gaps = [abs(p[place == b].sum() - hits[place == b].sum()) for b in range(bins)]
-    return float(sum(gaps) / len(p))
-
-
 def cell(tracer: Tracer, data: list[dict[str, Any]], template: str, described: bool) -> Any:
     """Share right and calibration error of every method on one set, in percent."""
     asked = [question(row, described=described) for row in data]
@@ -79,14 +73,14 @@ def cell(tracer: Tracer, data: list[dict[str, Any]], template: str, described: b
     }
     told = {}
     for name, each in scores.items():
-        probabilities = [np.exp(u - u.max()) / np.exp(u - u.max()).sum() for u in each]
+        probabilities = [softmax(u) for u in each]
         right = [
             q.options[int(p.argmax())].value == row["truth"]
             for q, p, row in zip(asked, probabilities, data, strict=True)
         ]
         told[name] = {
             "right": round(100 * float(np.mean(right)), 1),
-            "ece": round(100 * ece([float(p.max()) for p in probabilities], right), 1),
+            "ece": round(100 * ece([p.max() for p in probabilities], right), 1),
         }
     return told
 

@@ -11,24 +11,23 @@ X then. OUT gets a line an input, behind those that it has.
 import argparse
 import json
 import random
-import string
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rivals import LETTERS, item_of
+
 from lastword import Choice, Option, Tracer
 from lastword.batch import Scope
 from lastword.decisions import prepare
 from lastword.methods import resolve
-from lastword.text.items import Item
 
 SETS = "sst2 trec emotion agnews csqa arc tools".split()
 LONG = {24: "banking77", 49: "clinc150"}  # of every fifty, these two are of long lists
 FIRST = 100  # texts before it chose the template
 METHODS = ("pmi@0.5", "pmi@1")
-LETTERS = string.ascii_uppercase
 
 # What is asked for, and in words as long what is not.
 PLAIN = {
@@ -71,14 +70,6 @@ def inputs(folder: Path, items: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def lettered(text: str, question: Choice) -> Item:
-    """The same asked by letters."""
-    told = [f"{o.text}: {o.description}" if o.description else o.text for o in question.options]
-    lines = [f"{LETTERS[i]}. {line}" for i, line in enumerate(told)]
-    prompt = "\n".join([f"Text: {text}", f"Question: {question.instructions}", *lines, "Answer:"])
-    return Item(prompt, tuple(LETTERS[: len(told)]), literal=True)
-
-
 def answers(tracer: Tracer, texts: list[str], question: Choice) -> list[dict[str, str]]:
     """Each method's answer to each text."""
     ready = prepare({"q": question})
@@ -90,7 +81,9 @@ def answers(tracer: Tracer, texts: list[str], question: Choice) -> list[dict[str
         scores = {"base": d.base_scores, "trace": d.scores} | {m: d.methods[m] for m in METHODS}
         told.append({method: names[int(u.argmax())] for method, u in scores.items()})
     if len(names) <= len(LETTERS):
-        letters = [lettered(text, question) for text in texts]
+        told_of = [(option.text, option.description) for option in question.options]
+        asked = [(text, question.instructions, told_of) for text in texts]
+        letters = [item_of(value, letters=True) for value in asked]
         for own, d in zip(
             told, tracer.correct_many(letters, read="base", blind="none"), strict=True
         ):

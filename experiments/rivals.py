@@ -324,17 +324,10 @@ def anyjev(model: Path, folder: Path, sets: Sequence[str], count: int) -> Iterat
 # What came out
 
 
-def ece(sure: Sequence[float], right: Sequence[int], bins: int = 10) -> float:
-    """Expected calibration error over bins of equal width."""
-    p, hits = np.array(sure), np.array(right, dtype=float)
-    place = np.minimum((p * bins).astype(int), bins - 1)
-    return float(
-        sum(abs(p[place == b].sum() - hits[place == b].sum()) for b in range(bins)) / len(p)
-    )
-
-
 def table(path: Path, count: int) -> Iterator[str]:
     """By method over the sets that letters can ask, the first texts of each; then by set."""
+    from lastword.records.metrics import ece
+
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     base = {line["set"]: line for line in lines if line["method"] == "base"}
     few = [name for name in base if base[name]["options"] <= len(LETTERS)]
