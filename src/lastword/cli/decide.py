@@ -225,29 +225,21 @@ def _show(answers: "Answers") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from lastword.decisions.answer import value_of
+    from lastword.decisions.answer import words_of
 
     grid = Table(box=SIMPLE_HEAD)
     for title in ("question", "answer", "probability", "confidence", "others"):
         right = title in ("probability", "confidence")
         grid.add_column(title, overflow="fold", justify="right" if right else "left")
     for name, answer in answers.items():
-        value = value_of(answer)
-        shown = f"{value:.2f}" if isinstance(value, float) else _said(value, answer)
         more = " deferred" if answer.deferred else ""
         numbers = f"{answer.probability:.3f}", f"{answer.confidence:.3f}"
-        cells = name, shown + more, *numbers, _others(answer)
+        cells = name, words_of(answer) + more, *numbers, _others(answer)
         grid.add_row(*(Text(printable(cell)) for cell in cells))
     show(grid)
     methods = ", ".join(dict.fromkeys(answer.method for answer in answers.values()))
     calibrated = all(answer.calibrated for answer in answers.values())
     typer.echo(f"by {methods}; probabilities {'' if calibrated else 'not '}calibrated")
-
-
-def _said(value: Any, answer: Any) -> str:
-    if answer.to_dict()["type"] == "predicate":
-        return "yes" if value else "no"
-    return value if isinstance(value, str) else str(value).lower()
 
 
 def _others(answer: Any) -> str:

@@ -248,3 +248,15 @@ def value_of(answer: QuestionAnswer) -> Value | float:
             return answer.probability > 0.5
         case ScoreAnswer():
             return answer.score
+
+
+def words_of(answer: QuestionAnswer) -> str:
+    """What the answer comes to, for people: the option, yes or no, the score to two places."""
+    match value := value_of(answer):
+        case bool():
+            word = ("no", "yes") if isinstance(answer, PredicateAnswer) else ("false", "true")
+            return word[value]
+        case str():
+            return value
+        case float():
+            return f"{value:.2f}"

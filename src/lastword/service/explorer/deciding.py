@@ -16,7 +16,12 @@ from lastword.decisions import (
     ScoreAnswer,
     answer_of,
 )
-from lastword.decisions.answer import Probabilities, QuestionAnswer, probabilities_of
+from lastword.decisions.answer import (
+    Probabilities,
+    QuestionAnswer,
+    probabilities_of,
+    words_of,
+)
 from lastword.decisions.question import question_from
 from lastword.records.decision import Decision
 from lastword.service.correction import Corrector
@@ -142,30 +147,27 @@ def _told(question: Question, answer: QuestionAnswer, without: Probabilities) ->
         }
         for i in order
     ]
-    said, sure = _said(answer)
     return {
         "type": type(question).__name__.lower(),
         "instructions": question.instructions,
-        "said": said,
-        "sure": sure,
+        "said": words_of(answer),
+        "sure": _sure(answer),
         "tags": _tags(question, answer, without),
         "options": options,
     }
 
 
-def _said(answer: QuestionAnswer) -> tuple[str, str]:
-    """The answer, and how sure it is."""
+def _sure(answer: QuestionAnswer) -> str:
+    """How sure the answer is."""
     match answer:
         case ChoiceAnswer():
-            told = answer.choice if isinstance(answer.choice, str) else str(answer.choice).lower()
-            return told, f"with probability {answer.probability:.3f}"
+            return f"with probability {answer.probability:.3f}"
         case PredicateAnswer():
-            said = "yes" if answer.probability > 0.5 else "no"
-            return said, f"holds with probability {answer.probability:.3f}"
+            return f"holds with probability {answer.probability:.3f}"
         case ScoreAnswer():
             highest = len(answer.labels) - 1
             likely = f"most probable: {answer.labels[answer.level]}"
-            return f"{answer.score:.2f}", f"to be expected, of 0 to {highest}; {likely}"
+            return f"to be expected, of 0 to {highest}; {likely}"
 
 
 def _tags(
