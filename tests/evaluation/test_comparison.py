@@ -102,6 +102,18 @@ def test_counts_and_tests_are_those_of_the_items() -> None:
     )
 
 
+def test_copies_of_a_question_count_once_in_the_tests() -> None:
+    frame: Any = synthetic_cell(benchmark="halueval-qa", items=40, seed=4)
+    frame["methods"] = [{"best": best(row)} for row in frame.to_dict("records")]
+    copies = frame.assign(id=frame["id"] + "-again", place=frame["place"] + len(frame))
+    (once,) = cells(frame)
+    (twice,) = cells(pd.concat([frame, copies], ignore_index=True))
+    (own,) = compare(once, {"best": "mean"}).standings
+    (doubled,) = compare(twice, {"best": "mean"}).standings
+    assert (doubled.fixed, doubled.ahead) == (2 * own.fixed, 2 * own.ahead) > (0, 0)
+    assert (doubled.p_base, doubled.p_trace) == (own.p_base, own.p_trace)
+
+
 def test_items_where_a_method_does_not_apply_leave_its_counts_alone() -> None:
     cell = answered(some=lambda row: best(row) if row["place"] % 2 else None, none=lambda _: None)
     some, none = compare(cell, {"some": "mean", "none": "mean"}).standings

@@ -135,6 +135,15 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
     assert not (out / "questions.yaml").exists()  # its options differ by row
 
 
+def test_rows_that_are_there_twice_count_once_in_a_verdicts_tests() -> None:
+    rows = table(30)
+    once, twice = (try_labels(own, Tracer.demo()) for own in (rows, [*rows, *rows]))
+    own, doubled = once.line("pmi@0.5"), twice.line("pmi@0.5")
+    assert own.fixed and own.broken is not None
+    assert (doubled.fixed, doubled.broken) == (2 * own.fixed, 2 * own.broken)
+    assert doubled.p == own.p
+
+
 def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: Path) -> None:
     path, out = written(tmp_path / "facts.csv", table(300)), tmp_path / "out"
     command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out)]

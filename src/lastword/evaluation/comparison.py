@@ -16,14 +16,14 @@ import numpy as np
 from lastword.errors import ItemError, RecordError
 from lastword.evaluation.controls import controls
 from lastword.evaluation.derived import derive, fitted_methods
-from lastword.evaluation.statistics import mcnemar
+from lastword.evaluation.grouping import Groups, changed_groups
+from lastword.evaluation.statistics import paired
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, mean
 from lastword.records.columns import Lists, PerItem, Places
 from lastword.records.disk import write_durably
 from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import (
-    fixed_and_broken,
     mc1_rows,
     mc2_rows,
     mc3_rows,
@@ -75,11 +75,11 @@ class Standing:
         mc3: Mean MC3.
         fixed: Items that the base has wrong and the method right.
         broken: Items that the base has right and the method wrong: regressions.
-        p_base: McNemar's exact test against the base, two-sided.
+        p_base: McNemar's exact test against the base, two-sided, over groups of items.
         p_base_holm: The same after Holm's correction over the methods of the cell.
         ahead: Items that TRACE has wrong and the method right.
         behind: Items that TRACE has right and the method wrong.
-        p_trace: McNemar's exact test against TRACE, two-sided.
+        p_trace: McNemar's exact test against TRACE, two-sided, over groups of items.
         p_trace_holm: The same after Holm's correction over the methods of the cell.
     """
 
@@ -143,7 +143,12 @@ def compare(
         RecordError: The records hold no scores of a method.
     """
     read = _Scores.of(cell, methods, fitted or {})
-    standings = [_standing(read, cell, name, how) for name, how in methods.items()]
+    first = {name: read.first(cell, name, how) for name, how in methods.items()}
+    changed = sum(_moved(own - base) + _moved(own - trace) for own, base, trace in first.values())
+    groups = changed_groups(cell, np.asarray(changed, dtype=float))
+    standings = [
+        _standing(read, cell, name, how, first[name], groups) for name, how in methods.items()
+    ]
     against_base = holm(np.array([s.p_base for s in standings]))
     against_trace = holm(np.array([s.p_trace for s in standings]))
     adjusted = tuple(
@@ -287,6 +292,17 @@ class _Scores:
         """The base's scores, aggregated as a method's are."""
         return replace(self.base, values=self._aggregate(self.base.values, how))
 
+    def each(
+        self, metric: Callable[[Any, Any], np.ndarray], scores: Lists, places: Places
+    ) -> PerItem:
+        """A metric of some items; nan where there are no scores."""
+        return of_items(metric, scores, self.truthful, places)
+
+    def first(self, cell: Cell, method: str, how: "Aggregation") -> tuple[PerItem, ...]:
+        """MC1 of a method, of the base of its aggregation and of TRACE."""
+        scores = self.by[method], self.aggregated(how), self.trace
+        return tuple(self.each(mc1_rows, own, cell.mc1_places) for own in scores)
+
     def normalised(self, method: str, how: "Aggregation") -> Lists:
         """Scores as means over tokens, whatever they are."""
         u = self.by[method]
@@ -298,28 +314,29 @@ class _Scores:
         return aggregate(means, how, self.tokens.values, self.sizes.values)
 
 
-def _standing(read: _Scores, cell: Cell, name: str, how: "Aggregation") -> Standing:
+def _standing(
+    read: _Scores,
+    cell: Cell,
+    name: str,
+    how: "Aggregation",
+    first: tuple[PerItem, ...],
+    groups: Groups,
+) -> Standing:
     """A method on the items that count for MC1, and on those that count for MC2 and MC3."""
-
-    def each(metric: Callable[[Any, Any], np.ndarray], scores: Lists, places: Places) -> PerItem:
-        return of_items(metric, scores, read.truthful, places)
-
-    u, first, second = read.by[name], cell.mc1_places, cell.mc2_places
-    own, base, trace = (
-        each(mc1_rows, scores, first) for scores in (u, read.aggregated(how), read.trace)
-    )
+    u, second = read.by[name], cell.mc2_places
+    own, base, trace = first
     is_base = name == f"base-{how}"
-    fixed, broken, p_base = _paired(own, base)
-    ahead, behind, p_trace = _paired(own, trace)
+    fixed, broken, p_base = paired(own - base, groups)
+    ahead, behind, p_trace = paired(own - trace, groups)
     return Standing(
         method=name,
         base=f"base-{how}",
         items=int((~np.isnan(own)).sum()),
         mc1=_mean_known(own),
         delta_mc1=_mean_known(own - base),
-        mc2=_mean_known(each(mc2_rows, u, second)),
-        mc2_normalised=_mean_known(each(mc2_rows, read.normalised(name, how), second)),
-        mc3=_mean_known(each(mc3_rows, u, second)),
+        mc2=_mean_known(read.each(mc2_rows, u, second)),
+        mc2_normalised=_mean_known(read.each(mc2_rows, read.normalised(name, how), second)),
+        mc3=_mean_known(read.each(mc3_rows, u, second)),
         fixed=fixed,
         broken=broken,
         p_base=np.nan if is_base else p_base,
@@ -331,11 +348,10 @@ def _standing(read: _Scores, cell: Cell, name: str, how: "Aggregation") -> Stand
     )
 
 
-def _paired(own: PerItem, other: PerItem) -> tuple[int, int, float]:
-    """Items won, items lost, and McNemar's p; nan where nothing is shared."""
-    gains = (own - other)[~np.isnan(own - other)]
-    won, lost = fixed_and_broken(gains)
-    return won, lost, mcnemar(won, lost) if gains.size else np.nan
+def _moved(gains: PerItem) -> PerItem:
+    """1 of an item that gains or loses, 0 of one that does not, or was not answered."""
+    moved: PerItem = (np.nan_to_num(gains) != 0).astype(float)
+    return moved
 
 
 def _mean_known(values: PerItem) -> float:

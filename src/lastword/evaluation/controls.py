@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from lastword.evaluation.statistics import mcnemar
+from lastword.evaluation.grouping import Groups
+from lastword.evaluation.statistics import paired
 from lastword.records.cells import Cell, column, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
-from lastword.records.metrics import fixed_and_broken, mc1_by_depth, mc1_rows, pair_name
+from lastword.records.metrics import mc1_by_depth, mc1_rows, pair_name
 from lastword.theta import depth_of
 
 ALPHA = 0.05
@@ -57,7 +58,7 @@ class Addition:
         mc1: Mean MC1 of its answers.
         fixed: Answers that it makes right.
         broken: Answers that it makes wrong.
-        p: Exact sign test of the two, two-sided.
+        p: Exact sign test, two-sided, in which the two of a pair count once.
     """
 
     mc1: float
@@ -241,17 +242,17 @@ def _fitted(cell: Cell, rng: np.random.Generator) -> Places:
 def _fit(cell: Cell, survey: "_Survey", rng: np.random.Generator) -> Fit | None:
     if (design := survey.design) is None:
         return None
-    folds = _folds(_groups(cell, survey.places), rng)
+    groups = _groups(cell, survey.places)
+    folds = _folds(groups, rng)
     blocks = [design.scaled(block) for block in design.blocks]
     without, read, whole = (
         design.answers(np.concatenate(blocks[:count], axis=2), folds) for count in (1, 2, 3)
     )
-    return Fit(mean(without), _addition(without, read), _addition(read, whole))
+    return Fit(mean(without), _addition(without, read, groups), _addition(read, whole, groups))
 
 
-def _addition(before: PerItem, after: PerItem) -> Addition:
-    fixed, broken = fixed_and_broken(after - before)
-    return Addition(mean(after), fixed, broken, mcnemar(fixed, broken))
+def _addition(before: PerItem, after: PerItem, groups: Groups) -> Addition:
+    return Addition(mean(after), *paired(after - before, groups))
 
 
 @dataclass(frozen=True, eq=False)
@@ -385,16 +386,14 @@ def _fill(
     return read
 
 
-def _groups(cell: Cell, places: Places) -> Int[np.ndarray, " items"]:
+def _groups(cell: Cell, places: Places) -> Groups:
     """The group of each item: the two of a pair are one."""
     ids = cell.items["id"].iloc[places].astype(str)
     _, groups = np.unique([pair_name(own) or own for own in ids], return_inverse=True)
     return groups.astype(np.int64)
 
 
-def _folds(
-    groups: Int[np.ndarray, " items"], rng: np.random.Generator
-) -> Int[np.ndarray, " items"]:
+def _folds(groups: Groups, rng: np.random.Generator) -> Int[np.ndarray, " items"]:
     """Folds of nearly equally many groups."""
     fold = np.arange(groups.max() + 1) % FOLDS
     rng.shuffle(fold)

@@ -293,6 +293,22 @@ def folded(gains: PerItem, groups: Groups) -> Values:
     return own
 
 
+def paired(gains: PerItem, groups: Groups) -> tuple[int, int, float]:
+    """Items won, items lost, and McNemar's exact p over groups of them.
+
+    Args:
+        gains: Of every item; nan where one of the two did not answer, which leaves.
+        groups: Number of each item's group, from 0 on.
+
+    Returns:
+        Won, lost, and p; p is nan where nothing is left.
+    """
+    there = ~np.isnan(gains)
+    won, lost = fixed_and_broken(gains[there])
+    p = mcnemar(*fixed_and_broken(folded(gains[there], groups[there])))
+    return won, lost, p if there.any() else float("nan")
+
+
 def _groups(cell: Judged, gains: PerItem) -> Groups:
     """The groups of a cell's items; each stands by itself where there are no records."""
     return changed_groups(cell, gains) if isinstance(cell, Cell) else np.arange(len(gains))

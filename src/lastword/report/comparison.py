@@ -32,8 +32,8 @@ _BESIDE = (
 )
 _COSTS = (Column("s/item", 4), Column("Head reads/item", 1))
 _NOTES = (
-    "Each method is held against the base of its own aggregation; p is McNemar's exact test, "
-    "Holm's correction is over the methods of a cell.",
+    "Each method is held against the base of its own aggregation; p is McNemar's exact test over "
+    "groups (copies and pairs are one), Holm's correction is over the methods of a cell.",
     "MC2 is the softmax of a method's scores as published (sums, means or sums over bytes), MC2 a "
     "token of the same scores as means over tokens. Only the latter compares between rows.",
     "Rows without a base never read the question (fitted wording learned from the truths of other "
@@ -43,7 +43,7 @@ _NOTES = (
 )
 _BESIDE_NOTES = (
     "A win is an item that TRACE has wrong and the method right, a loss the reverse; p is "
-    "McNemar's exact test, Holm's correction is over the methods of a cell.",
+    "McNemar's exact test over groups, Holm's correction is over the methods of a cell.",
 )
 _COST_NOTES = (
     "Seconds and head reads (positions times depths through the output head) are of each method "

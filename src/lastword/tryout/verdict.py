@@ -10,10 +10,10 @@ import numpy as np
 from lastword.evaluation.certification import Outcome
 from lastword.evaluation.controls import Addition, fit
 from lastword.evaluation.derived import derive, facts_of
-from lastword.evaluation.statistics import mcnemar
+from lastword.evaluation.grouping import Groups, groups
+from lastword.evaluation.statistics import paired
 from lastword.records.cells import Cell
 from lastword.records.metrics import mc1
-from lastword.trust.certify import Finding
 from lastword.trust.policy import METHODS
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
@@ -35,7 +35,7 @@ class Line:
         high: Its upper end.
         fixed: Wrong answers of the model that it makes right; None where it is no correction.
         broken: Right answers of the model that it makes wrong.
-        p: McNemar's exact test against the model, two-sided.
+        p: McNemar's exact test against the model, two-sided, over groups of examples.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Class:
         items: How many labelled items have it.
         model: Share of them that the model answers right.
         corrected: Share of them that what is shown does.
-        p: McNemar's exact test between the two, two-sided.
+        p: McNemar's exact test between the two, two-sided, over groups of examples.
     """
 
     label: str
@@ -261,13 +261,14 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
     )
     truths = [np.asarray(t, dtype=bool) for t in items["truthful"]]
     base = _right(list(items["base_scores"]), truths)
+    together = _groups(cell)
     lines = [
         _line("chance", np.array([t.mean() for t in truths]), certain=True),
         _line("without the text", _right(list(items["blind_scores"]), truths)),
         _line("the model", base),
     ]
     right = {name: _right(own, truths) for name, own in scores.items()}
-    lines += [_line(name, own, base) for name, own in right.items()]
+    lines += [_line(name, own, base, together) for name, own in right.items()]
     there = {name: own for name, own in right.items() if not np.isnan(own).any()}
     best = max(there, key=lambda name: float(there[name].mean()))
     trial = None if finding is None else finding.chosen
@@ -281,7 +282,7 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
         model=cell.model,
         items=len(items),
         lines=tuple(lines),
-        certified=_certified(finding, base),
+        certified=None if trial is None else _line("certified", answers, base, together),
         let_through="nothing" if finding is None else in_words(finding.policy),
         needed=None if finding is None else finding.needed,
         least=terms.least,
@@ -289,7 +290,7 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
         rivals=tuple(rivals),
         best=best,
         shown=best if trial is None else "certified",
-        classes=_classes(names, truths, base, answers) if fixed else (),
+        classes=_classes(names, truths, base, answers, together) if fixed else (),
         changes=_changes(cell, names, truths, scores[method], stands),
         confusions=_confusions(names, truths, list(items["base_scores"])),
         middle=None if (fitted := fit(cell)) is None else fitted.middle,
@@ -340,17 +341,19 @@ def _right(scores: Sequence[Any], truths: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _line(
-    name: str, right: np.ndarray, base: np.ndarray | None = None, *, certain: bool = False
+    name: str,
+    right: np.ndarray,
+    base: np.ndarray | None = None,
+    together: Groups | None = None,
+    *,
+    certain: bool = False,
 ) -> Line:
     values = right[~np.isnan(right)]
     share = float(values.mean()) if len(values) else np.nan
     low, high = (share, share) if certain else _interval(float(values.sum()), len(values))
-    if base is None:
+    if base is None or together is None:
         return Line(name, share, low, high)
-    both = ~np.isnan(right)
-    fixed = int((right[both] > base[both]).sum())
-    broken = int((right[both] < base[both]).sum())
-    return Line(name, share, low, high, fixed, broken, mcnemar(fixed, broken))
+    return Line(name, share, low, high, *paired(right - base, together))
 
 
 def _interval(right: float, items: int) -> tuple[float, float]:
@@ -365,13 +368,12 @@ def _interval(right: float, items: int) -> tuple[float, float]:
     return low, high
 
 
-def _certified(finding: Finding | None, base: np.ndarray) -> Line | None:
-    if finding is None or finding.chosen is None:
-        return None
-    fixed, broken = finding.chosen.fixed, finding.chosen.broken
-    right = float(base.sum()) + fixed - broken
-    low, high = _interval(right, len(base))
-    return Line("certified", right / len(base), low, high, fixed, broken, mcnemar(fixed, broken))
+def _groups(cell: Cell) -> Groups:
+    """The group of every item; one that counts for nothing is a group by itself."""
+    own = groups([cell])
+    whole: Groups = own.max(initial=-1) + 1 + np.arange(len(cell.items))
+    whole[cell.mc1_places] = own
+    return whole
 
 
 def _candidates(cell: Cell) -> list[tuple[str, ...]]:
@@ -387,12 +389,13 @@ def _classes(
     truths: Sequence[np.ndarray],
     base: np.ndarray,
     corrected: np.ndarray,
+    together: Groups,
 ) -> tuple[Class, ...]:
     of = np.array([own[int(t.argmax())] for own, t in zip(names, truths, strict=True)])
     classes = []
     for label in sorted(set(of.tolist())):
         before, after = base[of == label], corrected[of == label]
-        p = mcnemar(int((after > before).sum()), int((after < before).sum()))
+        *_, p = paired(after - before, together[of == label])
         recall = float(before.mean()), float(np.nanmean(after))
         classes.append(Class(label, int((of == label).sum()), *recall, p))
     return tuple(classes)
