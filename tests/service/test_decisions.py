@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from transformers import PreTrainedTokenizerFast
 from lastword import Choice, Item, Option, Predicate, Score, Tracer
 from lastword.decisions import Answers
 from lastword.service.deciding import Answered
+from lastword.service.settings import Settings
 from lastword.text.tokens import Encoded, count_tokens
 from lastword.trust.certificate import Certificate
 from lastword.trust.policy import Policy
@@ -258,13 +260,54 @@ def test_what_cannot_be_done_is_told_in_typesafes_form(plain, changes, said):
 
 
 @pytest.mark.parametrize("path", ["/v1/decisions", "/v1/systemone"])
-def test_a_compressed_body_is_refused_by_name(plain, path):
-    headers = {"content-type": "application/json", "content-encoding": "zstd"}
+@pytest.mark.parametrize("coding", ["gzip", "zstd, gzip"])
+def test_a_body_in_another_coding_is_refused_by_name(plain, path, coding):
+    headers = {"content-type": "application/json", "content-encoding": coding}
     answer = plain.client.post(path, content=b"(\xb5/\xfd", headers=headers)
     assert answer.status_code == 415
     assert (
-        "content-encoding 'zstd' is not read" in answer.text and "compression=False" in answer.text
+        f"content-encoding '{coding}' is not read" in answer.text
+        and "compression=False" in answer.text
     )
+
+
+def test_without_a_package_zstd_is_refused_by_name(plain, monkeypatch):
+    monkeypatch.setitem(sys.modules, "backports", None)
+    monkeypatch.setitem(sys.modules, "compression", None)
+    headers = {"content-type": "application/json", "content-encoding": "zstd"}
+    answer = plain.client.post("/v1/systemone", content=b"(\xb5/\xfd", headers=headers)
+    assert answer.status_code == 415 and "content-encoding 'zstd' is not read" in answer.text
+
+
+def test_a_body_in_zstd_is_the_body(plain):
+    zstd = pytest.importorskip("backports.zstd")
+    noul = {"type": "noul", "instructions": "Baevwick lies on a lake."}
+    body = {"model": "jev-latest", "state": TEXT, "questions": {"a": noul}}
+    raw = json.dumps(body).encode()
+    headers = {"content-type": "application/json"}
+    told = plain.client.post("/v1/systemone", content=raw, headers=headers)
+    coded = plain.client.post(
+        "/v1/systemone", content=zstd.compress(raw), headers=headers | {"content-encoding": "ZSTD"}
+    )
+    assert coded.status_code == 200 and coded.json()["answers"] == told.json()["answers"]
+
+
+def test_what_is_no_zstd_or_too_large_once_decompressed_is_refused(plain):
+    zstd = pytest.importorskip("backports.zstd")
+    whole = zstd.compress(b"{}" + b" " * 100)
+    limit = Settings().body_bytes
+    coder = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 24})
+    wide = coder.compress(b"{}") + coder.flush()  # of unknown size, so that it has the window
+    for content, status, said in (
+        (b"{}", 422, "not zstd"),
+        (whole[:-1], 422, "not one whole zstd frame"),
+        (whole + whole, 422, "not one whole zstd frame"),
+        (wide, 422, "not zstd"),
+        (zstd.compress(b" " * (limit + 1)), 413, f"more than {limit} bytes, decompressed"),
+    ):
+        headers = {"content-type": "application/json", "content-encoding": "zstd"}
+        answer = plain.client.post("/v1/systemone", content=content, headers=headers)
+        assert (answer.status_code, said in answer.text) == (status, True), answer.text
 
 
 def test_models_answer_both_clients(plain):
@@ -288,7 +331,7 @@ import os
 from typesafe_sdk import Choice, Noul, Score, TypeSafeClient
 with TypeSafeClient(api_key="none", base_url=os.environ["URL"]) as client:
     told = client.system_one(
-        state={"text": "Hi"},
+        state={"text": "Hi " * 400},  # sent compressed
         questions={
             "a": Noul(instructions="Is it kind?"),
             "b": Choice(criteria={"one": None, "two": {"of": "two"}}),

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 
+from lastword.service.coding import decoded
 from lastword.service.dialect import Paths
 from lastword.service.door import crowded
 from lastword.service.log import Log
@@ -137,8 +138,8 @@ class Guard:
 
     async def _body(self, scope: Scope, receive: Receive) -> Receive:
         """The whole body read, and a `receive` that gives it once and then waits for the end."""
-        limit = self._settings.body_bytes
-        declared = Headers(scope=scope).get("content-length", "0")
+        limit, headers = self._settings.body_bytes, Headers(scope=scope)
+        declared = headers.get("content-length", "0")
         too_large = Refusal("body_too_large", f"the body has more than {limit} bytes")
         if declared.isdigit() and int(declared) > limit:
             raise too_large
@@ -157,7 +158,10 @@ class Guard:
                         raise too_large
         except TimeoutError as error:
             raise Refusal("body_timeout", "the body did not arrive in time") from error
-        whole = [{"type": "http.request", "body": b"".join(chunks), "more_body": False}]
+        body, coding = b"".join(chunks), headers.get("content-encoding", "identity")
+        if body and coding != "identity":
+            body = decoded(body, coding, limit)
+        whole = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
             return whole.pop() if whole else await receive()

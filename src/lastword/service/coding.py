@@ -1,0 +1,47 @@
+"""A body's content coding: none, or zstd (RFC 8878) where a package reads it."""
+
+import sys
+from types import ModuleType
+
+from lastword.service.refusal import Refusal
+
+_WINDOW_LOG = 23  # the largest window in HTTP is 8 MiB (RFC 9659)
+
+
+def decoded(body: bytes, coding: str, limit: int) -> bytes:
+    """A body as it was before it was coded; no more of it is made than may be taken.
+
+    Args:
+        body: As it came.
+        coding: The header `content-encoding`.
+        limit: Most bytes of what comes out.
+
+    Raises:
+        Refusal: Another coding, or no package for this one; more bytes; not one whole frame.
+    """
+    zstd = _zstd() if coding.lower() == "zstd" else None
+    if zstd is None:
+        what = f"a body in the content-encoding {coding!r:.40} is not read here; send it plain"
+        raise Refusal("unsupported_media_type", f"{what} (typesafe-sdk: compression=False)")
+    options = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+    frame = zstd.ZstdDecompressor(options=options)
+    try:
+        plain: bytes = frame.decompress(body, max_length=limit + 1)
+    except zstd.ZstdError as error:
+        raise Refusal("invalid_body", f"the body is not zstd: {error}") from error
+    if len(plain) > limit:
+        raise Refusal("body_too_large", f"the body has more than {limit} bytes, decompressed")
+    if not frame.eof or frame.unused_data:
+        raise Refusal("invalid_body", "the body is not one whole zstd frame")
+    return plain
+
+
+def _zstd() -> ModuleType | None:
+    try:
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+    except ImportError:  # an installation without the extra `serve`, or a Python without zstd
+        return None
+    return zstd
