@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -113,3 +114,14 @@ def test_a_file_without_the_column_names_those_that_are_there(run, questions, tm
         "decide", *MODEL, "--questions", questions, "--input", path, "--column", "body"
     )
     assert code == 0 and json.loads(out)["id"] == "row 1"
+
+
+def test_a_text_that_is_too_long_is_cut_where_the_user_says_so(run, questions):
+    long = " ".join([TEXT] * 40)
+    ask = ("decide", *MODEL, "--questions", questions, "--text", long, "--json")
+    code, out, err = run(*ask)
+    assert code == 1 and not out
+    assert re.search(r"needs \d+ tokens with its prompt and the model's context is 128", err)
+    code, out, _ = run(*ask, "--overflow", "truncate")
+    cut = Tracer.demo(overflow="truncate").decide(long, read_questions(questions)).to_dict()
+    assert code == 0 and json.loads(out) == json.loads(json.dumps(cut))

@@ -200,6 +200,52 @@ def test_prompts_of_which_the_certificate_says_nothing_are_refused(model):
         assert decide(served).status_code == ask(served).status_code == 200
 
 
+def test_what_is_deferred_is_a_refusal_where_the_caller_asks_for_it(model):
+    asked = model.prepare(ASKED)
+    sure = [own.decision.probabilities.max() for own in model.decide(TEXT, asked).values()]
+    threshold = float(np.mean(sorted(sure)[1:3]))  # two are surer, and two less sure
+    certificate = Certificate(
+        model.subject,
+        Terms(0.1, 0.05, error=0.1),
+        Policy((), 0.5),
+        counted(fixed=0, broken=0, items=300, answered=300, wrong=0.03),
+        threshold=threshold,
+        templates=(asked.template_name,),
+    )
+    unsure = [p < threshold for p in sure]
+    assert sum(unsure) == 2
+    with running(Tracer.demo(certificate=certificate)) as served:
+        flagged, refused = (
+            decide(served, **more).json()["answers"] for more in ({}, {"on_deferred": "refusal"})
+        )
+        forms = {
+            "0": {"type": "noul", "instructions": "Baevwick lies on a lake."},
+            "1": {
+                "type": "choice",
+                "instructions": "Which goods?",
+                "criteria": {GOODS[0]: None, GOODS[1]: "of clay"},
+            },
+            "2": {
+                "type": "score",
+                "instructions": "How far?",
+                "criteria": ["near", "far", "very far"],
+            },
+        }
+        states = [ask(served, questions=forms, **more) for more in ({}, {"on_deferred": "refusal"})]
+    assert [a["lastword"]["deferred"] for a in flagged] == unsure
+    assert [a["lastword"]["deferred"] for a in refused] == unsure
+    for one, own, deferred in zip(flagged, refused, unsure, strict=True):
+        if deferred:
+            assert (own["type"], set(own)) == ("refusal", {"type", "name", "lastword"})
+            assert own["name"] == one["name"]
+        else:
+            assert own["type"] == one["type"] and own.keys() == one.keys()
+    told = states[0].json()["answers"]
+    assert [told[name]["x_lastword"]["deferred"] for name in forms] == unsure[:3]
+    names = ", ".join(f"questions.{name}" for name in forms if unsure[int(name)])
+    assert states[1].status_code == 422 and f"{names} is deferred" in states[1].text
+
+
 def test_a_request_of_too_much_work_is_refused_before_it_is_begun(model):
     goods = [{"value": f"{a} {b}"} for a in GOODS for b in GOODS]
     asked = [{"type": "choice", "instructions": "Which goods?", "choices": goods}] * 9

@@ -5,7 +5,7 @@ Where its documents leave something open, docs/decisions.md says what is done he
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import Response
 from fastapi.responses import JSONResponse
@@ -52,6 +52,9 @@ class SystemOneBody(BaseModel):
     questions: dict[str, dict[str, Any]] = Field(min_length=1, description="By name.")
     assets: dict[str, Any] | None = Field(None, description="Refused: the model reads text alone.")
     include: list[Text] = Field([], description="`trajectory`: every depth, beside the answers.")
+    on_deferred: Literal["answer", "refusal"] = Field(
+        "answer", description="What comes where the certificate defers: the answer, or an error."
+    )
 
 
 class SystemOneAnswer(BaseModel):
@@ -79,6 +82,10 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
         made = await answer(call, body.state, questions, trajectory="trajectory" in body.include)
     except InputError as error:
         raise refused(error) from error
+    deferred = [f"questions.{name:.80}" for name, own in made.answers.items() if own.deferred]
+    if deferred and body.on_deferred == "refusal":
+        what = f"{', '.join(deferred[:8])} is deferred by the certificate"
+        raise Refusal("item", f"{what}, and this form has no refusal: ask without on_deferred")
     told = {
         name: _answer(own, body.questions[name]) | {"x_lastword": made.reasons[name]}
         for name, own in made.answers.items()
