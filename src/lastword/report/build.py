@@ -15,7 +15,7 @@ from lastword.evaluation.controls import controls
 from lastword.evaluation.dependence import dependence
 from lastword.evaluation.readings import Readings, read
 from lastword.evaluation.statistics import judge, over_cells
-from lastword.files.folder import Folder
+from lastword.files.folder import Folder, locate
 from lastword.files.strict_json import from_json
 from lastword.files.writing import open_whole
 from lastword.records.cells import Cell, calibration, summarise
@@ -106,7 +106,8 @@ def report(
             cannot be written.
     """
     timings, warning = ((), "") if bench is None else _timings(bench)
-    material = replace(_read(runs), timings=timings, item=item)
+    opening = _opening(runs / VERDICT)
+    material = replace(_read(runs), timings=timings, item=item, opening=opening)
     output = write(material, out, with_paper=with_paper)
     return replace(output, warnings=(warning,) if warning else ())
 
@@ -116,12 +117,13 @@ def write_page(runs: Folder, path: Path) -> None:
 
     Args:
         runs: As `report` takes them.
-        path: The HTML file.
+        path: The HTML file; it begins with the verdict of `lastword try` that lies beside it.
 
     Raises:
         RecordError: As `report`.
     """
-    contents = _contents(_read(runs))
+    opening = _opening(locate(str(path.parent)) / VERDICT)
+    contents = _contents(replace(_read(runs), opening=opening))
     try:
         _write_page(contents, path)
     except OSError as error:
@@ -134,7 +136,7 @@ def _write_page(contents: "_Contents", path: Path) -> None:
 
 
 def _read(runs: Folder) -> Material:
-    """What lies in a folder, its bench left aside."""
+    """The records in a folder, and what is known of their runs."""
     cells = read_cells(runs)
     infos = read_runs(runs).values()
     return Material(
@@ -143,7 +145,6 @@ def _read(runs: Folder) -> Material:
         comparisons=tuple(read_comparisons(runs, cells)),
         extents=extents(infos),
         engines=engines(infos),
-        opening=_opening(runs / VERDICT),
     )
 
 

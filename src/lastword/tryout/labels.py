@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lastword.benchmarks.benchmark import Benchmark, Example
+from lastword.benchmarks.benchmark import Benchmark, Example, fingerprint
 from lastword.benchmarks.source import Rows
 from lastword.benchmarks.template import Template
 from lastword.decisions.item import candidates_of, fields_of
@@ -47,10 +47,14 @@ class Labels:
         return first if all(row[1] == first for row in self.rows) else None
 
     def benchmark(self, template: Template) -> Benchmark:
-        """The benchmark of these examples under a template of decisions, as the runner takes it."""
+        """The benchmark of these examples under a template of decisions, as the runner takes it.
+
+        Its name has a part of their digest: a table that has grown is another one.
+        """
+        examples = [_example(*row) for row in self.rows]
         return Benchmark(
-            name=f"try:{self.name}",
-            read=lambda data: Rows([{"example": _example(*row)} for row in self.rows], self.name),
+            name=f"try:{self.name}-{fingerprint(examples)[:6]}",
+            read=lambda data: Rows([{"example": example} for example in examples], self.name),
             parse=lambda place, row: (row["example"],),
             verify=lambda questions: f"{len(questions)} labelled examples",
             templates={template.variant: lambda: template},

@@ -87,7 +87,7 @@ class Job:
 
         Args:
             out: Gets the records, the certificate, the question, the verdict and a page; started
-                again, it goes on.
+                again it goes on, and with other labels keeps the former records.
             advance: Told how many items are done, as `evaluation.runner.execute`.
 
         Raises:
@@ -109,10 +109,10 @@ class Job:
         (read,) = sample.cells
         verdict = judge(read, read_run(cell), certified, terms)
         if out is not None:
-            self._keep(root, out, verdict, certified)
+            self._keep(cell, out, verdict, certified)
         return verdict
 
-    def _keep(self, root: Folder, out: Path, verdict: Verdict, certified: Outcome | None) -> None:
+    def _keep(self, cell: Folder, out: Path, verdict: Verdict, certified: Outcome | None) -> None:
         """Write what a try leaves beside its records; the page last."""
         (out / CERTIFICATE).unlink(missing_ok=True)  # of other labels
         if certified is not None and certified.finding.chosen is not None:
@@ -120,7 +120,7 @@ class Job:
         if (question := self.labels.question) is not None:
             write_questions(out / QUESTIONS, {"answer": question})
         _write(out / VERDICT, to_json(verdict.to_dict()) + "\n")
-        write_page(root, out / PAGE)
+        write_page(cell, out / PAGE)
 
 
 def ready(
