@@ -135,6 +135,20 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
     assert not (out / "questions.yaml").exists()  # its options differ by row
 
 
+def test_a_table_that_has_grown_is_read_anew_beside_its_former_records(tmp_path: Path) -> None:
+    rows, tracer = table(20), Tracer.demo()
+    for count in (16, 20):
+        try_labels(written(tmp_path / "facts.csv", rows[:count]), tracer, out=tmp_path / "out")
+    runs = sorted(tmp_path.glob("out/*/*/run.json"), key=lambda path: path.stat().st_mtime)
+    assert [json.loads(run.read_text())["items"] for run in runs] == [16, 20]
+    page = (tmp_path / "out" / "index.html").read_text()
+    former, latest = (json.loads(run.read_text())["benchmark"] for run in runs)
+    assert latest in page and former not in page
+    written_at = runs[1].stat().st_mtime_ns
+    again = try_labels(tmp_path / "facts.csv", tracer, out=tmp_path / "out")
+    assert again.items == 20 and runs[1].stat().st_mtime_ns == written_at
+
+
 def test_rows_that_are_there_twice_count_once_in_a_verdicts_tests() -> None:
     rows = table(30)
     once, twice = (try_labels(own, Tracer.demo()) for own in (rows, [*rows, *rows]))
@@ -171,7 +185,7 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     assert [line.rstrip() for line in kept["picture"]] == [
         line.rstrip() for line in told.splitlines()[: len(kept["picture"])]
     ]
-    assert "of the model adds" in kept["words"][-1] and kept["words"][-1] in told
+    assert "Earlier depths" in kept["words"][-1] and kept["words"][-1] in told
     # What changes is what the certificate lets through, and nothing else.
     changes = kept["changes"]
     assert sum(c["shown"] == c["truth"] for c in changes) == certificate.counts.fixed
@@ -229,7 +243,7 @@ def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path
 def test_what_never_reads_the_text_and_certifies_as_much_is_told_first() -> None:
     lines = tuple(Line(n, 0.5, 0.4, 0.6, 9, 1, 0.02) for n in ("chance", "the model", "pmi@1"))
     lines = (replace(lines[0], right=0.1), *lines[1:])
-    rest: dict[str, Any] = {"needed": None, "least": 90, "alpha": 0.1}
+    rest: dict[str, Any] = {"needed": None, "least": 90, "alpha": 0.1, "delta": 0.01}
     rest |= {"classes": (), "confusions": (), "rivals": ("anti-blind",), "best": "pmi@1"}
     rest |= {"changes": (), "shown": "certified"}
     verdict = Verdict("m", 100, lines, lines[2], "overrides by pmi@1", **rest)
@@ -237,5 +251,6 @@ def test_what_never_reads_the_text_and_certifies_as_much_is_told_first() -> None
         "Beware: anti-blind, which never reads the text, would be certified for as much."
     )
     assert verdict.words()[1].startswith("Switch it on: overrides by pmi@1")
+    assert verdict.words()[1].endswith("with 99% confidence.")
     silent = replace(verdict, lines=(Line("contextual", nan, nan, nan, 0, 0, nan),))
     assert silent.picture()[0] == "contextual  does not apply to these examples"

@@ -97,14 +97,15 @@ class Verdict:
             where no number would do.
         least: Fewest labels that could certify anything.
         alpha: What was to be promised: the largest share of all answers that may be broken.
+        delta: Largest chance that the labels mislead.
         rivals: What never reads the text and would be certified for as much, in words.
         best: The correction with the most right answers on these labels.
         shown: What the next two are of: `certified`, or `best` where nothing is let through.
         classes: By label, the model beside that; none where options differ by row.
         changes: Answers that it changes.
         confusions: Truth, answer and count of the model's most frequent mistakes.
-        middle: What depths below the last add to wording and the last one; None where that was
-            not to be fitted.
+        middle: What depths below the last add to wording and the last one (section 15); None where
+            that was not to be fitted.
     """
 
     model: str
@@ -115,6 +116,7 @@ class Verdict:
     needed: int | None
     least: int
     alpha: float
+    delta: float
     rivals: tuple[str, ...]
     best: str
     shown: str
@@ -174,11 +176,7 @@ class Verdict:
             sentences.append(f"{self._shown} hurts {names}.")
         sentences += self._changed()
         if self.middle is not None:
-            caveat = "" if self.middle.positive else ", which is not shown to be anything"
-            sentences.append(
-                "To wording and the last depth the middle of the model adds "
-                f"{self.middle.sentence}{caveat}."
-            )
+            sentences.append(_earlier(self.middle))
         return sentences
 
     def by_class(self) -> list[str]:
@@ -206,9 +204,9 @@ class Verdict:
         if not self.changes:
             return []
         lost = [own for own in self.changes if own.model == own.truth]
-        names = ", ".join(f"{own.id} ({own.truth}, then {own.shown})" for own in lost[:_NAMED])
+        names = ", ".join(f"{own.id} ({own.truth} to {own.shown})" for own in lost[:_NAMED])
         more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
-        which = f"; right before: {names}{more}" if lost else ""
+        which = f", {len(lost)} of them right ones: row {names}{more}" if lost else ""
         what = "What is let through" if self.shown == "certified" else self.shown
         return [f"{what} changes {len(self.changes)} answers{which}."]
 
@@ -216,7 +214,7 @@ class Verdict:
         if self.certified is not None:
             return (
                 f"Switch it on: {self.let_through}; at most {_percent(self.alpha)} of all answers "
-                "broken and more fixed than broken, with 95% confidence."
+                f"broken and more fixed than broken, with {_percent(1 - self.delta)} confidence."
             )
         if self.items < self.least:
             return (
@@ -240,6 +238,16 @@ class Verdict:
             f"{best.name} gains most on these labels: {100 * more:+.1f} points, {best.fixed} fixed "
             f"and {best.broken} broken ({sure}more than chance: p = {best.p:.2g}, {count} tried)."
         )
+
+
+def _earlier(middle: Addition) -> str:
+    """Whether depths below the last know something that it does not, in words."""
+    verdict = "do" if middle.positive else "are not shown to"
+    return (
+        f"Earlier depths {verdict} know what the last one does not: a fit to these labels that "
+        f"sees them too answers {middle.fixed} more rightly and {middle.broken} wrongly "
+        f"(p = {middle.p:.2g})."
+    )
 
 
 def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Terms) -> Verdict:
@@ -287,6 +295,7 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
         needed=None if finding is None else finding.needed,
         least=terms.least,
         alpha=terms.alpha,
+        delta=terms.delta,
         rivals=tuple(rivals),
         best=best,
         shown=best if trial is None else "certified",
