@@ -176,6 +176,15 @@ class _Cursor:
     def string(self) -> str:
         return self.take(self.unpack("Q")[0]).decode("utf-8", "replace")
 
+    def skip_strings(self, count: int) -> None:
+        """Go past so many strings: a vocabulary and its merges have hundreds of thousands."""
+        size, data, place = struct.Struct("<Q").unpack_from, self._data, self.place
+        for _ in range(count):
+            if place + 8 > len(data):
+                self.skip(place + 8 - self.place)
+            place += 8 + size(data, place)[0]
+        self.skip(place - self.place)
+
     def _fetch(self) -> None:
         """Read on, twice as far each time: few requests, whatever the vocabulary."""
         have = len(self._data)
@@ -217,8 +226,7 @@ def _value(cursor: _Cursor, kind: int) -> Any:
         return cursor.unpack(f"{count}{_NUMBERS[inner]}")
     if inner != _STRING:
         return tuple(_value(cursor, inner) for _ in range(count))
-    for _ in range(count):
-        cursor.skip(cursor.unpack("Q")[0])
+    cursor.skip_strings(count)
     return Count(count)
 
 
