@@ -269,6 +269,17 @@ def test_version(run):
 # A file of prompts
 
 
+def test_what_libraries_leave_is_not_looked_through_at_the_end():
+    """A second of every command otherwise: imports make half a million objects."""
+    program = (
+        "import atexit, gc, sys; sys.argv = ['lastword', '--version']\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0, gc.get_threshold()[0] > 700))\n"
+        "from lastword.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "True True"
+
+
 def items(count: int) -> list[dict]:
     return [
         {"id": f"q{i.id}", "prompt": i.prompt, "candidates": list(i.candidates)}
