@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 
 import numpy as np
 import torch
@@ -324,9 +325,16 @@ def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tupl
     alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
     noise = _difference(_scores(backbone, readout, branches), alone)
     own = np.concatenate([own_scores(backbone, b) for b in branches])
-    firsts = np.cumsum([0, *(len(b.tokens) - b.boundary for b in branches[:-1])])
-    ahead = _difference(_first_scores(backbone, branches), own[firsts])
+    ahead = _ahead_difference(backbone, branches, own)
     return _Plain(alone, noise, _difference(alone, own), ahead), own
+
+
+def _ahead_difference(backbone: Backbone, branches: list[Branch], own: LogProbs) -> float:
+    """How far first predicted tokens' scores move where the tokens after them are not fed."""
+    sizes = np.array([len(b.tokens) - b.boundary for b in branches])
+    firsts = own[np.cumsum(sizes) - sizes][sizes > 1]  # nothing is after a token alone
+    cut = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in compress(branches, sizes > 1)]
+    return _difference(np.concatenate([own_scores(backbone, b) for b in cut]), firsts)
 
 
 def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> tuple[float, bool]:
@@ -365,12 +373,6 @@ def own_scores(backbone: Backbone, branch: Branch) -> LogProbs:
     log_probs = F.log_softmax(logits.float(), dim=-1).gather(1, tokens[:, None])
     scores: LogProbs = log_probs[:, 0].cpu().numpy()
     return scores
-
-
-def _first_scores(backbone: Backbone, branches: list[Branch]) -> LogProbs:
-    """The model's own log-probabilities of first predicted tokens, with nothing fed past them."""
-    firsts = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in branches]
-    return np.concatenate([own_scores(backbone, b) for b in firsts])
 
 
 def random_texts(
