@@ -1,5 +1,6 @@
 """`lastword certify`: labelled records become a certificate, or the advice to keep it off."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,10 @@ from lastword.errors import InputError
 from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:
-    from lastword.trust.certify import Finding
+    from lastword.evaluation.certification import Outcome
+    from lastword.rule.geometry import Scores
+    from lastword.trust.calibration import Calibration
+    from lastword.trust.slices import Slice
 
 
 def certify(
@@ -54,42 +58,59 @@ def certify(
         from lastword.evaluation.certification import outcome, read_sample, slice_names
         from lastword.files.folder import locate
         from lastword.files.strict_json import to_json
-        from lastword.trust.calibration import curves
-        from lastword.trust.calibration import told as in_words
         from lastword.trust.slices import slices
-        from lastword.trust.summary import sliced, summary
 
         sample = read_sample(locate(runs), benchmark or (), chosen)
         certified = outcome(sample, promised)
-        finding, controls = certified.finding, certified.controls
+        certificate, policy = certified.certificate, certified.finding.policy
         names = None if by is None else slice_names(sample.cells, by, items)
-        parts = [] if names is None else slices(sample.items, names, finding)
-        certificate = certified.certificate
-        shown = sample.shown(finding.policy) if calibrate else None
+        parts = [] if names is None else slices(sample.items, names, certified.finding)
+        shown = sample.shown(policy) if calibrate else None
         if shown is not None:
             certificate = certificate.calibrated(*shown)
     if out is not None:
         write_lines(out, certificate.to_toml().splitlines())
     if as_json:
-        told: dict[str, Any] = {"model": sample.subject.model, "controls": asdict(controls)}
-        told |= {} if by is None else {"by": by, "slices": [asdict(part) for part in parts]}
+        entries = _to_dict(certified) | ({} if by is None else _slices(by, parts))
         if certificate.calibration is not None:
-            told["calibration"] = asdict(certificate.calibration)
-        typer.echo(to_json(_to_dict(finding) | told))
+            entries["calibration"] = asdict(certificate.calibration)
+        typer.echo(to_json(entries))
         return
-    named = (sample.subject.model, list(sample.benchmarks), sample.failed)
-    lines = summary(finding, *named, controls)
-    lines += [] if by is None else [sliced(parts, by, finding.terms)]
+    lines = _lines(certified, by, parts)
     if certificate.calibration is not None and shown is not None:
-        lines += in_words(certificate.calibration, *curves(*shown))
+        lines += _calibration(certificate.calibration, *shown)
     for line in [*lines, *([] if out is None else [str(out)])]:
         typer.echo(printable(line))
 
 
-def _to_dict(finding: "Finding") -> dict[str, Any]:
+def _lines(certified: "Outcome", by: str | None, parts: "Sequence[Slice]") -> list[str]:
+    from lastword.trust.summary import sliced, summary
+
+    sample, finding = certified.sample, certified.finding
+    subject = sample.subject.model, list(sample.benchmarks), sample.failed
+    lines = summary(finding, *subject, certified.controls)
+    return lines + ([] if by is None else [sliced(parts, by, finding.terms)])
+
+
+def _calibration(
+    fit: "Calibration", scores: "Sequence[Scores]", truths: Sequence[int]
+) -> list[str]:
+    from lastword.trust.calibration import curves, in_words
+
+    return in_words(fit, *curves(scores, truths))
+
+
+def _slices(by: str, parts: "Sequence[Slice]") -> dict[str, Any]:
+    return {"by": by, "slices": [asdict(part) for part in parts]}
+
+
+def _to_dict(certified: "Outcome") -> dict[str, Any]:
+    finding = certified.finding
     deferral = finding.deferral
     curves = {} if deferral is None else {"before": deferral.before, "after": deferral.after}
     return {
+        "model": certified.sample.subject.model,
+        "controls": asdict(certified.controls),
         "terms": asdict(finding.terms),
         "items": finding.items,
         "groups": finding.groups,
@@ -104,7 +125,7 @@ def _to_dict(finding: "Finding") -> dict[str, Any]:
             "threshold": deferral.threshold,
             "answered": deferral.answered,
             "wrong": deferral.wrong,
-            "area": {name: drawn.area for name, drawn in curves.items()},
+            "area": {name: curve.area for name, curve in curves.items()},
         },
         "trials": [
             {

@@ -133,7 +133,7 @@ def _brier(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
     return float(np.mean(errors))
 
 
-def told(fit: Calibration, before: Reliability, after: Reliability) -> list[str]:
+def in_words(fit: Calibration, before: Reliability, after: Reliability) -> list[str]:
     """A calibration in words, and its reliability as a table: how sure, and how often right."""
     ece, brier = (fit.ece, fit.ece_after), (fit.brier, fit.brier_after)
     lines = [
