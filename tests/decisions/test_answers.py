@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 from itertools import permutations
 from types import SimpleNamespace
 
@@ -10,8 +11,16 @@ import pytest
 from scipy.special import softmax
 
 from lastword import Choice, Item, Predicate, Score, Tracer
-from lastword.decisions import answer_of, prepare, to_frame
+from lastword.decisions import (
+    Answers,
+    Option,
+    Questionnaire,
+    answer_of,
+    prepare,
+    to_frame,
+)
 from lastword.decisions.answer import concentration, order_concentration
+from lastword.decisions.flips import flips
 from lastword.decisions.item import candidates_of
 from lastword.errors import InputError, ItemError
 from lastword.rule.answer import Answer
@@ -245,3 +254,31 @@ def test_a_template_that_fails_does_so_before_any_text(tmp_path):
     path.write_text("{{ nothing }}")
     with pytest.raises(InputError, match="does not render"):
         prepare(QUESTIONS, str(path))
+
+
+def test_flips_are_answers_that_move_with_company(plain):
+    ready = plain.prepare(QUESTIONS)
+    steady = flips(plain.decide, ready, (TEXT,))
+    every = len(QUESTIONS)
+    assert (steady.answers, steady.flips) == (2 * every + (every + 1) // 2, 0)
+    assert steady.largest < 1e-5
+
+    def by_place(text: str, asked: Questionnaire) -> Answers:
+        """An answerer that says the first option, surer the more it is asked."""
+        p = 0.6 + 0.01 * len(asked.questions)
+        made = plain.decide(text, asked)
+        return Answers(
+            {
+                name: replace(own, choice=own.values[0], probabilities=np.array([p, 1 - p]))
+                for name, own in made.choices.items()
+            }
+        )
+
+    two = {name: Choice(name, ["one", "two"]) for name in ("a", "b")}
+    moved = flips(by_place, plain.prepare(two), (TEXT,))
+    assert (moved.answers, moved.flips) == (5, 2)  # those whose options were turned
+    assert moved.largest == pytest.approx(0.62 + 0.61 - 1)
+    described = {
+        "a": Choice("a", [Option("one", "uno"), Option("two", "dos")])
+    }  # the prompt tells their order
+    assert flips(by_place, plain.prepare(described), (TEXT,)).flips == 0

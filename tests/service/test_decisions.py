@@ -18,7 +18,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lastword import Choice, Item, Option, Predicate, Score, Tracer
-from lastword.decisions import Answers
+from lastword.decisions import Answers, write_questions
+from lastword.decisions.flips import flips
+from lastword.errors import InputError
+from lastword.service.app import create_app
 from lastword.service.deciding import Answered
 from lastword.service.settings import Settings
 from lastword.text.tokens import Encoded, count_tokens
@@ -360,6 +363,21 @@ def test_models_answer_both_clients(plain):
     told = plain.client.get("/v1/models").json()
     assert told["data"][0]["id"] == told["models"][0]["name"]
     assert {"description", "release_date"} < set(told["models"][0])
+
+
+def test_questions_of_the_settings_are_checked_before_the_first_request(model, plain, tmp_path):
+    path = tmp_path / "questions.yaml"
+    write_questions(path, ASKED)
+    expected = flips(model.decide, model.prepare(ASKED))
+    with running(model, questions=path) as served:
+        (told,) = served.client.get("/v1/models").json()["models"]
+        (event,) = served.events("checked")
+    assert told["flips"]["answers"] == event["answers"] == expected.answers == 30
+    assert told["flips"]["flips"] == event["flips"] == 0 and told["flips"]["largest"] < 1e-5
+    assert plain.client.get("/v1/models").json()["models"][0]["flips"] is None
+    learning = Tracer.demo(correction="batch-calibrated")
+    with pytest.raises(InputError, match="are to move with the requests: add --certificate"):
+        create_app(learning, Settings(port=0, questions=path))
 
 
 # The clients as they stand

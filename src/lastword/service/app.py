@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
@@ -14,7 +15,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 import lastword
-from lastword.errors import TraceError
+from lastword.decisions.file import read_questions
+from lastword.decisions.flips import Flips, flips
+from lastword.errors import InputError, TraceError
+from lastword.methods.correction import Learning
 from lastword.service.correction import Corrector
 from lastword.service.dialect import Dialect, Paths, StrictRoute
 from lastword.service.dialects import DIALECTS
@@ -43,6 +47,10 @@ class Service:
 
     Attributes:
         begin: When it began, in seconds since the epoch.
+        flips: What a check of the questions of its settings came to; None without any.
+
+    Raises:
+        InputError: Questions that cannot be read or asked, or whose answers are to move.
     """
 
     def __init__(self, tracer: Tracer, settings: Settings, log: Log | None = None) -> None:
@@ -55,6 +63,7 @@ class Service:
         self.begin = int(time.time())
         self._one = asyncio.Semaphore(1)
         self._beat: float | None = None
+        self.flips = None if settings.questions is None else _checked(tracer, settings.questions)
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
         self.metrics.served.labels(lastword.__version__, self.corrector.name).set(1)
         self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
@@ -108,6 +117,8 @@ class Service:
             if self.settings.token is not None and self.settings.label_token is None:
                 what = "whoever may ask may label, and raise the alarm: give --label-token"
                 self.log.event("labels", told=what)
+        if self.flips is not None:
+            self.log.event("checked", **asdict(self.flips))
         oversight = self.corrector.oversight
         if oversight is not None and oversight.monitor.alarm:  # of before the restart
             oversight.tell_alarm()
@@ -115,6 +126,16 @@ class Service:
     def close(self) -> None:
         """Finish what waits and end the thread."""
         self.corrector.close()
+
+
+def _checked(tracer: Tracer, path: Path) -> Flips:
+    """Flips of the questions in a file, which are made ready by it."""
+    if isinstance(tracer.correction, Learning):
+        raise InputError(
+            f"--questions are checked for answers that move, and those of {tracer.correction.name} "
+            "are to move with the requests: add --certificate, which freezes the mean"
+        )
+    return flips(tracer.decide, tracer.prepare(read_questions(path)))
 
 
 def create_app(

@@ -49,6 +49,8 @@ class Settings:
         state: File that keeps monitor, drift and remembered answers over a restart, or the running
             means of --correction batch-calibrated.
         log_prompts: Write prompts and candidates into the log.
+        questions: File of questions that are made ready and checked for flips before the first
+            request; /v1/models tells what came out.
     """
 
     host: str = "127.0.0.1"
@@ -78,6 +80,7 @@ class Settings:
     feedback_minute: int = 600
     state: Path | None = None
     log_prompts: bool = False
+    questions: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse an open door and limits that let nothing through."""

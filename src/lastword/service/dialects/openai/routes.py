@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from fastapi import Response
@@ -226,6 +226,7 @@ async def models(call: ThisCall) -> Response:
         "release_date": time.strftime("%Y-%m-%d", time.gmtime(begin)),
         "correction": tracer.correction.name,
         "certificate": None if tracer.certificate is None else tracer.certificate.describe(),
+        "flips": None if call.service.flips is None else asdict(call.service.flips),
     }
     return JSONResponse({"object": "list", "data": [own], "models": [told]})
 

@@ -1,0 +1,96 @@
+"""Flips: whether answers move where nothing has changed that may move them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lastword.decisions.answer import (
+    Answers,
+    ChoiceAnswer,
+    QuestionAnswer,
+    ScoreAnswer,
+    value_of,
+)
+from lastword.decisions.item import render
+from lastword.decisions.question import Choice, Question, Value
+from lastword.decisions.questionnaire import Questionnaire
+
+# Texts of any kind: what is held against one another is answers to the same text.
+TEXTS = (
+    "I ordered a lamp two weeks ago and it has not come. I want my money back today!",
+    "The soup was cold and we waited an hour, but the view over the bay is lovely.",
+    "Please send the papers to my new address.",
+)
+
+
+@dataclass(frozen=True)
+class Flips:
+    """Answers held against their question's alone.
+
+    Attributes:
+        answers: How many.
+        flips: How many of these are another option, or another side of one half.
+        largest: Largest difference of a probability.
+    """
+
+    answers: int
+    flips: int
+    largest: float
+
+
+def flips(
+    decide: Callable[[str, Questionnaire], Answers],
+    ready: Questionnaire,
+    texts: Sequence[str] = TEXTS,
+) -> Flips:
+    """Answers in other company, against the same question's alone.
+
+    All questions together, the same from the last to the first with options from the last to the
+    first, and every other question; options keep their order where the template tells it.
+
+    Args:
+        decide: Answers questions about a text.
+        ready: The questions.
+        texts: What they are asked about.
+    """
+    moves = []
+    for text in texts:
+        alone = {
+            name: decide(text, replace(ready, questions={name: own}))[name]
+            for name, own in ready.questions.items()
+        }
+        for asked in _companies(ready):
+            answers = decide(text, replace(ready, questions=asked))
+            moves += [_move(alone[name], own) for name, own in answers.items()]
+    return Flips(len(moves), sum(flip for flip, _ in moves), max(size for _, size in moves))
+
+
+def _companies(ready: Questionnaire) -> Iterator[Mapping[str, Question]]:
+    pairs = [*ready.questions.items()]
+    yield dict(pairs)
+    yield {name: _turned(own, ready) for name, own in pairs[::-1]}
+    yield dict(pairs[::2])
+
+
+def _turned(question: Question, ready: Questionnaire) -> Question:
+    """A choice with its options from the last to the first, where its prompt is the same then."""
+    if not isinstance(question, Choice):
+        return question
+    turned = replace(question, choices=question.options[::-1])
+    same = render("", question, ready.template) == render("", turned, ready.template)
+    return turned if same else question
+
+
+def _move(one: QuestionAnswer, other: QuestionAnswer) -> tuple[bool, float]:
+    """Whether an answer flipped, and by how much a probability moved."""
+    p, q = map(_by_option, (one, other))
+    return _said(one) != _said(other), max(abs(p[option] - q[option]) for option in p)
+
+
+def _said(answer: QuestionAnswer) -> object:
+    return answer.level if isinstance(answer, ScoreAnswer) else value_of(answer)
+
+
+def _by_option(answer: QuestionAnswer) -> dict[Value | int, float]:
+    p = answer.probabilities.tolist()
+    options = answer.values if isinstance(answer, ChoiceAnswer) else range(len(p))
+    return dict(zip(options, p, strict=True))
