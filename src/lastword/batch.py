@@ -136,23 +136,23 @@ class Batch:
         return Trajectory(self._scores[span], None if np.isnan(t).any() else t)
 
     def _read(self, spans: Sequence[slice], step: Step) -> None:
-        wanted = np.zeros(len(self._t), dtype=bool)
+        mask = np.zeros(len(self._t), dtype=bool)
         for span in spans:
-            wanted[span] = True
-        wanted &= self._computed
-        if not wanted.any():
+            mask[span] = True
+        mask &= self._computed
+        if not mask.any():
             return
         branch = np.flatnonzero(self._computed)[self.states.reads.branch]
-        targets = np.flatnonzero(wanted[branch])
+        targets = np.flatnonzero(mask[branch])
         into: list[tuple[TokenScorer, Scores]] = [(self.scorer, self._t)] if step.scorer else []
         into += [(s, self._peers[name]) for name, s in self.peers.items() if step.peers]
         scorers = [scorer for scorer, _ in into]
         depths = step.depths.union(*(s.depths for s in scorers))
         reading = self._head(self.states, targets, sorted(depths), scorers)
         for depth, values in reading.log_probs.items():
-            self._scores[wanted, depth] = _means(values, branch[targets])
+            self._scores[mask, depth] = _means(values, branch[targets])
         for (_, means), scores in zip(into, reading.scores, strict=True):
-            means[wanted] = _means(scores, branch[targets])
+            means[mask] = _means(scores, branch[targets])
 
 
 def prompts_of(encoded: Encoded) -> list[list[Branch]]:

@@ -288,9 +288,9 @@ class Tracer:
             ItemError: An item that cannot be answered.
             NonFiniteError: Logits that are not finite.
         """
-        given = {"prompt": prompt, "candidates": candidates, "separator": separator}
+        fields = {"prompt": prompt, "candidates": candidates, "separator": separator}
         more = {"blind_prompt": blind_prompt, "content_free": list(content_free)}
-        item = Item.from_dict(given | more)
+        item = Item.from_dict(fields | more)
         return next(self.correct_many([item], read=read))
 
     def correct_many(
@@ -401,8 +401,8 @@ class Tracer:
     ) -> "Iterator[Answers]":
         items = (self.trim(item) for value, name in inputs for item in ready.items(value, name))
         decisions = self.correct_many(items, blind="none")
-        while made := list(islice(decisions, len(ready.questions))):
-            yield ready.answers(made, self.temperature)
+        while batch := list(islice(decisions, len(ready.questions))):
+            yield ready.answers(batch, self.temperature)
 
     def trim(self, item: Item) -> Item:
         """The item without the prompts that the correction does not read."""
@@ -465,11 +465,11 @@ class Tracer:
         if not isinstance(self.correction, Scored):
             return encoded
         has = {"blind": bool(encoded.blind_sequences), "free": bool(encoded.content_free_sequences)}
-        lacking = lacks(self.correction.needs, **has)
-        if lacking is None:
+        lack = lacks(self.correction.needs, **has)
+        if lack is None:
             return encoded
         name = encoded.item.id or str(place)
-        return ItemError(f"{self.correction.name} needs {lacking}, and there is none", name)
+        return ItemError(f"{self.correction.name} needs {lack}, and there is none", name)
 
     def plan(self, encoded: Sequence[Encoded]) -> list[list[int]]:
         """Groups of items that are computed together, as places; shared prefixes stay together.

@@ -49,7 +49,7 @@ def certify(
     from lastword.cli.output import check_writable, printable, write_lines
     from lastword.cli.progress import waiting
 
-    chosen = None if methods == "all" else tuple(methods.split(","))
+    family = None if methods == "all" else tuple(methods.split(","))
     if items is not None and by is None:
         raise InputError("--items goes with --by FIELD, a field of its rows")
     if out is not None:
@@ -60,7 +60,7 @@ def certify(
         from lastword.files.strict_json import to_json
         from lastword.trust.slices import slices
 
-        sample = read_sample(locate(runs), benchmark or (), chosen)
+        sample = read_sample(locate(runs), benchmark or (), family)
         certified = outcome(sample, promised)
         certificate, policy = certified.certificate, certified.finding.policy
         names = None if by is None else slice_names(sample.cells, by, items)

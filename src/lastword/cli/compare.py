@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from lastword.tracer import Tracer
 
 
-def _list(context: Any, option: Any, wanted: bool) -> bool:
+def _list(context: Any, option: Any, value: bool) -> bool:
     """Print the table of methods, users' own among them, and stop.
 
     Of both options, whatever their order: it is printed once the second is read.
     """
-    values = {**context.params, str(option.name): wanted}
+    values = {**context.params, str(option.name): value}
     if not values.get("list_") or "as_json" not in values:
-        return wanted
+        return value
     from lastword.methods import catalogue
 
     table = catalogue()
@@ -104,12 +104,12 @@ def compare(
     if costs:
         with waiting("timing each method alone"):
             compared = replace(compared, costs=_costs(tracer, job, methods, cell))
-    measured = method_costs([compared])
+    timings = method_costs([compared])
     if as_json:
-        show_tables([*tables, *measured], "json")
-    elif measured:
+        show_tables([*tables, *timings], "json")
+    elif timings:
         typer.echo()
-        show_tables(measured, format)
+        show_tables(timings, format)
 
 
 def _execute(tracer: "Tracer", job: "Job", out: "Folder") -> "Folder":

@@ -62,14 +62,14 @@ def _advice() -> list[tuple[str, str]]:
     ]
 
 
-def _open_real(needed: bool, as_json: bool) -> "Tracer | None":
+def _open_real(required: bool, as_json: bool) -> "Tracer | None":
     """The real model; where it is not needed and cannot be had, a line that says how to."""
     from lastword.demo.real import NAME
 
     try:
         return load_tracer(LoadOptions(NAME, batch_tokens=_BATCH_TOKENS))
     except ModelError as error:
-        if needed:
+        if required:
             raise
         typer.echo(printable(f"Without a real model: {error}"), err=as_json)
         return None

@@ -117,9 +117,9 @@ def read_sample(
     for cell in parted:
         recheck(cell, subject.theta, invariant)
     scalar = scalar_operator(invariant, subject.theta.tau_I)
-    tried = allowed(parted, METHODS) if methods is None else tuple(methods)
-    learned = means(parted) if any(name.startswith(BATCH) for name in tried) else {}
-    others = resolved(parted, first, tried, learned)
+    names = allowed(parted, METHODS) if methods is None else tuple(methods)
+    batch_means = means(parted) if any(name.startswith(BATCH) for name in names) else {}
+    others = resolved(parted, first, names, batch_means)
     items = labelled([cell.mc1_items for cell in parted], groups(parted))
     return Sample(
         items=replace(items, others=answers(items, parted, others)),
@@ -131,8 +131,8 @@ def read_sample(
         failed=sum(cell.failed for cell in parted),
         reference=_reference(parted, scalar),
         cells=tuple(parted),
-        methods=tried,
-        means=learned,
+        methods=names,
+        means=batch_means,
         run=first,
     )
 
@@ -264,7 +264,7 @@ def outcome(sample: Sample, terms: Terms) -> Outcome:
 def issue(sample: Sample, finding: Finding) -> Certificate:
     """The certificate of what was found, made now."""
     trial, deferral = finding.chosen, finding.deferral
-    given: dict[str, Any] = (
+    answers: dict[str, Any] = (
         {} if deferral is None else {"answered": deferral.groups, "wrong": deferral.rate}
     )
     evidence = (finding.trials[0] if trial is None else trial).evidence
@@ -272,7 +272,7 @@ def issue(sample: Sample, finding: Finding) -> Certificate:
         subject=sample.subject,
         terms=finding.terms,
         policy=finding.policy,
-        counts=Counts(**vars(evidence if trial else evidence.nothing()), **given),
+        counts=Counts(**vars(evidence if trial else evidence.nothing()), **answers),
         threshold=None if deferral is None else deferral.threshold,
         worth=finding.worth,
         benchmarks=sample.benchmarks,
@@ -302,18 +302,18 @@ def _chosen(
             "name its own folder"
         )
     there = [run["benchmark"] for run in runs.values()]
-    missing = [name for name in benchmarks if name not in there]
-    if missing:
-        raise RecordError(f"{path} has no records of {missing[0]}; it has {', '.join(there)}")
+    absent = [name for name in benchmarks if name not in there]
+    if absent:
+        raise RecordError(f"{path} has no records of {absent[0]}; it has {', '.join(there)}")
     if not benchmarks and len(there) > 1:
         raise RecordError(
             f"{path} holds {', '.join(there)}; name those to take together by --benchmark"
         )
     names = benchmarks or there
-    chosen = {folder: run for folder, run in runs.items() if run["benchmark"] in names}
-    for folder, run in chosen.items():
+    cells = {folder: run for folder, run in runs.items() if run["benchmark"] in names}
+    for folder, run in cells.items():
         _require_whole(folder, run)
-    return chosen
+    return cells
 
 
 def _require_whole(folder: Folder, run: Any) -> None:

@@ -350,8 +350,8 @@ def _standing(
 
 def _moved(gains: PerItem) -> PerItem:
     """1 of an item that gains or loses, 0 of one that does not, or was not answered."""
-    moved: PerItem = (np.nan_to_num(gains) != 0).astype(float)
-    return moved
+    changes: PerItem = (np.nan_to_num(gains) != 0).astype(float)
+    return changes
 
 
 def _mean_known(values: PerItem) -> float:

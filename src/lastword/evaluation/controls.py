@@ -413,11 +413,11 @@ def conditional_logit(
     """
     counts = present.sum(axis=1)
     starts = np.cumsum(counts) - counts
-    rows, wanted = np.ascontiguousarray(x[present].T), target[present]  # one row a feature
+    rows, shares = np.ascontiguousarray(x[present].T), target[present]  # one row a feature
     weights = np.zeros(len(rows))
     for _ in range(_NEWTON_STEPS):
         p = _softmax(weights @ rows, starts, counts)
-        slope = rows @ (wanted - p) - PENALTY * weights
+        slope = rows @ (shares - p) - PENALTY * weights
         weighted = rows * p
         means = np.add.reduceat(weighted, starts, axis=1)
         curvature = weighted @ rows.T - means @ means.T

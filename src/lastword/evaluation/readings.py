@@ -217,8 +217,8 @@ def _fill(
     for kind, values in kinds:
         kind[items, :count] = values
     if not np.isnan(without).all():
-        moved = S - without
-        at = {DECISIVE: moved[row, :, layer], MIX: moved[:, :, depth], EARLY: moved[:, :, 0]}
+        shift = S - without
+        at = {DECISIVE: shift[row, :, layer], MIX: shift[:, :, depth], EARLY: shift[:, :, 0]}
         _keep_moved(r, items, at)
 
 

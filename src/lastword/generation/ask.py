@@ -157,9 +157,9 @@ def ask_in_steps(
         )
     counts = _readable(tracer, prompt, texts)
     decision = tracer.correct(prompt, list(counts), read=read)
-    dropped = len(texts) - len(counts)
+    rest = len(texts) - len(counts)
     return Asked(
-        question, prompt, decision, tuple(counts.values()), greedy in counts, sampling, dropped
+        question, prompt, decision, tuple(counts.values()), greedy in counts, sampling, rest
     )
 
 

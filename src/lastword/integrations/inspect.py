@@ -158,7 +158,7 @@ def corrected_choice(template: str | None = None) -> Solver:
             prompt,
             candidates,
             blind_prompt=blind,
-            content_free=[around.replace("{question}", said) for said in free],
+            content_free=[around.replace("{question}", text) for text in free],
         )
         _answer(state, await anyio.to_thread.run_sync(correct), api.model_name)
         return state

@@ -123,12 +123,12 @@ class Running:
         if np.isnan(base).any():
             return Step(self.needs.depths)
         order = _order(evidence.candidates)
-        seen, total = self._count(label_set(evidence.candidates), softmax(base)[order])
-        gates = {"seen": Gate(float(seen), float(LEAST), seen >= LEAST)}
-        if seen < LEAST:
+        count, total = self._count(label_set(evidence.candidates), softmax(base)[order])
+        gates = {"seen": Gate(float(count), float(LEAST), count >= LEAST)}
+        if count < LEAST:
             return Verdict("scalar", np.nan, operators.Correction("base", base, gates))
         mean = np.empty(len(order))
-        mean[order] = total / seen
+        mean[order] = total / count
         scores = calibrated(base, mean, log=self.log)
         return Verdict("scalar", np.nan, operators.Correction(self.name, scores, gates))
 
@@ -139,8 +139,8 @@ class Running:
         """
         with self._lock:
             names, self._changed = self._changed, {}
-            known = {name: self._sums.get(name) for name in names}
-        return {n: None if own is None else [own[0], own[1].tolist()] for n, own in known.items()}
+            sums = {name: self._sums.get(name) for name in names}
+        return {n: None if own is None else [own[0], own[1].tolist()] for n, own in sums.items()}
 
     def restore(self, learned: Mapping[str, Any]) -> None:
         """Go on from what `changes` gave, the least used first."""
@@ -149,8 +149,8 @@ class Running:
 
     def _count(self, name: str, p: Scores) -> tuple[int, Scores]:
         with self._lock:
-            seen, before = self._sums.pop(name, (0, np.zeros(len(p))))
-            self._sums[name] = after = seen + 1, before + p
+            count, before = self._sums.pop(name, (0, np.zeros(len(p))))
+            self._sums[name] = after = count + 1, before + p
             self._touch(name)
             while len(self._sums) > self.most:
                 self._touch(self._sums.popitem(last=False)[0])

@@ -62,8 +62,8 @@ def _engine(run: RunInfo) -> str:
     version = run.get("packages", {}).get("transformers")
     engine = run.get("engine") or {"name": "transformers", "version": version}
     name = " ".join(filter(None, (engine["name"], engine["version"])))
-    asked = run.get("dtype"), run.get("quantisation"), run.get("correction")
-    return ", ".join(filter(None, (name, *asked)))
+    settings = run.get("dtype"), run.get("quantisation"), run.get("correction")
+    return ", ".join(filter(None, (name, *settings)))
 
 
 def _name(run: RunInfo) -> Name:

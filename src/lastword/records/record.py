@@ -113,10 +113,10 @@ class Record:
         try:
             if own.get("error") is None:
                 shared = {name: own[name] for name in ("id", *_SHARED) if name in own}
-                told = _fields(Answer, row)
-                operator = told.get("operator", "base")
+                own_fields = _fields(Answer, row)
+                operator = own_fields.get("operator", "base")
                 method = "trace" if operator in OPERATORS else operator
-                own["answer"] = Answer(**told, **shared, method=method)
+                own["answer"] = Answer(**own_fields, **shared, method=method)
             return cls(**own)
         except TypeError as error:
             raise RecordError(f"a record is not whole: {error}") from error

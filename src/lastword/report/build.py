@@ -153,8 +153,8 @@ def _opening(path: Folder) -> Opening | None:
     if not path.is_file():
         return None
     try:
-        told = from_json(path.read_text(encoding="utf-8"))
-        parts = (tuple(map(str, told[name])) for name in ("picture", "words", "by_class"))
+        verdict = from_json(path.read_text(encoding="utf-8"))
+        parts = (tuple(map(str, verdict[name])) for name in ("picture", "words", "by_class"))
         return Opening(*parts)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordError(f"cannot read {path}: {error}; try again") from error

@@ -274,8 +274,8 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values without what is undefined, as TOML holds them."""
-        known: dict[str, Any] = _known({"schema": SCHEMA, **asdict(self)})
-        return known
+        values: dict[str, Any] = _known({"schema": SCHEMA, **asdict(self)})
+        return values
 
     def describe(self) -> dict[str, Any]:
         """What a run or a service says of it: not what it is for, nor the values for `drift`."""
@@ -355,12 +355,12 @@ def _built(kind: type[T], table: Any) -> T:
     hints = get_type_hints(kind)
     own: tuple[Field[Any], ...] = fields(kind)  # type: ignore[arg-type]
     required = [f.name for f in own if f.default is MISSING and f.default_factory is MISSING]
-    for said, names in (
+    for fault, names in (
         ("missing", [n for n in required if n not in table]),
         ("unknown", [n for n in table if n not in hints]),
     ):
         if names:
-            raise InputError(f"{names[0]} is {said}")
+            raise InputError(f"{names[0]} is {fault}")
     return kind(**{name: _checked(name, value, hints[name]) for name, value in table.items()})
 
 

@@ -202,14 +202,14 @@ def certified(evidence: Evidence, terms: Terms) -> Certified:
 
 
 def choose(
-    passed: Certified, fixed: Counts, broken: Counts, costs: float = 1.0
+    holds: Certified, fixed: Counts, broken: Counts, costs: float = 1.0
 ) -> Int[np.ndarray, "*samples"]:
     """Place of the chosen policy among the flattened chains; -1 to keep correction off.
 
     The largest F - c K above 0, then the smaller K, then the larger margin, then fewer operators.
     """
     gain = fixed - costs * broken
-    worth = np.where(passed & (gain > 0), gain * (broken.max(initial=0) + 1) - broken, -1)
+    worth = np.where(holds & (gain > 0), gain * (broken.max(initial=0) + 1) - broken, -1)
     by_margin = worth.swapaxes(-1, -2)  # the first of equals has the larger margin
     count_chains, count_margins = worth.shape[-2:]
     flat = by_margin.reshape(*worth.shape[:-2], -1)

@@ -84,8 +84,8 @@ def defer(items: Labelled, policy: Policy, error: float, delta: float, policies:
     answered, wrong = above(confidence, right)
     groups, rate = group_errors(items, confidence, right)
     exact = items.group_count == len(items)
-    kept = np.flatnonzero(keeps(groups, rate, error, delta / (policies + 1), exact))
-    place = int(kept[0]) if kept.size else None
+    places = np.flatnonzero(keeps(groups, rate, error, delta / (policies + 1), exact))
+    place = int(places[0]) if places.size else None
     return Deferral(
         error=error,
         threshold=None if place is None else float(THRESHOLDS[place]),
