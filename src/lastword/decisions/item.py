@@ -55,13 +55,17 @@ def item_of(text: str, question: Question, template: Template, *, id: str | None
         InputError: The template does not render.
         ItemError: Text that cannot be answered.
     """
+    fields = fields_of(text, question)
+    prompt, blind, *free = (
+        template.render(fields | {"input": own}) for own in (text, "", *CONTENT_FREE)
+    )
     return Item(
-        render(text, question, template),
+        prompt,
         candidates_of(question),
         id=id,
         question=question.instructions or None,
-        blind_prompt=render("", question, template),
-        content_free=tuple(render(free, question, template) for free in CONTENT_FREE),
+        blind_prompt=blind,
+        content_free=tuple(free),
         literal=True,
     )
 

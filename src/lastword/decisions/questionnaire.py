@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lastword.benchmarks.template import Template, template_name
 from lastword.decisions.answer import Answers, answer_of
-from lastword.decisions.item import Input, item_of, text_of
+from lastword.decisions.item import Input, candidates_of, item_of, render, text_of
 from lastword.decisions.question import Choice, Predicate, Question, Score
 from lastword.decisions.templates import CHAT, DEFAULT, template_of
 from lastword.errors import InputError
@@ -90,5 +90,6 @@ def prepare(
     questionnaire = Questionnaire(
         dict(questions), template_of(template or (CHAT if chat else DEFAULT))
     )
-    questionnaire.items("")  # what does not render fails here
+    for name, question in questionnaire.questions.items():  # what does not render fails here
+        Item(render("", question, questionnaire.template), candidates_of(question), id=name)
     return questionnaire
