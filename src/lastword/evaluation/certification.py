@@ -242,6 +242,12 @@ class Outcome:
     controls: Beside
 
     @property
+    def rivals(self) -> tuple[str, ...]:
+        """Controls that are worth as much by the same test; none where nothing is certified."""
+        trial = self.finding.chosen
+        return () if trial is None else tuple(self.controls.rivals(trial.gain))
+
+    @property
     def certificate(self) -> Certificate:
         """Of the finding, made now."""
         return issue(self.sample, self.finding)

@@ -37,7 +37,7 @@ from lastword.batch import Scope
 from lastword.errors import InputError, ItemError
 from lastword.methods import entry, resolve
 from lastword.methods.contract import Aggregation, Evidence, Fitted, Method, Needs
-from lastword.methods.correction import Learning
+from lastword.methods.correction import Correction, Learning
 from lastword.model.options import LoadOptions, refuse_unknown
 from lastword.rule.geometry import Scores, Trajectory
 from lastword.rule.tile import Tile
@@ -96,14 +96,9 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         if method != "trace" and options.get("certificate") is not None:
             raise InputError("a certificate is obeyed by method=trace alone: leave one out")
         self.tracer = _tracer(pretrained, theta, options)
-        correction = self.tracer.correction
-        if "trace" not in (method, correction.name):
-            raise InputError(f"the tracer corrects by {correction.name}: leave method={method} out")
-        if isinstance(correction, Learning):
-            raise InputError(f"give method={correction.name}, which takes the mean of a whole task")
-        self.method = correction.name if method == "trace" else method
+        self.method = _method(method, self.tracer.correction)
         self.scorers = {} if method == "trace" else resolve([method], self.tracer.facts)
-        needs = [m.needs for m in self.scorers.values()] or [correction.needs]
+        needs = [m.needs for m in self.scorers.values()] or [self.tracer.correction.needs]
         self._reads_blind = any(n.blind for n in needs)
         self._reads_free = any(n.content_free for n in needs)
         self.harness = HFLM(
@@ -428,6 +423,15 @@ def frame(contexts: Collection[str]) -> tuple[str, str]:
     after = re.sub(r"\A\S*", "", commonprefix([min(backwards), max(backwards)])[::-1])
     rest = min(map(len, contexts)) - len(before)
     return before, after[max(len(after) - rest, 0) :]
+
+
+def _method(method: str, correction: Correction) -> str:
+    """The name of what decides: a method, or what the tracer corrects by."""
+    if "trace" not in (method, correction.name):
+        raise InputError(f"the tracer corrects by {correction.name}: leave method={method} out")
+    if isinstance(correction, Learning):
+        raise InputError(f"give method={correction.name}, which takes the mean of a whole task")
+    return correction.name if method == "trace" else method
 
 
 def _tracer(pretrained: str | Tracer, theta: str | None, options: dict[str, Any]) -> Tracer:

@@ -55,7 +55,6 @@ def add_up(
     """Of some rows and one share of the tokens: the largest logit, sum exp(z - largest), least."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     share = tl.program_id(1)
-    lane = tl.arange(0, WIDTH)
     states = hidden + row.to(tl.int64)[:, None] * width
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     low = tl.full((ROWS,), float("inf"), tl.float32)
@@ -66,7 +65,7 @@ def add_up(
         columns = weight + token.to(tl.int64)[None, :] * width
         logits = tl.zeros((ROWS, TOKENS), tl.float32)
         for first in range(0, width, WIDTH):
-            at = first + lane
+            at = first + tl.arange(0, WIDTH)
             mask = (row < rows)[:, None] & (at < width)[None, :]
             h = tl.load(states + at[None, :], mask=mask, other=0.0)
             w = tl.load(columns + at[:, None], mask=inside & (at < width)[:, None], other=0.0)

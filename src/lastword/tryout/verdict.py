@@ -14,7 +14,7 @@ from lastword.evaluation.grouping import Groups, groups
 from lastword.evaluation.statistics import paired
 from lastword.records.cells import Cell
 from lastword.records.metrics import mc1
-from lastword.trust.policy import METHODS
+from lastword.trust.policy import METHODS, TRACE
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 
@@ -259,31 +259,24 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
         outcome: What they certify; None where they are too few.
         terms: What was to be promised.
     """
-    from lastword.methods import resolve
-
-    finding = None if outcome is None else outcome.finding
-
-    items = cell.items
-    scores = {"trace": list(items["scores"])} | derive(
-        cell, resolve([name for name in METHODS if name != "trace"], facts_of(run))
-    )
+    items, scores = cell.items, _scores(cell, run)
     truths = [np.asarray(t, dtype=bool) for t in items["truthful"]]
-    base = _right(list(items["base_scores"]), truths)
+    base, blind = (_right(list(items[name]), truths) for name in ("base_scores", "blind_scores"))
+    right = {name: _right(own, truths) for name, own in scores.items()}
     together = _groups(cell)
     lines = [
         _line("chance", np.array([t.mean() for t in truths]), certain=True),
-        _line("without the text", _right(list(items["blind_scores"]), truths)),
+        _line("without the text", blind),
         _line("the model", base),
+        *(_line(name, own, base, together) for name, own in right.items()),
     ]
-    right = {name: _right(own, truths) for name, own in scores.items()}
-    lines += [_line(name, own, base, together) for name, own in right.items()]
     there = {name: own for name, own in right.items() if not np.isnan(own).any()}
     best = max(there, key=lambda name: float(there[name].mean()))
+    finding = None if outcome is None else outcome.finding
     trial = None if finding is None else finding.chosen
     method = best if trial is None else trial.policy.method
     stands = _stands(outcome, scores[method])
     answers = np.where(stands, right[method], base)
-    rivals = [] if outcome is None or trial is None else outcome.controls.rivals(trial.gain)
     names = _candidates(cell)
     fixed = len({tuple(sorted(own)) for own in names}) == 1
     return Verdict(
@@ -296,7 +289,7 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
         least=terms.least,
         alpha=terms.alpha,
         delta=terms.delta,
-        rivals=tuple(rivals),
+        rivals=() if outcome is None else outcome.rivals,
         best=best,
         shown=best if trial is None else "certified",
         classes=_classes(names, truths, base, answers, together) if fixed else (),
@@ -304,6 +297,14 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
         confusions=_confusions(names, truths, list(items["base_scores"])),
         middle=None if (fitted := fit(cell)) is None else fitted.middle,
     )
+
+
+def _scores(cell: Cell, run: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Every correction's scores of each item; None where it does not apply."""
+    from lastword.methods import resolve
+
+    others = resolve([name for name in METHODS if name != TRACE], facts_of(run))
+    return {TRACE: list(cell.items["scores"])} | derive(cell, others)
 
 
 def _stands(outcome: Outcome | None, scores: Sequence[Any]) -> np.ndarray:
