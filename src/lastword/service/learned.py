@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lastword.errors import InputError
 from lastword.methods.correction import Learning
+from lastword.service.ledger import connect
 from lastword.service.log import Log
 from lastword.service.settings import Settings
 from lastword.tracer import Tracer
@@ -36,18 +37,16 @@ class Learned:
     def __init__(self, correction: Learning, path: Path, owner: str, log: Log) -> None:
         self._correction, self._log, self._lock = correction, log, threading.Lock()
         try:
-            self._connection = sqlite3.connect(path, timeout=1, check_same_thread=False)
-            self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # one service a file
-            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection = connect(str(path))
             with self._connection:
                 self._connection.execute(_TABLE)
-                known = dict(self._connection.execute("SELECT * FROM learned ORDER BY rowid"))
-                if known.pop(_OWNER, owner) != owner:
+                values = dict(self._connection.execute("SELECT * FROM learned ORDER BY rowid"))
+                if values.pop(_OWNER, owner) != owner:
                     raise InputError(f"{path} keeps what others have learned; name another file")
                 self._put(_OWNER, owner)
         except sqlite3.Error as error:
             raise InputError(f"cannot keep what is learned in {path}: {error}") from error
-        correction.restore({name: json.loads(value) for name, value in known.items()})
+        correction.restore({name: json.loads(value) for name, value in values.items()})
 
     def keep(self) -> None:
         """Write what has been learned since; the service answers though its disk refuses."""

@@ -75,6 +75,20 @@ class Entry:
         return self.overridden and before and not after, self.overridden and after and not before
 
 
+def connect(name: str) -> sqlite3.Connection:
+    """A database of one service at a time, whose callers take turns by a lock of their own.
+
+    Raises:
+        sqlite3.Error: It cannot be used, or is in use.
+    """
+    connection = sqlite3.connect(name, timeout=1, check_same_thread=False)
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")  # else each answer waits for the disk
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
 class Ledger:
     """Answers and state of one service under one certificate.
 
@@ -123,12 +137,7 @@ class Ledger:
             self.fault = error
 
     def _open(self, name: str) -> None:
-        # Callers take turns by a lock of their own.
-        self._connection = sqlite3.connect(name, timeout=1, check_same_thread=False)
-        self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # one service a file
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = NORMAL")
-        self._connection.execute("PRAGMA foreign_keys = ON")
+        self._connection = connect(name)
         self._connection.executescript(_TABLES)
         columns = [row[1] for row in self._connection.execute("PRAGMA table_info(answers)")]
         for name, kind in _ADDED.items():

@@ -10,9 +10,7 @@ from typing import Any
 
 from lastword.errors import ModelError
 
-_MOST = (
-    16.0  # times as long as it was, at most; rules of real checkpoints put a letter for a letter
-)
+_MOST = 16.0  # times as long as it was, at most; real checkpoints put a letter for a letter
 _LONGEST = 1024  # characters put before a text, at most
 
 
