@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict, replace
 from math import log
 from pathlib import Path
@@ -275,6 +276,9 @@ def test_a_state_of_before_there_were_groups_and_a_second_clock_goes_on(tmp_path
     database = sqlite3.connect(path)
     database.execute("DROP TABLE marks")
     database.execute("DROP INDEX by_kin")
+    database.execute("DROP TABLE totals")
+    for trigger in ("added", "labelled", "moved", "forgotten"):
+        database.execute(f"DROP TRIGGER {trigger}")
     for column in ("steady", "kin"):
         database.execute(f"ALTER TABLE answers DROP COLUMN {column}")
     row = ("one", 1e12, json.dumps(asdict(Entry(2, [0], [1], True))), 0)
@@ -283,6 +287,7 @@ def test_a_state_of_before_there_were_groups_and_a_second_clock_goes_on(tmp_path
     database.close()
     ledger = Ledger(path, "c", items=9, seconds=60.0)
     assert ledger.find("one").candidates == 2 and ledger.first("one")
+    assert ledger.counts()["answers"] == 1
     ledger.label("one")
     ledger.remember("two", Entry(2, [0], [1], True), {}, {"seen": {}}, ["text"])
     assert ledger.find("two").candidates == 2 and ledger.first("two")
@@ -522,6 +527,35 @@ def test_groups_that_an_answer_connects_are_one_and_what_is_forgotten_counts_aga
         remember(name)
     assert ledger.kin(["group g"]) == [] and ledger.kin(["text 1"]) != []
     assert ledger.first("d")
+    ledger.close()
+
+
+def test_counts_are_those_of_the_answers_that_are_there(tmp_path):
+    """By triggers, beside the same counted anew; an older file is counted when it is opened."""
+    draw, path = random.Random(4), tmp_path / "state.db"
+    ledger, entry = Ledger(path, "c", items=30, seconds=60.0), Entry(2, [0], [1], True)
+
+    def anew() -> dict[str, int]:
+        rows = ledger._connection.execute("SELECT kin, labelled FROM answers").fetchall()
+        labelled = {kin for kin, is_labelled in rows if is_labelled}
+        labels = sum(is_labelled for _, is_labelled in rows)
+        groups = {"groups": len({kin for kin, _ in rows}), "labelled_groups": len(labelled)}
+        return {"answers": len(rows), "labels": labels} | groups
+
+    for place in range(200):
+        marks = [f"{kind} {draw.randrange(90)}" for kind in ("text", "group")]
+        ledger.remember(str(place), entry, {}, {"seen": {}}, marks)
+        with suppress(Refusal):
+            name = str(max(0, place - draw.randrange(40)))
+            ledger.find(name)
+            ledger.label(name)
+        assert ledger.counts() == anew()
+    assert 1 < ledger.counts()["labelled_groups"] < ledger.counts()["groups"] < 30
+    ledger._connection.execute("DELETE FROM totals")
+    ledger._connection.commit()
+    ledger.close()
+    ledger = Ledger(path, "c", items=30, seconds=60.0)
+    assert ledger.counts() == anew()
     ledger.close()
 
 

@@ -26,7 +26,6 @@ _TABLES = """
         id TEXT PRIMARY KEY, given REAL NOT NULL, entry TEXT NOT NULL, labelled INTEGER NOT NULL,
         steady REAL NOT NULL DEFAULT 0, kin TEXT
     );
-    CREATE INDEX IF NOT EXISTS by_age ON answers (given);
     CREATE TABLE IF NOT EXISTS marks (
         mark TEXT PRIMARY KEY, answer TEXT NOT NULL REFERENCES answers (id) ON DELETE CASCADE
     );
@@ -37,7 +36,48 @@ _TABLES = """
 
 
 _ADDED = {"steady": "REAL NOT NULL DEFAULT 0", "kin": "TEXT"}  # columns that older files lack
-_BY_KIN = "CREATE INDEX IF NOT EXISTS by_kin ON answers (kin, labelled)"
+# Counting the answers anew takes 20 ms for 100,000 of them, and everybody may ask how many there are.
+_TOTALS = """
+    CREATE INDEX IF NOT EXISTS by_kin ON answers (kin, labelled);
+    CREATE TABLE IF NOT EXISTS totals (answers, groups, labels, labelled_groups);
+    INSERT INTO totals
+        SELECT COUNT(*), COUNT(DISTINCT kin), TOTAL(labelled),
+            COUNT(DISTINCT kin) FILTER (WHERE labelled)
+        FROM answers GROUP BY NULL HAVING NOT EXISTS (SELECT 1 FROM totals);
+    INSERT INTO totals SELECT 0, 0, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM totals);
+    CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON answers BEGIN
+        UPDATE totals SET answers = answers + 1,
+            groups = groups + (1 = (SELECT COUNT(*) FROM (
+                SELECT 1 FROM answers WHERE kin = NEW.kin LIMIT 2)));
+    END;
+    CREATE TRIGGER IF NOT EXISTS labelled AFTER UPDATE OF labelled ON answers BEGIN
+        UPDATE totals SET labels = labels + NEW.labelled - OLD.labelled,
+            labelled_groups = labelled_groups + (1 = (SELECT COUNT(*) FROM (
+                SELECT 1 FROM answers WHERE kin = NEW.kin AND labelled = 1 LIMIT 2)));
+    END;
+    CREATE TRIGGER IF NOT EXISTS moved AFTER UPDATE OF kin ON answers BEGIN
+        UPDATE totals SET
+            groups = groups - NOT EXISTS (SELECT 1 FROM answers WHERE kin = OLD.kin),
+            labelled_groups = labelled_groups - (OLD.labelled AND NOT EXISTS (
+                SELECT 1 FROM answers WHERE kin = OLD.kin AND labelled = 1
+            )) + (OLD.labelled AND 1 = (SELECT COUNT(*) FROM (
+                SELECT 1 FROM answers WHERE kin = NEW.kin AND labelled = 1 LIMIT 2)));
+    END;
+    CREATE TRIGGER IF NOT EXISTS forgotten AFTER DELETE ON answers BEGIN
+        UPDATE totals SET answers = answers - 1, labels = labels - OLD.labelled,
+            groups = groups - (OLD.kin IS NOT NULL AND NOT EXISTS (
+                SELECT 1 FROM answers WHERE kin = OLD.kin)),
+            labelled_groups = labelled_groups - (OLD.kin IS NOT NULL AND OLD.labelled AND NOT EXISTS
+                (SELECT 1 FROM answers WHERE kin = OLD.kin AND labelled = 1));
+    END;
+"""
+# The answers before the oldest that is young by either clock; those stand in the order of their
+# coming, so that no more are looked at than go.
+_AGED = """
+    DELETE FROM answers WHERE rowid < (
+        SELECT rowid FROM answers WHERE given >= ? OR steady >= ? ORDER BY rowid LIMIT 1
+    )
+"""
 
 LARGEST = 100  # answers of a group from which on its name takes no more: copies it takes always
 
@@ -143,7 +183,7 @@ class Ledger:
         for name, kind in _ADDED.items():
             if name not in columns:
                 self._connection.execute(f"ALTER TABLE answers ADD COLUMN {name} {kind}")
-        self._connection.execute(_BY_KIN)
+        self._connection.executescript(_TOTALS)
         (latest,) = self._connection.execute("SELECT MAX(steady) FROM answers").fetchone()
         self._before = (latest or 0.0) - self._steady()
 
@@ -203,7 +243,7 @@ class Ledger:
             connection.executemany(
                 "INSERT OR REPLACE INTO marks VALUES (?, ?)", [(_digest(m), name) for m in marks]
             )
-            connection.execute("DELETE FROM answers WHERE given < ? AND steady < ?", self._oldest())
+            connection.execute(_AGED, self._oldest())
             connection.execute(
                 "DELETE FROM answers WHERE rowid <= (SELECT MAX(rowid) FROM answers) - ?",
                 (self._items,),
@@ -254,17 +294,17 @@ class Ledger:
     def first(self, name: str) -> bool:
         """Whether no answer of the same group that is remembered has a label."""
         row = self._connection.execute(
-            "SELECT 1 FROM answers WHERE labelled AND kin = (SELECT kin FROM answers WHERE id = ?)",
+            "SELECT 1 FROM answers WHERE labelled = 1 "
+            "AND kin = (SELECT kin FROM answers WHERE id = ?) LIMIT 1",
             (name,),
         ).fetchone()
         return row is None
 
     def counts(self) -> dict[str, int]:
         """How many answers are remembered, how many have labels, and the groups that each make."""
-        kinds = "COUNT(*), COUNT(DISTINCT kin), SUM(labelled), COUNT(DISTINCT kin) FILTER "
         names = ("answers", "groups", "labels", "labelled_groups")
-        row = self._connection.execute(f"SELECT {kinds}(WHERE labelled) FROM answers").fetchone()
-        return {name: int(count or 0) for name, count in zip(names, row, strict=True)}
+        row = self._connection.execute(f"SELECT {', '.join(names)} FROM totals").fetchone()
+        return {name: int(count) for name, count in zip(names, row, strict=True)}
 
     def label(self, name: str, **state: Any) -> None:
         """Mark an answer as labelled, and keep what changed by it, at once."""
