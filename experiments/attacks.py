@@ -17,6 +17,7 @@ or lost, or labels of those who may not give them raised the alarm.
 
 import argparse
 import json
+import os
 import socket
 import struct
 import subprocess
@@ -323,13 +324,17 @@ def invariant_of(content: bytes) -> dict[str, Any]:
 def together(model: str, minutes: float) -> None:
     """Every flood by itself, then all at once, and what honest clients met of it.
 
-    Quiet comes between, so that both meet the same machine, whatever else it does.
+    Quiet comes between, so that both meet the same machine, whatever else it does. The clients have
+    the last core for themselves, the service and its processes the others.
     """
     path = RESULTS.with_name(f"siege.{model.rsplit('/', 1)[-1]}.json")
     result: dict[str, Any] = {"minutes_of_all": minutes, "good": True}
     with TemporaryDirectory() as folder:
         options, probes = guarded(model, Path(folder))
+        *first, last = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, first or {last})
         with serving(model, *options, before=TEMPLATE + CLOCK) as (url, process):
+            os.sched_setaffinity(0, {last})
             answers = answers_in_quiet(url)
             watches: defaultdict[str, Watch] = defaultdict(Watch)
             slices = max(1, round(60 * minutes / SLICE_SECONDS))

@@ -1,12 +1,14 @@
 """Hostile clients of a service, each kind a loop, and honest clients beside them."""
 
 import json
+import multiprocessing
+import os
 import random
 import socket
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -20,6 +22,7 @@ MEGABYTE = 2**20
 LINES = {"content-type": "application/x-ndjson"}
 JSON = {"content-type": "application/json"}
 PATIENCE_SECONDS = 60.0
+_NICE = 19  # of hostile clients, so that honest ones do not wait for them on their own side
 PAUSE_SECONDS = 0.5  # of an honest client between two questions
 GOODS = ("green wool combs", "pale cedar boats", "clay lamps", "salt", "grey iron hooks")
 TOWNS = ("Baevwick", "Oru", "Tal", "Merrin", "Kesh", "Hollow", "Varn", "Isk", "Pell", "Dunmoor")
@@ -193,6 +196,8 @@ class Watch:
         probe_cores: Of each probe the seconds of processor that the service had meanwhile.
         memory: Megabytes of the service, every half second.
         hostile: What floods were told.
+        wall: Seconds watched.
+        processor: Seconds of processor meanwhile of the service and of its clients.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -204,6 +209,8 @@ class Watch:
     probe_cores: list[float] = field(default_factory=list)
     memory: list[float] = field(default_factory=list)
     hostile: Counter[str] = field(default_factory=Counter)
+    wall: float = 0.0
+    processor: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def told(self) -> dict[str, Any]:
         """The figures that are kept."""
@@ -223,6 +230,7 @@ class Watch:
                 "peaks_by_tenths": [round(float(max(part))) for part in tenths],
             },
             "hostile": dict(self.hostile),
+            "cores": {who: round(s / self.wall, 2) for who, s in self.processor.items()},
         }
 
 
@@ -242,20 +250,48 @@ def siege(
     watch: Watch,
     honest: int = 12,
 ) -> None:
-    """Honest clients, and beside them floods, for a while; `watch` has what they meet."""
+    """Honest clients, and beside them floods, for a while; `watch` has what they meet.
+
+    The floods have a process of their own, so that honest clients do not share an interpreter.
+    """
     stop = Event()
     clock = _clock(process)
     loops: list[Callable[[], None]] = [lambda: _ask(url, answers, clock, watch, stop)] * honest
     loops += [lambda: _probe(probes, clock, watch, stop), lambda: _weigh(process, watch, stop)]
-    for flood, count in floods.items():
-        loops += [lambda flood=flood: _flood(url, flood, watch, stop)] * count  # type: ignore[misc]
     threads = [Thread(target=loop) for loop in loops]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        pool.submit(os.nice, _NICE).result()
+        hostile = pool.submit(_hostile, url, floods, seconds)
+        begun = time.perf_counter(), clock(), time.process_time()
+        for thread in threads:
+            thread.start()
+        time.sleep(seconds)
+        watch.wall += time.perf_counter() - begun[0]
+        watch.processor["service"] += clock() - begun[1]
+        watch.processor["honest clients"] += time.process_time() - begun[2]
+        stop.set()
+        for thread in threads:
+            thread.join()
+        counts, processor = hostile.result()
+    watch.hostile += counts
+    watch.processor["hostile clients"] += processor
+
+
+def _hostile(
+    url: str, floods: dict[Callable[[httpx.Client], httpx.Response | None], int], seconds: float
+) -> tuple[Counter[str], float]:
+    """What floods are told in some seconds, and the seconds of processor that they take."""
+    stop, counts, begun = Event(), Counter[str](), time.process_time()
+    loops = [flood for flood, count in floods.items() for _ in range(count)]
+    threads = [Thread(target=_flood, args=(url, flood, counts, stop)) for flood in loops]
     for thread in threads:
         thread.start()
     time.sleep(seconds)
+    processor = time.process_time() - begun
     stop.set()
     for thread in threads:
         thread.join()
+    return counts, processor
 
 
 def _clock(process: psutil.Process) -> Callable[[], float]:
@@ -320,7 +356,7 @@ def _weigh(process: psutil.Process, watch: Watch, stop: Event) -> None:
 def _flood(
     url: str,
     flood: Callable[[httpx.Client], httpx.Response | None],
-    watch: Watch,
+    counts: Counter[str],
     stop: Event,
 ) -> None:
     with client(url) as http:
@@ -329,10 +365,10 @@ def _flood(
             try:
                 answer = flood(http)
             except httpx.HTTPError as error:
-                watch.hostile[f"{name}: {type(error).__name__}"] += 1
+                counts[f"{name}: {type(error).__name__}"] += 1
                 continue
             if answer is not None:
-                watch.hostile[f"{name}: {answer.status_code}"] += 1
+                counts[f"{name}: {answer.status_code}"] += 1
 
 
 def stuck_log(url: str, readers: list[psutil.Process]) -> tuple[dict[str, Any], bool]:

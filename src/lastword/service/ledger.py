@@ -36,7 +36,7 @@ _TABLES = """
 
 
 _ADDED = {"steady": "REAL NOT NULL DEFAULT 0", "kin": "TEXT"}  # columns that older files lack
-# Counting the answers anew takes 20 ms for 100,000 of them, and everybody may ask how many there are.
+# Counting 100,000 answers anew takes 20 ms, and everybody may ask how many there are.
 _TOTALS = """
     CREATE INDEX IF NOT EXISTS by_kin ON answers (kin, labelled);
     CREATE TABLE IF NOT EXISTS totals (answers, groups, labels, labelled_groups);
