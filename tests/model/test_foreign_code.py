@@ -1,9 +1,11 @@
 """What a checkpoint brings beside numbers: code is not run, a pickle not read, a bomb refused."""
 
+import base64
 import json
 import os
 import pickle
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -279,14 +281,23 @@ KEY = "base_model.model.model.layers.0.self_attn.k_proj"
 # Normalisers
 
 
+def precompiled(text: str) -> dict[str, str]:
+    """A map of sentencepiece that has this text, beside one of a letter, to put for something."""
+    trie = bytes(4096)
+    content = struct.pack("<I", len(trie)) + trie + b"\0".join([b"w", text.encode(), b""])
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(content).decode()}
+
+
 @pytest.mark.parametrize(
     "rules",
     [
         [{"type": "Replace", "pattern": {"String": "w"}, "content": "w" * 10}] * 9,
         [{"type": "Replace", "pattern": {"Regex": "[a-z]"}, "content": "w" * 50}],
         [{"type": "Prepend", "prepend": "w" * 10**5}],
+        [precompiled("w" * 60)],
+        [precompiled("w" * 33)] * 2,
     ],
-    ids=["nine rules", "one rule", "a beginning"],
+    ids=["nine rules", "one rule", "a beginning", "a map", "two maps"],
 )
 def test_normalisers_that_make_text_grow_are_refused_before_they_are_used(foreign, rules):
     folder = foreign()
@@ -300,6 +311,7 @@ def test_normalisers_of_real_checkpoints_are_taken(foreign):
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
     accents = {"type": "Replace", "pattern": {"Regex": "``|''"}, "content": '"'}
     rules = [{"type": "Prepend", "prepend": "\u2581"}, spaces, accents, {"type": "NFKC"}]
+    rules.append(precompiled("صلى الله عليه وسلم"))  # the longest that Unicode puts for a letter
     file = folder / "tokenizer.json"
     rewrite(file, {"normalizer": {"type": "Sequence", "normalizers": rules}})
     assert load(LoadOptions(str(folder))) is not None

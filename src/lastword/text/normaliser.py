@@ -4,6 +4,7 @@ Each may replace a letter by many, and the next one each of these again: ten rul
 of a letter, in one step of the tokenizers library that nothing can end.
 """
 
+import base64
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from lastword.errors import ModelError
 
 _MOST = 16.0  # times as long as it was, at most; real checkpoints put a letter for a letter
+_LETTER = 3  # bytes of the letter that Unicode makes longest: U+FDFA becomes 33 of them
 _LONGEST = 1024  # characters put before a text, at most
 
 
@@ -44,6 +46,18 @@ def growth(rules: Mapping[str, Any]) -> float:
         pattern = rules["pattern"].get("String")
         shortest = len(pattern) if pattern else 1  # a regular expression may match one letter
         factor = max(1.0, len(rules["content"]) / shortest)
+    if rules["type"] == "Precompiled":
+        factor = max(1.0, _longest(rules["precompiled_charsmap"]) / _LETTER)
     if rules["type"] == "Prepend" and len(rules["prepend"]) > _LONGEST:
         factor = float(len(rules["prepend"]))
     return factor
+
+
+def _longest(charsmap: str) -> int:
+    """Bytes of the longest text that a map of sentencepiece puts for something.
+
+    It has the size of a trie in four bytes, the trie, and the texts, each with a zero behind it.
+    """
+    content = base64.b64decode(charsmap)
+    texts = content[4 + int.from_bytes(content[:4], "little") :]
+    return max(map(len, texts.split(b"\0")))
