@@ -90,9 +90,9 @@ _SYSTEM_ONE = _content(
         str(i): {"type": "choice", "criteria": dict.fromkeys(_LETTERS, "")} for i in range(200)
     },
 )
-_DECISIONS = _content(
+_DECISIONS = _content(  # as many as the entries of a body allow
     input=_ABOUT,
-    questions={str(i): {"type": "choice", "options": _LETTERS} for i in range(200)},
+    questions=[{"type": "choice", "choices": [{"value": x} for x in _LETTERS]}] * 130,
 )
 _BATCH = b"\n".join(_content(**random.choice(QUESTIONS)) for _ in range(200))
 
@@ -139,7 +139,7 @@ def labels(http: httpx.Client) -> httpx.Response:
 
 
 def questions(http: httpx.Client) -> httpx.Response:
-    """200 questions of 250 options about one input, by either door."""
+    """200 questions of 250 options about one input, or 130 by the other door."""
     if random.random() < 0.5:
         return http.post("/v1/systemone", content=_SYSTEM_ONE, headers=JSON)
     return http.post("/v1/decisions", content=_DECISIONS, headers=JSON)

@@ -2,12 +2,12 @@
 
 import asyncio
 from bisect import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lastword.decisions import Answers, Question, Questionnaire, answer_of, text_of
-from lastword.decisions.item import Input
+from lastword.decisions.item import Input, item_of
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
 from lastword.service.call import Call
@@ -18,7 +18,7 @@ from lastword.text.items import Item
 from lastword.text.tokens import Encoded, Tokenizer, token_counts
 
 MOST_QUESTIONS = 400
-_AT_ONCE = 512  # options of a request that are written while others wait
+_AT_ONCE = 512  # options of a request that are made and written while others wait
 _SHORT = 2**14  # characters of an input that is read while others wait
 _REQUEST = 4  # requests of questions may be as large as so many items, in characters and tokens
 _TOKENS_A_CHARACTER = 4  # at most, of the usual tokenizers
@@ -61,6 +61,13 @@ class Answered:
         return sum(sum(encoded.candidate_tokens) for encoded in self.encoded)
 
 
+async def made(
+    call: Call, make: Callable[[], dict[str, Question]], options: int
+) -> dict[str, Question]:
+    """The questions of a request, made beside others where they have many options."""
+    return make() if options <= _AT_ONCE else await call.service.beside(make)
+
+
 async def answer(
     call: Call,
     value: Input,
@@ -97,10 +104,10 @@ async def answer(
             promise.cancel()
     encoded = tuple(promise.encoded for promise in promises if promise.encoded is not None)
     answers, reasons = Answers(), {}
-    for (name, question), item, made in zip(asked.items(), items, decisions, strict=True):
+    for (name, question), item, decision in zip(asked.items(), items, decisions, strict=True):
         await asyncio.sleep(0)  # others have their turn
-        told = corrector.write(made, item, full=trajectory, request=call.id)
-        shown = made.as_base() if corrector.shadow else made
+        told = corrector.write(decision, item, full=trajectory, request=call.id)
+        shown = decision.as_base() if corrector.shadow else decision
         temperature = None if corrector.shadow else corrector.tracer.temperature
         answers[name] = answer_of(question, shown, temperature)
         reasons[name] = _reasons(answers[name], told, trajectory=trajectory)
@@ -125,10 +132,20 @@ def bounded(
     if len(asked) > MOST_QUESTIONS:
         what = f"there are {len(asked)} questions, a request takes {MOST_QUESTIONS}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
-    items = corrector.tracer.prepare(questions).items(value)
+    items = _written(corrector, text_of(value), corrector.tracer.prepare(questions))
     trimmed = [corrector.tracer.trim(item) for item in items]
-    _require_little(corrector, text_of(value), items)  # trimmed ones lack the question alone
     _require_short(sum(map(characters, trimmed)), _REQUEST * corrector.settings.characters)
+    return items
+
+
+def _written(corrector: Corrector, text: str, asked: Questionnaire) -> list[Item]:
+    """The items of questions; those of a request of too much work are not written to the end."""
+    items: list[Item] = []
+    work = _Work(corrector.tracer.tokenizer, _REQUEST * corrector.settings.tokens)
+    work.add([text])
+    for name, question in asked.questions.items():
+        items.append(item_of(text, question, asked.template, id=name))
+        work.add([items[-1].blind_prompt or "", *items[-1].candidates])
     return items
 
 
@@ -141,23 +158,38 @@ async def _start(call: Call, item: Item, place: int, *, trajectory: bool) -> Pro
     return await call.corrector.start_patiently(item, read, number, bounded=True)  # type: ignore[arg-type]
 
 
-def _require_little(corrector: Corrector, text: str, items: Sequence[Item]) -> None:
-    """Refuse a request of too much work, before any of it is begun."""
-    parts = [text, *(p for item in items for p in (item.blind_prompt or "", *item.candidates))]
-    limit = _REQUEST * corrector.settings.tokens
-    if _TOKENS_A_CHARACTER * sum(map(len, parts)) <= limit:
-        return
-    work = _tokens(parts, corrector.tracer.tokenizer)
-    if work > limit:
-        what = f"{work} tokens of work, the input once, each question and each option"
-        raise Refusal("too_many_tokens", f"{what}: a request takes {limit}; send it in parts")
+class _Work:
+    """Tokens of a request's texts, each of which is read once however often it comes.
 
+    Args:
+        tokenizer: The model's.
+        limit: Most of a request.
+    """
 
-def _tokens(texts: Sequence[str], tokenizer: Tokenizer) -> int:
-    """Tokens of texts, each of which is read once however often it comes."""
-    distinct = list(dict.fromkeys(texts))
-    each = dict(zip(distinct, token_counts(distinct, tokenizer), strict=True))
-    return sum(each[text] for text in texts)
+    def __init__(self, tokenizer: Tokenizer, limit: int) -> None:
+        self._tokenizer, self._limit = tokenizer, limit
+        self._waiting: list[str] = []
+        self._each: dict[str, int] = {}
+        self._characters = self._tokens = 0
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Count some texts more, as soon as there may be too many tokens.
+
+        Raises:
+            Refusal: There are.
+        """
+        self._waiting += texts
+        self._characters += sum(map(len, texts))
+        if _TOKENS_A_CHARACTER * self._characters <= self._limit:
+            return
+        new = [text for text in dict.fromkeys(self._waiting) if text not in self._each]
+        self._each |= zip(new, token_counts(new, self._tokenizer), strict=True)
+        self._tokens += sum(self._each[text] for text in self._waiting)
+        self._waiting = []
+        if self._tokens > self._limit:
+            what = f"{self._tokens} tokens of work, the input once, each question and each option"
+            more = f"a request takes {self._limit}; send it in parts"
+            raise Refusal("too_many_tokens", f"{what}: {more}")
 
 
 def _require_short(count: int, limit: int) -> None:

@@ -23,7 +23,7 @@ from lastword.decisions import (
 from lastword.decisions.answer import QuestionAnswer
 from lastword.errors import InputError
 from lastword.service.call import ThisCall
-from lastword.service.deciding import answer, refused
+from lastword.service.deciding import answer, made, refused
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.refusal import Code, Refusal
 from lastword.service.schema import Text
@@ -78,8 +78,11 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     if body.assets:
         raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
     try:
-        questions = {name: _question(own, name) for name, own in body.questions.items()}
-        made = await answer(call, body.state, questions, trajectory="trajectory" in body.include)
+        options = sum(map(_size, body.questions.values()))
+        questions = await made(call, lambda: _questions(body.questions), options)
+        answered = await answer(
+            call, body.state, questions, trajectory="trajectory" in body.include
+        )
     except InputError as error:
         raise refused(error) from error
     deferred = [f"questions.{name:.80}" for name, own in made.answers.items() if own.deferred]
@@ -87,11 +90,20 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
         what = f"{', '.join(deferred[:8])} is deferred by the certificate"
         raise Refusal("item", f"{what}, and this form has no refusal: ask without on_deferred")
     told = {
-        name: _answer(own, body.questions[name]) | {"x_lastword": made.reasons[name]}
-        for name, own in made.answers.items()
+        name: _answer(own, body.questions[name]) | {"x_lastword": answered.reasons[name]}
+        for name, own in answered.answers.items()
     }
-    usage = {"input_tokens": made.input_tokens, "output_tokens": made.output_tokens}
+    usage = {"input_tokens": answered.input_tokens, "output_tokens": answered.output_tokens}
     return JSONResponse({"model": call.corrector.name, "answers": told, "usage": usage})
+
+
+def _questions(asked: Mapping[str, Any]) -> dict[str, Question]:
+    return {name: _question(own, name) for name, own in asked.items()}
+
+
+def _size(own: Mapping[str, Any]) -> int:
+    criteria = own.get("criteria")
+    return len(criteria) if isinstance(criteria, Mapping | list) else 1
 
 
 def _question(own: Mapping[str, Any], name: str) -> Question:

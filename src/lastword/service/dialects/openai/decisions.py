@@ -23,7 +23,7 @@ from lastword.decisions import (
 from lastword.decisions.answer import QuestionAnswer
 from lastword.errors import InputError
 from lastword.service.call import ThisCall
-from lastword.service.deciding import Answered, answer, refused
+from lastword.service.deciding import Answered, answer, made, refused
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 
@@ -138,18 +138,23 @@ async def decisions(body: DecisionBody, call: ThisCall) -> Response:
     """Answer questions about an input, in the form of OpenAI's Decisions."""
     call.corrector.require_model(body.model)
     try:
-        questions = {str(i): own.question() for i, own in enumerate(body.questions)}
-        made = await answer(
+        options = sum(len(q.choices) for q in body.questions if isinstance(q, ChoiceBody))
+        questions = await made(call, lambda: _questions(body), options)
+        answered = await answer(
             call, _input(body.input), questions, trajectory="trajectory" in body.include
         )
     except InputError as error:
         raise refused(error) from error
     told = [
-        _answer(made.answers[str(i)], own.name, made.reasons[str(i)], body.on_deferred)
+        _answer(answered.answers[str(i)], own.name, answered.reasons[str(i)], body.on_deferred)
         for i, own in enumerate(body.questions)
     ]
-    usage = _usage(made)
+    usage = _usage(answered)
     return JSONResponse({"answers": told, "model": call.corrector.name, "usage": usage})
+
+
+def _questions(body: DecisionBody) -> dict[str, Question]:
+    return {str(i): own.question() for i, own in enumerate(body.questions)}
 
 
 def _answer(
