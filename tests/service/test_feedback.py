@@ -566,7 +566,7 @@ def test_one_group_for_everything_does_not_silence_the_tests(certificate, free):
     counted = []
     for place in range(2 * LARGEST + 1):
         item = Item(f"question {place}", wrong.candidates, group="all", id=f"{place}/a")
-        name = oversight.answered(wrong, item)
+        name = oversight.answered(wrong, item, wrong.to_dict())
         counted.append(oversight.labelled(name, [wrong.base_index])["counts"])
     bets = [0, LARGEST, 2 * LARGEST]
     assert [place for place, counts in enumerate(counted) if counts] == bets
@@ -605,7 +605,7 @@ def test_every_item_three_times_is_no_drift(certificate, free):
         for place, (decision, values) in enumerate(draw.choices(made, k=300)):
             item = Item(f"question {place}", decision.candidates)
             for _ in range(3):
-                oversight.answered(decision, item)
+                oversight.answered(decision, item, decision.to_dict())
                 by_answer.see(values)
         assert max(test.seen for test in oversight.drift.tests.values()) == 300
         together += bool(oversight.drift.warned)

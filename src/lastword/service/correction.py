@@ -175,14 +175,14 @@ class Corrector:
         self._log_decision(decision, item, request)
         if self._learned is not None:
             self._learned.keep()
-        label = {}
+        label, content = {}, decision.to_dict(full=full)
         if self.oversight is not None:
-            label["feedback_id"] = self.oversight.answered(decision, item)
+            label["feedback_id"] = self.oversight.answered(decision, item, content)
         if self.shadow:
             if decision.corrected:
                 self._metrics.shadow.labels(decision.operator).inc()
-            decision = decision.as_base()
-        return decision.to_dict(full=full) | label
+            content = decision.as_base().to_dict(full=full)
+        return content | label
 
     def write_answer(self, answer: Asked, *, request: str) -> dict[str, Any]:
         """The JSON of an answered question; under shadow the choice is the base's."""

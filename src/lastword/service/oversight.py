@@ -12,7 +12,7 @@ import json
 import sqlite3
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -71,12 +71,17 @@ class Oversight:
         with self._lock:
             self._ledger.close()
 
-    def answered(self, decision: Decision, item: Item) -> str | None:
+    def answered(self, decision: Decision, item: Item, content: Mapping[str, Any]) -> str | None:
         """Take note of an answer; the id under which its label may come.
 
         The service answers though its disk refuses: the id is then None, and the log says why.
+
+        Args:
+            decision: The answer.
+            item: What was asked.
+            content: `decision.to_dict()`.
         """
-        name, seen = uuid.uuid4().hex, statistics(decision.to_dict())
+        name, seen = uuid.uuid4().hex, statistics(content)
         own = list(marks(item.id, item.prompt, item.candidates, item.group))
         with self._lock:
             try:
