@@ -198,6 +198,12 @@ class Batcher:
     def _next(self) -> list[Order]:
         """Orders whose turn it is, as soon as any wait; none where the end has come."""
         with self._change:
+            self._change.wait_for(self._is_due, self._queues.rest)
             while not (orders := self._queues.turn(time.monotonic())) and self._readers:
                 self._change.wait()
             return orders
+
+    def _is_due(self) -> bool:
+        """Whether somebody waits who is not of a batch, or the end has come."""
+        orders = (*self._queues.items, *self._queues.asks)
+        return self._closing or any(order.lane != BATCH for order in orders)

@@ -10,8 +10,9 @@ from lastword.service.turns import Lane, Turns
 
 _SMOOTHING = 0.1  # weight of the latest order in the mean seconds of one, and of a pass in its pace
 _PASS_TOKENS = 256  # that a pass costs beside its own
-_BESIDE = 8  # items of batches in a pass while others come alone, who wait until it is over
+_BESIDE = 2  # items of batches in a pass while others come alone, who wait until it is over
 _LATELY_SECONDS = 2.0  # since one came alone
+_REST, _LONGEST_REST = 1.0, 0.25  # of batches then: times as long as their pass; seconds
 _READ_CHARACTERS = 2**18  # read at a time, but for a single long order
 
 
@@ -29,6 +30,7 @@ class Queues:
         items: Those that have their tokens and wait for the model.
         asks: Questions; the first is being answered.
         in_hand: What the model has.
+        rest: Seconds that a batch leaves to those who come alone, once its pass is over.
     """
 
     def __init__(self, places: Mapping[Lane, int], together: int, characters: int) -> None:
@@ -38,9 +40,11 @@ class Queues:
         self.items: deque[Order] = deque()
         self.asks: deque[Order] = deque()
         self.in_hand: list[Order] = []
+        self.rest = 0.0
         self._turns = Turns.of(ALONE, BATCH, ASK)
         self._mean: dict[Kind, float] = {"item": 0.0, "ask": 0.0}  # seconds of one order
         self._alone = -math.inf  # when the last came alone
+        self._is_mixed = False  # whether others came alone lately
         self._pace: dict[Kind, float] = {"item": 0.0, "ask": 0.0}  # seconds of one token
 
     def waiting(self, kind: Kind | None = None) -> list[Order]:
@@ -144,11 +148,12 @@ class Queues:
         if not lanes:
             return []
         lane, self._turns = self._turns.next(lanes)
+        self._is_mixed = now - self._alone < _LATELY_SECONDS
         if lane == ASK:
             return [self.asks[0]]
         fitting = [order for order in self.items if lane == BATCH or order.lane == lane]
         most = self._together
-        if lane == BATCH and now - self._alone < _LATELY_SECONDS:
+        if lane == BATCH and self._is_mixed:
             most = min(most, _BESIDE)
         return sorted(fitting, key=lambda order: order.lane != lane)[:most]
 
@@ -165,6 +170,9 @@ class Queues:
             seconds: How long the model had it, with its company.
         """
         self._turns = self._turns.after(turn.lane, seconds)
+        self.rest = 0.0
+        if turn.lane == BATCH and self._is_mixed:
+            self.rest = min(_REST * seconds, _LONGEST_REST)
         if turn.kind == "item" and self.in_hand:
             tokens = _PASS_TOKENS + sum(order.tokens for order in self.in_hand)
             self._set_pace("item", seconds / tokens)
