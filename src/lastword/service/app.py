@@ -34,7 +34,7 @@ from lastword.service.settings import Settings
 from lastword.tracer import Tracer
 
 Read = TypeVar("Read")
-_SHARE = 0.5  # of one processor, for reading large bodies
+_SHARE = 0.25  # of one processor, for reading large bodies: short requests do not feel it
 
 
 class Service:

@@ -13,6 +13,7 @@ from typing import Any
 
 import h11
 from uvicorn import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lastword.service.metrics import Metrics
@@ -21,7 +22,7 @@ from lastword.service.schema import problem, to_bytes
 from lastword.service.settings import Settings
 
 _RESERVE = 16  # connections beyond the others, for probes
-_BURST = 64  # connections taken before those who have one go on
+_BURST = 16  # connections taken before those who have one go on
 
 
 class Places:
@@ -88,7 +89,11 @@ class Door(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         """Take the connection, in place of an idle one or on the reserve, or say why not."""
-        super().connection_made(transport)
+        # As uvicorn has it, but for the addresses, of which it asks the system: each such call lets
+        # a thread that computes go first.
+        self.connections.add(self)
+        self.transport, self.flow, self.scheme = transport, FlowControl(transport), "http"
+        self.server, self.client = (_address(transport, end) for end in ("sockname", "peername"))
         if self._places.admit(self):
             self.app_state = {**self.app_state, "reserve": True}
         self._watch()
@@ -174,6 +179,12 @@ class Door(H11Protocol):
                 self.transport.write(self.conn.send(event) or b"")
         self._places.leave(self)
         self.transport.close()
+
+
+def _address(transport: Any, end: str) -> tuple[str, int] | None:
+    """Host and port of an end of a connection, as the loop has taken them down."""
+    address = transport.get_extra_info(end)
+    return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
 
 
 def crowded(settings: Settings) -> Refusal:

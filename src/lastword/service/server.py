@@ -22,6 +22,7 @@ from lastword.service.door import Door, configure
 
 _LINES_SECONDS = 1.0  # in which a batch tells what it has no answer for
 _QUEUE = 2048  # connections that wait to be taken
+_SWITCH_SECONDS = 0.0005  # after which a thread that computes lets one that answers go on
 _LATECOMERS_SECONDS, _LOOK_SECONDS = 0.5, 0.01  # in which requests of the last to come arrive
 
 
@@ -111,6 +112,7 @@ def run(app: FastAPI) -> None:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, server.handle_exit)
     spare_the_model()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         with probes(service):
             server.run(sockets=[listening])

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-_NICE = 10  # a template without an end takes a processor until it is ended
+_NICE = 15  # a template without an end takes a processor until it is ended
 
 
 def _answer(render: Any, request: dict[str, Any]) -> dict[str, Any]:
