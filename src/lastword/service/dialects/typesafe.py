@@ -85,7 +85,7 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
         )
     except InputError as error:
         raise refused(error) from error
-    deferred = [f"questions.{name:.80}" for name, own in made.answers.items() if own.deferred]
+    deferred = [f"questions.{name:.80}" for name, own in answered.answers.items() if own.deferred]
     if deferred and body.on_deferred == "refusal":
         what = f"{', '.join(deferred[:8])} is deferred by the certificate"
         raise Refusal("item", f"{what}, and this form has no refusal: ask without on_deferred")
