@@ -37,7 +37,7 @@ class Field:
     def of(cls, value: Any) -> "Field":
         """The field of a value; of strings as many numbers."""
         if isinstance(value, Count):
-            return cls([np.zeros(1, dtype=int)], [0] * value, [_ARRAY, _INTEGER])
+            return cls([(0,)], [0] * value, [_INTEGER])  # gone through for its length alone
         if isinstance(value, str):
             return cls([value.encode()], [0], [_STRING])
         if isinstance(value, tuple):
