@@ -1,15 +1,21 @@
 """What an answer costs by the shape of the work: seconds and memory, each against one number.
 
     python experiments/laws.py [--rounds 3] [--out FILE] [--figure FILE]
+    OMP_NUM_THREADS=1 python experiments/laws.py --decisions lastword/smollm2-135m
 
 A small random Llama and random token ids, so that every number can be moved alone.
 Writes the seconds and draws them; prints each law's exponent: the slope of its seconds between its
 last two points on logarithmic axes, 1 where twice the work takes twice the time.
+
+--decisions has requests of `decide` instead: CPU seconds by options, questions and length of the
+input, for a new input to questions that came before and for one that comes back. It goes on where
+it was stopped.
 """
 
 import argparse
 import json
 import math
+import random
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,16 +25,18 @@ from multiprocessing import get_context
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
+from time import process_time
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from lastword import Choice
 from lastword.batch import Read
 from lastword.model import embedded
 from lastword.report import draw
-from lastword.report.figure_parts import Figure, Line, Panel
+from lastword.report.figure_parts import Figure, Line, Panel, Rule
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded
 from lastword.timing.contenders import ours
@@ -158,33 +166,143 @@ def figure(results: dict[str, Any]) -> Figure:
     return Figure("laws", "Cost laws", "", tuple(panels), columns=4)
 
 
+RESULTS, IMAGES = Path("experiments/results"), Path("docs/images")
+WORDS = "time person year way day thing man world life hand part child eye woman place work".split()
+SENTENCE = "The parcel was sent on Monday and has not come; please say where it is. "
+# Of a request one number is moved; the last of each is held to a goal in times of the first.
+REQUESTS: dict[str, tuple[str, tuple[int, ...], float | None]] = {
+    "options": ("options of one question", (2, 10, 77, 150, 255), 4.0),
+    "questions": ("questions of 5 options", (1, 5, 20), 4.0),
+    "sentences": ("sentences of the input", (4, 9, 18, 36), None),
+}
+CURVES = {
+    "new": ("a new input", "corrected"),
+    "again": ("it comes back", "other"),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One shape of a request: questions of so many options of three words about an input."""
+
+    options: int = 5
+    questions: int = 1
+    sentences: int = 18
+
+    def asked(self) -> dict[str, Choice]:
+        """Its questions."""
+        draw = random.Random(0)
+
+        def options() -> list[str]:
+            texts = {" ".join(draw.sample(WORDS, 3)): None for _ in range(3 * self.options)}
+            return list(texts)[: self.options]
+
+        return {
+            f"q{n}": Choice(f"{' '.join(draw.sample(WORDS, 6))}?", options())
+            for n in range(self.questions)
+        }
+
+
+def spent(work: Callable[..., Any], *arguments: Any) -> float:
+    """CPU seconds of a call."""
+    start = process_time()
+    work(*arguments)
+    return process_time() - start
+
+
+def request_seconds(tracer: Tracer, request: Request, rounds: int, law: str) -> dict[str, float]:
+    """The least CPU seconds of a request whose questions came before, by what else is known.
+
+    An input begins by the law's name: two laws have a request in common.
+    """
+    ready = tracer.prepare(request.asked())
+
+    def text(place: int) -> str:
+        return f"{law} {request} {place}. {SENTENCE * request.sentences}"
+
+    tracer.decide(text(0), ready)
+    news = [spent(tracer.decide, text(n), ready) for n in range(1, rounds + 1)]
+    agains = [spent(tracer.decide, text(rounds), ready) for _ in range(rounds)]
+    return {"new": min(news), "again": min(agains)}
+
+
+def decisions(model: str, rounds: int, out: Path) -> dict[str, Any]:
+    """CPU seconds of requests, one number of them moved at a time, each law written as it comes."""
+    results: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    tracer = Tracer.from_pretrained(model, correction="pmi@0.5")
+    results |= {"model": model, "correction": "pmi@0.5"}
+    for name, (title, values, goal) in REQUESTS.items():
+        if name in results:
+            continue
+        shapes = [replace(Request(), **{name: value}) for value in values]
+        timed = [request_seconds(tracer, shape, rounds, name) for shape in shapes]
+        seconds = {curve: [one[curve] for one in timed] for curve in CURVES}
+        over = seconds["new"][-1] / seconds["new"][0]
+        results[name] = {"x": values, "seconds": seconds, "last_over_first": over, "goal": goal}
+        print(title, json.dumps(results[name]), flush=True)
+        out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return results
+
+
+def decisions_figure(results: dict[str, Any]) -> Figure:
+    """The laws of requests, with the goals as lines."""
+    panels = []
+    for name, (title, values, goal) in REQUESTS.items():
+        seconds = results[name]["seconds"]
+        x = tuple(map(float, values))
+        marks: list[Any] = [
+            Line(x, tuple(seconds[curve]), role, label, markers=True)
+            for curve, (label, role) in CURVES.items()
+        ]
+        most = max(map(max, seconds.values()))
+        if goal is not None:
+            limit = goal * seconds["new"][0]
+            marks.append(Rule(limit, label=f"goal: {goal:g} times", axis="y"))
+            most = max(most, limit)
+        panels.append(Panel("", tuple(marks), title, "CPU seconds", y_range=(0, 1.1 * most)))
+    return Figure("laws-decisions", "Cost of decisions", "", tuple(panels), columns=3)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("experiments/results/laws.json"))
-    parser.add_argument("--figure", type=Path, default=Path("docs/images/laws.svg"))
+    parser.add_argument("--decisions", metavar="MODEL", help="Requests of `decide` to a model.")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
+    name = "laws-decisions" if options.decisions else "laws"
+    out = options.out or RESULTS / f"{name}.json"
+    if options.decisions:
+        drawn = decisions_figure(decisions(options.decisions, options.rounds, out))
+    else:
+        results = laws(options.rounds)
+        drawn = figure(results)
+        out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        files = {path.suffix: path for path in draw.save(drawn, Path(folder))}
+        shutil.copy(files[".svg"], options.figure or IMAGES / f"{name}.svg")
+
+
+def laws(rounds: int) -> dict[str, Any]:
+    """Seconds and memory by every number of the work."""
     results: dict[str, Any] = {"threads": torch.get_num_threads()}
     for name, (title, values) in LAWS.items():
         works = [replace(Work(), **{name: value}) for value in values]
-        results[name] = law(works, attrgetter(name), options.rounds)
+        results[name] = law(works, attrgetter(name), rounds)
         print(title, json.dumps(results[name]), flush=True)
     sharing = [Work(candidates=16, candidate=24, common=common) for common in SHARED]
     tokens = {work: sum_of_distinct(work) for work in sharing}
-    results["distinct"] = law(sharing[::-1], tokens.__getitem__, options.rounds)
+    results["distinct"] = law(sharing[::-1], tokens.__getitem__, rounds)
     print("distinct tokens", json.dumps(results["distinct"]), flush=True)
     half, none = Work(candidates=13, candidate=24, common=12), Work(candidates=8, candidate=24)
-    pair = [time(work, options.rounds) for work in (half, none)]
+    pair = [time(work, rounds) for work in (half, none)]
     results["13_sharing_half_over_8_sharing_none"] = {
         name: pair[0][read].total / pair[1][read].total for read, name in READS.items()
     }
     print("13 sharing half / 8 sharing none", results["13_sharing_half_over_8_sharing_none"])
     results["memory"] = memory()
     print("memory", json.dumps(results["memory"]))
-    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder:
-        drawn = {path.suffix: path for path in draw.save(figure(results), Path(folder))}
-        shutil.copy(drawn[".svg"], options.figure)
+    return results
 
 
 def sum_of_distinct(work: Work) -> int:
