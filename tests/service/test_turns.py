@@ -263,3 +263,22 @@ def test_what_cannot_be_answered_in_time_is_told_so_when_it_comes():
     assert isinstance(refusal, Refusal) and refusal.code == "queue_full"
     assert refusal.retry_after == 1 and "deadline" in str(refusal)
     assert list(queued.items) == [second, timely]
+
+
+def test_a_batch_is_short_and_leaves_time_while_others_come_alone():
+    queued, one = queues(*(order(BATCH) for _ in range(9))), order()
+    run(queued, queued.turn(0.0)[:1], 0.1)
+    assert queued.rest == 0.0  # nobody came alone
+    queued.add(one)
+    queued.read(slow=False)
+    queued.sort(0.0, slow=False)
+    run(queued, [one], 0.1)
+    for seconds, rest in ((0.1, 0.1), (9.0, 0.25)):
+        batch = queued.turn(one.since + 1)
+        assert [o.lane for o in batch] == [BATCH] * 2
+        run(queued, batch, seconds)
+        assert queued.rest == rest
+    batch = queued.turn(one.since + 3)
+    assert len(batch) == 4
+    run(queued, batch, 9.0)
+    assert queued.rest == 0.0
