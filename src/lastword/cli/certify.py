@@ -13,8 +13,6 @@ from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:
     from lastword.evaluation.certification import Outcome
-    from lastword.rule.geometry import Scores
-    from lastword.trust.calibration import Calibration
     from lastword.trust.slices import Slice
 
 
@@ -78,7 +76,9 @@ def certify(
         return
     lines = _lines(certified, by, parts)
     if certificate.calibration is not None and shown is not None:
-        lines += _calibration(certificate.calibration, *shown)
+        from lastword.trust.calibration import curves, in_words
+
+        lines += in_words(certificate.calibration, *curves(*shown))
     for line in [*lines, *([] if out is None else [str(out)])]:
         typer.echo(printable(line))
 
@@ -90,14 +90,6 @@ def _lines(certified: "Outcome", by: str | None, parts: "Sequence[Slice]") -> li
     subject = sample.subject.model, list(sample.benchmarks), sample.failed
     lines = summary(finding, *subject, certified.controls)
     return lines + ([] if by is None else [sliced(parts, by, finding.terms)])
-
-
-def _calibration(
-    fit: "Calibration", scores: "Sequence[Scores]", truths: Sequence[int]
-) -> list[str]:
-    from lastword.trust.calibration import curves, in_words
-
-    return in_words(fit, *curves(scores, truths))
 
 
 def _slices(by: str, parts: "Sequence[Slice]") -> dict[str, Any]:
