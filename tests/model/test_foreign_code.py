@@ -306,6 +306,28 @@ def test_normalisers_that_make_text_grow_are_refused_before_they_are_used(foreig
     assert "normalizer makes text more than 16 times as long" in refusal(folder)
 
 
+@pytest.mark.parametrize("word", ["precompiled_charsmap", "precompiled_chars\\u006dap"])
+@pytest.mark.parametrize("size", [4097, 2**32 - 4])
+def test_a_map_that_says_it_is_longer_than_it_is_is_refused_unread(foreign, size, word):
+    folder = foreign()
+    content = struct.pack("<I", size) + bytes(4096)
+    rule = {"type": "Precompiled", "charsmap": base64.b64encode(content).decode()}
+    file = folder / "tokenizer.json"
+    rewrite(file, {"normalizer": {"type": "Sequence", "normalizers": [rule]}})
+    file.write_text(file.read_text().replace('"charsmap"', f'"{word}"'))
+    assert "has a map that is shorter than it says" in refusal(folder)
+
+
+def test_a_map_that_breaks_the_tokenizer_down_is_an_error_in_a_line(foreign):
+    folder = foreign()
+    content = struct.pack("<I", 16) + bytes(16) + b"w\0"  # a trie of four, asked for every letter
+    rule = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(content).decode()}
+    rewrite(folder / "tokenizer.json", {"normalizer": rule})
+    with pytest.raises(ModelError, match="the tokenizer cannot read this text: index out of") as it:
+        Tracer.from_pretrained(str(folder)).correct("the sun", ["is", "was"])
+    assert "\n" not in str(it.value)
+
+
 def test_normalisers_of_real_checkpoints_are_taken(foreign):
     folder = foreign()
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}

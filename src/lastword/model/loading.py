@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from huggingface_hub import constants
+from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 from safetensors import SafetensorError
 from transformers import (
@@ -36,7 +36,8 @@ from lastword.model.families import text_config
 from lastword.model.gguf_reader import read_lightly
 from lastword.model.loaded import Loaded, carried
 from lastword.model.options import LoadOptions
-from lastword.text.normaliser import require_steady
+from lastword.text.normaliser import require_steady, require_whole_maps
+from lastword.text.panics import as_errors
 from lastword.text.template import require_bounded
 from lastword.text.tokens import Tokenizer
 from lastword.theta import Theta
@@ -439,12 +440,24 @@ def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
     """The adapter's tokenizer where it brings one, else the model's, of the commit loaded."""
     if adapter is not None and (adapter / "tokenizer_config.json").is_file():
         base = replace(base, model=str(adapter), revision=None)
-    with in_one_line(base, "the tokenizer of "):
+    whose = "the tokenizer of "
+    with in_one_line(base, whose), as_errors(f"cannot load {whose}{base.label}"):
+        _require_whole_maps(base)
         # Said outright: where nothing is said transformers asks on the terminal, and reads stdin.
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
             base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
         )
         return _bounded(tokenizer, base.name)
+
+
+def _require_whole_maps(base: LoadOptions) -> None:
+    """Look into tokenizer.json, where there is one, before the library does."""
+    path = Path(base.name) / "tokenizer.json"
+    if not Path(base.name).is_dir():
+        with contextlib.suppress(Exception):  # the library asks for it again, and says why not
+            path = Path(hf_hub_download(base.name, path.name, revision=base.revision))
+    if path.is_file():
+        require_whole_maps(path.read_bytes(), base.label)
 
 
 def _bounded(tokenizer: Tokenizer, name: str) -> Tokenizer:

@@ -6,7 +6,7 @@ of a letter, in one step of the tokenizers library that nothing can end.
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lastword.errors import ModelError
@@ -35,6 +35,44 @@ def require_steady(tokenizer: Any, name: str) -> None:
             f"{name} has a tokenizer whose normalizer makes text more than {_MOST:g} times as "
             "long: take another copy of the model, or mend its tokenizer.json"
         )
+
+
+def require_whole_maps(content: bytes, name: str) -> None:
+    """Refuse a tokenizer.json whose maps of sentencepiece are shorter than they say.
+
+    The tokenizers library makes room for what they say, gigabytes, before it looks.
+
+    Args:
+        content: Of the file.
+        name: The model, for the error.
+
+    Raises:
+        ModelError: One is.
+    """
+    if b"charsmap" not in content and b"\\u00" not in content:  # nor the word in escapes
+        return
+    try:
+        torn = any(_torn(charsmap) for charsmap in _maps(json.loads(content).get("normalizer")))
+    except (ValueError, TypeError, AttributeError):
+        return  # the library says what is wrong with it
+    if torn:
+        raise ModelError(
+            f"{name} has a tokenizer whose normalizer has a map that is shorter than it says: "
+            "take another copy of the model"
+        )
+
+
+def _maps(rules: Any) -> Iterator[bytes]:
+    """Every map of sentencepiece among rules."""
+    if isinstance(rules, Mapping):
+        for rule in rules.get("normalizers", ()):
+            yield from _maps(rule)
+        if "precompiled_charsmap" in rules:
+            yield base64.b64decode(rules["precompiled_charsmap"])
+
+
+def _torn(charsmap: bytes) -> bool:
+    return len(charsmap) < 4 + int.from_bytes(charsmap[:4], "little")
 
 
 def growth(rules: Mapping[str, Any]) -> float:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from lastword.errors import InputError, ItemError
 from lastword.text.items import Item
 from lastword.text.messages import Message, as_dicts
+from lastword.text.panics import as_errors
 from lastword.theta import Theta
 
 Ids = tuple[int, ...]
@@ -389,7 +390,7 @@ def _tokenise(
     same: dict[int, int] = {}  # one object an id: a token of a sequence is 8 bytes, not 36
     for call in _calls(texts):
         # verbose=False: whether a text fits is decided here, not by a warning of the tokenizer.
-        with _ONE:
+        with _ONE, as_errors("the tokenizer cannot read this text"):
             output = tokenizer(
                 call,
                 add_special_tokens=special,
