@@ -237,6 +237,7 @@ CELLS = {
     "CommonsenseQA": "jsonl-csqa",
     "ARC-Challenge": "jsonl-arc",
     "CLINC150": "jsonl-clinc150",
+    "BANKING77": "jsonl-banking77",
     "everyday": "everyday",
     "TruthfulQA, six pairs": "truthfulqa",
 }
