@@ -37,9 +37,8 @@ from lastword.model.gguf_reader import read_lightly
 from lastword.model.loaded import Loaded, carried
 from lastword.model.options import LoadOptions
 from lastword.text.normaliser import require_steady, require_whole_maps
-from lastword.text.panics import as_errors
 from lastword.text.template import require_bounded
-from lastword.text.tokens import Tokenizer
+from lastword.text.tokens import Tokenizer, as_errors
 from lastword.theta import Theta
 from lastword.weights import hub
 from lastword.weights.adapter import BASE, is_adapter, open_own, read_config

@@ -7,13 +7,13 @@ split is a fact about the tokens, not about the text: where joining merges acros
 import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from lastword.errors import InputError, ItemError
+from lastword.errors import InputError, ItemError, ModelError
 from lastword.text.items import Item
 from lastword.text.messages import Message, as_dicts
-from lastword.text.panics import as_errors
 from lastword.theta import Theta
 
 Ids = tuple[int, ...]
@@ -369,6 +369,18 @@ class _Reader:
     def count_special(self, ids: Ids) -> int:
         """How many special tokens the ids begin with."""
         return next((i for i, token in enumerate(ids) if token not in self._special), len(ids))
+
+
+@contextmanager
+def as_errors(what: str) -> Iterator[None]:
+    """Make a `ModelError` of a panic of the tokenizers library, which is no `Exception`."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        why = str(error).partition("\n")[0]
+        raise ModelError(f"{what}: {why}; take another copy of the model") from None
 
 
 def _tokenise_pieces(tokenizer: Tokenizer, text: _Text) -> Ids:
