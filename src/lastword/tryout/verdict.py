@@ -22,6 +22,7 @@ _LEVEL = 0.95
 _WIDTH = 30  # of a bar
 _NAMED = 5  # confusions, and answers made wrong, that words tell
 _CLASSES = 12  # that lines tell
+_RECALL = "found of each class"
 
 
 @dataclass(frozen=True)
@@ -182,14 +183,14 @@ class Verdict:
     def by_class(self) -> list[str]:
         """A line a label: how much of it is found; the most frequent of many. Then mistakes."""
         often = sorted(self.classes, key=lambda own: -own.items)[:_CLASSES]
-        width = max((len(own.label) for own in often), default=0)
+        width = max(map(len, [_RECALL, *(own.label for own in often)]))
         lines = [
             f"{own.label:<{width}}  {own.items:>4}  {_percent(own.model):>6} to "
             f"{_percent(own.corrected)}"
             for own in often
         ]
         if lines:
-            head = f"{'found of each class':<{width}}  of    the model to {self._shown}"
+            head = f"{_RECALL:<{width}}    of   model to {self._shown}"
             more = len(self.classes) - len(often)
             lines = [head, *lines, *([f"and {more} classes more"] if more else [])]
         mistakes = [f"{answer} for {truth} ({n})" for truth, answer, n in self.confusions]
