@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -269,7 +269,7 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
         _line("chance", np.array([t.mean() for t in truths]), certain=True),
         _line("without the text", blind),
         _line("the model", base),
-        *(_line(name, own, base, together) for name, own in right.items()),
+        *(_correction(name, own, base, together) for name, own in right.items()),
     ]
     there = {name: own for name, own in right.items() if not np.isnan(own).any()}
     best = max(there, key=lambda name: float(there[name].mean()))
@@ -284,7 +284,7 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
         model=cell.model,
         items=len(items),
         lines=tuple(lines),
-        certified=None if trial is None else _line("certified", answers, base, together),
+        certified=None if trial is None else _correction("certified", answers, base, together),
         let_through="nothing" if finding is None else in_words(finding.policy),
         needed=None if finding is None else finding.needed,
         least=terms.least,
@@ -351,20 +351,17 @@ def _right(scores: Sequence[Any], truths: Sequence[np.ndarray]) -> np.ndarray:
     )
 
 
-def _line(
-    name: str,
-    right: np.ndarray,
-    base: np.ndarray | None = None,
-    together: Groups | None = None,
-    *,
-    certain: bool = False,
-) -> Line:
+def _line(name: str, right: np.ndarray, *, certain: bool = False) -> Line:
     values = right[~np.isnan(right)]
     share = float(values.mean()) if len(values) else np.nan
     low, high = (share, share) if certain else _interval(float(values.sum()), len(values))
-    if base is None or together is None:
-        return Line(name, share, low, high)
-    return Line(name, share, low, high, *paired(right - base, together))
+    return Line(name, share, low, high)
+
+
+def _correction(name: str, right: np.ndarray, base: np.ndarray, together: Groups) -> Line:
+    """The line of what is held against the model's own answers."""
+    fixed, broken, p = paired(right - base, together)
+    return replace(_line(name, right), fixed=fixed, broken=broken, p=p)
 
 
 def _interval(right: float, items: int) -> tuple[float, float]:
