@@ -439,8 +439,7 @@ def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
     """The adapter's tokenizer where it brings one, else the model's, of the commit loaded."""
     if adapter is not None and (adapter / "tokenizer_config.json").is_file():
         base = replace(base, model=str(adapter), revision=None)
-    whose = "the tokenizer of "
-    with in_one_line(base, whose), as_errors(f"cannot load {whose}{base.label}"):
+    with in_one_line(base, "the tokenizer of "):
         _require_whole_maps(base)
         # Said outright: where nothing is said transformers asks on the terminal, and reads stdin.
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
@@ -470,7 +469,8 @@ def _bounded(tokenizer: Tokenizer, name: str) -> Tokenizer:
 def in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
     """Tell a library's error in one line; what the hub refuses, in the hub module's words."""
     try:
-        yield
+        with as_errors(f"cannot load {what}{base.label}"):
+            yield
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{base.label} does not fit its device: {_first_line(error)}") from error
     except _TROUBLE as error:
