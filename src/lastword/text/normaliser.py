@@ -52,7 +52,9 @@ def require_whole_maps(content: bytes, name: str) -> None:
     if b"charsmap" not in content and b"\\u00" not in content:  # nor the word in escapes
         return
     try:
-        torn = any(_torn(charsmap) for charsmap in _maps(json.loads(content).get("normalizer")))
+        torn = any(
+            len(own) < _trie_end(own) for own in _maps(json.loads(content).get("normalizer"))
+        )
     except (ValueError, TypeError, AttributeError):
         return  # the library says what is wrong with it
     if torn:
@@ -71,10 +73,6 @@ def _maps(rules: Any) -> Iterator[bytes]:
             yield base64.b64decode(rules["precompiled_charsmap"])
 
 
-def _torn(charsmap: bytes) -> bool:
-    return len(charsmap) < 4 + int.from_bytes(charsmap[:4], "little")
-
-
 def growth(rules: Mapping[str, Any]) -> float:
     """How many times as long a text may become by rules as tokenizer.json has them."""
     factor = 1.0
@@ -85,17 +83,18 @@ def growth(rules: Mapping[str, Any]) -> float:
         shortest = len(pattern) if pattern else 1  # a regular expression may match one letter
         factor = max(1.0, len(rules["content"]) / shortest)
     if rules["type"] == "Precompiled":
-        factor = max(1.0, _longest(rules["precompiled_charsmap"]) / _LETTER)
+        (charsmap,) = _maps(rules)
+        factor = max(1.0, _longest(charsmap) / _LETTER)
     if rules["type"] == "Prepend" and len(rules["prepend"]) > _LONGEST:
         factor = float(len(rules["prepend"]))
     return factor
 
 
-def _longest(charsmap: str) -> int:
-    """Bytes of the longest text that a map of sentencepiece puts for something.
+def _longest(charsmap: bytes) -> int:
+    """Bytes of the longest text that a map of sentencepiece puts for something."""
+    return max(map(len, charsmap[_trie_end(charsmap) :].split(b"\0")))
 
-    It has the size of a trie in four bytes, the trie, and the texts, each with a zero behind it.
-    """
-    content = base64.b64decode(charsmap)
-    texts = content[4 + int.from_bytes(content[:4], "little") :]
-    return max(map(len, texts.split(b"\0")))
+
+def _trie_end(charsmap: bytes) -> int:
+    """Where texts begin, each with a zero behind it: after a trie and its size in four bytes."""
+    return 4 + int.from_bytes(charsmap[:4], "little")
