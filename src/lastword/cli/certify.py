@@ -69,7 +69,9 @@ def certify(
     if out is not None:
         write_lines(out, certificate.to_toml().splitlines())
     if as_json:
-        entries = _to_dict(certified) | ({} if by is None else _slices(by, parts))
+        entries = _to_dict(certified)
+        if by is not None:
+            entries |= {"by": by, "slices": [asdict(part) for part in parts]}
         if certificate.calibration is not None:
             entries["calibration"] = asdict(certificate.calibration)
         typer.echo(to_json(entries))
@@ -90,10 +92,6 @@ def _lines(certified: "Outcome", by: str | None, parts: "Sequence[Slice]") -> li
     subject = sample.subject.model, list(sample.benchmarks), sample.failed
     lines = summary(finding, *subject, certified.controls)
     return lines + ([] if by is None else [sliced(parts, by, finding.terms)])
-
-
-def _slices(by: str, parts: "Sequence[Slice]") -> dict[str, Any]:
-    return {"by": by, "slices": [asdict(part) for part in parts]}
 
 
 def _to_dict(certified: "Outcome") -> dict[str, Any]:
