@@ -266,9 +266,6 @@ def test_version(run):
     assert run("--version") == (0, f"{lastword.__version__}\n", "")
 
 
-# A file of prompts
-
-
 def test_what_libraries_leave_is_not_looked_through_at_the_end():
     """A second of every command otherwise: imports make half a million objects."""
     program = (
@@ -278,6 +275,9 @@ def test_what_libraries_leave_is_not_looked_through_at_the_end():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "True True"
+
+
+# A file of prompts
 
 
 def items(count: int) -> list[dict]:
