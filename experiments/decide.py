@@ -39,7 +39,8 @@ SETS = ("trec", "sst2", "agnews", "emotion", "tools", "csqa", "banking77")
 FEW = {"banking77": 4, "clinc150": 8}  # so many times fewer items of long lists
 WORDS = "time person year way day thing man world life hand part child eye woman place work".split()
 BLOCK = 20  # texts between two lines of flips
-TEXT = "The parcel was sent on Monday and has not come; please say where it is. " * 18
+SENTENCE = "The parcel was sent on Monday and has not come; please say where it is. "
+TEXT = SENTENCE * 18
 
 
 def rows(path: Path, items: int) -> list[dict[str, Any]]:
@@ -267,14 +268,7 @@ def cost(tracer: Tracer) -> Iterator[dict[str, Any]]:
         (5, 5),
         (20, 5),
     ):
-        asked = {
-            f"q{i}": Choice(
-                f"{' '.join(draw.sample(WORDS, 6))}?",
-                list({" ".join(draw.sample(WORDS, 3)): None for _ in range(3 * options)})[:options],
-            )
-            for i in range(questions)
-        }
-        ready = tracer.prepare(asked)
+        ready = tracer.prepare(made_up(draw, questions, options))
         items = [tracer.trim(item) for item in ready.items(TEXT)]
         fed = [
             branch.fed
@@ -296,6 +290,17 @@ def cost(tracer: Tracer) -> Iterator[dict[str, Any]]:
             "again_cpu_seconds": round(min(again), 3),  # an input that comes back
             "encoding_cpu_seconds": round(seconds(tracer.encode, items), 3),  # texts to tokens
         }
+
+
+def made_up(draw: random.Random, questions: int, options: int) -> dict[str, Choice]:
+    """Questions of six words, with so many options of three."""
+    return {
+        f"q{i}": Choice(
+            f"{' '.join(draw.sample(WORDS, 6))}?",
+            list({" ".join(draw.sample(WORDS, 3)): None for _ in range(3 * options)})[:options],
+        )
+        for i in range(questions)
+    }
 
 
 def seconds(work: Callable[..., Any], *arguments: Any) -> float:

@@ -25,14 +25,14 @@ from multiprocessing import get_context
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from time import process_time
 from typing import Any
 
 import numpy as np
 import torch
+from decide import SENTENCE, made_up
+from decide import seconds as cpu_seconds
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from lastword import Choice
 from lastword.batch import Read
 from lastword.model import embedded
 from lastword.report import draw
@@ -167,8 +167,6 @@ def figure(results: dict[str, Any]) -> Figure:
 
 
 RESULTS, IMAGES = Path("experiments/results"), Path("docs/images")
-WORDS = "time person year way day thing man world life hand part child eye woman place work".split()
-SENTENCE = "The parcel was sent on Monday and has not come; please say where it is. "
 # Of a request one number is moved; the last of each is held to a goal in times of the first.
 REQUESTS: dict[str, tuple[str, tuple[int, ...], float | None]] = {
     "options": ("options of one question", (2, 10, 77, 150, 255), 4.0),
@@ -183,31 +181,11 @@ CURVES = {
 
 @dataclass(frozen=True)
 class Request:
-    """One shape of a request: questions of so many options of three words about an input."""
+    """One shape of a request: made-up questions of so many options about an input."""
 
     options: int = 5
     questions: int = 1
     sentences: int = 18
-
-    def asked(self) -> dict[str, Choice]:
-        """Its questions."""
-        draw = random.Random(0)
-
-        def options() -> list[str]:
-            texts = {" ".join(draw.sample(WORDS, 3)): None for _ in range(3 * self.options)}
-            return list(texts)[: self.options]
-
-        return {
-            f"q{n}": Choice(f"{' '.join(draw.sample(WORDS, 6))}?", options())
-            for n in range(self.questions)
-        }
-
-
-def spent(work: Callable[..., Any], *arguments: Any) -> float:
-    """CPU seconds of a call."""
-    start = process_time()
-    work(*arguments)
-    return process_time() - start
 
 
 def request_seconds(tracer: Tracer, request: Request, rounds: int, law: str) -> dict[str, float]:
@@ -215,14 +193,14 @@ def request_seconds(tracer: Tracer, request: Request, rounds: int, law: str) -> 
 
     An input begins by the law's name: two laws have a request in common.
     """
-    ready = tracer.prepare(request.asked())
+    ready = tracer.prepare(made_up(random.Random(0), request.questions, request.options))
 
     def text(place: int) -> str:
         return f"{law} {request} {place}. {SENTENCE * request.sentences}"
 
     tracer.decide(text(0), ready)
-    news = [spent(tracer.decide, text(n), ready) for n in range(1, rounds + 1)]
-    agains = [spent(tracer.decide, text(rounds), ready) for _ in range(rounds)]
+    news = [cpu_seconds(tracer.decide, text(n), ready) for n in range(1, rounds + 1)]
+    agains = [cpu_seconds(tracer.decide, text(rounds), ready) for _ in range(rounds)]
     return {"new": min(news), "again": min(agains)}
 
 
