@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import yaml
 from served import running
 
 from lastword import Tracer
@@ -56,6 +58,20 @@ def test_router(run):
         who, sure = said.rsplit(maxsplit=1)
         assert float(sure) == pytest.approx(answer.confidence, abs=0.006)
         assert who == (answer.choice if float(sure) >= 0.2 else "a person")
+
+
+def test_promptfoo():
+    """What its HTTP provider sends and takes from the answer, for each of its tests."""
+    plan = yaml.safe_load((EXAMPLES / "promptfoo.yaml").read_text(encoding="utf-8"))
+    (provider,) = plan["providers"]
+    config, path = provider["config"], httpx.URL(provider["id"]).path
+    assert config["transformResponse"] == "json.answers[0].choice"
+    with running(Tracer.demo()) as served:
+        for test in plan["tests"]:
+            body = config["body"] | {"input": test["vars"]["text"]}
+            answer = httpx.request(config["method"], served.url + path, json=body).json()
+            (check,) = test["assert"]
+            assert (check["type"], check["value"]) == ("equals", answer["answers"][0]["choice"])
 
 
 def test_rerank(run):
