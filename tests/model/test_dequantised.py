@@ -139,6 +139,19 @@ def test_what_is_damaged_is_read_anew(damage: str, llama: Path, cache: Path) -> 
     assert safetensors.torch.load_file(weights)  # whole again
 
 
+def test_a_tokenizer_that_reads_back_otherwise_is_read_from_the_file(
+    llama: Path, cache: Path
+) -> None:
+    first = load(llama)
+    (place,) = cache.glob("*")
+    kept = place / "tokenizer.json"
+    kept.write_text(kept.read_text().replace('"<s>"', '"<S>"'))
+    again = load(llama)
+    assert words(again) == words(first) and bits(again) == bits(first)
+    assert not kept.exists()  # nor looked into again
+    assert words(load(llama)) == words(first)
+
+
 def test_a_full_disk_keeps_nothing(
     llama: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

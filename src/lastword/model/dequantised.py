@@ -100,9 +100,21 @@ def find(place: Path) -> bool:
     return True
 
 
-def tokenizer_in(place: Path) -> bool:
-    """Whether the tokenizer is kept there too: only one that reads back as it was is."""
-    return (place / "tokenizer.json").is_file()
+def read_tokenizer(place: Path) -> "Tokenizer | None":
+    """The tokenizer that is kept there; None where it does not read back as the file's own was.
+
+    Raises:
+        OSError, ValueError, KeyError: What is there is damaged.
+    """
+    if not (words := place / "tokenizer.json").is_file():
+        return None
+    from lastword.model import gguf  # transformers comes with it
+
+    tokenizer = gguf.read_tokenizer(place)
+    if _about(place)["tokenizer"] == _said(tokenizer):
+        return tokenizer
+    words.unlink()
+    return None
 
 
 def keep(place: Path | None, file: str, model: "PreTrainedModel", tokenizer: "Tokenizer") -> None:
@@ -160,26 +172,23 @@ def _write(draft: Path, file: str, tensors: "dict[str, Tensor]", tokenizer: "Tok
     from safetensors.torch import save_file
 
     save_file(tensors, draft / _WEIGHTS, metadata={"format": "pt"})
-    (draft / _ABOUT).write_text(json.dumps({"file": file}), encoding="utf-8")
-    words, whole = draft / "words", cast(Any, tokenizer)
-    whole.save_pretrained(str(words))
-    if _said(type(whole).from_pretrained(str(words))) == _said(whole):
-        for own in words.iterdir():
-            own.rename(draft / own.name)
-    shutil.rmtree(words)
+    about = {"file": file, "tokenizer": _said(tokenizer)}
+    (draft / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
+    cast(Any, tokenizer).save_pretrained(str(draft))
     with open(draft / _WEIGHTS, "rb") as weights:
         os.fsync(weights.fileno())
 
 
-def _said(tokenizer: "Tokenizer") -> list[Any]:
-    """What has to be the same of two tokenizers that are one."""
+def _said(tokenizer: "Tokenizer") -> Any:
+    """What has to be the same of two tokenizers that are one, as JSON has it."""
     whole: Any = tokenizer
-    return [
+    facts = [
         len(whole),
         whole(_SAMPLE).input_ids,
         whole(_SAMPLE, add_special_tokens=False).input_ids,
         *(getattr(whole, name, None) for name in _SAID),
     ]
+    return json.loads(json.dumps(facts))
 
 
 def entries() -> list[Entry]:
@@ -187,9 +196,13 @@ def entries() -> list[Entry]:
     kept = []
     for place in _root().glob("[!.]*"):
         with contextlib.suppress(OSError, ValueError, KeyError):  # another process clears it
-            about = json.loads((place / _ABOUT).read_text(encoding="utf-8"))
-            kept.append(Entry(place, about["file"], _size(place), place.stat().st_mtime))
+            kept.append(Entry(place, _about(place)["file"], _size(place), place.stat().st_mtime))
     return sorted(kept, key=lambda entry: -entry.used)
+
+
+def _about(place: Path) -> dict[str, Any]:
+    about: dict[str, Any] = json.loads((place / _ABOUT).read_text(encoding="utf-8"))
+    return about
 
 
 def _size(place: Path) -> int:

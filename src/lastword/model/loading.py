@@ -164,7 +164,7 @@ def _again(plan: _Plan, place: Path | None) -> tuple[PreTrainedModel, Tokenizer]
     try:
         model = _load_model(stored)
         model.name_or_path = model.config.name_or_path = str(plan.path.parent)
-        return model, gguf.read_tokenizer(place if dequantised.tokenizer_in(place) else plan.path)
+        return model, dequantised.read_tokenizer(place) or gguf.read_tokenizer(plan.path)
     except (ModelError, TypeError, *_TROUBLE):  # damaged, or not whole any more
         dequantised.drop(place)
         return None
