@@ -21,7 +21,9 @@ import numpy as np
 from lastword.engines.vllm.worker import NAME
 
 _LOOK_SECONDS = 0.5  # between two looks at whether the parent lives
-_CPU_CACHE_BYTES = 2**30  # keys and values, where vLLM would take most of the machine's memory
+# On the CPU: keys and values, where vLLM would take most of the machine's memory, in the smallest
+# blocks that it has there (else 128 tokens), for what candidates share is computed once by blocks.
+_ON_CPU = {"kv_cache_memory_bytes": 2**30, "block_size": 32}
 
 
 class Side:
@@ -36,7 +38,7 @@ class Side:
         from vllm.platforms import current_platform
 
         if current_platform.is_cpu():
-            arguments = {"kv_cache_memory_bytes": _CPU_CACHE_BYTES, **arguments}
+            arguments = {**_ON_CPU, **arguments}
             # The CPU multiplies float16 slowly and rounds more than it needs to.
             arguments["dtype"] = {"float16": "float32"}.get(arguments["dtype"], arguments["dtype"])
         if arguments["dtype"] == "float32":
