@@ -70,7 +70,12 @@ class Call:
             pass
 
 
-ThisCall = Annotated[Call, Depends(Call)]
+async def _call(request: Request) -> Call:
+    """The call of a request, made on the loop: FastAPI makes what is not async in a thread."""
+    return Call(request)
+
+
+ThisCall = Annotated[Call, Depends(_call)]
 
 
 def kind_of(request: Request) -> str:
