@@ -10,9 +10,13 @@ from contextlib import closing, suppress
 import httpx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from served import PATIENCE_SECONDS, running
 
 from lastword import Tracer
+from lastword.service.refusal import Refusal
+from lastword.service.schema import require_few, require_few_marks
 from lastword.service.server import probes
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
@@ -226,6 +230,33 @@ def test_a_body_of_too_many_entries_is_counted_before_it_is_validated(plain, bod
     first, second = map(json.loads, lines.splitlines())
     assert "answer" in first and "65536 entries" in second["error"]["message"]
     assert probes > 2  # between the bodies; experiments/attacks.py measures how long they take
+
+
+# Commas, brackets and quotes everywhere, in texts too.
+_MARKED = st.text(alphabet='a,"\\[]{}:\n é', max_size=6)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | _MARKED,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_MARKED, inner, max_size=4),
+)
+
+
+@given(_JSON, st.integers(1, 20), st.sampled_from([None, 1]), st.booleans())
+def test_no_body_is_refused_at_sight_that_has_few_enough_entries(value, limit, indent, ascii_only):
+    body = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode()
+    try:
+        require_few_marks(body, limit)
+    except Refusal:
+        with pytest.raises(Refusal, match="entries"):
+            require_few(value, limit)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [["w"] * 90, [{"role": "user", "content": ""}] * 40, {"a": [[1], ["b, "]] * 60}, ['\\"'] * 90],
+)
+def test_a_body_of_many_entries_is_refused_at_sight(value):
+    with pytest.raises(Refusal, match="more than 80 entries"):
+        require_few_marks(json.dumps(value).encode(), 80)
 
 
 def test_a_client_that_reads_nothing_is_let_go(model):

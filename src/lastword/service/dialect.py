@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from lastword.files.strict_json import from_json, to_json
 from lastword.service.call import JSON, takes
 from lastword.service.refusal import Code, Refusal
-from lastword.service.schema import ErrorAnswer, own_form, require_few
+from lastword.service.schema import ErrorAnswer, own_form, require_few, require_few_marks
 
 # What a body may meet, and what a request to the model may, beside an answer.
 BODY: tuple[Code, ...] = ("invalid_body", "body_too_large", "unsupported_media_type")
@@ -128,6 +128,7 @@ class _StrictRequest(Request):
 
 
 def _read(body: bytes, most: int) -> Any:
+    require_few_marks(body, most)
     value = from_json(body)
     require_few(value, most)
     return value
