@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from threading import Event, Thread
 from typing import Any
 
@@ -90,10 +91,6 @@ _SYSTEM_ONE = _content(
         str(i): {"type": "choice", "criteria": dict.fromkeys(_LETTERS, "")} for i in range(200)
     },
 )
-_DECISIONS = _content(  # as many as the entries of a body allow
-    input=_ABOUT,
-    questions=[{"type": "choice", "choices": [{"value": x} for x in _LETTERS]}] * 130,
-)
 _BATCH = b"\n".join(_content(**random.choice(QUESTIONS)) for _ in range(200))
 
 
@@ -142,7 +139,16 @@ def questions(http: httpx.Client) -> httpx.Response:
     """200 questions of 250 options about one input, or 130 by the other door."""
     if random.random() < 0.5:
         return http.post("/v1/systemone", content=_SYSTEM_ONE, headers=JSON)
-    return http.post("/v1/decisions", content=_DECISIONS, headers=JSON)
+    return http.post("/v1/decisions", content=_decisions(str(http.base_url)), headers=JSON)
+
+
+@cache
+def _decisions(url: str) -> bytes:
+    """As many questions about the model that a service has as the entries of a body allow."""
+    with client(url) as http:
+        model = http.get("/v1/models").json()["data"][0]["id"]
+    choice = {"type": "choice", "instructions": "", "choices": [{"value": x} for x in _LETTERS]}
+    return _content(model=model, input=_ABOUT, questions=[choice] * 120)
 
 
 def two_lengths(http: httpx.Client) -> None:
