@@ -23,6 +23,8 @@ from lastword.decisions.flips import flips
 from lastword.errors import InputError
 from lastword.service.app import create_app
 from lastword.service.deciding import Answered
+from lastword.service.orders import ALONE, BATCH, Order
+from lastword.service.queues import Queues
 from lastword.service.settings import Settings
 from lastword.text.tokens import Encoded, count_tokens
 from lastword.trust.certificate import Certificate
@@ -264,6 +266,26 @@ def test_a_request_of_too_much_work_is_refused_before_it_is_begun(model):
         assert f"a request takes {4 * ((work - 1) // 4)}; send it in parts" in answer.text
         assert served.metric("lastword_batch_items_count") == 0
         assert decide(served, questions=asked[:8]).status_code == 200
+
+
+@pytest.mark.parametrize(("options", "lanes"), [(64, {ALONE}), (65, {ALONE, BATCH})])
+def test_a_request_of_no_more_options_than_an_item_may_have_waits_as_one(
+    model, monkeypatch, options, lanes
+):
+    orders: list[Order] = []
+    add = Queues.add
+
+    def noted(queues: Queues, one: Order) -> None:
+        orders.append(one)
+        add(queues, one)
+
+    monkeypatch.setattr(Queues, "add", noted)
+    few = {"type": "choice", "instructions": "", "choices": [{"value": v} for v in GOODS[:2]]}
+    many = [{"value": f"w{i}"} for i in range(options - 4)]
+    asked = [few, few, {"type": "choice", "instructions": "", "choices": many}]
+    with running(model) as served:
+        assert decide(served, questions=asked).status_code == 200
+    assert len(orders) == 3 and {one.lane for one in orders} == lanes
 
 
 def test_an_input_that_every_option_repeats_is_refused_by_its_characters(model):

@@ -83,9 +83,9 @@ class Corrector:
         return self.batcher.submit(item, read, deadline, batch=batch)
 
     async def start_patiently(
-        self, item: Item, read: Read, batch: int, *, bounded: bool = False
+        self, item: Item, read: Read, batch: int | None, *, bounded: bool = False
     ) -> Promise:
-        """Queue an item of a batch: wait for a free place instead of giving up.
+        """Queue one of several items: wait for a free place instead of giving up.
 
         Raises:
             Refusal: Too many candidates or characters, or no place became free within the deadline.

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lastword.batch import Read
 from lastword.decisions import Answers, Question, Questionnaire, answer_of, text_of
-from lastword.decisions.item import Input, item_of
+from lastword.decisions.item import Input, candidates_of, item_of
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
 from lastword.service.call import Call
@@ -15,7 +16,7 @@ from lastword.service.correction import Corrector
 from lastword.service.orders import Promise, characters
 from lastword.service.refusal import Refusal
 from lastword.text.items import Item
-from lastword.text.tokens import Encoded, Tokenizer, token_counts
+from lastword.text.tokens import Encoded, token_counts
 
 MOST_QUESTIONS = 400
 _AT_ONCE = 512  # options of a request that are made and written while others wait
@@ -95,9 +96,12 @@ async def answer(
     else:
         items = await call.service.beside(bounded, corrector, value, questions)
     promises: list[Promise] = []
+    # Questions with no more options than an item may have wait as an item does.
+    few = sum(len(item.candidates) for item in items) <= corrector.settings.candidates
     try:
         for place, item in enumerate(items):
-            promises.append(await _start(call, item, place, trajectory=trajectory))
+            batch = None if few or place == 0 else id(call)
+            promises.append(await _start(call, item, batch, place, trajectory=trajectory))
         decisions = [await call.result(promise) for promise in promises]
     finally:
         for promise in promises:
@@ -132,6 +136,9 @@ def bounded(
     if len(asked) > MOST_QUESTIONS:
         what = f"there are {len(asked)} questions, a request takes {MOST_QUESTIONS}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
+    options = _Work(corrector)
+    for question in asked.values():  # the least of the work, before anything is written
+        options.add(candidates_of(question))
     items = _written(corrector, text_of(value), corrector.tracer.prepare(questions))
     trimmed = [corrector.tracer.trim(item) for item in items]
     _require_short(sum(map(characters, trimmed)), _REQUEST * corrector.settings.characters)
@@ -141,7 +148,7 @@ def bounded(
 def _written(corrector: Corrector, text: str, asked: Questionnaire) -> list[Item]:
     """The items of questions; those of a request of too much work are not written to the end."""
     items: list[Item] = []
-    work = _Work(corrector.tracer.tokenizer, _REQUEST * corrector.settings.tokens)
+    work = _Work(corrector)
     work.add([text])
     for name, question in asked.questions.items():
         items.append(item_of(text, question, asked.template, id=name))
@@ -149,25 +156,26 @@ def _written(corrector: Corrector, text: str, asked: Questionnaire) -> list[Item
     return items
 
 
-async def _start(call: Call, item: Item, place: int, *, trajectory: bool) -> Promise:
+async def _start(
+    call: Call, item: Item, batch: int | None, place: int, *, trajectory: bool
+) -> Promise:
     """Queue a question; a full queue refuses the first, and the others wait for a place."""
-    read = "all" if trajectory else "decide"
+    read: Read = "all" if trajectory else "decide"
     if place == 0:
-        return call.corrector.start(item, read, bounded=True)  # type: ignore[arg-type]
-    number = id(call)
-    return await call.corrector.start_patiently(item, read, number, bounded=True)  # type: ignore[arg-type]
+        return call.corrector.start(item, read, bounded=True)
+    return await call.corrector.start_patiently(item, read, batch, bounded=True)
 
 
 class _Work:
     """Tokens of a request's texts, each of which is read once however often it comes.
 
     Args:
-        tokenizer: The model's.
-        limit: Most of a request.
+        corrector: Whose tokenizer counts them, and whose settings bound them.
     """
 
-    def __init__(self, tokenizer: Tokenizer, limit: int) -> None:
-        self._tokenizer, self._limit = tokenizer, limit
+    def __init__(self, corrector: Corrector) -> None:
+        self._tokenizer = corrector.tracer.tokenizer
+        self._limit = _REQUEST * corrector.settings.tokens
         self._waiting: list[str] = []
         self._each: dict[str, int] = {}
         self._characters = self._tokens = 0
