@@ -85,7 +85,8 @@ def test_turns_are_a_value():
 
 def order(lane=ALONE, deadline=1e9) -> Order:
     work = (step for step in range(3)) if lane == ASK else Item("w5", ("w6", "w7"))
-    return Order(work, "decide", Promise(deadline), batch=1 if lane == BATCH else None)
+    batch = 1 if lane == BATCH else None
+    return Order(work, "decide", Promise(deadline), batch=batch, since=0.0)
 
 
 def queues(*orders: Order, together=64) -> Queues:
@@ -106,12 +107,18 @@ def run(queued: Queues, orders: list[Order], seconds: float) -> None:
     queued.end(orders[0], seconds)
 
 
+def next_turn(queued: Queues, now: float) -> tuple[list[Order], float]:
+    """Whose turn it is, and when: what is left of batches has rested by then."""
+    now += 0.0 if (turn := queued.turn(now)) else queued.rest(now)
+    return turn or queued.turn(now), now
+
+
 @given(st.lists(st.tuples(st.sampled_from(LANES), st.floats(0, 40)), max_size=30))
 def test_each_order_is_answered_once_or_told_its_deadline(those):
     orders = [order(lane, deadline) for lane, deadline in those]
     queued, now = queues(*orders), 0.0
-    while turn := queued.turn(now):
-        first = turn[0]
+    while (following := next_turn(queued, now))[0]:
+        (first, *_), now = following
         if first.kind == "item":
             assert first.future.deadline >= now  # nothing is computed that nobody waits for
         run(queued, [first], 1.0)
@@ -125,8 +132,9 @@ def test_each_order_is_answered_once_or_told_its_deadline(those):
 @given(st.lists(st.sampled_from(LANES), min_size=1, max_size=30), st.integers(1, 5))
 def test_within_a_lane_the_oldest_goes_first(lanes, together):
     orders = [order(lane) for lane in lanes]
-    queued, answered = queues(*orders, together=together), []
-    while turn := queued.turn(0.0):
+    queued, answered, now = queues(*orders, together=together), list[Order](), 0.0
+    while (following := next_turn(queued, now))[0]:
+        turn, now = following
         assert len(turn) <= together
         run(queued, turn, 1.0)
         answered += turn
@@ -161,7 +169,7 @@ def test_who_is_refused_is_told_how_long_the_others_take():
 
 
 def batched(number: int) -> Order:
-    return Order(Item("w5", ("w6", "w7")), "decide", Promise(1e9), batch=number)
+    return Order(Item("w5", ("w6", "w7")), "decide", Promise(1e9), batch=number, since=0.0)
 
 
 @given(st.integers(8, 64), st.lists(st.integers(0, 5), max_size=80))
@@ -267,18 +275,48 @@ def test_what_cannot_be_answered_in_time_is_told_so_when_it_comes():
 
 def test_a_batch_is_short_and_leaves_time_while_others_come_alone():
     queued, one = queues(*(order(BATCH) for _ in range(9))), order()
-    run(queued, queued.turn(0.0)[:1], 0.1)
-    assert queued.rest == 0.0  # nobody came alone
+    run(queued, queued.turn(0.0)[:1], 9.0)  # nobody comes alone
     queued.add(one)
     queued.read(slow=False)
     queued.sort(0.0, slow=False)
+    now = one.since
+    assert queued.rest(now) == 0.0 and queued.turn(now) == [one]
     run(queued, [one], 0.1)
-    for seconds, rest in ((0.1, 0.1), (9.0, 0.25)):
-        batch = queued.turn(one.since + 1)
-        assert [o.lane for o in batch] == [BATCH] * 2
-        run(queued, batch, seconds)
-        assert queued.rest == rest
-    batch = queued.turn(one.since + 3)
-    assert len(batch) == 4
+    batch = queued.turn(now + 0.1)
+    assert [o.lane for o in batch] == [BATCH] * 2
+    run(queued, batch, 0.1)
+    assert queued.rest(now + 0.2) == pytest.approx(0.3) and queued.turn(now + 0.2) == []
+    assert queued.rest(now + 0.5) == pytest.approx(0.0)
+    batch = queued.turn(now + 0.51)
+    assert [o.lane for o in batch] == [BATCH] * 2
     run(queued, batch, 9.0)
-    assert queued.rest == 0.0
+    assert queued.rest(now + 2.5) == 0.0 and len(queued.turn(now + 2.5)) == 4  # who came has left
+
+
+def test_the_more_come_alone_for_each_batch_the_longer_it_rests():
+    queued = queues(batched(1), batched(1), batched(2), *(order() for _ in range(12)))
+    alone = queued.turn(0.0)
+    assert {o.lane for o in alone} == {ALONE} and len(alone) == 12
+    run(queued, alone[:2], 1.0)
+    batch = queued.turn(1.0)
+    run(queued, batch, 0.5)
+    # Ten wait, each as two batches, beside one batch.
+    assert queued.rest(1.5) == pytest.approx(0.5 * 2 * 10)
+
+
+def test_a_batch_queues_no_more_than_it_may_have_answered_in_half_its_deadline():
+    def counted(tokens: int, number: int) -> Order:
+        one = batched(number)
+        one.future.deadline, one.tokens = one.since + 20.0, tokens
+        return one
+
+    queued = queues(counted(744, 1))
+    run(queued, queued.turn(0.0), 5.0)  # a two-hundredth of a second a token, and 256 a pass
+    for _ in range(2):
+        queued.add(counted(900, 1))
+        queued.read(slow=False)
+        queued.sort(0.0, slow=False)
+    with pytest.raises(Refusal) as refusal:
+        queued.add(counted(900, 1))
+    assert refusal.value.code == "queue_full"
+    queued.add(counted(900, 2))  # another's first

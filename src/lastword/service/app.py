@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
@@ -11,7 +12,6 @@ from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 import lastword
@@ -31,10 +31,11 @@ from lastword.service.reference import add_reference
 from lastword.service.refusal import Code, Refusal
 from lastword.service.schema import invalid
 from lastword.service.settings import Settings
+from lastword.service.threads import BODIES, go_behind
 from lastword.tracer import Tracer
 
 Read = TypeVar("Read")
-_SHARE = 0.25  # of one processor, for reading large bodies: short requests do not feel it
+_SHARE = 0.125  # of one processor, for reading large bodies: short requests do not feel it
 
 
 class Service:
@@ -62,6 +63,7 @@ class Service:
         self.pace = Pace(settings.feedback_minute)
         self.begin = int(time.time())
         self._one = asyncio.Semaphore(1)
+        self._bodies = ThreadPoolExecutor(1, "lastword-bodies", go_behind, (BODIES,))
         self._beat: float | None = None
         self.flips = None if settings.questions is None else _checked(tracer, settings.questions)
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
@@ -89,7 +91,7 @@ class Service:
                 seconds = time.thread_time() - begin
 
         try:
-            return await run_in_threadpool(measured)
+            return await asyncio.get_running_loop().run_in_executor(self._bodies, measured)
         finally:
             rest = seconds * (1 / _SHARE - 1)
             asyncio.get_running_loop().call_later(rest, self._one.release)
@@ -124,8 +126,9 @@ class Service:
             oversight.tell_alarm()
 
     def close(self) -> None:
-        """Finish what waits and end the thread."""
+        """Finish what waits and end the threads."""
         self.corrector.close()
+        self._bodies.shutdown(wait=False)
 
 
 def _checked(tracer: Tracer, path: Path) -> Flips:

@@ -1,14 +1,14 @@
 """Requests that wait at the same moment are computed together, and questions step by step between.
 
 Three threads. Two turn what comes into tokens, one of them what is slow to read, so that nobody
-else waits for that. The third owns the model. Whenever the model is free,
-`Turns` say whose turn it is: that of one pass over items that wait, packed by the tracer's own
-plan, or that of one step of the oldest question. A pass has the oldest item that came alone or the
-oldest of a batch, and the company that the plan gives it; then deadlines, clients that left and
-whoever came meanwhile are looked at before the next. An item that comes alone is taken at once, so
-nobody waits for company. A group that fails is taken apart and each item tried alone.
-Whatever code of a model or a tokenizer raises, SystemExit too, ends its own request alone: it is
-logged, those in hand are told 500, and the thread goes on.
+else waits for that. The third owns the model, and goes behind those who speak with clients.
+Whenever the model is free, `Turns` say whose turn it is: that of one pass over items that wait,
+packed by the tracer's own plan, or that of one step of the oldest question. A pass has the oldest
+item that came alone or the oldest of a batch, and the company that the plan gives it; then
+deadlines, clients that left and whoever came meanwhile are looked at before the next. An item that
+comes alone is taken at once, so nobody waits for company. A group that fails is taken apart and
+each item tried alone. Whatever code of a model or a tokenizer raises, SystemExit too, ends its own
+request alone: it is logged, those in hand are told 500, and the thread goes on.
 """
 
 import threading
@@ -38,6 +38,7 @@ from lastword.service.queues import Queues
 from lastword.service.reading import Reader
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
+from lastword.service.threads import BODIES, MODEL, go_behind
 from lastword.text.items import Item
 from lastword.tracer import Tracer
 
@@ -160,6 +161,8 @@ class Batcher:
     # The threads that read: text to tokens.
 
     def _read(self, *, slow: bool) -> None:
+        if slow:
+            go_behind(BODIES)
         while orders := self._arrivals(slow):
             with self._surviving(orders), stage(orders, "encode"):
                 now = time.monotonic()
@@ -181,6 +184,7 @@ class Batcher:
     # The thread that owns the model.
 
     def _work(self) -> None:
+        go_behind(MODEL)
         while orders := self._next():
             begin = time.perf_counter()
             group: list[Order] = []
@@ -198,12 +202,9 @@ class Batcher:
     def _next(self) -> list[Order]:
         """Orders whose turn it is, as soon as any wait; none where the end has come."""
         with self._change:
-            self._change.wait_for(self._is_due, self._queues.rest)
-            while not (orders := self._queues.turn(time.monotonic())) and self._readers:
-                self._change.wait()
+            while not (orders := self._queues.turn(now := time.monotonic())):
+                rest = self._queues.rest(now)
+                if not rest and not self._readers:
+                    break
+                self._change.wait(rest or None)
             return orders
-
-    def _is_due(self) -> bool:
-        """Whether somebody waits who is not of a batch, or the end has come."""
-        orders = (*self._queues.items, *self._queues.asks)
-        return self._closing or any(order.lane != BATCH for order in orders)

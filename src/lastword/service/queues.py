@@ -12,7 +12,9 @@ _SMOOTHING = 0.1  # weight of the latest order in the mean seconds of one, and o
 _PASS_TOKENS = 256  # that a pass costs beside its own
 _BESIDE = 2  # items of batches in a pass while others come alone, who wait until it is over
 _LATELY_SECONDS = 2.0  # since one came alone
-_REST, _LONGEST_REST = 1.0, 0.25  # of batches then: times as long as their pass; seconds
+_REST = 3.0  # of batches then, at least: times as long as their pass
+_ALONE = 2.0  # batches that one who comes alone counts as
+_PATIENCE = 0.5  # of its deadline that an item of a batch is queued for
 _READ_CHARACTERS = 2**18  # read at a time, but for a single long order
 
 
@@ -30,7 +32,6 @@ class Queues:
         items: Those that have their tokens and wait for the model.
         asks: Questions; the first is being answered.
         in_hand: What the model has.
-        rest: Seconds that a batch leaves to those who come alone, once its pass is over.
     """
 
     def __init__(self, places: Mapping[Lane, int], together: int, characters: int) -> None:
@@ -40,11 +41,11 @@ class Queues:
         self.items: deque[Order] = deque()
         self.asks: deque[Order] = deque()
         self.in_hand: list[Order] = []
-        self.rest = 0.0
         self._turns = Turns.of(ALONE, BATCH, ASK)
         self._mean: dict[Kind, float] = {"item": 0.0, "ask": 0.0}  # seconds of one order
         self._alone = -math.inf  # when the last came alone
         self._is_mixed = False  # whether others came alone lately
+        self._begun, self._due = 0.0, -math.inf  # when the pass began; when batches have rested
         self._pace: dict[Kind, float] = {"item": 0.0, "ask": 0.0}  # seconds of one token
 
     def waiting(self, kind: Kind | None = None) -> list[Order]:
@@ -83,8 +84,11 @@ class Queues:
             return False
         if order.batch is None:
             return True
+        own = sum(other.batch == order.batch for other in lane)
+        if own and self._wait(order) > _PATIENCE * (order.future.deadline - order.since):
+            return False
         share = places // (len({order.batch, *(other.batch for other in lane)}) + 1)
-        return sum(other.batch == order.batch for other in lane) < max(1, share)
+        return own < max(1, share)
 
     def _has_characters(self, order: Order, lane: Sequence[Order]) -> bool:
         """Whether an order is short, or the long ones of its lane leave it room."""
@@ -130,9 +134,27 @@ class Queues:
         """
         before = [o for o in (*self.items, *self.asks) if o.lane == order.lane]
         lanes = {o.lane for o in self.items} | ({ASK} if self.asks else set()) | {order.lane}
-        share = 1 + (len({lane[0] for lane in lanes}) > 1)
-        share *= 1 + (order.kind == "item" and {ALONE, BATCH} <= lanes)
-        return share * self._pace[order.kind] * sum(o.tokens for o in (*before, order))
+        share, more = 1.0 + (len({lane[0] for lane in lanes}) > 1), 0.0
+        if {ALONE, BATCH} <= lanes:
+            rest = self._rest()
+            share *= 1 + (1 / rest if order.lane == ALONE else rest)
+            more = _PASS_TOKENS / _BESIDE if order.lane == BATCH else 0.0
+        return share * self._pace[order.kind] * sum(o.tokens + more for o in (*before, order))
+
+    def _rest(self) -> float:
+        """How long batches rest while others come alone: times as long as their pass.
+
+        The model is shared by clients, of whom a batch is half a one, who can wait; those who come
+        alone have three quarters at least.
+        """
+        batches = {order.batch for order in self.items if order.batch is not None}
+        alone = sum(order.batch is None for order in self.items)
+        return max(_REST, _ALONE * alone / max(1, len(batches)))
+
+    def rest(self, now: float) -> float:
+        """Seconds that batches leave to those who come alone, from a time of `time.monotonic`."""
+        resting = now - self._alone < _LATELY_SECONDS and any(o.lane == BATCH for o in self.items)
+        return max(0.0, self._due - now) if resting else 0.0
 
     def turn(self, now: float) -> list[Order]:
         """The question, or the items of one plan, whose turn it is: first the one it is for.
@@ -145,10 +167,12 @@ class Queues:
         """
         self.items = deque(order for order in self.items if order.is_open(now))
         lanes = {order.lane for order in self.items} | ({ASK} if self.asks else set())
+        if self.rest(now):
+            lanes -= {BATCH}
         if not lanes:
             return []
         lane, self._turns = self._turns.next(lanes)
-        self._is_mixed = now - self._alone < _LATELY_SECONDS
+        self._begun, self._is_mixed = now, now - self._alone < _LATELY_SECONDS
         if lane == ASK:
             return [self.asks[0]]
         fitting = [order for order in self.items if lane == BATCH or order.lane == lane]
@@ -170,9 +194,8 @@ class Queues:
             seconds: How long the model had it, with its company.
         """
         self._turns = self._turns.after(turn.lane, seconds)
-        self.rest = 0.0
         if turn.lane == BATCH and self._is_mixed:
-            self.rest = min(_REST * seconds, _LONGEST_REST)
+            self._due = self._begun + (1 + self._rest()) * seconds
         if turn.kind == "item" and self.in_hand:
             tokens = _PASS_TOKENS + sum(order.tokens for order in self.in_hand)
             self._set_pace("item", seconds / tokens)
