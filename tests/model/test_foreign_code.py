@@ -26,6 +26,7 @@ from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
 from lastword.text import renderer
 from lastword.text.messages import Message, as_dicts
+from lastword.text.normaliser import require_whole_model
 from lastword.text.template import require_bounded, stopped_after
 from lastword.text.tokens import templated
 
@@ -316,6 +317,32 @@ def test_a_map_that_says_it_is_longer_than_it_is_is_refused_unread(foreign, size
     rewrite(file, {"normalizer": {"type": "Sequence", "normalizers": [rule]}})
     file.write_text(file.read_text().replace('"charsmap"', f'"{word}"'))
     assert "has a map that is shorter than it says" in refusal(folder)
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of a protobuf message, of fewer than 2**14 bytes."""
+    size = len(content)
+    return bytes([number << 3 | 2, size & 127 | 128, size >> 7]) + content
+
+
+def sentencepiece_model(size: int) -> bytes:
+    """A model of one piece and a map that says so of its trie, which has 4096 bytes."""
+    piece = field(1, field(1, b"w") + struct.pack("<Bf", 2 << 3 | 5, -1.0))
+    spec = field(1, b"nmt_nfkc") + field(2, struct.pack("<I", size) + bytes(4096) + b"w\0")
+    return piece + field(2, bytes([3 << 3, 1])) + field(3, spec)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "spiece.model"])
+def test_a_map_of_a_sentencepiece_model_is_looked_into_too(foreign, name):
+    folder = foreign()
+    (folder / "tokenizer.json").unlink()
+    (folder / name).write_bytes(sentencepiece_model(2**32 - 4))
+    assert "has a map that is shorter than it says" in refusal(folder)
+
+
+@pytest.mark.parametrize("content", [sentencepiece_model(4096), b"\xff" * 9, b"\x1a\x7f", b"w"])
+def test_sentencepiece_models_that_are_whole_or_none_are_left_to_the_library(content):
+    require_whole_model(content, "w")
 
 
 def test_a_map_that_breaks_the_tokenizer_down_is_an_error_in_a_line(foreign):

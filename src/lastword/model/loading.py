@@ -36,7 +36,7 @@ from lastword.model.families import text_config
 from lastword.model.gguf_reader import read_lightly
 from lastword.model.loaded import Loaded, carried
 from lastword.model.options import LoadOptions
-from lastword.text.normaliser import require_steady, require_whole_maps
+from lastword.text.normaliser import require_steady, require_whole_maps, require_whole_model
 from lastword.text.template import require_bounded
 from lastword.text.tokens import Tokenizer, as_errors
 from lastword.theta import Theta
@@ -47,6 +47,8 @@ from lastword.weights.gguf import ARCHITECTURES, GgufCheckpoint
 from lastword.weights.invariant import Factors, model_invariant, read_invariant
 
 _log = logging.getLogger("lastword")
+# What transformers' tokenizers call a model of sentencepiece.
+_SENTENCEPIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 
 # What the libraries raise for a checkpoint that they cannot read.
 _TROUBLE = (
@@ -449,13 +451,16 @@ def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
 
 
 def _require_whole_maps(base: LoadOptions) -> None:
-    """Look into tokenizer.json, where there is one, before the library does."""
-    path = Path(base.name) / "tokenizer.json"
-    if not Path(base.name).is_dir():
-        with contextlib.suppress(Exception):  # the library asks for it again, and says why not
-            path = Path(hf_hub_download(base.name, path.name, revision=base.revision))
-    if path.is_file():
-        require_whole_maps(path.read_bytes(), base.label)
+    """Look into tokenizer.json, or what it is made from, before the library does."""
+    for file in ("tokenizer.json", *_SENTENCEPIECE):
+        path = Path(base.name) / file
+        if not Path(base.name).is_dir():
+            with contextlib.suppress(Exception):  # the library asks for it again, and says why not
+                path = Path(hf_hub_download(base.name, file, revision=base.revision))
+        if path.is_file():
+            require_whole = require_whole_model if file in _SENTENCEPIECE else require_whole_maps
+            require_whole(path.read_bytes(), base.label)
+            return
 
 
 def _bounded(tokenizer: Tokenizer, name: str) -> Tokenizer:

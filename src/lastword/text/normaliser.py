@@ -6,7 +6,7 @@ of a letter, in one step of the tokenizers library that nothing can end.
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lastword.errors import ModelError
@@ -52,12 +52,62 @@ def require_whole_maps(content: bytes, name: str) -> None:
     if b"charsmap" not in content and b"\\u00" not in content:  # nor the word in escapes
         return
     try:
-        torn = any(
-            len(own) < _trie_end(own) for own in _maps(json.loads(content).get("normalizer"))
-        )
+        maps = [*_maps(json.loads(content).get("normalizer"))]
     except (ValueError, TypeError, AttributeError):
         return  # the library says what is wrong with it
-    if torn:
+    _require_whole(maps, name)
+
+
+def require_whole_model(content: bytes, name: str) -> None:
+    """The same of a model of sentencepiece, from which a tokenizer is made without tokenizer.json.
+
+    Args:
+        content: Of the file.
+        name: The model, for the error.
+
+    Raises:
+        ModelError: A map is shorter than it says.
+    """
+    try:
+        specs = [spec for field, spec in _fields(content) if field in _NORMALISERS]
+        maps = [own for spec in specs for field, own in _fields(spec) if field == _CHARSMAP]
+    except (IndexError, ValueError):
+        return  # the library says what is wrong with it
+    _require_whole(maps, name)
+
+
+# Fields of sentencepiece's ModelProto (normalizer_spec, denormalizer_spec) and NormalizerSpec.
+_NORMALISERS, _CHARSMAP = (3, 5), 2
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Numbers and contents of the fields of a protobuf message that have a length."""
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        if key & 7 == 2:
+            size, place = _varint(message, place)
+            yield key >> 3, message[place : place + size]
+            place += size
+        elif key & 7 == 0:
+            _, place = _varint(message, place)
+        else:
+            place += {1: 8, 5: 4}.get(key & 7, len(message))
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """A number of seven bits a byte, the lowest first, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = message[place]
+        value |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return value, place
+
+
+def _require_whole(maps: Iterable[bytes], name: str) -> None:
+    if any(len(own) < _trie_end(own) for own in maps):
         raise ModelError(
             f"{name} has a tokenizer whose normalizer has a map that is shorter than it says: "
             "take another copy of the model"

@@ -19,7 +19,7 @@ from lastword.text.template import stopped_after
 
 _SECONDS = 3.0  # a conversation takes a chat template milliseconds
 _CHARACTERS = 2**20  # that it may write around what was said
-_RENDERING, _BYTES = Path(__file__).with_name("rendering.py"), 2**31
+_RENDERING, _BYTES = Path(__file__).with_name("rendering.py"), 2**29
 
 
 class Renderer:
