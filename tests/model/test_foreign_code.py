@@ -266,6 +266,40 @@ def test_an_adapter_that_is_torn_or_anothers_is_named(spoiled):
     assert f"the adapter {weights.parent} does not fit" in refusal(weights.parent)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("part", ["lora_A", "lora_B"])
+def test_an_adapter_of_what_is_no_number_is_refused(spoiled, value, part):
+    weights = spoiled() / "adapter_model.safetensors"
+    tensors = load_file(weights)
+    save_file({n: t.fill_(value) if part in n else t for n, t in tensors.items()}, weights)
+    assert "does not fit" in (told := refusal(weights.parent)) and "NaN" in told
+
+
+def test_an_adapter_of_no_rank_is_refused(spoiled):
+    assert "should be a positive integer" in refusal(spoiled(r=0))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target_modules": "(.+)+x$"},
+        {"exclude_modules": "(?:a|a)*x$"},
+        {"alpha_pattern": {"(.+)+x$": 3}},
+        {"target_modules": ".*" * 30 + "x"},
+    ],
+    ids=str,
+)
+def test_an_adapters_pattern_without_an_end_is_refused_before_it_is_matched(spoiled, change):
+    begun = time.process_time()
+    assert "which repeats what repeats" in refusal(spoiled(**change))
+    assert time.process_time() - begun < 20
+
+
+def test_patterns_of_real_adapters_are_taken(spoiled):
+    layers = r"(?:\bmodel\.layers\.[\d]{1,}\.(?:self_attn|mlp)\.(?:k_proj|w))$"
+    load(LoadOptions(str(spoiled(target_modules=rf".*?{layers}"))))
+
+
 def test_an_adapter_that_is_larger_than_memory_is_not_read(spoiled):
     weights = spoiled() / "adapter_model.safetensors"
     rows = 2**42

@@ -426,7 +426,8 @@ def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedMode
     own = memory.weights_of(open_own(adapter), memory.Storage(plan.dtype)) or 0
     memory.refuse_too_large(str(adapter), memory.Footprint(own, 0, 0), plan.device)
     try:
-        merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+        # Safely: what is no number is refused, in an adapter and in what it makes.
+        merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # its config is taken by PEFT's classes as it comes

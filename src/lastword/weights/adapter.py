@@ -32,6 +32,8 @@ CONFIG = "adapter_config.json"
 BASE = "base_model_name_or_path"  # in the config, beside `revision`
 WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
+# A group that is repeated, and what repeats without a limit: many of either take for ever.
+_NESTED, _OPEN, _MOST_OPEN = re.compile(r"\)[*+{]"), re.compile(r"[*+]|,\}"), 8
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 
 
@@ -136,7 +138,9 @@ def open_own(folder: Path) -> SafetensorsCheckpoint:
     if files.read(WEIGHTS, 0, 8) is None:
         raise _not_whole(folder)
     adapter = SafetensorsCheckpoint(files, {}, WEIGHTS)
-    _require_ranks(read_config(folder), adapter)
+    options = read_config(folder)
+    _require_ranks(options, adapter)
+    _require_patterns(options, adapter.label)
     return adapter
 
 
@@ -152,6 +156,19 @@ def _require_ranks(options: Config, adapter: SafetensorsCheckpoint) -> None:
         raise CheckpointError(
             f"{adapter.label} has the rank {strange[0]!r:.40} in {CONFIG}, and no tensor with more "
             f"than {most} rows: get it again"
+        )
+
+
+def _require_patterns(options: Config, label: str) -> None:
+    """Refuse regular expressions for names of modules that may be matched without an end."""
+    patterns = [options.get("target_modules"), options.get("exclude_modules")]
+    for own in (options.get("rank_pattern"), options.get("alpha_pattern")):
+        patterns += own if isinstance(own, dict) else []
+    texts = [text for text in patterns if isinstance(text, str)]
+    if endless := [t for t in texts if _NESTED.search(t) or len(_OPEN.findall(t)) > _MOST_OPEN]:
+        raise CheckpointError(
+            f"{label} has the pattern {endless[0]!r:.80} in {CONFIG}, which repeats what repeats "
+            "and may be matched without an end: name the modules there"
         )
 
 
