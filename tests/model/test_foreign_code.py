@@ -275,6 +275,11 @@ def test_an_adapter_of_what_is_no_number_is_refused(spoiled, value, part):
     assert "does not fit" in (told := refusal(weights.parent)) and "NaN" in told
 
 
+@pytest.mark.parametrize("alpha", [1e308, float("nan")])
+def test_an_adapter_that_makes_what_is_no_number_is_refused(spoiled, alpha):
+    assert "NaN" in refusal(spoiled(lora_alpha=alpha))
+
+
 def test_an_adapter_of_no_rank_is_refused(spoiled):
     assert "should be a positive integer" in refusal(spoiled(r=0))
 

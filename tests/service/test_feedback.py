@@ -7,11 +7,18 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import cycle
 from math import log
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from populations import counted
 from served import running
@@ -149,6 +156,52 @@ def test_who_asks_cannot_label_where_labellers_have_a_token_of_their_own(model):
         Settings(token="ask", label_token="ask\n")
     with running(model, token="ask") as service:
         assert "--label-token" in service.events("labels")[0]["told"]
+
+
+def test_floods_at_once_under_a_clock_that_jumps_cost_no_answer_and_no_label(model, tmp_path):
+    settings = {"token": "ask", "label_token": "judge", "entries": 500}
+    asker, judge = ({"authorization": f"Bearer {token}"} for token in ("ask", "judge"))
+    bodies = [{"prompt": i.prompt, "candidates": list(i.candidates)} for i in ASKED[:12]]
+    with running(model, state=tmp_path / "state.db", **settings) as service:
+        oversight = service.service.corrector.oversight
+        jumps = cycle([0.0, 8 * 86_400.0, -8 * 86_400.0])
+        oversight._ledger._clock = lambda: time.time() + next(jumps)
+        told: list[dict[str, Any]] = []
+        done = threading.Event()
+
+        def post(path: str, headers: dict[str, str], **body: Any) -> httpx.Response:
+            return service.client.post(f"/v1/{path}", json=body, headers=headers)
+
+        def false_label() -> int:
+            own = {"id": told[-1]["feedback_id"] if told else "none", "right": 2}
+            return post("feedback", asker, **own).status_code
+
+        floods = {
+            lambda: post("correct/batch", asker, items=bodies).status_code: 200,
+            lambda: post("correct", asker, prompt="w", candidates=["w"] * 600).status_code: 422,
+            false_label: 401,
+        }
+
+        def flood(send: Callable[[], int]) -> set[int]:
+            statuses = {send()}
+            while not done.is_set():
+                statuses.add(send())
+            return statuses
+
+        def honest(body: dict[str, Any]) -> tuple[int, int]:
+            answer = post("correct", asker, **body)
+            told.append(answer.json())
+            own = {"id": told[-1]["feedback_id"], "right": told[-1]["index"]}
+            return answer.status_code, post("feedback", judge, **own).status_code
+
+        with ThreadPoolExecutor(len(floods)) as hostile, ThreadPoolExecutor(3) as pool:
+            sent = {hostile.submit(flood, send): status for send, status in floods.items()}
+            try:
+                assert {*pool.map(honest, bodies)} == {(200, 200)}
+            finally:
+                done.set()
+            assert all(one.result() == {status} for one, status in sent.items())
+        assert oversight.monitor.labelled > 0 and not oversight.monitor.alarm
 
 
 def test_labels_of_one_address_in_one_minute_are_bounded(model):
