@@ -73,6 +73,17 @@ def test_all_of_them_are_of_one_port_and_one_user():
     assert "VOLUME /models" in dockerfile and "HF_HOME=/models" in dockerfile
 
 
+def test_kubernetes_limits_memory_as_the_rule_has_it():
+    script = REPOSITORY / "experiments" / "pods.py"
+    rows = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert rows.stdout.strip() in PAGE
+    pod = next(yaml.safe_load_all(read("kubernetes.yaml")))["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    model = container["args"][container["args"].index("--model") + 1]
+    (row,) = (row for row in rows.stdout.splitlines() if f"`{model}`" in row)
+    assert container["resources"]["limits"]["memory"] == row.split(" | ")[3].replace(" GiB", "Gi")
+
+
 def test_kubernetes_keeps_what_was_fetched():
     deployment, _, claim = yaml.safe_load_all(read("kubernetes.yaml"))
     assert claim["kind"] == "PersistentVolumeClaim" and claim["spec"]["resources"]["requests"]

@@ -1,0 +1,73 @@
+"""Memory of a pod by model: what the rule of docs/operations.md says, and what attacks came to.
+
+    python experiments/pods.py
+
+Prints the table there. The last two columns are what `attacks.py --together` has seen of each model
+(experiments/results/siege.MODEL.json): the service's memory when it began, and at its peak.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+RESULTS = Path(__file__).parent / "results"
+GIGABYTE, GIBIBYTE, MEGABYTE = 1e9, 2**30, 2**20
+PROCESS, BATCH = 0.5e9, 0.8e9  # Python with torch; states, activations and logits of one batch
+TEMPLATES = 2**29  # the process in which chat templates write
+
+
+class Model(NamedTuple):
+    """What of a model the rule reads: its parameters, how many bytes each, and its head."""
+
+    name: str
+    parameters: float
+    bytes: int
+    vocabulary: int
+    width: int
+
+    @property
+    def need(self) -> float:
+        """Bytes by the rule."""
+        head = 4 * self.vocabulary * self.width
+        return PROCESS + self.parameters * self.bytes + head + BATCH + TEMPLATES
+
+    @property
+    def limit(self) -> float:
+        """GiB of a pod: the rule's, up to the next half."""
+        return math.ceil(2 * self.need / GIBIBYTE) / 2
+
+
+MODELS = (
+    Model("lastword/demo-organism", 1.3e6, 4, 1_000, 128),
+    Model("lastword/smollm2-135m", 134.5e6, 4, 49_152, 576),
+    Model("0.6B, vocabulary 152k", 0.6e9, 2, 151_936, 1024),
+    Model("1B, vocabulary 128k", 1.24e9, 2, 128_256, 2048),
+    Model("8B, vocabulary 128k", 8.03e9, 2, 128_256, 4096),
+)
+
+
+def seen(name: str) -> tuple[float, float] | None:
+    """Megabytes of a model's service when its siege began, and at the peak of it; None without."""
+    path = RESULTS / f"siege.{name.rsplit('/', 1)[-1]}.json"
+    if not path.is_file():
+        return None
+    stages = [own for own in json.loads(path.read_text()).values() if isinstance(own, dict)]
+    memory = [stage["memory_mb"] for stage in stages if "memory_mb" in stage]
+    peaks = [peak for one in memory for peak in one["peaks_by_tenths"]]
+    return min(one["first"] for one in memory), max(peaks)
+
+
+def main() -> None:
+    """Print the table."""
+    for model in MODELS:
+        dtype = "float32" if model.bytes == 4 else "bfloat16"
+        cells = [f"{model.need / GIGABYTE:.1f} GB", f"{model.limit:g} GiB"]
+        came = seen(model.name)
+        cells += ["", ""] if came is None else [f"{m * MEGABYTE / GIGABYTE:.2f} GB" for m in came]
+        name = f"`{model.name}`" if "/" in model.name else model.name
+        print(f"| {name} | {dtype} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
