@@ -421,8 +421,8 @@ class GgufCheckpoint(Checkpoint):
 def dequantise(rows: Shaped[np.ndarray, "..."], kind: Any) -> Float32[np.ndarray, "..."]:
     """The values of stored rows, by the formulas of the package gguf.
 
-    It takes 16 rows at a time and joins them at the end; here as many blocks as the core's cache
-    holds go straight to where they stay, with the same bits.
+    It takes 16 rows at a time and joins them twice; here as many blocks as the core's cache holds
+    go straight to where they stay, with the same bits.
 
     Args:
         rows: As they are stored.
@@ -431,18 +431,19 @@ def dequantise(rows: Shaped[np.ndarray, "..."], kind: Any) -> Float32[np.ndarray
     Raises:
         NotImplementedError: The package does not dequantise the kind.
     """
-    from gguf import GGML_QUANT_SIZES
-    from gguf.quants import dequantize
+    from gguf import GGML_QUANT_SIZES, quants
 
     values, size = GGML_QUANT_SIZES[kind]
-    if kind.name in ("F32", "F16"):
-        plain: np.ndarray = dequantize(rows, kind)
+    own = getattr(quants, kind.name, None)
+    if own is None:  # plain, or refused
+        plain: np.ndarray = quants.dequantize(rows, kind)
         return plain
+    own.init_grid()
     blocks, step = rows.reshape(-1, size), _AT_ONCE // values
     dense = np.empty((len(blocks), values), dtype=np.float32)
     for start in range(0, len(blocks), step):
         some = blocks[start : start + step]
-        dense[start : start + step] = dequantize(some.reshape(1, -1), kind).reshape(-1, values)
+        dense[start : start + step] = own.dequantize_blocks(some)
     return dense.reshape(*rows.shape[:-1], -1)
 
 
