@@ -1,21 +1,18 @@
-"""What one request of decisions costs, beside lm-evaluation-harness's own models.
+"""What one request of decisions costs, beside lm-evaluation-harness's own model.
 
-    python experiments/one_request.py MODEL FOLDER OUT [--vllm PYTHON]
+    python experiments/one_request.py MODEL FOLDER OUT
 
 FOLDER has MODEL as transformers reads it (`rivals.py export`). The harness's `hf` gets the same
 prompts and options as `loglikelihood` requests; its sums agree with ours before a time is told.
-PYTHON is of an environment with vLLM and lm-eval: its `vllm` model then, by the clock, as ours is.
 OUT gets a line for each shape of request.
 """
 
 import argparse
 import json
 import random
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,7 +20,6 @@ from decide import TEXT, made_up, seconds
 from harness import TOLERANCE
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
-from on_vllm import CACHE_BYTES, SCRIPT
 
 from lastword import Decision, Item, Tracer
 from lastword.batch import Scope
@@ -43,15 +39,6 @@ def instances(encoded: Sequence[Encoded]) -> list[Instance]:
     ]
 
 
-def tokens(encoded: Sequence[Encoded]) -> list[tuple[list[int], list[int]]]:
-    """The same as ids, prompt and option."""
-    return [
-        ([*ids[:boundary]], [*ids[boundary:]])
-        for e in encoded
-        for ids, boundary in zip(e.sequences, e.boundaries, strict=True)
-    ]
-
-
 def apart(tracer: Tracer, encoded: Sequence[Encoded], sums: Sequence[float]) -> float:
     """How far another's sums of log-probabilities are from ours, at most, in nats."""
     decisions = tracer.correct_encoded(encoded, Scope("base"))
@@ -60,26 +47,7 @@ def apart(tracer: Tracer, encoded: Sequence[Encoded], sums: Sequence[float]) -> 
     return float(np.abs(means * lengths - np.array(sums)).max())
 
 
-def on_vllm(python: Path, folder: Path, pairs: Sequence[tuple[list[int], list[int]]]) -> Any:
-    """Seconds by the clock of the harness's `vllm` model, its prefix cache on, and its sums."""
-    arguments = {
-        "dtype": "float32",
-        "kv_cache_memory_bytes": CACHE_BYTES,
-        "enable_prefix_caching": True,
-    }
-    before = (pairs[0][1], pairs[0][1])  # what warms it up has none of the input
-    with TemporaryDirectory() as place:
-        asked, answer = (Path(place) / name for name in ("asked.json", "answer.json"))
-        given = {"folder": str(folder), "arguments": arguments, "pairs": [before, *pairs]}
-        asked.write_text(json.dumps(given), encoding="utf-8")
-        subprocess.run([python, SCRIPT, asked, answer], check=True)
-        told = json.loads(answer.read_text(encoding="utf-8"))
-    return told["seconds"], told["log_probs"][1:]
-
-
-def measure(
-    tracer: Tracer, others: dict[int, HFLM], shape: tuple[int, int]
-) -> tuple[dict[str, Any], list[Encoded]]:
+def measure(tracer: Tracer, others: dict[int, HFLM], shape: tuple[int, int]) -> dict[str, Any]:
     """CPU seconds of one request by each: a text that is new, its questions not (ours of 3)."""
     ready, text = tracer.prepare(made_up(random.Random(shape[1]), *shape)), f"{shape} {{}}. {TEXT}"
     items = [[tracer.trim(item) for item in ready.items(text.format(i))] for i in range(7)]
@@ -100,7 +68,7 @@ def measure(
         assert differ <= TOLERANCE, f"sums are {differ:.2g} nats apart"
     cpu = {name: round(each, 3) for name, each in taken.items()}
     shape_of = {"questions": shape[0], "options": shape[1]}
-    return shape_of | {"nats_apart": differ, "cpu_seconds": cpu}, encoded
+    return shape_of | {"nats_apart": differ, "cpu_seconds": cpu}
 
 
 def base_scores(tracer: Tracer, items: Sequence[Item]) -> list[Decision]:
@@ -112,7 +80,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("paths", type=Path, nargs=2, help="FOLDER and OUT")
-    parser.add_argument("--vllm", type=Path, help="an interpreter with vLLM and lm-eval")
     asked = parser.parse_args()
     folder, out = asked.paths
     tracer = Tracer.from_pretrained(asked.model, correction=CORRECTION)
@@ -123,11 +90,7 @@ def main() -> None:
         for batch in BATCHES
     }
     for shape in SHAPES:
-        told, encoded = measure(tracer, others, shape)
-        if asked.vllm:
-            taken, sums = on_vllm(asked.vllm, folder, tokens(encoded))
-            assert apart(tracer, encoded, sums) <= TOLERANCE
-            told["vllm_seconds"] = round(taken, 3)
+        told = measure(tracer, others, shape)
         with out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(told) + "\n")
         print(json.dumps(told), flush=True)
