@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partialmethod
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from families import build, talker, tokenizer
@@ -504,6 +506,42 @@ def test_a_template_that_takes_too_much_memory_or_refuses_is_told_in_a_line():
     ):
         with pytest.raises(InputError, match=f"refuses the prompt: .*({words})"):
             templated([Message("user", "w5")], talker(text))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are not copied there")
+def test_after_a_template_without_an_end_the_same_process_has_another_writer():
+    own = renderer.Renderer()
+    write = partial(own.write, [], values={}, most=100)
+    try:
+        assert write(template="yes", seconds=60.0) == "yes"
+        whole = psutil.Process(own._process.pid)
+        (first,) = whole.children()
+        with pytest.raises(TimeoutError):
+            write(template="{% set n = 7 ** 999999999 %}", seconds=0.2)
+        assert not first.is_running()
+        assert write(template="yes again", seconds=60.0) == "yes again"
+        assert own._process.pid == whole.pid
+        whole.kill()
+        whole.wait()
+        assert write(template="once more", seconds=60.0) == "once more"
+    finally:
+        own.end()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes have no groups there")
+def test_nobody_writes_on_after_the_end():
+    own = renderer.Renderer()
+    assert own.write([], "yes", {}, seconds=60.0, most=100) == "yes"
+    (writer,) = psutil.Process(own._process.pid).children()
+    bomb = partial(own.write, [], "{% set n = 7 ** 999999999 %}", {}, seconds=60.0, most=100)
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(bomb)
+        while writer.cpu_times().user < 0.1:
+            time.sleep(0.01)
+        own.end()
+        with pytest.raises(ValueError, match="has ended"):
+            told.result(timeout=20)
+    writer.wait(timeout=20)
 
 
 def test_a_chat_template_that_blows_a_message_up_is_refused():

@@ -7,10 +7,12 @@ process runs meanwhile, not even what handles a signal.
 import atexit
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,9 @@ class Renderer:
         """
         request = {"messages": messages, "template": template, "values": values, "most": most}
         with self._lock:
-            answer = self._ask(json.dumps(request, default=str).encode(), seconds)
+            answer = self._ask(f"{seconds} {json.dumps(request, default=str)}\n".encode())
+        if "late" in answer:
+            raise TimeoutError
         if "error" in answer:
             raise ValueError(answer["error"])
         return str(answer["text"]) if "text" in answer else int(answer["characters"])
@@ -67,36 +71,27 @@ class Renderer:
         if self._owner != os.getpid():
             process.returncode = 0  # another's: nothing of it is waited for here
             return
-        process.kill()
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            with suppress(ProcessLookupError):  # who writes is of its group
+                os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
-    def _ask(self, line: bytes, seconds: float) -> dict[str, Any]:
+    def _ask(self, line: bytes) -> dict[str, Any]:
         process = self._running()
         assert process.stdin is not None and process.stdout is not None
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            process.kill()
-
-        timer = threading.Timer(seconds, stop)
-        timer.daemon = True
-        timer.start()
         try:
-            process.stdin.write(line + b"\n")
+            process.stdin.write(line)
             process.stdin.flush()
             answer = process.stdout.readline()
         except OSError:
             answer = b""
-        finally:
-            timer.cancel()
         if answer.endswith(b"\n"):
             reply: dict[str, Any] = json.loads(answer)
             return reply
         self.end()
-        if late.is_set():
-            raise TimeoutError
-        return {"error": f"it takes more than {_BYTES // 2**20} MiB"}
+        return {"error": "the process that writes has ended"}
 
     def _running(self) -> subprocess.Popen[bytes]:
         """The process, ready; a new one where there is none or it has ended."""
@@ -106,7 +101,9 @@ class Renderer:
         self.end()
         command = [sys.executable, "-I", str(_RENDERING), str(_BYTES)]
         pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing)
+        process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=nothing, process_group=0
+        )
         self._process = process
         if self._owner != os.getpid():
             atexit.register(self.end)
