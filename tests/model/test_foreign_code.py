@@ -366,11 +366,11 @@ def field(number: int, content: bytes) -> bytes:
     return bytes([number << 3 | 2, size & 127 | 128, size >> 7]) + content
 
 
-def sentencepiece_model(size: int) -> bytes:
+def sentencepiece_model(size: int, between: bytes = b"") -> bytes:
     """A model of one piece and a map that says so of its trie, which has 4096 bytes."""
     piece = field(1, field(1, b"w") + struct.pack("<Bf", 2 << 3 | 5, -1.0))
     spec = field(1, b"nmt_nfkc") + field(2, struct.pack("<I", size) + bytes(4096) + b"w\0")
-    return piece + field(2, bytes([3 << 3, 1])) + field(3, spec)
+    return piece + field(2, bytes([3 << 3, 1])) + between + field(3, spec)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.model", "spiece.model"])
@@ -381,9 +381,25 @@ def test_a_map_of_a_sentencepiece_model_is_looked_into_too(foreign, name):
     assert "has a map that is shorter than it says" in refusal(folder)
 
 
+GROUP = bytes([15 << 3 | 3]) + field(7, b"w") + bytes([15 << 3 | 4])
+
+
+@pytest.mark.parametrize("unknown", [b"\x78" + b"\xff" * 9 + b"\1", GROUP], ids=["number", "group"])
+def test_a_map_behind_what_nobody_knows_is_looked_into(unknown):
+    """protobuf reads on behind it too."""
+    with pytest.raises(ModelError, match="has a map that is shorter than it says"):
+        require_whole_model(sentencepiece_model(2**32 - 4, unknown), "w")
+
+
 @pytest.mark.parametrize("content", [sentencepiece_model(4096), b"\xff" * 9, b"\x1a\x7f", b"w"])
 def test_sentencepiece_models_that_are_whole_or_none_are_left_to_the_library(content):
     require_whole_model(content, "w")
+
+
+def test_a_number_without_an_end_is_left_to_the_library_at_once():
+    begun = time.process_time()
+    require_whole_model(b"\xff" * 10**6, "w")
+    assert time.process_time() - begun < 1
 
 
 def test_a_map_that_breaks_the_tokenizer_down_is_an_error_in_a_line(foreign):

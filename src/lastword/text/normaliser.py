@@ -91,19 +91,19 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
             place += size
         elif key & 7 == 0:
             _, place = _varint(message, place)
-        else:
-            place += {1: 8, 5: 4}.get(key & 7, len(message))
+        else:  # fixed numbers, and the marks around a group, whose fields come as any
+            place += {1: 8, 5: 4, 3: 0, 4: 0}.get(key & 7, len(message))
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
     """A number of seven bits a byte, the lowest first, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = message[place]
-        value |= (byte & 127) << shift
-        place, shift = place + 1, shift + 7
+    value = 0
+    for index in range(10):  # as many bytes as protobuf takes
+        byte = message[place + index]
+        value |= (byte & 127) << 7 * index
         if byte < 128:
-            return value, place
+            return value, place + index + 1
+    raise ValueError("a number of more than ten bytes")
 
 
 def _require_whole(maps: Iterable[bytes], name: str) -> None:
