@@ -349,10 +349,13 @@ def test_normalisers_that_make_text_grow_are_refused_before_they_are_used(foreig
 
 
 @pytest.mark.parametrize("word", ["precompiled_charsmap", "precompiled_chars\\u006dap"])
-@pytest.mark.parametrize("size", [4097, 2**32 - 4])
-def test_a_map_that_says_it_is_longer_than_it_is_is_refused_unread(foreign, size, word):
+@pytest.mark.parametrize(
+    "content",
+    [struct.pack("<I", 4097) + bytes(4096), struct.pack("<I", 2**32 - 4) + bytes(4096), b""],
+    ids=["a byte", "gigabytes", "no size"],
+)
+def test_a_map_that_says_it_is_longer_than_it_is_is_refused_unread(foreign, content, word):
     folder = foreign()
-    content = struct.pack("<I", size) + bytes(4096)
     rule = {"type": "Precompiled", "charsmap": base64.b64encode(content).decode()}
     file = folder / "tokenizer.json"
     rewrite(file, {"normalizer": {"type": "Sequence", "normalizers": [rule]}})
@@ -400,6 +403,29 @@ def test_a_number_without_an_end_is_left_to_the_library_at_once():
     begun = time.process_time()
     require_whole_model(b"\xff" * 10**6, "w")
     assert time.process_time() - begun < 1
+
+
+def test_a_sentencepiece_model_that_normalises_nothing_is_taken(tmp_path):
+    """Its map has no bytes, and is there all the same; the tokens are sentencepiece's own."""
+    import sentencepiece
+
+    text, file = "the cat sat on a mat", tmp_path / "tokenizer.model"
+    with file.open("wb") as out:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([text, "a hat for the cat", "that mat"] * 9),
+            model_writer=out,
+            vocab_size=290,
+            hard_vocab_limit=False,
+            model_type="bpe",
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            minloglevel=3,
+        )
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    own: Any = load_tokenizer(LoadOptions(str(tmp_path)))
+    expected = sentencepiece.SentencePieceProcessor(model_file=str(file)).encode(text)
+    assert own(text, add_special_tokens=False).input_ids == expected
 
 
 def test_a_map_that_breaks_the_tokenizer_down_is_an_error_in_a_line(foreign):
