@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -584,6 +585,43 @@ def test_nobody_writes_on_after_the_end():
         with pytest.raises(ValueError, match="has ended"):
             told.result(timeout=20)
     writer.wait(timeout=20)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no alarm there")
+@pytest.mark.parametrize("bomb", ["", "{% set n = 7 ** 999999999 %}"])
+def test_an_answer_that_nobody_took_is_not_the_next_one_s(bomb):
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    own = renderer.Renderer()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        if bomb:
+            assert own.write([], "yes", {}, seconds=60.0, most=100) == "yes"
+        signal.setitimer(signal.ITIMER_REAL, 0.2)  # within its start, or within the bomb
+        with pytest.raises(KeyboardInterrupt):
+            own.write([], bomb + "one", {}, seconds=60.0, most=100)
+        for text in ("two", "three"):
+            assert own.write([], text, {}, seconds=60.0, most=100) == text
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        own.end()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no alarm there")
+def test_who_writes_ends_by_itself_where_all_others_are_gone():
+    command = [sys.executable, "-I", renderer._RENDERING, str(2**29)]
+    bomb = {"messages": [], "template": "{% set n = 7 ** 999999999 %}", "values": {}, "most": 9}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as middle:
+        assert middle.stdout.readline() == b"ready\n"
+        (writer,) = psutil.Process(middle.pid).children()
+        middle.stdin.write(f"0.9 {json.dumps(bomb)}\n".encode())
+        middle.stdin.flush()
+        while writer.cpu_times().user < 0.1:
+            time.sleep(0.01)
+        middle.kill()
+    writer.wait(timeout=30)
 
 
 def test_a_chat_template_that_blows_a_message_up_is_refused():

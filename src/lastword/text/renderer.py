@@ -55,8 +55,13 @@ class Renderer:
             ValueError: The template refuses it, or takes too much memory.
         """
         request = {"messages": messages, "template": template, "values": values, "most": most}
+        line = f"{seconds} {json.dumps(request, default=str)}\n".encode()
         with self._lock:
-            answer = self._ask(f"{seconds} {json.dumps(request, default=str)}\n".encode())
+            try:
+                answer = self._ask(line)
+            except BaseException:  # Ctrl-C: an answer that nobody took is not the next one's
+                self.end()
+                raise
         if "late" in answer:
             raise TimeoutError
         if "error" in answer:
@@ -74,7 +79,8 @@ class Renderer:
         if sys.platform == "win32":
             process.kill()
         else:
-            with suppress(ProcessLookupError):  # who writes is of its group
+            # Who writes is of its group; macOS refuses a group that has ended already.
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 

@@ -8,8 +8,10 @@ there within milliseconds, where the system copies processes.
 """
 
 import json
+import math
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -43,36 +45,53 @@ class _Writer:
         """Whether it can be asked again."""
         return bool(self._process.is_alive())
 
-    def answer(self, request: bytes, seconds: float) -> bytes:
-        """An answer within so many seconds; it lives no longer where it has none."""
-        late = True
+    def answer(self, line: bytes) -> bytes:
+        """An answer within the seconds of a line; it lives no longer where it has none."""
+        why: dict[str, Any] = {"late": True}
         try:
-            self._line.send_bytes(request)
-            if self._line.poll(seconds):
+            self._line.send_bytes(line)
+            if self._line.poll(_seconds(line)):
                 return bytes(self._line.recv_bytes())
         except (EOFError, OSError):
-            late = False
+            what = "the process that writes it has ended"
+            why = {"error": f"{what}; it may take {self._memory >> 20} MiB"}
         self._process.kill()
         self._process.join()
-        why = {"late": True} if late else {"error": f"it takes more than {self._memory >> 20} MiB"}
         return json.dumps(why).encode()
+
+
+def _seconds(line: bytes) -> float:
+    return float(line.partition(b" ")[0])
 
 
 def _write(render: Any, memory: int, asked: Connection, ours: Sequence[int]) -> None:
     """Answer until the other process is gone."""
     for file in ours:
         os.close(file)
+    os.dup2(1, 0)  # what is asked comes by `asked` alone
     if sys.platform != "win32":
-        import resource
-
-        os.nice(_NICE)
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        _limit(memory)
     while True:
         try:
-            request = asked.recv_bytes()
+            line = asked.recv_bytes()
         except EOFError:
             return
-        asked.send_bytes(json.dumps(_answer(render, json.loads(request))).encode())
+        if sys.platform != "win32":  # should the other end meanwhile
+            signal.alarm(math.ceil(_seconds(line)) + 1)
+        request = json.loads(line.partition(b" ")[2])
+        asked.send_bytes(json.dumps(_answer(render, request)).encode())
+        if sys.platform != "win32":
+            signal.alarm(0)
+
+
+def _limit(memory: int) -> None:
+    """Go behind every other process, with no more memory than so many bytes."""
+    import resource
+
+    os.nice(_NICE)
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def _answer(render: Any, request: dict[str, Any]) -> dict[str, Any]:
@@ -98,9 +117,8 @@ def main() -> None:
     answers.write(b"ready\n")
     answers.flush()
     for line in sys.stdin.buffer:
-        seconds, _, request = line.partition(b" ")
         own = own if own.lives else writer()
-        answers.write(own.answer(request, float(seconds)) + b"\n")
+        answers.write(own.answer(line) + b"\n")
         answers.flush()
 
 
