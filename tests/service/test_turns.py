@@ -285,9 +285,10 @@ def test_a_batch_is_short_and_leaves_time_while_others_come_alone():
     batch = queued.turn(now + 0.1)
     assert [o.lane for o in batch] == [BATCH] * 2
     run(queued, batch, 0.1)
-    assert queued.rest(now + 0.2) == pytest.approx(0.3) and queued.turn(now + 0.2) == []
-    assert queued.rest(now + 0.5) == pytest.approx(0.0)
-    batch = queued.turn(now + 0.51)
+    # Four times as long as the pass, from when the last came: nobody waits any more.
+    assert queued.rest(now + 0.2) == pytest.approx(0.2) and queued.turn(now + 0.2) == []
+    assert queued.rest(now + 0.4) == pytest.approx(0.0)
+    batch = queued.turn(now + 0.41)
     assert [o.lane for o in batch] == [BATCH] * 2
     run(queued, batch, 9.0)
     assert queued.rest(now + 2.5) == 0.0 and len(queued.turn(now + 2.5)) == 4  # who came has left
@@ -302,6 +303,9 @@ def test_the_more_come_alone_for_each_batch_the_longer_it_rests():
     run(queued, batch, 0.5)
     # Ten wait, each as two batches, beside one batch.
     assert queued.rest(1.5) == pytest.approx(0.5 * 2 * 10)
+    run(queued, alone[2:], 0.1)  # no longer than for those who wait, and a little for who may come
+    assert queued.rest(alone[-1].since) == pytest.approx(4 * 0.5)
+    assert queued.rest(alone[-1].since + 2.0) == 0.0
 
 
 def test_a_batch_queues_no_more_than_it_may_have_answered_in_half_its_deadline():

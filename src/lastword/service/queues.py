@@ -45,7 +45,8 @@ class Queues:
         self._mean: dict[Kind, float] = {"item": 0.0, "ask": 0.0}  # seconds of one order
         self._alone = -math.inf  # when the last came alone
         self._is_mixed = False  # whether others came alone lately
-        self._begun, self._due = 0.0, -math.inf  # when the pass began; when batches have rested
+        self._begun = -math.inf  # when the turn began
+        self._last = -math.inf, 0.0  # when a batch's last pass began beside others; its seconds
         self._pace: dict[Kind, float] = {"item": 0.0, "ask": 0.0}  # seconds of one token
 
     def waiting(self, kind: Kind | None = None) -> list[Order]:
@@ -152,9 +153,18 @@ class Queues:
         return max(_REST, _ALONE * alone / max(1, len(batches)))
 
     def rest(self, now: float) -> float:
-        """Seconds that batches leave to those who come alone, from a time of `time.monotonic`."""
-        resting = now - self._alone < _LATELY_SECONDS and any(o.lane == BATCH for o in self.items)
-        return max(0.0, self._due - now) if resting else 0.0
+        """Seconds that batches leave to those who come alone, from a time of `time.monotonic`.
+
+        While one of these waits, that is what they are due since the batches' last pass; else no
+        longer than that after the last of them came, for the model has nothing to do.
+        """
+        lanes = {order.lane for order in self.items}
+        if BATCH not in lanes:
+            return 0.0
+        begun, seconds = self._last
+        long = (1 + self._rest()) * seconds
+        latest = math.inf if ALONE in lanes else self._alone + min(long, _LATELY_SECONDS)
+        return max(0.0, min(begun + long, latest) - now)
 
     def turn(self, now: float) -> list[Order]:
         """The question, or the items of one plan, whose turn it is: first the one it is for.
@@ -194,8 +204,8 @@ class Queues:
             seconds: How long the model had it, with its company.
         """
         self._turns = self._turns.after(turn.lane, seconds)
-        if turn.lane == BATCH and self._is_mixed:
-            self._due = self._begun + (1 + self._rest()) * seconds
+        if turn.lane == BATCH:
+            self._last = self._begun, seconds if self._is_mixed else 0.0
         if turn.kind == "item" and self.in_hand:
             tokens = _PASS_TOKENS + sum(order.tokens for order in self.in_hand)
             self._set_pace("item", seconds / tokens)
