@@ -19,6 +19,7 @@ from lastword.text.items import Item
 from lastword.text.tokens import Encoded, token_counts
 
 MOST_QUESTIONS = 400
+_FEW = 8  # questions that may have places as single items have
 _AT_ONCE = 512  # options of a request that are made and written while others wait
 _SHORT = 2**14  # characters of an input that is read while others wait
 _REQUEST = 4  # requests of questions may be as large as so many items, in characters and tokens
@@ -96,8 +97,9 @@ async def answer(
     else:
         items = await call.service.beside(bounded, corrector, value, questions)
     promises: list[Promise] = []
-    # Questions with no more options than an item may have wait as an item does.
-    few = sum(len(item.candidates) for item in items) <= corrector.settings.candidates
+    # Few questions with no more options than an item may have wait as an item does.
+    options = sum(len(item.candidates) for item in items)
+    few = len(items) <= _FEW and options <= corrector.settings.candidates
     try:
         for place, item in enumerate(items):
             batch = None if few or place == 0 else id(call)
