@@ -90,11 +90,13 @@ class Service:
             finally:
                 seconds = time.thread_time() - begin
 
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._bodies, measured)
-        finally:
-            rest = seconds * (1 / _SHARE - 1)
-            asyncio.get_running_loop().call_later(rest, self._one.release)
+        def rest(_: "asyncio.Future[Read]") -> None:
+            loop.call_later(seconds * (1 / _SHARE - 1), self._one.release)
+
+        loop = asyncio.get_running_loop()
+        reading = loop.run_in_executor(self._bodies, measured)
+        reading.add_done_callback(rest)
+        return await asyncio.shield(reading)  # who leaves does not end it: others wait for its end
 
     def beat(self) -> None:
         """Say that requests are taken."""
