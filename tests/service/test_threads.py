@@ -56,6 +56,7 @@ def test_who_leaves_while_a_body_is_read_lets_nobody_in_before_its_end():
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
+        await asyncio.sleep(0.05)
         assert own._one.locked()
         order.append("first")
         held.set()
