@@ -138,23 +138,21 @@ def bounded(
     if len(asked) > MOST_QUESTIONS:
         what = f"there are {len(asked)} questions, a request takes {MOST_QUESTIONS}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
-    options = _Work(corrector)
-    for question in asked.values():  # the least of the work, before anything is written
-        options.add(candidates_of(question))
-    items = _written(corrector, text_of(value), corrector.tracer.prepare(questions))
+    text, work = text_of(value), _Work(corrector)
+    for texts in ([text], *map(candidates_of, asked.values())):  # before anything is written
+        work.add(texts)
+    items = _written(work, text, corrector.tracer.prepare(questions))
     trimmed = [corrector.tracer.trim(item) for item in items]
     _require_short(sum(map(characters, trimmed)), _REQUEST * corrector.settings.characters)
     return items
 
 
-def _written(corrector: Corrector, text: str, asked: Questionnaire) -> list[Item]:
+def _written(work: "_Work", text: str, asked: Questionnaire) -> list[Item]:
     """The items of questions; those of a request of too much work are not written to the end."""
     items: list[Item] = []
-    work = _Work(corrector)
-    work.add([text])
     for name, question in asked.questions.items():
         items.append(item_of(text, question, asked.template, id=name))
-        work.add([items[-1].blind_prompt or "", *items[-1].candidates])
+        work.add([items[-1].blind_prompt or ""])
     return items
 
 
