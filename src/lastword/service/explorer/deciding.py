@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from lastword.batch import Read
 from lastword.decisions import (
     Choice,
     ChoiceAnswer,
@@ -120,8 +121,9 @@ async def decided(
     try:
         for item in items:
             blind = replace(item, prompt=item.blind_prompt or "")
-            for own, read in ((item, "decide"), (blind, "base")):
-                start = corrector.start_patiently(own, read, id(body), bounded=True)  # type: ignore[arg-type]
+            reads: tuple[tuple[Item, Read], ...] = ((item, "decide"), (blind, "base"))
+            for own, read in reads:
+                start = corrector.start_patiently(own, read, id(body), bounded=True)
                 promises.append(await start)
         made: list[Decision] = [await corrector.result(promise) for promise in promises]
     finally:
