@@ -64,6 +64,25 @@ def names(cache: Path) -> list[str]:
     )
 
 
+def refuse_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of a GGUF file's weights can be read from here on."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a tensor was dequantised again")
+
+    monkeypatch.setattr(gguf_reader, "dequantise", refuse)
+
+
+def refuse_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be removed or renamed from here on, as in a folder of others."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    for name in ("unlink", "rename", "mkdir"):
+        monkeypatch.setattr(Path, name, refuse)
+
+
 KINDS = [
     kind
     for kind, (values, _) in GGML_QUANT_SIZES.items()
@@ -102,11 +121,7 @@ def test_what_is_kept_is_what_was_read(
     path = written(tmp_path / "m.gguf", kind)
     first = load(path)
     assert len(names(cache)) == 1
-
-    def refuse(*_: Any) -> None:
-        raise AssertionError("a tensor was dequantised again")
-
-    monkeypatch.setattr(gguf_reader, "dequantise", refuse)
+    refuse_reading(monkeypatch)
     again = load(path)
     assert bits(again) == bits(first)
     assert again.model.config.to_dict() == first.model.config.to_dict()
@@ -150,6 +165,35 @@ def test_a_tokenizer_that_reads_back_otherwise_is_read_from_the_file(
     assert words(again) == words(first) and bits(again) == bits(first)
     assert not kept.exists()  # nor looked into again
     assert words(load(llama)) == words(first)
+
+
+@pytest.mark.parametrize("damage", ["tokenizer", "weights"])
+def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(
+    damage: str, llama: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = load(llama)
+    (place,) = cache.glob("*")
+    if damage == "tokenizer":
+        kept = place / "tokenizer.json"
+        kept.write_text(kept.read_text().replace('"<s>"', '"<S>"'))
+        refuse_reading(monkeypatch)  # the weights are taken as they are kept
+    else:
+        os.truncate(place / "model.safetensors", 3000)
+    refuse_writing(monkeypatch)
+    again = load(llama)
+    assert words(again) == words(first) and bits(again) == bits(first)
+
+
+def test_what_an_earlier_version_kept_is_left_alone(
+    llama: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(dequantised, "_READING", 1)
+        first = load(llama)
+    (place,) = cache.glob("*")
+    (place / "about.json").write_text('{"file": "llama.gguf"}')  # all that it said
+    assert bits(load(llama)) == bits(first)
+    assert place.exists() and len(dequantised.entries()) == 2
 
 
 def test_a_full_disk_keeps_nothing(

@@ -37,8 +37,8 @@ LIMIT_VARIABLE = "LASTWORD_GGUF_CACHE"
 _LEAST = 2**26  # bytes of weights: a smaller file is read as fast as what would be kept of it
 _SPARE = 2**30  # bytes that stay free on the disk
 _ABANDONED = 3600.0  # seconds after which a folder half written is nobody's
-# Part of every name: raise it whenever the same file may give other weights.
-_READING = 1
+# Part of every name: raise it whenever other things are kept of the same file.
+_READING = 2
 _WEIGHTS, _ABOUT = "model.safetensors", "about.json"
 _PLAIN = ("F32", "F16", "BF16")
 _SAMPLE = " A\tsample,  with <bos> and <|im_start|>user of 12 345 \u00e4\u4e2d\n\nlines"
@@ -113,7 +113,8 @@ def read_tokenizer(place: Path) -> "Tokenizer | None":
     tokenizer = gguf.read_tokenizer(place)
     if _about(place)["tokenizer"] == _said(tokenizer):
         return tokenizer
-    words.unlink()
+    with contextlib.suppress(OSError):  # a folder of others stays as it is
+        words.unlink()
     return None
 
 

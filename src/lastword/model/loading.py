@@ -159,17 +159,15 @@ def _again(plan: _Plan, place: Path | None) -> tuple[PreTrainedModel, Tokenizer]
     assert plan.path is not None
     if place is None:
         return None
-    if not dequantised.find(place):
-        dequantised.drop(place)  # what somebody left of it
-        return None
-    stored = replace(plan, options=replace(plan.options, model=place, gguf=None), path=None)
-    try:
-        model = _load_model(stored)
-        model.name_or_path = model.config.name_or_path = str(plan.path.parent)
-        return model, dequantised.read_tokenizer(place) or gguf.read_tokenizer(plan.path)
-    except (ModelError, TypeError, *_TROUBLE):  # damaged, or not whole any more
+    if dequantised.find(place):
+        stored = replace(plan, options=replace(plan.options, model=place, gguf=None), path=None)
+        with contextlib.suppress(ModelError, TypeError, *_TROUBLE):  # damaged, or not whole
+            model = _load_model(stored)
+            model.name_or_path = model.config.name_or_path = str(plan.path.parent)
+            return model, dequantised.read_tokenizer(place) or gguf.read_tokenizer(plan.path)
+    with contextlib.suppress(OSError):  # a folder of others stays as it is
         dequantised.drop(place)
-        return None
+    return None
 
 
 def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
