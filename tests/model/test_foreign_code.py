@@ -21,10 +21,12 @@ import pytest
 import torch
 from families import build, talker, tokenizer
 from harness_tasks import write_tasks
+from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.torch import load_file, save_file
 
 from lastword import Tracer
 from lastword.errors import InputError, ModelError
+from lastword.model import loading
 from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
 from lastword.text import renderer
@@ -383,6 +385,24 @@ def test_a_map_of_a_sentencepiece_model_is_looked_into_too(foreign, name):
     (folder / "tokenizer.json").unlink()
     (folder / name).write_bytes(sentencepiece_model(2**32 - 4))
     assert "has a map that is shorter than it says" in refusal(folder)
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once_and_what_is_here_looked_into(
+    tmp_path, monkeypatch
+):
+    file, asked = tmp_path / "spiece.model", []
+    file.write_bytes(sentencepiece_model(2**32 - 4))
+
+    def download(_: str, name: str, *, local_files_only: bool, **__: Any) -> str:
+        asked.append((name, local_files_only))
+        if name == file.name and local_files_only:
+            return str(file)
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr(loading, "hf_hub_download", download)
+    with pytest.raises(ModelError, match="org/model .* map that is shorter than it says"):
+        load_tokenizer(LoadOptions("org/model"))
+    assert asked == [("tokenizer.json", False), ("tokenizer.model", True), (file.name, True)]
 
 
 GROUP = bytes([15 << 3 | 3]) + field(7, b"w") + bytes([15 << 3 | 4])

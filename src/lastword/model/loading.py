@@ -15,7 +15,11 @@ from typing import Any, cast
 
 import torch
 from huggingface_hub import constants, hf_hub_download
-from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import (
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -451,11 +455,21 @@ def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
 
 def _require_whole_maps(base: LoadOptions) -> None:
     """Look into tokenizer.json, or what it is made from, before the library does."""
+    offline = False
     for file in ("tokenizer.json", *_SENTENCEPIECE):
         path = Path(base.name) / file
         if not Path(base.name).is_dir():
-            with contextlib.suppress(Exception):  # the library asks for it again, and says why not
-                path = Path(hf_hub_download(base.name, file, revision=base.revision))
+            try:
+                path = Path(
+                    hf_hub_download(
+                        base.name, file, revision=base.revision, local_files_only=offline
+                    )
+                )
+            except RemoteEntryNotFoundError:
+                continue
+            except Exception:  # the library asks again, and says why not; what is here it takes
+                offline = True
+                continue
         if path.is_file():
             require_whole = require_whole_model if file in _SENTENCEPIECE else require_whole_maps
             require_whole(path.read_bytes(), base.label)
