@@ -34,6 +34,7 @@ from lastword.text.messages import Message, as_dicts
 from lastword.text.normaliser import require_whole_model
 from lastword.text.template import require_bounded, stopped_after
 from lastword.text.tokens import templated
+from lastword.weights import adapter as adapter_folder
 
 CODE = "open({!r}, 'w').close()\nclass Evil: pass\ndef generate(*_, **__): pass\n"
 REMOTE = {"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil"}
@@ -289,25 +290,50 @@ def test_an_adapter_of_no_rank_is_refused(spoiled):
     assert "should be a positive integer" in refusal(spoiled(r=0))
 
 
+ENDLESS = "(.*.*)*Z"
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"target_modules": "(.+)+x$"},
-        {"exclude_modules": "(?:a|a)*x$"},
-        {"alpha_pattern": {"(.+)+x$": 3}},
         {"target_modules": ".*" * 30 + "x"},
+        {"target_modules": ".?" * 36 + "Z"},
+        {"target_modules": "(.|.)" * 36 + "Z"},
+        {"exclude_modules": "(?:.|.)*x$"},
+        {"alpha_pattern": {"(.+)+x$": 3}},
+        {"layers_pattern": ENDLESS, "layers_to_transform": [0]},
+        {"layers_pattern": ["layers", ENDLESS], "layers_to_transform": [0]},
+        {"modules_to_save": [ENDLESS]},
+        {"modules_to_save": [[f"s]{ENDLESS}"]]},
+        {"peft_type": "FOURIERFT", "n_frequency_pattern": {ENDLESS: 3}},
     ],
     ids=str,
 )
-def test_an_adapters_pattern_without_an_end_is_refused_before_it_is_matched(spoiled, change):
+def test_an_adapters_pattern_without_an_end_is_refused_before_it_is_matched(
+    spoiled, change, monkeypatch
+):
+    monkeypatch.setattr(adapter_folder, "_SECONDS", 1.0)
     begun = time.process_time()
-    assert "which repeats what repeats" in refusal(spoiled(**change))
+    assert "takes more than 1 s to match" in refusal(spoiled(**change))
     assert time.process_time() - begun < 20
 
 
-def test_patterns_of_real_adapters_are_taken(spoiled):
-    layers = r"(?:\bmodel\.layers\.[\d]{1,}\.(?:self_attn|mlp)\.(?:k_proj|w))$"
-    load(LoadOptions(str(spoiled(target_modules=rf".*?{layers}"))))
+LAYERS = r"(?:\bmodel\.layers\.[\d]{1,}\.(?:self_attn|mlp)\.(?:k_proj|w))$"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        f".*?{LAYERS}",
+        "|".join(f".*{name}_proj" for name in "abcdfhijm") + "|.*k_proj",
+        r"(?:.*?(?:language|model).*?(?:self_attn|mlp).*?(?:k_proj|qkv_proj).*?)|" + LAYERS,
+        r"(model\.)?(layers\.)?(.*\.)?(self_attn\.)?k_proj",
+    ],
+    ids=["layers", "ten", "kinds", "optional"],
+)
+def test_patterns_of_real_adapters_are_taken(spoiled, pattern):
+    load(LoadOptions(str(spoiled(target_modules=pattern))))
 
 
 def test_an_adapter_that_is_larger_than_memory_is_not_read(spoiled):

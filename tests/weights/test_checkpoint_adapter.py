@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from lastword.errors import CheckpointError
 from lastword.theta import Theta
+from lastword.weights import adapter as adapter_folder
 from lastword.weights.invariant import read_invariant
 
 EXACT = {"rel": 1e-9, "abs": 0.0}
@@ -127,6 +128,15 @@ def test_a_quantised_base_is_merged_dense(tmp_path: Path) -> None:
 )
 def test_other_adapters_are_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     assert words in refusal(write(tmp_path, LLAMA, {"k_proj": 2.0}, **options))
+
+
+def test_a_pattern_without_an_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter_folder, "_SECONDS", 1.0)
+    patterns = {"k_proj": 4, "(.*.*)*Z": 8}
+    told = refusal(write(tmp_path, LLAMA, {"k_proj": 2.0}, alpha_pattern=patterns))
+    assert "has the pattern '(.*.*)*Z' in adapter_config.json, which takes more than 1 s" in told
 
 
 def test_a_module_that_the_base_does_not_name(tmp_path: Path) -> None:

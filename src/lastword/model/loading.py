@@ -45,7 +45,13 @@ from lastword.text.template import require_bounded
 from lastword.text.tokens import Tokenizer, as_errors
 from lastword.theta import Theta
 from lastword.weights import hub
-from lastword.weights.adapter import BASE, is_adapter, open_own, read_config
+from lastword.weights.adapter import (
+    BASE,
+    is_adapter,
+    open_own,
+    read_config,
+    require_bounded_patterns,
+)
 from lastword.weights.checkpoint import Checkpoint, TorchCheckpoint, open_local
 from lastword.weights.gguf import ARCHITECTURES, GgufCheckpoint
 from lastword.weights.invariant import Factors, model_invariant, read_invariant
@@ -427,6 +433,8 @@ def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedMode
 
     own = memory.weights_of(open_own(adapter), memory.Storage(plan.dtype)) or 0
     memory.refuse_too_large(str(adapter), memory.Footprint(own, 0, 0), plan.device)
+    names = [name for name, _ in model.named_modules()]
+    require_bounded_patterns(read_config(adapter), names, str(adapter))
     try:
         # Safely: what is no number is refused, in an adapter and in what it makes.
         merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)

@@ -9,9 +9,12 @@ the whole model; here the five tensors of I(M) are, without one. Both read the c
 `read_config`.
 """
 
+import json
 import math
 import re
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Collection
 from functools import cached_property
 from pathlib import Path
 
@@ -32,8 +35,21 @@ CONFIG = "adapter_config.json"
 BASE = "base_model_name_or_path"  # in the config, beside `revision`
 WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
-# A group that is repeated, and what repeats without a limit: many of either take for ever.
-_NESTED, _OPEN, _MOST_OPEN = re.compile(r"\)[*+{]"), re.compile(r"[*+]|,\}"), 8
+_CHOICE = re.compile(r"[*+?{|]")  # a pattern without any is matched in one way or none
+_SECONDS = 10.0  # for all patterns and all names, of which PEFT matches most more than once
+# Patterns matched to names in each way that PEFT has.
+_TRIAL = r"""
+import contextlib, json, re, sys
+patterns, names = json.load(sys.stdin)
+ways = ("{}", r"(.*\.)?({})$", r".*\.{}$", r"(^|.*\.){}($|\..*)", r"(?:^|.*?\.){}\.(?P<idx>\d+)\.")
+for place, pattern in enumerate(patterns):
+    print(place, flush=True)
+    for way in ways:
+        with contextlib.suppress(Exception):  # PEFT says what is wrong with it
+            whole = re.compile(way.replace("{}", pattern))
+            for name in names:
+                whole.fullmatch(name) if way == "{}" else whole.match(name)
+"""
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 
 
@@ -64,6 +80,7 @@ class AdaptedCheckpoint(Checkpoint):
                 f"{self.label} adapts {min(strange)}, which {base.label} does not name so: merge "
                 "it and save the model"
             )
+        require_bounded_patterns(options, self._modules, self.label)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -138,9 +155,7 @@ def open_own(folder: Path) -> SafetensorsCheckpoint:
     if files.read(WEIGHTS, 0, 8) is None:
         raise _not_whole(folder)
     adapter = SafetensorsCheckpoint(files, {}, WEIGHTS)
-    options = read_config(folder)
-    _require_ranks(options, adapter)
-    _require_patterns(options, adapter.label)
+    _require_ranks(read_config(folder), adapter)
     return adapter
 
 
@@ -159,17 +174,34 @@ def _require_ranks(options: Config, adapter: SafetensorsCheckpoint) -> None:
         )
 
 
-def _require_patterns(options: Config, label: str) -> None:
-    """Refuse regular expressions for names of modules that may be matched without an end."""
-    patterns = [options.get("target_modules"), options.get("exclude_modules")]
-    for own in (options.get("rank_pattern"), options.get("alpha_pattern")):
-        patterns += own if isinstance(own, dict) else []
-    texts = [text for text in patterns if isinstance(text, str)]
-    if endless := [t for t in texts if _NESTED.search(t) or len(_OPEN.findall(t)) > _MOST_OPEN]:
+def require_bounded_patterns(options: Config, names: Collection[str], label: str) -> None:
+    """Refuse regular expressions that names of modules are matched to for very long.
+
+    Nothing ends a match in this process: they are tried in one of their own.
+
+    Args:
+        options: The adapter's config.
+        names: Of the modules.
+        label: The adapter, for the error.
+
+    Raises:
+        CheckpointError: One is.
+    """
+    fields = [own for field, own in options.items() if "pattern" in field or "modules" in field]
+    texts = [str(one) for own in fields for one in (own if isinstance(own, list | dict) else [own])]
+    patterns = [text for text in texts if _CHOICE.search(text)]
+    if not patterns:
+        return
+    command, stdin = [sys.executable, "-I", "-c", _TRIAL], json.dumps([patterns, [*names]])
+    try:
+        subprocess.run(command, input=stdin.encode(), capture_output=True, timeout=_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        endless = patterns[int((error.stdout or b"0").split()[-1])]
         raise CheckpointError(
-            f"{label} has the pattern {endless[0]!r:.80} in {CONFIG}, which repeats what repeats "
-            "and may be matched without an end: name the modules there"
-        )
+            f"{label} has the pattern {endless!r:.80} in {CONFIG}, which takes more than "
+            f"{_SECONDS:g} s to match: expected one without repeats of what repeats; name "
+            "the modules there"
+        ) from error
 
 
 def _not_whole(folder: Path) -> CheckpointError:
