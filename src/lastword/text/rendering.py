@@ -17,7 +17,10 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-_NICE = 19  # a template without an end takes a processor until it is ended
+# A conversation takes milliseconds. What takes longer goes behind everything else: a template
+# without an end takes a processor until it is ended.
+_NICE, _LAST = 5, 19
+_SHORT = 0.25
 _COPY = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
 
 
@@ -46,18 +49,26 @@ class _Writer:
         return bool(self._process.is_alive())
 
     def answer(self, line: bytes) -> bytes:
-        """An answer within the seconds of a line; it lives no longer where it has none."""
-        why: dict[str, Any] = {"late": True}
+        """An answer within the seconds of a line; it lives no longer where that takes long."""
+        answer = json.dumps({"late": True}).encode()
+        seconds = _seconds(line)
         try:
             self._line.send_bytes(line)
-            if self._line.poll(_seconds(line)):
+            if self._line.poll(min(seconds, _SHORT)):
                 return bytes(self._line.recv_bytes())
+            self._go_last()
+            if self._line.poll(max(0.0, seconds - _SHORT)):
+                answer = bytes(self._line.recv_bytes())
         except (EOFError, OSError):
             what = "the process that writes it has ended"
-            why = {"error": f"{what}; it may take {self._memory >> 20} MiB"}
-        self._process.kill()
+            answer = json.dumps({"error": f"{what}; it may take {self._memory >> 20} MiB"}).encode()
+        self._process.kill()  # nor may it come forward again
         self._process.join()
-        return json.dumps(why).encode()
+        return answer
+
+    def _go_last(self) -> None:
+        if sys.platform != "win32":
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, _LAST)
 
 
 def _seconds(line: bytes) -> float:
@@ -69,29 +80,34 @@ def _write(render: Any, memory: int, asked: Connection, ours: Sequence[int]) -> 
     for file in ours:
         os.close(file)
     os.dup2(1, 0)  # what is asked comes by `asked` alone
-    if sys.platform != "win32":
-        _limit(memory)
+    _limit(memory)
     while True:
         try:
             line = asked.recv_bytes()
         except EOFError:
             return
-        if sys.platform != "win32":  # should the other end meanwhile
-            signal.alarm(math.ceil(_seconds(line)) + 1)
+        _end_in(math.ceil(_seconds(line)) + 1)  # should the other be gone by then
         request = json.loads(line.partition(b" ")[2])
         asked.send_bytes(json.dumps(_answer(render, request)).encode())
-        if sys.platform != "win32":
-            signal.alarm(0)
+        _end_in(0)
 
 
 def _limit(memory: int) -> None:
-    """Go behind every other process, with no more memory than so many bytes."""
+    """Go behind who speaks with clients, with no more memory than so many bytes."""
+    if sys.platform == "win32":
+        return
     import resource
 
     os.nice(_NICE)
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _end_in(seconds: int) -> None:
+    """Let this process be ended in so many seconds, whatever it does then; not at all in 0."""
+    if sys.platform != "win32":
+        signal.alarm(seconds)
 
 
 def _answer(render: Any, request: dict[str, Any]) -> dict[str, Any]:
