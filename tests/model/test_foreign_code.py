@@ -499,6 +499,7 @@ def test_normalisers_of_real_checkpoints_are_taken(foreign):
 # Chat templates
 
 SLOW = "{% for i in range(99) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+STEP = "{% set n = 7 ** 999999999 %}"  # in which nothing else of its process runs
 LOOPS = "{% for i in range(9999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 BOMBS = [
     (LOOPS, "takes more than 2 s"),
@@ -607,7 +608,7 @@ def test_after_a_template_without_an_end_the_same_process_has_another_writer():
         whole = psutil.Process(own._process.pid)
         (first,) = whole.children()
         with pytest.raises(TimeoutError):
-            write(template="{% set n = 7 ** 999999999 %}", seconds=0.2)
+            write(template=STEP, seconds=0.2)
         assert not first.is_running()
         assert write(template="yes again", seconds=60.0) == "yes again"
         assert own._process.pid == whole.pid
@@ -644,7 +645,7 @@ def test_nobody_writes_on_after_the_end():
     own = renderer.Renderer()
     assert own.write([], "yes", {}, seconds=60.0, most=100) == "yes"
     (writer,) = psutil.Process(own._process.pid).children()
-    bomb = partial(own.write, [], "{% set n = 7 ** 999999999 %}", {}, seconds=60.0, most=100)
+    bomb = partial(own.write, [], STEP, {}, seconds=60.0, most=100)
     with ThreadPoolExecutor(1) as pool:
         told = pool.submit(bomb)
         while writer.cpu_times().user < 0.1:
@@ -656,7 +657,7 @@ def test_nobody_writes_on_after_the_end():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no alarm there")
-@pytest.mark.parametrize("bomb", ["", "{% set n = 7 ** 999999999 %}"])
+@pytest.mark.parametrize("bomb", ["", STEP])
 def test_an_answer_that_nobody_took_is_not_the_next_one_s(bomb):
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -680,7 +681,7 @@ def test_an_answer_that_nobody_took_is_not_the_next_one_s(bomb):
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no alarm there")
 def test_who_writes_ends_by_itself_where_all_others_are_gone():
     command = [sys.executable, "-I", renderer._RENDERING, str(2**29)]
-    bomb = {"messages": [], "template": "{% set n = 7 ** 999999999 %}", "values": {}, "most": 9}
+    bomb = {"messages": [], "template": STEP, "values": {}, "most": 9}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as middle:
         assert middle.stdout.readline() == b"ready\n"
         (writer,) = psutil.Process(middle.pid).children()
