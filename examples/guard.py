@@ -24,8 +24,7 @@ def arriving() -> Iterator[Item]:
 def keep(decision: Decision, folder: Path, place: int) -> Path:
     """Write the page of one disagreement."""
     path = folder / f"{place:03}.html"
-    figure = decision.plot().to_html(include_plotlyjs=True, full_html=False)
-    page = f"<!doctype html><meta charset='utf-8'>{decision._repr_html_()}{figure}"
+    page = f"<!doctype html><meta charset='utf-8'>{decision._repr_html_()}"
     path.write_text(page, encoding="utf-8")
     return path
 

@@ -1,10 +1,11 @@
-"""Routes tickets to teams by a served model; what it is unsure of goes to a person.
+"""Sends the tickets that have no team yet to one, by a served model; what it defers, to a person.
 
-    lastword serve --model lastword/demo-organism &
+    lastword serve --model lastword/smollm2-135m &
     python examples/router.py examples/tickets.csv http://127.0.0.1:8000
 
-The questions are those of `lastword decide --questions examples/questions.yaml`. A model that was
-certified on labelled tickets (docs/trust.md) is served with --certificate: it says what it defers.
+The questions are those of `lastword decide --questions examples/questions.yaml`. Without a
+certificate the model answers every ticket by itself. `lastword try` makes one from labelled tickets
+(docs/try.md); with `lastword serve --certificate` the model says what it is too unsure of.
 """
 
 import csv
@@ -12,13 +13,15 @@ import json
 import sys
 from urllib.request import Request, urlopen
 
-TEAMS = [
-    {"value": "billing"},
-    {"value": "shipping", "description": "where parcels are"},
-    {"value": "repairs"},
-]
-QUESTION = {"type": "choice", "instructions": "Which team?", "choices": TEAMS}
-SURE = 0.2  # of confidence; a certificate's threshold has a promise, this number has none
+TEAMS = {
+    "billing": "payments, invoices, prices",
+    "shipping": "where a parcel is, when and how it comes",
+    "returns": "sending things back, or getting them exchanged",
+    "account": "logging in, personal data, newsletters",
+    "technical": "how to use something, or why it does not work",
+}
+CHOICES = [{"value": team, "description": tickets} for team, tickets in TEAMS.items()]
+QUESTION = {"type": "choice", "instructions": "Which team?", "choices": CHOICES}
 
 
 def post(url: str, body: object) -> dict:  # noqa: D103
@@ -27,12 +30,13 @@ def post(url: str, body: object) -> dict:  # noqa: D103
         return json.load(answer)
 
 
-tickets, url = sys.argv[1:]
+path, url = sys.argv[1:]
 with urlopen(f"{url}/v1/models") as answer:
     model = json.load(answer)["data"][0]["id"]
-with open(tickets, newline="", encoding="utf-8") as file:
-    for ticket in csv.DictReader(file):
-        asked = {"model": model, "input": ticket["text"], "questions": [QUESTION]}
-        (team,) = post(f"{url}/v1/decisions", asked)["answers"]
-        sure = team["confidence"] >= SURE and not team["lastword"]["deferred"]
-        print(ticket["id"], team["choice"] if sure else "a person", f"{team['confidence']:.2f}")
+with open(path, newline="", encoding="utf-8") as file:
+    tickets = [ticket for ticket in csv.DictReader(file) if not ticket["team"]]
+for ticket in tickets:
+    asked = {"model": model, "input": ticket["text"], "questions": [QUESTION]}
+    (team,) = post(f"{url}/v1/decisions", asked)["answers"]
+    who = "a person" if team["lastword"]["deferred"] else team["choice"]
+    print(ticket["id"], who, f"{team['confidence']:.2f}")

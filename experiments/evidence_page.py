@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +18,6 @@ from jinja2 import Environment, StrictUndefined
 
 from lastword.evaluation.comparison import Comparison, read_comparisons
 from lastword.evaluation.controls import Controls, controls
-from lastword.evaluation.dependence import Dependence, Gain, dependence
 from lastword.evaluation.derived import derive, facts_of
 from lastword.evaluation.statistics import Interval, Judgement, judge, mcnemar
 from lastword.files.strict_json import to_json
@@ -30,11 +30,13 @@ from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import fixed_and_broken, mc1
 from lastword.report import draw
 from lastword.report.comparison import ORACLE
-from lastword.report.dependence import dependence_figure
+from lastword.report.dependence import Dependence, Gain, dependence, dependence_figure
 from lastword.report.figure_parts import Bars, Figure, Panel, Rule
-from lastword.report.table import Column, Table, Value, delta, level, to_markdown
+from lastword.report.table import Column, Table, Value, to_markdown
 from lastword.theta import Theta
 from lastword.trust.testing import holm
+
+level, delta = partial(Column, digits=2), partial(Column, digits=2, signed=True)
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"

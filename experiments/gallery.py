@@ -1,4 +1,4 @@
-"""The figures of README and of docs/gallery.md, from the records that are kept.
+"""The figures of README and of docs/lab.md, from the records that are kept.
 
     python experiments/gallery.py
 
@@ -29,7 +29,7 @@ from lastword.records.record import Record
 from lastword.report import draw
 from lastword.report.build import Material, write
 from lastword.report.figure_parts import Figure, Panel, Rule
-from lastword.report.figures import rows_of, trajectory
+from lastword.report.figures import trajectory
 from lastword.theta import Theta
 from lastword.view.portrait import portrait
 
@@ -100,7 +100,7 @@ def correction(records: pd.DataFrame) -> Figure:
 
 def median_of(records: pd.DataFrame) -> Record:
     """The record with the median change of truthful probability."""
-    rows = rows_of(records)
+    rows = Record.of(records)
     order = np.argsort([change(row) for row in rows], kind="stable")
     return rows[int(order[(len(order) - 1) // 2])]
 

@@ -95,7 +95,7 @@ def model_of(sizes: Sizes) -> Qwen3ForCausalLM:
 
 def tracer_of(sizes: Sizes) -> Tracer:
     """A tracer around it; its tokenizer encodes nothing here."""
-    return Tracer(model_of(sizes), embedded.load("organism")[1], invariant=0.5, fused=True)
+    return Tracer(model_of(sizes), embedded.load("organism")[1], invariant=0.5)
 
 
 def encoded_of(sizes: Sizes) -> list[Encoded]:
@@ -153,7 +153,7 @@ def family(name: str, dtype: str, attention: str) -> dict[str, Any]:
     items = random_items(1, 4)
     try:
         there = build(name, dtype=DTYPES[dtype]).to(device())
-        asked: dict[str, Any] = {"attention": attention, "fused": True}
+        asked: dict[str, Any] = {"attention": attention}
         tracer = Tracer(there, tokenizer(), invariant=0.5, **asked)
         found = list(tracer.correct_many(items, read="all"))
     except Exception as error:  # noqa: BLE001 - the other families are still to be tried
@@ -278,9 +278,6 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         yield f"{about['device']}, torch {about['torch']}, transformers {about['transformers']}"
     if timed := done.get("speed"):
         yield from speed_table(timed, done.get("vllm", {}).get("seconds"))
-        if fused := timed["check"]["fused"]:
-            taken = "taken" if fused["taken"] else "not taken"
-            yield f"\nDepths read without their logits: {taken} ({why_of(fused)})."
     if seen := done.get("profile"):
         waits = sum(count for count, _ in seen["waits"].values())
         yield f"\nThe device is busy {100 * seen['busy']:.0f}% of it; the host waits {waits} times."

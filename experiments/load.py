@@ -1,7 +1,6 @@
 """A service under load: 1,000 requests from 32 clients, each held to the library's own answer.
 
     python experiments/load.py [--requests 1000] [--clients 32] [--model lastword/demo-organism]
-    OMP_NUM_THREADS=1 python experiments/load.py --minutes 30    # the mixed profile (`mixed.py`)
 
 Starts `lastword serve` twice, with batching together and without (`--batch-items 1`), sends the
 same items of the demo's benchmark, and measures throughput and latency. Before that one client at a
@@ -16,12 +15,11 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
-import mixed
 import numpy as np
 import psutil
 from serving import serving
@@ -47,10 +45,7 @@ class Answer:
 def items_of(count: int) -> list[Item]:
     """The demo's items over and over, told apart by their ids."""
     items = demo.items()
-    return [
-        Item(item.prompt, item.candidates, id=str(place))
-        for place, item in ((p, items[p % len(items)]) for p in range(count))
-    ]
+    return [replace(items[place % len(items)], id=str(place)) for place in range(count)]
 
 
 async def send(http: httpx.AsyncClient, place: int, item: Item) -> Answer:
@@ -162,32 +157,23 @@ def loaded(
     return {"requests": len(items), "lost_or_wrong": len(wrong), **rate, **times, **cpu}
 
 
-def plain(options: argparse.Namespace) -> dict[str, Any]:
-    """The profile of corrections alone."""
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Both services beside the library, and the small queue."""
     tracer = Tracer.demo(options.model.removeprefix("lastword/demo-"))
     items = items_of(options.requests)
     distinct = items[: len(demo.items())]
     expected = [d.to_dict() for d in (tracer.correct(i.prompt, i.candidates) for i in distinct)]
     result: dict[str, Any] = {"clients": options.clients, "cores": os.cpu_count()}
     result["load_average"] = round(os.getloadavg()[0], 1)
-    room = ("--queue-items", str(2 * options.clients))
+    room = ("--max-requests", str(2 * options.clients))
     with serving(options.model, *room) as (url, process):
         result["one_client"] = alone(url, process, tracer, items[:100])
         result["together"] = loaded(url, process, items, options.clients, expected)
     with serving(options.model, *room, "--batch-items", "1") as (url, process):
         result["each_alone"] = loaded(url, process, items, options.clients, expected)
-    with serving(options.model, "--queue-items", "8", "--batch-items", "1") as (url, _):
+    with serving(options.model, "--max-requests", "8", "--batch-items", "1") as (url, _):
         result["queue_of_8"] = asyncio.run(overfill(url, items[:64]))
     return result
-
-
-def mix(options: argparse.Namespace) -> dict[str, Any]:
-    """The mixed profile."""
-    tracer = Tracer.demo(options.model.removeprefix("lastword/demo-"))
-    known = mixed.Expected.of(tracer, demo.items())
-    loads = {"clients": options.clients, "cores": os.cpu_count()}
-    loads["load_average"] = round(os.getloadavg()[0], 1)
-    return {"mixed": loads | mixed.run(options.model, known, options.clients, options.minutes)}
 
 
 def main() -> None:
@@ -195,17 +181,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--minutes", type=float, help="Run the mixed profile, for so long.")
     parser.add_argument("--model", default="lastword/demo-organism")
     options = parser.parse_args()
-    result = plain(options) if options.minutes is None else mix(options)
+    result = measure(options)
     print(json.dumps(result, indent=1))
-    if result.get("mixed", {}).get("faults") or any(
-        result.get(name, {}).get("lost_or_wrong") for name in ("together", "each_alone")
-    ):
+    if any(result[name]["lost_or_wrong"] for name in ("together", "each_alone")):
         sys.exit(1)
-    before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    RESULTS.write_text(json.dumps(before | result, indent=1) + "\n", encoding="utf-8")
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

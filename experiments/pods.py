@@ -2,8 +2,8 @@
 
     python experiments/pods.py
 
-Prints the table there. The last two columns are what `attacks.py --together` has seen of each model
-(experiments/results/siege.MODEL.json): the service's memory when it began, and at its peak.
+Prints the table there. The last two columns are what `attacks.py` has seen of each model
+(experiments/results/attacks.MODEL.json): the service's memory at first, and at its peak.
 """
 
 import json
@@ -48,14 +48,12 @@ MODELS = (
 
 
 def seen(name: str) -> tuple[float, float] | None:
-    """Megabytes of a model's service when its siege began, and at the peak of it; None without."""
-    path = RESULTS / f"siege.{name.rsplit('/', 1)[-1]}.json"
+    """Return the megabytes of a model's service at first and at most; None if it was not seen."""
+    path = RESULTS / f"attacks.{name.rsplit('/', 1)[-1]}.json"
     if not path.is_file():
         return None
-    stages = [own for own in json.loads(path.read_text()).values() if isinstance(own, dict)]
-    memory = [stage["memory_mb"] for stage in stages if "memory_mb" in stage]
-    peaks = [peak for one in memory for peak in one["peaks_by_tenths"]]
-    return min(one["first"] for one in memory), max(peaks)
+    attacks = json.loads(path.read_text()).values()
+    return min(own["first_mb"] for own in attacks), max(own["peak_mb"] for own in attacks)
 
 
 def main() -> None:

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 
 import psutil
 
-_MAIN = "from lastword.__main__ import main; main()"
-
 
 @contextmanager
 def serving(model: str, *options: str, before: str = "") -> Iterator[tuple[str, psutil.Process]]:
@@ -22,7 +20,8 @@ def serving(model: str, *options: str, before: str = "") -> Iterator[tuple[str, 
         options: More of its command line.
         before: Python that runs in its process first.
     """
-    command = [sys.executable, "-c", f"{before}\n{_MAIN}", "serve", "--model", model]
+    main = f"{before}\nfrom lastword.__main__ import main; main()"
+    command = [sys.executable, "-c", main, "serve", "--model", model]
     process = subprocess.Popen(
         [*command, "--port", "0", *options], stderr=subprocess.PIPE, text=True, env=os.environ
     )

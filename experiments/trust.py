@@ -20,7 +20,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +33,7 @@ from scipy.stats import binom
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from populations import Kind, Population, at
+from populations import chosen as choose
 
 from lastword import Tracer
 from lastword.benchmarks import find
@@ -44,13 +45,13 @@ from lastword.evaluation.work import Work
 from lastword.records.cells import Cell, cells
 from lastword.records.frame import load_records
 from lastword.theta import Theta
-from lastword.trust.certify import Finding, certified, certify, choose, p_values
+from lastword.trust.certify import Finding, certify
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
-from lastword.trust.monitor import BETS, PATIENCE, log_slip, log_wealth
-from lastword.trust.policy import BATCH, MARGINS, METHODS, OFF, Policy, chains, scalar_operator
+from lastword.trust.monitor import BETS, PATIENCE, log_kept, log_restarted, log_slip, log_wealth
+from lastword.trust.policy import BATCH, METHODS, OFF, Policy, family, scalar_operator
 from lastword.trust.slices import slices
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
@@ -59,7 +60,9 @@ from lastword.trust.testing import holm
 RESULTS = Path(__file__).parent / "results"
 ALPHA, DELTA = 0.05, 0.05
 STEPS = 10_000
-POLICIES = [*(policy for chain in chains("mix") for policy in chain), OFF]  # -1 is the last
+FAMILY = family("mix")
+POLICIES = [*FAMILY, OFF]  # -1 is the last
+MARGINS = [policy.margin for policy in FAMILY]
 Row = dict[str, Any]
 
 
@@ -97,19 +100,17 @@ def validity(redraws: int) -> Iterator[Row]:
 
 
 def flat(rate: float, fixed: float) -> Population:
-    """Each operator breaks and fixes these shares, at margins that no threshold parts."""
-    shares = ((rate, True), (fixed, False))
+    """Overrides break and fix these shares, at margins that no threshold parts."""
     return Population.of(
-        [Kind(s, base, not base, o) for o in ("decisive", "mix") for s, base in shares]
+        [Kind(s, base, not base, "decisive") for s, base in ((rate, True), (fixed, False))]
     )
 
 
 def sloped(rate: float) -> Population:
-    """Breaks at every margin alike, so that the smallest margin of a chain breaks this share."""
+    """Breaks at every margin alike, so that the smallest breaks this share."""
     at = [margin + 0.1 for margin in MARGINS]
     return Population.of(
-        Kind(share / len(at), base, not base, operator, margin)
-        for operator in ("decisive", "mix")
+        Kind(share / len(at), base, not base, "decisive", margin)
         for margin in at
         for share, base in ((rate, True), (2 * rate, False))
     )
@@ -139,25 +140,21 @@ def broken_rates(redraws: int) -> Iterator[Row]:
     """A certificate is wrong where its policy truly breaks more than alpha."""
     rates = {"just below": 0.98, "at": 1.0, "just above": 1.02, "far above": 3.0}
     populations = {f"{name} alpha": flat(f * ALPHA, 2 * f * ALPHA) for name, f in rates.items()}
-    populations["crossing alpha inside a chain"] = sloped(1.6 * ALPHA)
+    populations["crossing alpha between two margins"] = sloped(1.6 * ALPHA)
     for name, population in populations.items():
-        fixed, broken = population.counts(chains("mix"), 400, redraws, np.random.default_rng(1))
-        terms = Terms(ALPHA, DELTA, gain=False)
-        plain = broken / 400 <= ALPHA
-        rates_of = np.array([population.broken(policy) for policy in POLICIES])
-
-        def wrong(passed: np.ndarray, fixed=fixed, broken=broken, rates_of=rates_of) -> float:
-            return float((rates_of[choose(passed, fixed, broken)] > ALPHA + 1e-12).mean())
-
-        passed = certified(Evidence.of_counts(fixed, broken, 400), terms)
+        fixed, broken = population.counts([*FAMILY], 400, redraws, np.random.default_rng(1))
+        places = choose(Evidence.of_counts(fixed, broken, 400), Terms(ALPHA, DELTA, False), FAMILY)
+        over = np.array([population.broken(policy) for policy in POLICIES]) > ALPHA + 1e-12
+        plain = np.where(broken <= ALPHA * 400, fixed - broken, -1)
+        by_eye = np.where((plain >= 0).any(axis=1), plain.argmax(axis=1), -1)
         yield {
             "claim": "broken rate",
             "population": name,
             "redraws": redraws,
-            "wrong": wrong(passed),
-            "certified": float((choose(passed, fixed, broken) >= 0).mean()),
+            "wrong": float(over[places].mean()),
+            "certified": float((places >= 0).mean()),
             "control": "at most alpha of the sample is broken",
-            "control wrong": wrong(plain),
+            "control wrong": float(over[by_eye].mean()),
         }
 
 
@@ -165,15 +162,17 @@ def gains(redraws: int) -> Iterator[Row]:
     """A certified gain is wrong where no more is fixed than broken."""
     for name, fixes in (("none", 1.0), ("a small loss", 0.98), ("a large loss", 0.5)):
         population = flat(0.1, 0.1 * fixes)
-        fixed, broken = population.counts(chains("mix"), 400, redraws, np.random.default_rng(2))
-        passed = certified(Evidence.of_counts(fixed, broken, 400), Terms(0.5, DELTA))
+        terms = Terms(delta=DELTA, promise="gain")
+        shares = family("mix", promise="gain")
+        fixed, broken = population.counts([*shares], 400, redraws, np.random.default_rng(2))
+        places = choose(Evidence.of_counts(fixed, broken, 400), terms, shares)
         yield {
             "claim": "gain",
             "population": name,
             "redraws": redraws,
-            "wrong": float((choose(passed, fixed, broken) >= 0).mean()),
+            "wrong": float((places >= 0).mean()),
             "control": "the sample gains",
-            "control wrong": float(((fixed > broken).any(axis=(1, 2))).mean()),
+            "control wrong": float(((fixed > broken).any(axis=1)).mean()),
         }
 
 
@@ -181,38 +180,34 @@ def clusters(redraws: int) -> Iterator[Row]:
     """Groups that break whole or not at all; as single items they are certified too often."""
     for size in (2, 5, 10):
         count, rate = 400 // size, 1.02 * ALPHA
-        rng, family = np.random.default_rng(6), chains("mix")
-        shape = (redraws, len(family), len(MARGINS))
-        broken = np.broadcast_to(rng.binomial(count, rate, redraws)[:, None, None], shape)
-        fixed = np.broadcast_to(rng.binomial(count, 0.3, redraws)[:, None, None], shape)
+        rng, shape = np.random.default_rng(6), (redraws, len(FAMILY))
+        broken = np.broadcast_to(rng.binomial(count, rate, redraws)[:, None], shape)
+        fixed = np.broadcast_to(rng.binomial(count, 0.3, redraws)[:, None], shape)
         terms = Terms(ALPHA, DELTA, gain=False)
-        grouped = replace(
-            Evidence.of_counts(fixed * size, broken * size, count * size), groups=count
-        )
-        wrong = choose(certified(grouped, terms), fixed, broken) >= 0
-        alone = certified(Evidence.of_counts(fixed * size, broken * size, count * size), terms)
+        alone = Evidence.of_counts(fixed * size, broken * size, count * size)
+        wrong = choose(replace(alone, groups=count), terms, FAMILY) >= 0
         yield {
             "claim": "broken rate",
             "population": f"groups of {size} that break together, just above alpha",
             "redraws": redraws,
             "wrong": float(wrong.mean()),
             "control": "items counted as independent",
-            "control wrong": float((choose(alone, fixed, broken) >= 0).mean()),
+            "control wrong": float((choose(alone, terms, FAMILY) >= 0).mean()),
         }
 
 
 def looked(redraws: int) -> Iterator[Row]:
     """Labels in bites of 100, up to 1,000, and a test at each; one wrong certificate is enough."""
     population, looks = flat(1.02 * ALPHA, 4 * ALPHA), 10
-    rng, family = np.random.default_rng(7), chains("mix")
-    counts = [population.counts(family, 100, redraws, rng) for _ in range(looks)]
+    rng = np.random.default_rng(7)
+    counts = [population.counts([*FAMILY], 100, redraws, rng) for _ in range(looks)]
     wrong = np.zeros((2, redraws), dtype=bool)
     fixed, broken = (np.cumsum([c[i] for c in counts], axis=0) for i in (0, 1))
     for look in range(looks):
         evidence = Evidence.of_counts(fixed[look], broken[look], 100 * (look + 1))
         for place, spent in enumerate((looks, 1)):
             terms = Terms(ALPHA, DELTA, gain=False, looks=spent, look=min(look + 1, spent))
-            wrong[place] |= choose(certified(evidence, terms), fixed[look], broken[look]) >= 0
+            wrong[place] |= choose(evidence, terms, FAMILY) >= 0
     yield {
         "claim": "broken rate",
         "population": f"just above alpha, {looks} looks at growing labels",
@@ -224,20 +219,18 @@ def looked(redraws: int) -> Iterator[Row]:
 
 
 def families(redraws: int) -> Iterator[Row]:
-    """Nine chains of methods, each by itself just above alpha: which one looks best is luck."""
-    terms = Terms(ALPHA, DELTA, methods=METHODS)
-    rng, shape = np.random.default_rng(8), (redraws, terms.chains, 1)
-    broken = np.tile(rng.binomial(400, 1.02 * ALPHA, shape), len(MARGINS))
-    fixed = np.tile(rng.binomial(400, 0.3, shape), len(MARGINS))
+    """Policies of all methods, each by itself just above alpha: which one looks best is luck."""
+    terms, shares = Terms(ALPHA, DELTA, methods=METHODS), family("mix", METHODS)
+    rng, shape = np.random.default_rng(8), (redraws, len(shares))
+    broken, fixed = rng.binomial(400, 1.02 * ALPHA, shape), rng.binomial(400, 0.3, shape)
     evidence = Evidence.of_counts(fixed, broken, 400)
-    p = p_values(evidence, terms)
     yield {
         "claim": "broken rate",
-        "population": "nine chains of methods, just above alpha",
+        "population": f"{len(shares)} policies of methods, just above alpha",
         "redraws": redraws,
-        "wrong": float((choose(certified(evidence, terms), fixed, broken) >= 0).mean()),
-        "control": "each method tested by itself at delta",
-        "control wrong": float((p <= DELTA).any(axis=(1, 2)).mean()),
+        "wrong": float((choose(evidence, terms, shares) >= 0).mean()),
+        "control": "each policy tested by itself at delta",
+        "control wrong": float((evidence.p(terms) <= DELTA).any(axis=1).mean()),
     }
 
 
@@ -251,14 +244,16 @@ def batch_means(redraws: int) -> Iterator[Row]:
     for name, crowd in (("smooth", 0.0), ("a crowd at the mean", 0.15)):
         d, true = leaning(crowd)
         rng, wrong = np.random.default_rng(10), np.zeros(2)
-        terms = Terms(ALPHA, DELTA, methods=(BATCH,))
+        terms, shares = Terms(ALPHA, DELTA, methods=(BATCH,)), family("mix", (BATCH,))
         for _ in range(redraws):
             drawn = rng.integers(len(d), size=400)
             mean = float(d[drawn].mean())
-            fixed, broken = flipped(d[drawn], true[drawn], mean)
-            over = np.append(flipped(d, true, mean)[1] > ALPHA * len(d), False)  # -1: nothing
-            passed = certified(Evidence.of_counts(fixed, broken, 400), terms)
-            wrong += [over[choose(some, fixed, broken)] for some in (passed, broken <= ALPHA * 400)]
+            fixed, broken = flipped(d[drawn], true[drawn], mean, shares)
+            over = np.append(flipped(d, true, mean, shares)[1] > ALPHA * len(d), False)  # -1: none
+            place = choose(Evidence.of_counts(fixed, broken, 400), terms, shares)
+            plain = np.where(broken <= ALPHA * 400, fixed - broken, -1)
+            by_eye = plain.argmax() if plain.max() >= 0 else -1
+            wrong += [over[place], over[by_eye]]
         yield {
             "claim": "broken rate",
             "population": f"batch calibration, its mean of the tested items, {name}",
@@ -282,13 +277,15 @@ def leaning(crowd: float) -> tuple[np.ndarray, np.ndarray]:
     return d, rng.random(size) < 1.02 * ALPHA / flips.mean()
 
 
-def flipped(d: np.ndarray, true: np.ndarray, mean: float) -> tuple[np.ndarray, np.ndarray]:
-    """How many are fixed and broken with this mean taken off, at each margin [1, margins]."""
+def flipped(
+    d: np.ndarray, true: np.ndarray, mean: float, policies: Iterable[Policy]
+) -> tuple[np.ndarray, np.ndarray]:
+    """How many are fixed and broken with this mean taken off, by each policy [policies]."""
     flips = (d > 0) != (d > mean)
     right = (d > 0) == true
-    own = [flips & (np.abs(d - mean) >= margin) for margin in reversed(MARGINS)]
-    fixed, broken = ([int((some & hit).sum()) for some in own] for hit in (~right, right))
-    return np.array([fixed]), np.array([broken])
+    own = [flips & (np.abs(d - mean) >= policy.margin) for policy in policies]
+    fixed, broken = (np.array([(some & hit).sum() for some in own]) for hit in (~right, right))
+    return fixed, broken
 
 
 def parts(redraws: int) -> Iterator[Row]:
@@ -381,25 +378,36 @@ def monitors(redraws: int) -> Iterator[Row]:
 
 
 def power(streams: int) -> Iterator[Row]:
-    """Labels until the alarm from the first on, and until either warns after 2,000 good ones."""
-    most, good = 20_000, 2_000
+    """Labels until the alarm, from the first on and after good ones, and until `slipping`.
+
+    Beside the alarm stands the one of a single wealth, which has its losses to win back.
+    """
+    most = 20_000
     for alpha in (0.01, 0.02, 0.05, 0.1):
         for times in (1.25, 1.5, 2.0, 3.0):
             rng = np.random.default_rng(9)
             bad = rng.random((streams, most)) < times * alpha
-            before = rng.random((streams, good)) < alpha / 2
-            start = [alarmed(own, alpha) for own in bad]
-            later = np.concatenate([before, bad], axis=1)
-            alarm = [alarmed(own, alpha) for own in later]
-            slip = slipped(later, alpha, good)
-            yield {
-                "alpha": alpha,
-                "rate": round(times * alpha, 4),
-                "streams": streams,
-                **waited("alarm", np.array(start)),
-                **waited("alarm after a good start", np.array(alarm) - good),
-                **waited("slipping after a good start", slip - good),
-            }
+            for good in (0, 2_000, 10_000):
+                before = rng.random((streams, good)) < alpha / 2
+                whole = np.concatenate([before, bad], axis=1)
+                single = np.array([alarmed(own, alpha) for own in whole])
+                alarm, slip = warned(whole, alpha, good)
+                yield {
+                    "alpha": alpha,
+                    "rate": round(times * alpha, 4),
+                    "good labels before": good,
+                    "streams": streams,
+                    **waited("alarm", alarm - good),
+                    **waited("alarm of one wealth", single - good),
+                    **waited("slipping", slip - good),
+                }
+    for alpha in (0.02, 0.1):  # at alpha itself nothing is wrong
+        stream = np.random.default_rng(9).random((streams, most)) < alpha
+        alarm, slip = warned(stream, alpha, 0)
+        yield {"alpha": alpha, "rate": alpha, "streams": streams} | {
+            **waited("alarm", alarm),
+            **waited("slipping", slip),
+        }
 
 
 def alarmed(broken: np.ndarray, alpha: float) -> float:
@@ -409,17 +417,26 @@ def alarmed(broken: np.ndarray, alpha: float) -> float:
     return float(first[0]) + 1 if first.size else math.inf
 
 
-def slipped(broken: np.ndarray, alpha: float, good: int) -> np.ndarray:
-    """Labels until the first warning after the good ones, of every stream; infinite without one."""
-    state = np.full((len(broken), len(BETS)), -np.inf)
-    first = np.full(len(broken), np.inf)
+def warned(broken: np.ndarray, alpha: float, good: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels until alarm and `slipping` after the good ones, by stream; infinite without one."""
+    slip, wealth = (np.full((len(broken), len(BETS)), -np.inf) for _ in range(2))
+    first = np.full((2, len(broken)), np.inf)
     for place in range(broken.shape[1]):
-        state = log_slip(state, broken[:, place, None], alpha)
-        warned = np.logaddexp.reduce(state, axis=1) - math.log(len(BETS)) >= math.log(PATIENCE)
-        first[warned & np.isinf(first) & (place >= good)] = place + 1
+        slip = log_slip(slip, broken[:, place, None], alpha)
+        wealth = log_restarted(wealth, place, broken[:, place, None], alpha)
+        staked, since = (
+            np.logaddexp.reduce(own, axis=1) - math.log(len(BETS)) for own in (wealth, slip)
+        )
+        over = np.stack(
+            [
+                np.logaddexp(staked, log_kept(place + 1)) >= -math.log(DELTA),
+                (since >= math.log(PATIENCE)) & (place >= good),
+            ]
+        )
+        first[over & np.isinf(first)] = place + 1
         if np.isfinite(first).all():
             break
-    return first
+    return first[0], first[1]
 
 
 def waited(name: str, labels: np.ndarray) -> Row:
@@ -508,7 +525,7 @@ def halves(runs: Path, benchmark: list[str], splits: int) -> Iterator[Row]:
     invariant = float(parted[0].items["invariant"].iloc[0])
     scalar = scalar_operator(invariant, Theta().tau_I)
     frame = pd.concat([cell.mc1_items for cell in parted], ignore_index=True)
-    everything = chains(scalar)[-1][-1]
+    everything = Policy(("decisive", scalar), 0.0)
     drawn = [np.random.default_rng(seed).permutation(len(frame)) for seed in range(splits)]
     pairs = [(frame.iloc[p[: len(p) // 2]], frame.iloc[p[len(p) // 2 :]]) for p in drawn]
     ways = {

@@ -3,7 +3,6 @@
 import importlib
 import os
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -14,8 +13,6 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# trackio reads it when it is imported, which other libraries do unasked.
-os.environ["TRACKIO_DIR"] = tempfile.mkdtemp(prefix="trackio-")
 
 from jaxtyping import install_import_hook
 
@@ -91,6 +88,28 @@ def ray_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Ray of one file at a time: a node that starts beside others' runs out of its time."""
     with FileLock(tmp_path_factory.getbasetemp().parent / "ray.lock"):
         yield
+
+
+@pytest.fixture
+def own_datasets(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of `datasets` that is this run's own."""
+    import datasets
+
+    folder = tmp_path_factory.getbasetemp() / "datasets"
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(folder))
+
+
+@pytest.fixture
+def golden() -> Callable[[str, str], None]:
+    """Hold what a command prints to the file of this name; GOLDEN=new writes it anew."""
+
+    def held(name: str, text: str) -> None:
+        path = Path(__file__).parent / "cli" / "golden" / f"{name}.txt"
+        if os.environ.get("GOLDEN") == "new":
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"{path} says otherwise"
+
+    return held
 
 
 @pytest.fixture(scope="session")

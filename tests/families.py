@@ -46,6 +46,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -94,66 +95,20 @@ class Family:
     build: Callable[[Any], PreTrainedModel] | None = field(default=None)
 
 
-_COMMON = {
-    "vocab_size": VOCAB,
-    "hidden_size": WIDTH,
-    "intermediate_size": 48,
-    "num_hidden_layers": DEPTH,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": CONTEXT,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
-_HEAD_DIM = _COMMON | {"head_dim": 8}
-_FULL_HEADS = _COMMON | {"num_key_value_heads": 4}
+IDS = {"vocab_size": VOCAB, "bos_token_id": 1, "eos_token_id": 2}
+_TRUNK = IDS | {"hidden_size": WIDTH, "num_hidden_layers": DEPTH}
+_OPT = _TRUNK | {"num_attention_heads": 4, "max_position_embeddings": CONTEXT, "pad_token_id": 0}
+COMMON = _OPT | {"intermediate_size": 48, "num_key_value_heads": 2}
+_HEAD_DIM = COMMON | {"head_dim": 8}
+_FULL_HEADS = COMMON | {"num_key_value_heads": 4}
 _PATTERN = ["sliding_attention", "full_attention"] * (DEPTH // 2)
 _MOE = {"moe_intermediate_size": 16, "num_experts_per_tok": 2}
-_MLA = (
-    _FULL_HEADS
-    | {
-        "q_lora_rank": 12,
-        "kv_lora_rank": 10,
-        "qk_nope_head_dim": 8,
-        "qk_rope_head_dim": 4,
-        "v_head_dim": 8,
-        "first_k_dense_replace": 2,
-        "n_routed_experts": 4,
-        "n_shared_experts": 1,
-        "n_group": 1,
-        "topk_group": 1,
-    }
-    | _MOE
-)
-_GPT2 = {
-    "vocab_size": VOCAB,
-    "n_embd": WIDTH,
-    "n_layer": DEPTH,
-    "n_head": 4,
-    "n_positions": CONTEXT,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-_VISION = {
-    "hidden_size": 16,
-    "intermediate_size": 16,
-    "num_hidden_layers": 8,
-    "num_attention_heads": 2,
-    "image_size": 28,
-    "patch_size": 14,
-}
-_OPT = {
-    "vocab_size": VOCAB,
-    "hidden_size": WIDTH,
-    "ffn_dim": 48,
-    "num_hidden_layers": DEPTH,
-    "num_attention_heads": 4,
-    "max_position_embeddings": CONTEXT,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
+_LATENT = {"q_lora_rank": 12, "kv_lora_rank": 10, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4}
+_ROUTED = {"n_routed_experts": 4, "n_shared_experts": 1, "n_group": 1, "topk_group": 1}
+_MLA = _FULL_HEADS | _LATENT | _ROUTED | _MOE | {"v_head_dim": 8, "first_k_dense_replace": 2}
+_GPT2 = IDS | {"n_embd": WIDTH, "n_layer": DEPTH, "n_head": 4, "n_positions": CONTEXT}
+_VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 8}
+_VISION |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}
 LONGROPE_BOUNDARY = 32
 _LONGROPE = {
     "rope_type": "longrope",
@@ -163,11 +118,7 @@ _LONGROPE = {
     "original_max_position_embeddings": LONGROPE_BOUNDARY,
 }
 DYNAMIC_BOUNDARY = 32
-_DYNAMIC = {
-    "rope_type": "dynamic",
-    "rope_theta": 10000.0,
-    "factor": 4.0,
-}
+_DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
 _YARN = {
     "rope_type": "yarn",
     "rope_theta": 10000.0,
@@ -181,6 +132,29 @@ def _mistral3(config: Any) -> PreTrainedModel:
     return Mistral3ForConditionalGeneration._from_config(config)
 
 
+_SLIDING = {"sliding_window": 7, "layer_types": _PATTERN}
+_CAPPED = {"final_logit_softcapping": 5.0, "attn_logit_softcapping": 20.0}
+_GEMMA = _HEAD_DIM | _SLIDING | {"query_pre_attn_scalar": 8}
+_UNSLID = {"sliding_window": None}
+_IMAGE = {f"{name}_token_index": VOCAB - n for n, name in enumerate(("image", "boi", "eoi"), 1)}
+_GEMMA3 = {"vision_config": _VISION | {"model_type": "siglip_vision_model"}} | _IMAGE
+_MISTRAL3 = {"vision_config": _VISION | {"model_type": "pixtral"}, "image_token_index": VOCAB - 1}
+_ORIGINAL = {"original_max_position_embeddings": LONGROPE_BOUNDARY}
+_PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+_NEO: Any = {"num_layers": DEPTH, "num_heads": 4, "hidden_size": WIDTH, "window_size": 7}
+_NEO |= {"attention_types": [[["global", "local"], DEPTH // 2]], "max_position_embeddings": CONTEXT}
+_MULTIPLIED = {"embedding_multiplier": 2.0, "residual_multiplier": 0.7, "attention_multiplier": 0.4}
+_ROTATED, _ALIBI = {"alibi": False}, {"alibi": True, "multi_query": False}
+_OLD, _NEW = {"new_decoder_architecture": False}, {"new_decoder_architecture": True}
+_CHUNKED = _EXPERTS | {"attention_chunk_size": 8, "intermediate_size_mlp": 48, "moe_layers": [1]}
+_CONVS = {"layer_types": ["conv", "full_attention"] * (DEPTH // 2), "conv_L_cache": 3}
+# Where blocks and final norm are.
+_AT_H: Any = {"blocks": "transformer.h", "norm": "transformer.ln_f"}
+_INSIDE: Any = {"blocks": "model.language_model.layers", "norm": "model.language_model.norm"}
+_OPT_AT: Any = {"blocks": "model.decoder.layers", "rotary": False}
+_PLAIN_ROAD: Any = {"packs": False, "invariant": False}
+
 FAMILIES: dict[str, Family] = {
     f.name: f
     for f in (
@@ -188,221 +162,95 @@ FAMILIES: dict[str, Family] = {
         Family(
             "llama-dynamic",
             "llama",
-            _COMMON | {"rope_parameters": _DYNAMIC, "max_position_embeddings": DYNAMIC_BOUNDARY},
+            COMMON | {"rope_parameters": _DYNAMIC, "max_position_embeddings": DYNAMIC_BOUNDARY},
         ),
-        Family("llama-tied", "llama", _COMMON | {"tie_word_embeddings": True}),
-        Family("mistral", "mistral", _COMMON | {"sliding_window": None}),
-        Family("mistral-sliding", "mistral", _COMMON | {"sliding_window": 7}),
-        Family("mixtral", "mixtral", _COMMON | {"num_local_experts": 4}),
-        Family("qwen2", "qwen2", _COMMON),
+        Family("llama-tied", "llama", COMMON | {"tie_word_embeddings": True}),
+        Family("mistral", "mistral", COMMON | _UNSLID),
+        Family("mistral-sliding", "mistral", COMMON | {"sliding_window": 7}),
+        Family("mixtral", "mixtral", COMMON | {"num_local_experts": 4}),
+        Family("qwen2", "qwen2", COMMON),
         Family("qwen3", "qwen3", _HEAD_DIM),
         Family("qwen3_moe", "qwen3_moe", _HEAD_DIM | _MOE | {"num_experts": 4}),
-        Family(
-            "gemma2",
-            "gemma2",
-            _HEAD_DIM
-            | {
-                "sliding_window": 7,
-                "layer_types": _PATTERN,
-                "final_logit_softcapping": 5.0,
-                "attn_logit_softcapping": 20.0,
-                "query_pre_attn_scalar": 8,
-            },
-        ),
-        Family(
-            "gemma3_text",
-            "gemma3_text",
-            _HEAD_DIM | {"sliding_window": 7, "layer_types": _PATTERN, "query_pre_attn_scalar": 8},
-        ),
+        Family("gemma2", "gemma2", _GEMMA | _CAPPED),
+        Family("gemma3_text", "gemma3_text", _GEMMA),
         Family(
             "gemma3",
             "gemma3",
-            {
-                "text_config": _HEAD_DIM
-                | {"sliding_window": 7, "layer_types": _PATTERN, "query_pre_attn_scalar": 8},
-                "vision_config": _VISION | {"model_type": "siglip_vision_model"},
-                "mm_tokens_per_image": 4,
-                "image_token_index": VOCAB - 1,
-                "boi_token_index": VOCAB - 2,
-                "eoi_token_index": VOCAB - 3,
-            },
-            blocks="model.language_model.layers",
-            norm="model.language_model.norm",
+            {"text_config": _GEMMA, "mm_tokens_per_image": 4} | _GEMMA3,
+            **_INSIDE,
         ),
         Family(
-            "gpt_oss",
-            "gpt_oss",
-            _HEAD_DIM
-            | {
-                "sliding_window": 7,
-                "layer_types": _PATTERN,
-                "num_local_experts": 4,
-                "num_experts_per_tok": 2,
-                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-            },
+            "gpt_oss", "gpt_oss", _HEAD_DIM | _SLIDING | _EXPERTS | {"rope_parameters": _PLAIN_ROPE}
         ),
-        Family("phi3", "phi3", _COMMON | {"sliding_window": None}),
+        Family("phi3", "phi3", COMMON | _UNSLID),
         Family(
-            "phi3-longrope",
-            "phi3",
-            _COMMON
-            | {
-                "sliding_window": None,
-                "rope_parameters": _LONGROPE,
-                "original_max_position_embeddings": LONGROPE_BOUNDARY,
-            },
+            "phi3-longrope", "phi3", COMMON | _UNSLID | _ORIGINAL | {"rope_parameters": _LONGROPE}
         ),
         Family("ministral3", "ministral3", _HEAD_DIM | {"rope_parameters": _YARN}),
         Family(
             "mistral3",
             "mistral3",
-            {
-                "text_config": _HEAD_DIM | {"model_type": "mistral", "sliding_window": None},
-                "vision_config": _VISION | {"model_type": "pixtral"},
-                "image_token_index": VOCAB - 1,
-            },
-            blocks="model.language_model.layers",
-            norm="model.language_model.norm",
+            {"text_config": _HEAD_DIM | _UNSLID | {"model_type": "mistral"}} | _MISTRAL3,
             build=_mistral3,
+            **_INSIDE,
         ),
         Family("deepseek_v2", "deepseek_v2", _MLA),
         Family("deepseek_v3", "deepseek_v3", _MLA),
-        Family(
-            "gpt2", "gpt2", _GPT2, blocks="transformer.h", norm="transformer.ln_f", rotary=False
-        ),
+        Family("gpt2", "gpt2", _GPT2, rotary=False, **_AT_H),
         Family(
             "gpt_neox",
             "gpt_neox",
-            _COMMON | {"rotary_pct": 0.25},
+            COMMON | {"rotary_pct": 0.25},
             blocks="gpt_neox.layers",
             norm="gpt_neox.final_layer_norm",
         ),
-        Family(
-            "gpt_neo",
-            "gpt_neo",
-            {
-                "vocab_size": VOCAB,
-                "hidden_size": WIDTH,
-                "num_layers": DEPTH,
-                "num_heads": 4,
-                "attention_types": [[["global", "local"], DEPTH // 2]],
-                "window_size": 7,
-                "max_position_embeddings": CONTEXT,
-                "bos_token_id": 1,
-                "eos_token_id": 2,
-            },
-            blocks="transformer.h",
-            norm="transformer.ln_f",
-            packs=False,
-            rotary=False,
-        ),
+        Family("gpt_neo", "gpt_neo", IDS | _NEO, packs=False, rotary=False, **_AT_H),
         Family(
             "opt",
             "opt",
-            _OPT | {"word_embed_proj_dim": WIDTH},
-            blocks="model.decoder.layers",
+            _OPT | {"ffn_dim": 48, "word_embed_proj_dim": WIDTH},
             norm="model.decoder.final_layer_norm",
-            rotary=False,
+            **_OPT_AT,
         ),
         Family(
             "opt-projected",
             "opt",
-            _OPT | {"word_embed_proj_dim": 20, "do_layer_norm_before": False},
-            blocks="model.decoder.layers",
+            _OPT | {"ffn_dim": 48, "word_embed_proj_dim": 20, "do_layer_norm_before": False},
             norm=None,
-            rotary=False,
+            **_OPT_AT,
         ),
+        # ALiBi: the embedding carries no position, so depth 0 sees one token here too.
         Family(
             "bloom",
             "bloom",
-            {
-                "vocab_size": VOCAB,
-                "hidden_size": WIDTH,
-                "n_layer": DEPTH,
-                "n_head": 4,
-                "bos_token_id": 1,
-                "eos_token_id": 2,
-            },
-            blocks="transformer.h",
-            norm="transformer.ln_f",
+            IDS | {"hidden_size": WIDTH, "n_layer": DEPTH, "n_head": 4},
             packs=False,
-            # ALiBi: the embedding carries no position, so depth 0 sees one token here too.
+            **_AT_H,
         ),
-        Family(
-            "falcon",
-            "falcon",
-            _COMMON | {"alibi": False, "multi_query": True, "new_decoder_architecture": False},
-            blocks="transformer.h",
-            norm="transformer.ln_f",
-        ),
-        Family(
-            "falcon-alibi",
-            "falcon",
-            _COMMON | {"alibi": True, "multi_query": False, "new_decoder_architecture": False},
-            blocks="transformer.h",
-            norm="transformer.ln_f",
-            packs=False,
-        ),
-        Family(
-            "falcon-new",
-            "falcon",
-            _COMMON | {"alibi": False, "num_kv_heads": 2, "new_decoder_architecture": True},
-            blocks="transformer.h",
-            norm="transformer.ln_f",
-        ),
-        Family("cohere", "cohere", _COMMON | {"logit_scale": 0.25}),
-        Family(
-            "granite",
-            "granite",
-            _COMMON
-            | {
-                "logits_scaling": 3.0,
-                "embedding_multiplier": 2.0,
-                "residual_multiplier": 0.7,
-                "attention_multiplier": 0.4,
-            },
-        ),
-        Family("olmo2", "olmo2", _COMMON),
-        Family("stablelm", "stablelm", _COMMON),
-        Family("smollm3", "smollm3", _COMMON | {"no_rope_layer_interval": 3}),
-        Family("phi", "phi", _COMMON, norm="model.final_layernorm"),
+        Family("falcon", "falcon", COMMON | _ROTATED | _OLD | {"multi_query": True}, **_AT_H),
+        Family("falcon-alibi", "falcon", COMMON | _ALIBI | _OLD, packs=False, **_AT_H),
+        Family("falcon-new", "falcon", COMMON | _ROTATED | _NEW | {"num_kv_heads": 2}, **_AT_H),
+        Family("cohere", "cohere", COMMON | {"logit_scale": 0.25}),
+        Family("granite", "granite", COMMON | _MULTIPLIED | {"logits_scaling": 3.0}),
+        Family("olmo2", "olmo2", COMMON),
+        Family("stablelm", "stablelm", COMMON),
+        Family("smollm3", "smollm3", COMMON | {"no_rope_layer_interval": 3}),
+        Family("phi", "phi", COMMON, norm="model.final_layernorm"),
         Family("glm4", "glm4", _HEAD_DIM),
         Family(
             "llama4_text",
             "llama4_text",
-            _HEAD_DIM
-            | {
-                "attention_chunk_size": 8,
-                "intermediate_size_mlp": 48,
-                "num_local_experts": 4,
-                "num_experts_per_tok": 1,
-                "moe_layers": [1],
-            },
+            _HEAD_DIM | _CHUNKED | {"num_experts_per_tok": 1},
             packs=False,
         ),
-        Family(
-            "lfm2",
-            "lfm2",
-            _COMMON | {"layer_types": ["conv", "full_attention"] * (DEPTH // 2), "conv_L_cache": 3},
-            norm="model.embedding_norm",
-            packs=False,
-            invariant=False,
-        ),
+        Family("lfm2", "lfm2", COMMON | _CONVS, norm="model.embedding_norm", **_PLAIN_ROAD),
         Family(
             "mamba",
             "mamba",
-            {
-                "vocab_size": VOCAB,
-                "hidden_size": WIDTH,
-                "num_hidden_layers": DEPTH,
-                "state_size": 4,
-                "bos_token_id": 1,
-                "eos_token_id": 2,
-            },
+            _TRUNK | {"state_size": 4},
             blocks="backbone.layers",
             norm="backbone.norm_f",
-            packs=False,
-            invariant=False,
+            **_PLAIN_ROAD,
         ),
     )
 }
@@ -474,6 +322,13 @@ def talker(template: str | None) -> PreTrainedTokenizerFast:
     own = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer)
     own.chat_template = template
     return own
+
+
+def save(folder: Path, name: str = "llama", **overrides: Any) -> Path:
+    """A tiny model and the tokenizer double as a checkpoint."""
+    build(name, **overrides).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
 
 
 def text_of(ids: list[int] | tuple[int, ...]) -> str:

@@ -25,29 +25,11 @@ TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-_PLAIN = {
-    "vocab_size": families.VOCAB,
-    "hidden_size": families.WIDTH,
-    "intermediate_size": 64,
-    "num_hidden_layers": families.DEPTH,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": families.CONTEXT,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
+_PLAIN = families.COMMON | {"intermediate_size": 64}
 _HEAD_DIM = {"head_dim": 16}
 _ROTARY = {"rope_parameters": {"rope_type": "default", "rope_theta": 50000.0}}
 _MOE = {"moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
-_GPT2 = {
-    "vocab_size": families.VOCAB,
-    "n_embd": families.WIDTH,
-    "n_layer": families.DEPTH,
-    "n_head": 4,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+_GPT2 = families.IDS | {"n_embd": families.WIDTH, "n_layer": families.DEPTH, "n_head": 4}
 
 
 def _rotary_rows(array: Array, heads: int) -> Array:
@@ -131,19 +113,9 @@ KINDS: dict[str, Kind] = {
             _PLAIN | _HEAD_DIM | _ROTARY | _MOE | {"norm_topk_prob": True},
             keys=_experts,
         ),
+        Kind("gemma2", "gemma2", _PLAIN | _HEAD_DIM | {"sliding_window": 8}, _NORMS, _windowed),
         Kind(
-            "gemma2",
-            "gemma2",
-            _PLAIN | _HEAD_DIM | {"sliding_window": 8},
-            _NORMS,
-            _windowed,
-        ),
-        Kind(
-            "gemma3",
-            "gemma3_text",
-            _PLAIN | _HEAD_DIM | {"sliding_window": 8},
-            _NORMS,
-            _windowed,
+            "gemma3", "gemma3_text", _PLAIN | _HEAD_DIM | {"sliding_window": 8}, _NORMS, _windowed
         ),
         Kind("phi3", "phi3", _PLAIN | _ROTARY),
         Kind("gpt2", "gpt2", _GPT2, _CONV),

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import yaml
 from families import random_items
@@ -38,64 +39,25 @@ def write_tasks(folder: Path, items: list[Item] | None = None) -> Path:
         }
         for i, item in enumerate(items)
     ]
-    data = _write_rows(folder / "rows.json", rows)
-    choice = {
-        "output_type": "multiple_choice",
-        "doc_to_text": "{{question}}",
-        "doc_to_target": "label",
-        "doc_to_choice": "{{choices}}",
-        "metric_list": _METRICS,
-    }
-    mass = "!function mass.process_results"
-    single = {"doc_to_text": "{{question}}", "doc_to_target": " {{choices[0]}}"}
-    _write(folder, "made_choice", data, choice)
-    _write(folder, "made_mass", data, {**choice, "metric_list": _METRICS[:1]}, mass)
-    _write(
-        folder,
-        "made_alone",
-        data,
-        {
-            "output_type": "loglikelihood",
-            **single,
-            "metric_list": [{"metric": "perplexity"}, {"metric": "acc"}],
-        },
-    )
-    _write(
-        folder,
-        "made_rolling",
-        data,
-        {
-            "output_type": "loglikelihood_rolling",
-            "doc_to_text": "",
-            "doc_to_target": "{{question}}",
-            "metric_list": [{"metric": "word_perplexity"}],
-        },
-    )
-    _write(
-        folder,
-        "made_text",
-        data,
-        {
-            "output_type": "generate_until",
-            **single,
-            "generation_kwargs": {"until": ["w3"], "max_gen_toks": 4},
-            "metric_list": [{"metric": "exact_match"}],
-        },
-    )
     blank = [{"first": f"w{9 + i} w5", "second": f"w{40 + i} w6", "label": i % 2} for i in range(5)]
-    blanks = _write_rows(folder / "blank.json", blank)
-    _write(
-        folder,
-        "made_blank",
-        blanks,
-        {
-            "output_type": "multiple_choice",
-            "doc_to_text": "label",
-            "doc_to_target": "w7 w8",
-            "doc_to_choice": "{{[first, second]}}",
-            "metric_list": _METRICS[:1],
-        },
-    )
+    data, blanks = (_write_rows(folder / f"{n}.json", r) for n, r in (("rows", rows), ("b", blank)))
+    choice: Any = {"doc_to_text": "{{question}}", "doc_to_target": "label", "metric_list": _METRICS}
+    choice |= {"output_type": "multiple_choice", "doc_to_choice": "{{choices}}"}
+    single = {"doc_to_text": "{{question}}", "doc_to_target": " {{choices[0]}}"}
+    alone = {"metric_list": [{"metric": "perplexity"}, {"metric": "acc"}]}
+    rolling: Any = {"doc_to_text": "", "doc_to_target": "{{question}}"}
+    rolling |= {"metric_list": [{"metric": "word_perplexity"}]}
+    text: Any = {"generation_kwargs": {"until": ["w3"], "max_gen_toks": 4}}
+    text |= {"metric_list": [{"metric": "exact_match"}]}
+    apart: Any = {"doc_to_text": "label", "doc_to_target": "w7 w8"}
+    apart |= {"doc_to_choice": "{{[first, second]}}", "metric_list": _METRICS[:1]}
+    mass = "!function mass.process_results"
+    _write(folder, "made_choice", data, choice)
+    _write(folder, "made_mass", data, choice | {"metric_list": _METRICS[:1]}, mass)
+    _write(folder, "made_alone", data, {"output_type": "loglikelihood"} | single | alone)
+    _write(folder, "made_rolling", data, {"output_type": "loglikelihood_rolling"} | rolling)
+    _write(folder, "made_text", data, {"output_type": "generate_until"} | single | text)
+    _write(folder, "made_blank", blanks, choice | apart)
     (folder / "mass.py").write_text(_MASS)
     return folder
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import huggingface_hub.utils
+import pytest
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -139,6 +142,19 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
             return self.answer(206, content[start:stop], Content_Range=span, **headers)
 
     return Handler
+
+
+@contextmanager
+def instead(folder: Path, kept: Path, patch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """The stand-in as this process's only hub, with no login; what is downloaded is kept apart."""
+    with serve(folder) as hub:
+        patch.setenv("HF_ENDPOINT", hub.url)
+        patch.delenv("HF_TOKEN", raising=False)
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(kept / "hf"))
+        huggingface_hub.utils.close_session()
+        yield hub
+        huggingface_hub.utils.close_session()
 
 
 @contextmanager

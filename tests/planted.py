@@ -12,13 +12,20 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import save_file
+
+from lastword.errors import CheckpointError
+from lastword.theta import Theta
+from lastword.weights.invariant import read_invariant
 
 DEPTH, HEADS, KV, SIZE, WIDTH = 5, 4, 2, 2, 8
 EARLY, MIDDLE = 1, 2  # floor(0.2 * 5), floor(0.5 * 5)
 RANK, ROPE, NOPE, VALUE = 6, 2, 3, 2
 NORM = [1.5, -0.25, 2.0, 0.75, 1.0, -3.0, 0.5, 1.0]  # mean |w| = 1.25, mean |1 + w| = 1.9375
+
+EXACT = {"rel": 1e-9, "abs": 0.0}
 
 Rows = list[list[float]]
 
@@ -113,6 +120,18 @@ def write(
         save_file({n: tensors[n] for n in names if files[n] == file}, folder / file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
     return folder
+
+
+def value(source: Path | str) -> float:
+    return read_invariant(source, theta=Theta()).value
+
+
+def refusal(source: Path | str, error: type[Exception] = CheckpointError, **options: Any) -> str:
+    """The one line that reading I(M) ends in."""
+    with pytest.raises(error) as caught:
+        read_invariant(source, theta=Theta(), **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def _qkvo(block: int, kv_heads: int) -> tuple[Rows, Rows, Rows, Rows]:

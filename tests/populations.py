@@ -6,13 +6,15 @@ from a draw is right or wrong, not merely plausible.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from lastword.trust.certificate import Counts
+from lastword.trust.certificate import Certificate, Counts, Subject, Tried
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
-from lastword.trust.policy import Policy
+from lastword.trust.policy import Policy, family
+from lastword.trust.terms import Terms
 
 
 @dataclass(frozen=True)
@@ -60,14 +62,13 @@ class Population:
         return at(self.types, places)
 
     def counts(
-        self, family: Sequence[Sequence[Policy]], items: int, redraws: int, rng: np.random.Generator
+        self, policies: Sequence[Policy], items: int, redraws: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """F and K of every policy in many samples of `items` [redraws, chains, margins]."""
+        """F and K of every policy in many samples of `items` [redraws, policies]."""
         drawn = rng.multinomial(items, self.shares, size=redraws)
-        fixed = np.array([[self.types.fixed(p) for p in chain] for chain in family])
-        broken = np.array([[self.types.broken(p) for p in chain] for chain in family])
-        both = (np.einsum("rt,cmt->rcm", drawn, w.astype(int)) for w in (fixed, broken))
-        return next(both), next(both)
+        fixed = np.array([self.types.fixed(p) for p in policies], dtype=int)
+        broken = np.array([self.types.broken(p) for p in policies], dtype=int)
+        return drawn @ fixed.T, drawn @ broken.T
 
     def broken(self, policy: Policy) -> float:
         return float(self.shares[self.types.broken(policy)].sum())
@@ -96,10 +97,38 @@ def labelled(kinds: list[Kind]) -> Labelled:
     )
 
 
-def counted(fixed: int, broken: int, items: int = 400, **more: float) -> Counts:
+def chosen(evidence: Evidence, terms: Terms, shares: dict[Policy, float]) -> np.ndarray:
+    """Place of the policy that `judge` would choose of many samples at once; -1 for none."""
+    holds = evidence.p(terms) <= terms.level * np.array([*shares.values()])
+    gain = evidence.fixed - terms.break_costs * evidence.broken
+    margins = np.array([policy.margin for policy in shares])
+    order = 1e6 * gain - evidence.broken + margins / 100
+    worth = np.where(holds & (gain > 0), order, -np.inf)
+    return np.where(np.isfinite(worth).any(axis=-1), worth.argmax(axis=-1), -1)
+
+
+def counted(fixed: int, broken: int, items: int = 400) -> Counts:
     """Counts of single items, of which the model answers three in five right by itself."""
     evidence = Evidence.of_counts(fixed, broken, items, right=int(0.6 * items))
-    return Counts(**vars(evidence.at(())), **more)
+    return Counts(**{name: np.asarray(value).item() for name, value in vars(evidence).items()})
+
+
+def certificate(
+    subject: Subject,
+    policy: Policy,
+    terms: Terms,
+    fixed: int,
+    broken: int = 0,
+    items: int = 400,
+    **more: Any,
+) -> Certificate:
+    """A certificate of single items on which every other policy does nothing."""
+    scalar = "early" if "early" in policy.operators else "mix"
+    tried = tuple(
+        Tried(own, share, counted(fixed, broken, items) if own == policy else counted(0, 0, items))
+        for own, share in family(scalar, terms.methods, terms.promise).items()
+    )
+    return Certificate(subject, terms, policy, tried, **more)
 
 
 def at(items: Labelled, places: np.ndarray) -> Labelled:

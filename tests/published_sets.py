@@ -14,13 +14,8 @@ def truthfulqa_rows(pairs: int = 43, count: int = 817) -> Rows:
     for i in range(count):
         wrong = {f" wrong {i}.{j} ": 0 for j in range(1 if i < pairs else 2 + i % 4)}
         first = {f"right {i}\n": 1} | wrong
-        rows.append(
-            {
-                "question": f" Question {i}? ",
-                "mc1_targets": first,
-                "mc2_targets": first | {f"also right {i}": 1},
-            }
-        )
+        second = first | {f"also right {i}": 1}
+        rows.append({"question": f" Question {i}? ", "mc1_targets": first, "mc2_targets": second})
     return rows
 
 
@@ -33,12 +28,8 @@ def as_on_the_hub(rows: Rows) -> Rows:
 
 def qa_rows(count: int = 500) -> Rows:
     return [
-        {
-            "knowledge": f"\nFact {i}. ",
-            "question": f"Question {i}?\n",
-            "right_answer": f" right {i}",
-            "hallucinated_answer": f"wrong {i}\n",
-        }
+        {"knowledge": f"\nFact {i}. ", "question": f"Question {i}?\n"}
+        | {"right_answer": f" right {i}", "hallucinated_answer": f"wrong {i}\n"}
         for i in range(count)
     ]
 

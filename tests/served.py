@@ -1,9 +1,9 @@
 """A service on a free port in a thread of the test's own process, or in a process of its own."""
 
+import asyncio
 import io
 import json
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +18,6 @@ from lastword import Tracer
 from lastword.batch import Scope
 from lastword.service.app import create_app
 from lastword.service.dialects import DIALECTS
-from lastword.service.door import configure
 from lastword.service.log import Log
 from lastword.service.server import Server, run
 from lastword.service.settings import Settings
@@ -113,26 +112,21 @@ def running(
     app = create_app(model, chosen, log, dialects)
     if mount is not None:
         mount(app)
-    service = app.state.service
-    config = configure(app, chosen, service.metrics)
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = Server(config, service)
-    thread = threading.Thread(target=server.run, args=([listening],))
+    server = Server(app, app.state.service)
+    thread = threading.Thread(target=lambda: asyncio.run(server.run()))
     thread.start()
     try:
         latest = time.monotonic() + PATIENCE_SECONDS
-        while not server.started:
+        while server.url is None:
             assert thread.is_alive() and time.monotonic() < latest, "the server did not start"
             time.sleep(0.005)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        served = Running(app, server, f"http://127.0.0.1:{port}", stream)
+        served = Running(app, server, server.url, stream)
         with served.client:
             yield served
     finally:
-        server.should_exit = True
+        server.stop()
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive(), "the server did not stop"
-        listening.close()
 
 
 if __name__ == "__main__":  # a process whose model hangs

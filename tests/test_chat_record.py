@@ -1,7 +1,6 @@
 """What a run records of a conversation, and what `--show-prompt` shows of it."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -32,11 +31,8 @@ PLAIN = "{% for m in messages %}{{ m.content }} {% endfor %}"
 def test_whether_the_answer_begins_inside_a_thought_is_recorded(template, thinking):
     said = describe_chat(talker(template), Chat("Be brief."))
     assert (said["thinking"], said["system"]) == (thinking, "Be brief.")
-
-
-def test_another_template_is_another_record():
-    first, second = (describe_chat(talker(t), Chat()) for t in (SWITCH, PLAIN))
-    assert first["template"] != second["template"]
+    other = describe_chat(talker(template + "w3"), Chat("Be brief."))
+    assert other["template"] != said["template"]
 
 
 def test_a_tracer_describes_its_conversation():
@@ -85,23 +81,10 @@ def test_a_row_has_a_prompt_or_messages():
         Item.from_dict({"prompt": "p", "messages": TALK, "candidates": ["a"]})
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    build("llama").save_pretrained(tmp_path / "model")
-    talker(SWITCH).save_pretrained(tmp_path / "model")
+def test_show_prompt_shows_system_message_template_and_thinking(run, talks):
     row = {"prompt": "w4 w9", "candidates": ["w7", "w9 w5"], "truthful": [True, False]}
-    (tmp_path / "items.jsonl").write_text(json.dumps(row) + "\n")
-    return tmp_path
-
-
-def test_show_prompt_shows_system_message_template_and_thinking(folder, capsys, monkeypatch):
-    command = ["eval", "--model", folder / "model", "--benchmark", f"jsonl:{folder}/items.jsonl"]
-    command += ["--chat-template", "--system", "w3 w3", "--show-prompt"]
-    monkeypatch.setattr(sys, "argv", ["lastword", *map(str, command)])
-    with pytest.raises(SystemExit) as stop:
-        lastword.cli.main()
-        sys.exit(0)
-    out = capsys.readouterr().out
-    assert not stop.value.code
-    assert "thinking off; system message: w3 w3" in out
+    (talks / "items.jsonl").write_text(json.dumps(row) + "\n")
+    command = ("eval", "--model", talks / "model", "--benchmark", f"jsonl:{talks}/items.jsonl")
+    code, out, _ = run(*command, "--chat-template", "--system", "w3 w3", "--show-prompt")
+    assert code == 0 and "thinking off; system message: w3 w3" in out
     assert "--- prompt\nsystem w3 w3 user w4 w9 assistant <think></think> \n" in out

@@ -69,10 +69,7 @@ def test_the_method_page_has_every_section_that_is_cited():
                 assert numbers <= set(range(1, len(sections) + 1)), f"{path}: {found[0]}"
 
 
-@pytest.mark.parametrize(
-    "page",
-    sorted(p.relative_to(ROOT).as_posix() for p in PAGES),
-)
+@pytest.mark.parametrize("page", sorted(p.relative_to(ROOT).as_posix() for p in PAGES))
 def test_links_lead_somewhere(page):
     path = ROOT / page
     for target in LINKS.findall(path.read_text(encoding="utf-8")):

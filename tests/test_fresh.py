@@ -42,17 +42,15 @@ def page(*commands: str, output: str | None = None, kind: str = "sh") -> str:
     return "\n".join([f"```{kind}", *commands, "```", shown])
 
 
-def test_commands_run_as_they_stand_and_the_last_is_held_to_what_is_shown(walk):
+def test_commands_run_as_they_stand_and_what_fails_is_told(walk):
     walk.page(page("echo one > file", "cat file \\", "    file", output="one\none"))
     walk.page(page("import os", "print(sorted(os.listdir()))", kind="python"))
     assert walk.failures == [] and (walk.folder / "file").read_text() == "one\n"
     walk.page(page("echo one", output="two"))
-    assert len(walk.failures) == 1 and "something else" in walk.failures[0]
-
-
-def test_what_fails_is_told_and_the_walk_goes_on(walk):
     walk.page(page("false", "echo on > file"))
-    assert walk.failures == ["exit code 1: false"] and (walk.folder / "file").exists()
+    something, code = walk.failures
+    assert "something else" in something and code == "exit code 1: false"
+    assert (walk.folder / "file").read_text() == "on\n"
 
 
 def test_what_is_left_out_has_a_reason(walk, capsys):
@@ -71,9 +69,6 @@ def test_a_service_answers_while_the_page_goes_on_and_ends_with_it(walk, capsys)
     walk.page(page("lastword serve --port 0  # here", "echo on > file"))
     assert capsys.readouterr().out.count("answers 200") == 2
     assert walk.failures == [] and walk.server is None and (walk.folder / "file").exists()
-
-
-def test_a_service_that_ends_badly_is_told(walk):
     walk.environment = {**walk.environment, "ENDS": "3"}
     walk.page(page("lastword explore"))
     assert "ended with 3" in walk.failures[0]

@@ -6,13 +6,17 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import families
 import numpy as np
 import pytest
 
+from lastword import Tracer
+from lastword.batch import Scope
 from lastword.benchmarks import catalogue, find
 from lastword.errors import InputError
 from lastword.files import plugins
-from lastword.methods import correction_of
+from lastword.methods import correction_of, entry, resolve
+from lastword.methods import table as methods_table
 from lastword.methods.contract import Evidence, Facts
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import Step
@@ -46,7 +50,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         sys.modules.pop(name, None)
 
 
-def test_a_benchmark_outside_the_tree_is_one_of_the_table(install: Install) -> None:
+def test_a_benchmark_outside_the_tree_is_one_of_the_table(install):
     install("benchmark")
     benchmark = find("sums")
     dataset = benchmark.load(None, limit=3)
@@ -56,7 +60,7 @@ def test_a_benchmark_outside_the_tree_is_one_of_the_table(install: Install) -> N
     assert list(catalogue())[-1] == "sums"
 
 
-def test_a_correction_outside_the_tree_decides(install: Install) -> None:
+def test_a_correction_outside_the_tree_decides(install):
     install("correction")
     surer = correction_of("surer", Facts(2, 10, 1.0))
 
@@ -78,15 +82,37 @@ def test_a_correction_outside_the_tree_decides(install: Install) -> None:
     assert decided([-1.0, -2.0], [-1.0, -2.5]) == [-1.0, -2.0]
 
 
-def test_what_is_no_benchmark_of_its_name_is_refused(install: Install, tmp_path: Path) -> None:
+def test_a_method_outside_the_tree_scores(install):
+    install("method")
+    engine = Tracer(families.build("llama"), families.tokenizer())
+    assert entry("last-agreeing").source == "lastword-last-agreeing"
+    encoded = engine.encode(families.random_items(3, 4, candidates=(2, 3)))
+    compared = engine.compare(encoded, resolve(["last-agreeing", "dola"], engine.facts))
+    for decision, scores in zip(engine.decide_group(encoded, Scope("all")), compared, strict=True):
+        S = decision.trajectory
+        agreeing = [d for d in range(6) if S[:, d].argmax() == S[:, d + 1].argmax()]
+        expected = S[:, agreeing[-1]] if agreeing else S[:, 6]
+        np.testing.assert_allclose(scores["last-agreeing"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("group", "line", "what"),
+    [
+        ("benchmarks", "other = lastword_sums:SUMS", "adds under the name other no Benchmark"),
+        (
+            "benchmarks",
+            "demo = lastword_sums:SUMS",
+            "under the name demo, which is taken",
+        ),
+        ("benchmarks", "sums = lastword_sums:NONE", "the benchmark sums of lastword-sums fails"),
+        ("methods", "bad = broken_module:make", "the method bad of lastword-sums fails"),
+        ("methods", "dola = broken_module:make", "under the name dola, which is taken"),
+    ],
+)
+def test_what_is_none_of_its_name_is_refused(install, tmp_path, group, line, what):
     install("benchmark")
     (entries,) = tmp_path.glob("*.dist-info/entry_points.txt")
-    for line, what in (
-        ("other = lastword_sums:SUMS", "lastword-sums adds under the name other no Benchmark"),
-        ("demo = lastword_sums:SUMS", "a benchmark under the name demo, which is taken"),
-        ("sums = lastword_sums:NONE", "the benchmark sums of lastword-sums fails"),
-    ):
-        entries.write_text(f"[lastword.benchmarks]\n{line}\n")
-        plugins.forget()
-        with pytest.raises(InputError, match=what):
-            find("sums")
+    entries.write_text(f"[lastword.{group}]\n{line}\n")
+    plugins.forget()
+    with pytest.raises(InputError, match=what):
+        find("sums") if group == "benchmarks" else methods_table.catalogue()

@@ -39,13 +39,7 @@ def test_scorer_on_a_vocabulary_of_three(outside, alpha):
     # Omega = {1, 2}: 1 leads at depth 1, 2 at depth 2. h(1) = 0 (it fell), h(0) = h(2) = 0.8 log 2.
     # log z_T(v) = log late + alpha W log(early / late).
     z = np.log(np.stack([[1 / 3] * 3, EARLY, LATE]))
-    mixed = np.array(
-        [
-            0.2 * 0.5 ** (alpha * W),
-            0.2 * 3.0 ** (LOW * W),
-            0.6 * 0.5 ** (HIGH * W),
-        ]
-    )
+    mixed = np.array([0.2 * 0.5 ** (alpha * W), 0.2 * 3.0 ** (LOW * W), 0.6 * 0.5 ** (HIGH * W)])
     expected = np.log(mixed / mixed.sum())
     found = reference.mixed_logits(z, ScorerTheta(outside=outside, **SMALL))
     assert reference.log_softmax(found) == pytest.approx(expected, rel=1e-12)

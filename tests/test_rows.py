@@ -48,9 +48,10 @@ def test_rows_are_answered_as_the_items_that_they_are(make):
     assert scores(make()) == pytest.approx(known(), abs=1e-5)
 
 
-def test_a_row_without_an_id_in_a_frame_with_ids_has_none():
+def test_a_row_without_an_id_in_a_frame_with_ids_has_none_and_items_stay_items():
     mixed = pd.DataFrame([ROWS[0], {k: v for k, v in ROWS[1].items() if k != "id"}])
     assert [d.id for d in tracer().correct_many(mixed)] == ["q0", None]
+    assert [d.id for d in tracer().correct_many([Item("w4", ("w5", "w6"), id="x")])] == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -68,12 +69,9 @@ def test_what_is_no_item_is_named_by_its_place(source, message):
         list(tracer().correct_many(source))
 
 
-def test_one_dictionary_is_not_many():
+def test_one_dictionary_is_not_many_nor_one_text_candidates():
     with pytest.raises(InputError, match="expected many items, got a dictionary"):
         next(tracer().correct_many(ROWS[0]))
-
-
-def test_candidates_in_one_text_are_refused():
     with pytest.raises(ItemError, match="candidates is a list, not str"):
         tracer().correct("w4 w9", "lamps")
 
@@ -108,7 +106,3 @@ def test_a_data_set_is_mapped_through_a_tracer():
         answered, batched=True, batch_size=2, new_fingerprint="answered"
     )
     assert mapped["answer"][:] == [d.answer for d in tracer().correct_many(ITEMS)]
-
-
-def test_items_stay_items():
-    assert [d.id for d in tracer().correct_many([Item("w4", ("w5", "w6"), id="x")])] == ["x"]

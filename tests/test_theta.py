@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lastword.errors import ThetaError, UnsupportedModelError
+from lastword.errors import ThetaError
 from lastword.theta import InvariantTheta, ScorerTheta, Theta
 
 
@@ -39,38 +39,6 @@ def test_constants_are_the_papers():
         "outside": "floor",
         "floor": "anchor",
     }
-
-
-@pytest.mark.parametrize(
-    ("blocks", "window"),
-    [
-        (26, range(13, 25)),
-        (3, range(1, 2)),
-        (5, range(2, 4)),
-        (36, range(18, 35)),
-        (4, range(2, 3)),
-    ],
-)
-def test_window_is_the_second_half_without_the_last_depth(blocks, window):
-    assert Theta().window(blocks) == window
-
-
-@pytest.mark.parametrize("blocks", range(3, 200))
-def test_default_window_ends_at_l_minus_1_whatever_the_floating_point(blocks):
-    assert Theta().window(blocks).stop == blocks - 1
-    assert Theta(rho_plus=1 - 1 / blocks).window(blocks) == Theta().window(blocks)
-
-
-@pytest.mark.parametrize("blocks", [1, 2])
-def test_a_model_that_is_too_shallow_is_refused(blocks):
-    with pytest.raises(UnsupportedModelError, match=f"{blocks} blocks"):
-        Theta().window(blocks)
-
-
-def test_scorer_depths():
-    assert Theta().anchor_depths(26) == (7, 15, 22, 26)
-    assert Theta().feature_depths(26) == (13, 18, 22, 26)
-    assert Theta().anchor_depths(3) == (1, 2, 3)  # fractions collide in a shallow model
 
 
 def test_invariant_blocks():
@@ -123,11 +91,8 @@ def test_what_theta_refuses(tmp_path, text, message):
     assert "\n" not in str(raised.value)
 
 
-def test_a_theta_file_that_is_missing(tmp_path):
+def test_eta_above_1_is_accepted_and_marked(tmp_path):
     with pytest.raises(ThetaError, match="cannot read Theta"):
         Theta.from_toml(tmp_path / "none.toml")
-
-
-def test_eta_above_1_is_accepted_and_marked():
     assert Theta(eta=1.5).outside_paper
     assert not Theta().outside_paper

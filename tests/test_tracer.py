@@ -14,6 +14,7 @@ import pytest
 import reference
 import torch
 from families import DEPTH, FAMILIES, build, random_items, tokenizer
+from tiers import by_night
 
 from lastword import Decision, Item, Theta, Tracer
 from lastword.batch import branches_of
@@ -52,9 +53,10 @@ STAGED = [
     for theta in (Theta(), OPEN)
     for invariant in (0.5, 2.0)
 ]
+ALWAYS = [row for row in STAGED if row[0] in ("llama", "bloom")]
 
 
-@pytest.mark.parametrize(("name", "theta", "invariant"), STAGED)
+@pytest.mark.parametrize(("name", "theta", "invariant"), by_night(STAGED, ALWAYS))
 def test_reading_in_stages_decides_as_reading_everything(name, theta, invariant):
     tracer = tracer_of(name, theta, invariant)
     items = random_items(21, 24, candidates=(1, 6))
@@ -144,7 +146,9 @@ def test_order_budget_and_company_change_nothing(name):
     small = Tracer(build(name), tokenizer(), theta=OPEN, invariant=2.0, batch_tokens=40)
     assert len(small.plan(small.encode(items))) > 3 > len(tracer.plan(tracer.encode(items)))
     for tracer_, batch in [(tracer, mixed), (small, items), *((tracer, [i]) for i in items)]:
-        for decision in read_all(tracer_, batch):
+        found = read_all(tracer_, batch)
+        assert [decision.id for decision in found] == [item.id for item in batch]
+        for decision in found:
             if not near(known[decision.id], OPEN, 2.0):
                 assert_same(decision, known[decision.id], abs=2e-5)
 
@@ -207,12 +211,6 @@ def test_the_plan_holds_every_item_once_and_keeps_shared_prefixes_together():
         assert len(nodes) <= 60 or len(group) == 1
     where = {place: number for number, group in enumerate(groups) for place in group}
     assert sum(where[i] == where[i + 8] for i in range(8)) >= 6  # twins, unless a batch ends there
-
-
-def test_results_come_in_the_callers_order():
-    items = random_items(26, 7)
-    small = Tracer(build("llama"), tokenizer(), invariant=2.0, batch_tokens=30)
-    assert [d.id for d in small.correct_many(items)] == [i.id for i in items]
 
 
 def test_the_question_blind_scores_are_those_of_the_blind_prompt():
@@ -467,76 +465,40 @@ def test_tracers_of_one_model_may_be_made_and_used_in_two_threads(name):
 # --- a trained model and real text ---
 
 
-@pytest.fixture(scope="module")
-def stories() -> Tracer:
-    if not STORIES.exists() or not TRUTHFULQA.exists():
-        pytest.skip("the shared model and data are not here")
-    return Tracer.from_pretrained(STORIES, dtype="float32", device="cpu")
-
-
-@pytest.fixture(scope="module")
-def questions() -> list[Item]:
+@pytest.mark.skipif(not STORIES.exists() or not TRUTHFULQA.exists(), reason="no shared model here")
+def test_a_trained_model_answers_real_questions_alike_on_every_road():
+    stories = Tracer.from_pretrained(STORIES, dtype="float32", device="cpu")
     rows = json.loads(TRUTHFULQA.read_text(encoding="utf-8"))[:20]
-    return [
+    questions = [
         Item(f"Q: {row['question']}\nA:", tuple(row["mc1_targets"]), id=str(i))
         for i, row in enumerate(rows)
     ]
+    answers = {d.id: d for d in read_all(stories, questions)}
 
+    def assert_as_before(found: list[Decision], tolerance: float) -> None:
+        for decision in found:
+            known = answers[decision.id]
+            read = ~np.isnan(decision.trajectory)
+            assert decision.trajectory[read] == pytest.approx(known.trajectory[read], abs=tolerance)
+            if decision.t_scores is not None:
+                assert decision.t_scores == pytest.approx(known.t_scores, abs=tolerance)
+            if not near(known, stories.theta, stories.invariant):
+                assert (decision.index, decision.operator) == (known.index, known.operator)
+                assert decision.scores == pytest.approx(known.scores, abs=tolerance)
 
-@pytest.fixture(scope="module")
-def answers(stories: Tracer, questions: list[Item]) -> dict[str, Decision]:
-    return {d.id: d for d in read_all(stories, questions)}
-
-
-def steady(decision: Decision, tracer: Tracer) -> bool:
-    return not near(decision, tracer.theta, tracer.invariant)
-
-
-def assert_same_answers(stories, answers, found: list[Decision], tolerance: float) -> None:
-    for decision in found:
-        known = answers[decision.id]
-        assert decision.trajectory == pytest.approx(known.trajectory, abs=tolerance)
-        assert decision.t_scores == pytest.approx(known.t_scores, abs=tolerance)
-        if steady(known, stories):
-            assert (decision.index, decision.operator) == (known.index, known.operator)
-            assert decision.scores == pytest.approx(known.scores, abs=tolerance)
-
-
-def test_stories_roads_agree(stories, questions, answers):
     assert stories.backbone.road == "packed"
     plain = copy.copy(stories)
     plain.backend = copy.copy(stories.backend.local("a test"))
     plain.backend.backbone = stories.backbone.on("plain")
-    assert_same_answers(stories, answers, read_all(plain, questions), 1e-4)
-
-
-def test_stories_order_and_company_change_nothing(stories, questions, answers):
-    assert_same_answers(stories, answers, read_all(stories, questions[::-1]), 1e-5)
-    for half in (questions[::2], questions[1::2], questions[:1], questions[7:8]):
-        assert_same_answers(stories, answers, read_all(stories, half), 1e-5)
-
-
-@pytest.mark.parametrize("budget", [100, 700])
-def test_stories_budget_changes_nothing(stories, questions, answers, budget):
-    before, stories.batch_tokens = stories.batch_tokens, budget
-    try:
-        assert len(stories.plan(stories.encode(questions))) > 1
-        assert_same_answers(stories, answers, read_all(stories, questions), 1e-5)
-    finally:
-        stories.batch_tokens = before
-
-
-def test_stories_in_stages_decides_as_with_everything_read(stories, questions, answers):
-    for staged in stories.correct_many(questions):
-        known = answers[staged.id]
-        if steady(known, stories):
-            assert (staged.index, staged.operator) == (known.index, known.operator)
-            assert staged.scores == pytest.approx(known.scores, abs=1e-5)
-
-
-def test_stories_is_the_references(stories, questions, answers):
+    assert_as_before(read_all(plain, questions), 1e-4)
+    for some in (questions[::-1], questions[::2], questions[:1]):
+        assert_as_before(read_all(stories, some), 1e-5)
+    assert_as_before(list(stories.correct_many(questions)), 1e-5)  # in stages
+    stories.batch_tokens = 100
+    assert len(stories.plan(stories.encode(questions))) > 1
+    assert_as_before(read_all(stories, questions), 1e-5)
     for item in questions[:3]:
-        encoded = stories.encode([item])[0]
+        (encoded,) = stories.encode([item])
         for i, candidate in enumerate(item.candidates):
             ids, boundary = reference.tokenise(stories.tokenizer, item.prompt, candidate)
             assert (list(encoded.sequences[i]), encoded.boundaries[i]) == (ids, boundary)

@@ -1,18 +1,17 @@
 """The explorer as a Space: anybody may ask, in the Space's own frame.
 
-The service behind the page answers this machine alone, or whoever has its token. A Space is public,
-and its proxy is the door: requests are handed on as this machine's, and the proxy's page may frame
-the answers.
+The service behind the page answers whoever has its token. A Space is public, and its proxy is the
+door: requests are handed on with the token, and the proxy's page may frame the answers.
 """
 
+import asyncio
 import os
-import socket
+import secrets
 from typing import Any
 
 from lastword.model.download import fetch
 from lastword.model.named import published
 from lastword.service.app import create_app
-from lastword.service.door import configure
 from lastword.service.explorer.page import mount
 from lastword.service.server import Server
 from lastword.service.settings import Settings
@@ -28,13 +27,15 @@ class Proxied:
 
     Args:
         app: The application.
+        token: Its token.
     """
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, token: str) -> None:
         self.app = app
+        self._token = (b"authorization", f"Bearer {token}".encode())
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Hand a request on as this machine's, and let the Space frame what comes back."""
+        """Hand a request on with the token, and let the Space frame what comes back."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -44,11 +45,9 @@ class Proxied:
                 message["headers"] = _framed(message["headers"])
             await send(message)
 
-        given = dict(scope["headers"])
-        named = given.get(b"x-forwarded-host", given.get(b"host", b""))
-        ours = {b"host": b"127.0.0.1", b"x-forwarded-host": named}
-        kept = {name: value for name, value in given.items() if name != b"origin"} | ours
-        await self.app(dict(scope, headers=[*kept.items()]), receive, framed)
+        ours = (b"origin", b"authorization")
+        headers = [(name, value) for name, value in scope["headers"] if name not in ours]
+        await self.app(dict(scope, headers=[*headers, self._token]), receive, framed)
 
 
 def _framed(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -69,12 +68,10 @@ def open_tracer(name: str) -> Tracer:
 
 def main() -> None:
     """Serve the page on the Space's port."""
-    app = create_app(open_tracer(MODEL), Settings())
-    service = app.state.service
-    mount(app, {MODEL: service.corrector})
-    config = configure(Proxied(app), service.settings, service.metrics)
-    # Every address: the settings keep loopback's, for the proxy's requests are this machine's.
-    Server(config, service).run(sockets=[socket.create_server(("0.0.0.0", PORT))])
+    token = secrets.token_hex()
+    app = create_app(open_tracer(MODEL), Settings(host="0.0.0.0", port=PORT, token=token))
+    mount(app, {MODEL: app.state.service.corrector})
+    asyncio.run(Server(Proxied(app, token), app.state.service).run())
 
 
 if __name__ == "__main__":

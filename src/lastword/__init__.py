@@ -18,9 +18,10 @@ Public:
     LoadOptions             what loads a model, as one object (`Tracer.open`)
     Item                    a prompt with its candidates, for many at once
     Decision, Gate          the answer, and every comparison that led to it
-    Choice, Predicate, Score, Option   questions about a text, for `Tracer.decide`
+    Choice, Multi, Predicate, Score, Option   questions about a text, for `Tracer.decide`
     ask, Sampling           a question without candidates: sampled answers, corrected among them
     to_frame                decisions as a pandas DataFrame
+    ProbeClassifier         a scikit-learn classifier of texts, fitted to labels on a model's states
     try_labels              what labelled examples say of a model and of its corrections
     load_records            what `lastword eval` has written, as a pandas DataFrame
     TraceError              the root of every error; the tree stands in `lastword.errors`
@@ -28,7 +29,7 @@ Public:
 These keep their names and meaning until the changelog says otherwise. So do, less firmly, the
 modules that the documentation imports from: `lastword.methods` (a method of your own),
 `lastword.benchmarks`, `lastword.decisions`, `lastword.demo`, `lastword.engines`,
-`lastword.generation.decoding`, `lastword.integrations`. Every other module is private and may move.
+`lastword.integrations`. Every other module is private and may move.
 
 "Method, section 5" in a docstring is that section of the method page, docs/method.md.
 Names are imported when they are first used: `import lastword` loads no torch.
@@ -38,10 +39,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lastword.decisions.question import Choice, Option, Predicate, Score
+    from lastword.decisions.question import Choice, Multi, Option, Predicate, Score
     from lastword.errors import TraceError
     from lastword.generation.ask import ask
     from lastword.generation.sampling import Sampling
+    from lastword.integrations.scikit_learn import ProbeClassifier
     from lastword.model.options import LoadOptions
     from lastword.records.decision import Decision, to_frame
     from lastword.records.frame import load_records
@@ -60,8 +62,10 @@ __all__ = [
     "Gate",
     "Item",
     "LoadOptions",
+    "Multi",
     "Option",
     "Predicate",
+    "ProbeClassifier",
     "Sampling",
     "Score",
     "Theta",
@@ -80,8 +84,10 @@ _HOMES = {
     "Gate": "lastword.rule.answer",
     "Item": "lastword.text.items",
     "LoadOptions": "lastword.model.options",
+    "Multi": "lastword.decisions.question",
     "Option": "lastword.decisions.question",
     "Predicate": "lastword.decisions.question",
+    "ProbeClassifier": "lastword.integrations.scikit_learn",
     "Sampling": "lastword.generation.sampling",
     "Score": "lastword.decisions.question",
     "Theta": "lastword.theta",

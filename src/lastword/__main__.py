@@ -2,27 +2,16 @@
 
 import atexit
 import gc
-import sys
-
-from lastword.daemon.client import WARM, hand_over, wanted
 
 _YOUNG = 10_000  # objects made since the last search, 700 by default; imports leave half a million
 
 
 def main() -> None:
-    """Run the command line: here, or in the warm process where that is asked for."""
-    arguments = sys.argv[1:]
-    if wanted(arguments) and (code := hand_over(arguments)) is not None:
-        sys.exit(code)
+    """Run the command line."""
     _spare_what_stays()
     from lastword.cli import main as run
 
-    if arguments == [WARM]:
-        from lastword.daemon.server import serve
-
-        serve(run)
-    else:
-        run()
+    run()
 
 
 def _spare_what_stays() -> None:

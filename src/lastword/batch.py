@@ -85,7 +85,7 @@ class Batch:
         return None if span.start == span.stop else self._read_so_far(span)
 
     def evidence(self, item: int, method: str = "") -> Evidence:
-        """What has been read of an item, by the method of that name too."""
+        """Return what has been read of an item, by the method of that name too."""
         encoded, own = self._encoded[item], self._peers.get(method)
         blind = self.blind(item)
         return Evidence(

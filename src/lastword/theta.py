@@ -89,7 +89,7 @@ class Theta:
 
     @property
     def outside_paper(self) -> bool:
-        """Whether eta lies outside the paper's range (0, 1]."""
+        """True if eta lies outside the paper's range (0, 1]."""
         return not 0 < self.eta <= 1
 
     def window(self, depth: int) -> range:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,12 +11,12 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from lastword.batch import Batch, Read, Scope, branches_of, prompts_of
-from lastword.errors import InvariantError, ItemError
+from lastword.errors import CertificateError, InputError, InvariantError, ItemError, NonFiniteError
 from lastword.methods.contract import Evidence, Facts, Method
 from lastword.methods.trace import Trace
 from lastword.model import embedded
 from lastword.model.backbone import Backbone
-from lastword.model.backend import Backend, Local, Profile
+from lastword.model.backend import Backend, Local, Pooled, Profile
 from lastword.model.check import settle_layout
 from lastword.model.loaded import carried
 from lastword.model.options import HeadDtype, LoadOptions, refuse_unknown, takes_keywords
@@ -27,9 +27,16 @@ from lastword.rule.geometry import Scores
 from lastword.rule.operators import OPERATORS, Step
 from lastword.rule.router import Verdict, settle
 from lastword.rule.scorer import Scorer
-from lastword.text.forest import plan
+from lastword.text.forest import Branch, plan
 from lastword.text.items import Blind, Item, as_item, rows_of
-from lastword.text.tokens import Chat, Encoded, Overflow, Tokenizer, describe_chat, encode
+from lastword.text.tokens import (
+    Chat,
+    Encoded,
+    Overflow,
+    Tokenizer,
+    describe_chat,
+    encode,
+)
 from lastword.theta import Theta
 from lastword.weights.invariant import Factors, model_invariant
 
@@ -38,6 +45,8 @@ if TYPE_CHECKING:
     from lastword.decisions.item import Input
     from lastword.methods.correction import Correction
     from lastword.model.blind import BlindScores
+    from lastword.probes.probe import Probe
+    from lastword.text.passages import Passage
     from lastword.trust.certificate import Certificate, Subject
 
 
@@ -62,13 +71,16 @@ class Tracer:
         attention: What attends: an implementation by its name, which the model must have been
             given; `model` for whichever it has; or `auto`, which on a CUDA device takes flex
             attention on packed forests where that is as right and faster.
-        fused: Let the check try a kernel on a CUDA device that reads depths without their logits.
         overflow: What to do with an item that does not fit the context.
         chat: Put prompts into the tokenizer's chat template.
         source: What `describe` records of where the model came from.
         certificate: Which overrides are let through (`lastword certify`), or its file; all without.
         correction: What decides: `trace`, another method by its name (`pmi@0.5`), or a value of
-            one's own.
+            one's own. Left out, TRACE corrects, and questions get the model's own answers
+            (`decide`) unless there is a certificate.
+        probes: Probes, or their files: each answers its question in `decide`.
+        unlike: Probes' answers to texts whose p-value of being like the labelled ones is below
+            this are deferred.
 
     Raises:
         CertificateError: The certificate cannot be read, or is for another model, Theta or chat.
@@ -88,12 +100,13 @@ class Tracer:
         blind_cache: int = 0,
         head_dtype: HeadDtype = "float32",
         attention: str = "auto",
-        fused: bool = False,
         overflow: Overflow = "error",
         chat: Chat | None = None,
         source: dict[str, Any] | None = None,
         certificate: "Certificate | str | Path | None" = None,
-        correction: "Correction | str" = "trace",
+        correction: "Correction | str | None" = None,
+        probes: "Sequence[Probe | str | Path]" = (),
+        unlike: float = 0.0,
     ) -> None:
         options = LoadOptions(
             model.config.name_or_path or type(model).__name__,
@@ -103,10 +116,11 @@ class Tracer:
             blind_cache=blind_cache,
             head_dtype=head_dtype,
             attention=attention,
-            fused=fused,
             overflow=overflow,
             chat=chat,
             certificate=certificate,
+            probes=tuple(probes),
+            unlike=unlike,
         )
         self._hold(Local(model, options, source), tokenizer, options, invariant, correction)
 
@@ -140,7 +154,7 @@ class Tracer:
         tokenizer: Tokenizer,
         options: LoadOptions,
         invariant: float | Factors | None,
-        correction: "Correction | str",
+        correction: "Correction | str | None",
     ) -> None:
         profile = backend.profile
         self.backend, self.tokenizer = backend, tokenizer
@@ -156,15 +170,25 @@ class Tracer:
         self._blind_budget = options.blind_cache * 2**20
         self._batch_tokens_asked = options.batch_tokens
         self.batch_tokens = options.batch_tokens or backend.batch_tokens
-        self.correction = _correction_of(correction, self.facts)
+        self.correction = _correction_of(correction or "trace", self.facts)
+        self._named = correction is not None
+        self.probes = _probes_of(options.probes)
+        self.unlike = options.unlike
         self.certificate = cast("Certificate | None", options.certificate)  # no longer a file
         if self.certificate is not None:
             self.certificate.check(self.subject)
             method, means = self.certificate.policy.method, self.certificate.means
-            if not method == self.correction.name == "trace":
+            if (own := self.certificate.probe) is not None:
+                if own.digest not in [probe.digest for probe in self.probes]:
+                    raise CertificateError(
+                        f"the certificate is for {method}, a probe: give its file too (--probe)"
+                    )
+            elif not method == self.correction.name == "trace":
                 from lastword.methods import certified
 
                 self.correction = certified(method, means, self.correction, self.facts)
+        for probe in self.probes:
+            probe.check(self.subject)
 
     @classmethod
     @takes_keywords(LoadOptions)
@@ -200,7 +224,7 @@ class Tracer:
         Raises:
             ModelError: The checkpoint is missing, unreadable or cannot be used.
         """
-        if options.correction != "trace":
+        if options.correction is not None:
             from lastword.methods import entry
 
             entry(options.correction)  # an unknown one fails before the model is loaded
@@ -350,8 +374,9 @@ class Tracer:
             InputError: No input, no questions or no template.
             ItemError: A question that cannot be answered: it does not fit the context.
         """
-        ready = self.prepare(questions, template=template)
-        return next(self._answers([(input, None)], ready))
+        from lastword.probes.answering import answers
+
+        return next(answers(self, [(input, None)], self.prepare(questions, template=template)))
 
     def decide_many(
         self,
@@ -371,8 +396,10 @@ class Tracer:
             InputError: As `decide`.
             ItemError: As `decide`; it names the input by its place, counted from 0.
         """
+        from lastword.probes.answering import answers
+
         ready = self.prepare(questions, template=template)
-        return self._answers(((value, str(i)) for i, value in enumerate(inputs)), ready)
+        return answers(self, ((value, str(i)) for i, value in enumerate(inputs)), ready)
 
     def prepare(
         self, questions: "Mapping[str, Question] | Questionnaire", *, template: str | None = None
@@ -384,25 +411,30 @@ class Tracer:
             template: As `decide` takes it; where it is left out the certificate's.
 
         Raises:
-            InputError: No questions or no template.
+            InputError: No questions or no template; one that may abstain, and nothing says when.
             CertificateError: The certificate is for another template.
         """
-        from lastword.decisions import prepare, template_in_force
+        from lastword.decisions import Choice, prepare, template_in_force
 
         if template is None and self.certificate is not None:
             template = template_in_force(self.certificate.templates)
         ready = prepare(questions, template, chat=self.chat is not None)
         if self.certificate is not None:
             self.certificate.check_template(ready.template_name)
+        certified = self.certificate is not None and self.certificate.threshold is not None
+        if not certified and not self.unlike:
+            for name, question in ready.questions.items():
+                if isinstance(question, Choice) and question.abstain:
+                    raise InputError(
+                        f"question {name!r} may abstain, and nothing says when: give a certificate "
+                        "with a threshold (`lastword certify --error 0.1`)"
+                    )
         return ready
 
-    def _answers(
-        self, inputs: "Iterable[tuple[Input, str | None]]", ready: "Questionnaire"
-    ) -> "Iterator[Answers]":
-        items = (self.trim(item) for value, name in inputs for item in ready.items(value, name))
-        decisions = self.correct_many(items, blind="none")
-        while batch := list(islice(decisions, len(ready.questions))):
-            yield ready.answers(batch, self.temperature)
+    @property
+    def decider(self) -> str:
+        """What answers questions: `base`, unless a correction or a certificate is named."""
+        return self.correction.name if self._named or self.certificate is not None else "base"
 
     def trim(self, item: Item) -> Item:
         """The item without the prompts that the correction does not read."""
@@ -437,6 +469,25 @@ class Tracer:
                 decisions = self.decide_group([encoded[i] for i in group], scope)
                 done.update(zip(group, decisions, strict=True))
             yield done.pop(place)
+
+    def pooled(self, passages: "Sequence[Passage]", depths: Sequence[int]) -> Pooled:
+        """Return the mean state of each passage at some depths, in float32.
+
+        The trunk stops at the deepest of the depths; no head is run.
+
+        Args:
+            passages: As `encode_passages` gives them.
+            depths: In 0..L, in the order of the result.
+        """
+        branches = [Branch((*p.tokens, p.tokens[0]), p.start + 1) for p in passages]
+        out = np.empty((len(branches), len(depths), self.profile.width), dtype=np.float32)
+        for group in plan([[[branch]] for branch in branches], self.batch_tokens):
+            some = [branches[i] for i in group]
+            compute = partial(self.backend.pooled, some, depths, self.batch_tokens)
+            out[group] = self.backend.transact(compute)
+        if not np.isfinite(out).all():
+            raise NonFiniteError(depths[int((~np.isfinite(out)).any(axis=(0, 2)).argmax())])
+        return out
 
     def encode(self, items: Sequence[Item], first: int = 0) -> list[Encoded | ItemError]:
         """Every item as token ids, or as the error that names it.
@@ -571,6 +622,10 @@ class Tracer:
             if method.needs.scorer is not None and not self.backend.vocabularies:
                 self.backend.local(f"method {name} reads whole vocabularies and so")
 
+    def __sklearn_clone__(self) -> "Tracer":
+        """Return itself: clones of a scikit-learn estimator share the model."""
+        return self
+
     def __repr__(self) -> str:
         """One line: the model, how it is run, and what its invariant chooses."""
         profile, high = self.profile, self.invariant > self.theta.tau_I
@@ -681,6 +736,15 @@ def _invariant_of(
     if not 0 <= value < np.inf:
         raise InvariantError(f"I(M) is a finite number from 0, not {value:g}")
     return factors, value
+
+
+def _probes_of(probes: "Sequence[Probe | str | Path]") -> "Sequence[Probe]":
+    """Probes as they were given, or read from their files."""
+    if not probes:
+        return ()
+    from lastword.probes.probe import Probe
+
+    return tuple(own if isinstance(own, Probe) else Probe.read(own) for own in probes)
 
 
 def _correction_of(correction: "Correction | str", facts: Facts) -> "Correction":

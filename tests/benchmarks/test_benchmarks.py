@@ -3,6 +3,8 @@
 import json
 import sys
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,14 +39,19 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@cache
+def whole(data: Path, name: str) -> Any:
+    return find(name).load(data)
+
+
 def plain_template(name: str) -> Template:
     """A template of the benchmark that needs no other package."""
     return find(name).template("own6" if name.startswith("truthfulqa") else None)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_the_contract_of_every_benchmark(name: str, data: Path) -> None:
-    loaded = find(name).load(data)
+def test_the_contract_of_every_benchmark(name, data):
+    loaded = whole(data, name)
     items = loaded.items(plain_template(name))
     assert len({item.id for item in items}) == len(items) > 0
     for item in items:
@@ -61,15 +68,15 @@ def test_the_contract_of_every_benchmark(name: str, data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_no_blind_leaves_the_rest_as_it_is(name: str, data: Path) -> None:
+def test_no_blind_leaves_the_rest_as_it_is(name, data):
     loaded, template = find(name).load(data, limit=3), plain_template(name)
     blind, sighted = loaded.items(template), loaded.items(template, blind=False)
     assert [i.blind_prompt for i in sighted] == [None] * len(blind)
     assert [(i.prompt, i.candidates) for i in sighted] == [(i.prompt, i.candidates) for i in blind]
 
 
-def test_a_truthfulqa_question_is_two_items_with_one_prompt(data: Path) -> None:
-    loaded = find("truthfulqa").load(data)
+def test_a_truthfulqa_question_is_two_items_with_one_prompt(data):
+    loaded = whole(data, "truthfulqa")
     items = loaded.items(plain_template("truthfulqa"))
     assert len(items) == 2 * 817
     assert [i.id for i in items[84:86]] == ["42/mc1", "42/mc2"]
@@ -81,14 +88,12 @@ def test_a_truthfulqa_question_is_two_items_with_one_prompt(data: Path) -> None:
 
 
 @pytest.mark.parametrize(("pairs", "version"), [(43, "v0"), (40, "v1")])
-def test_truthfulqa_names_its_version(tmp_path: Path, pairs: int, version: str) -> None:
+def test_truthfulqa_names_its_version(tmp_path, pairs, version):
     path = write(tmp_path / "mc.json", truthfulqa_rows(pairs))
     assert find("truthfulqa").load(path).version == version
 
 
-def test_the_hub_and_a_file_have_one_fingerprint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hub_and_a_file_have_one_fingerprint(tmp_path, monkeypatch):
     rows = truthfulqa_rows()
     asked = []
 
@@ -107,7 +112,7 @@ def test_the_hub_and_a_file_have_one_fingerprint(
     assert find("truthfulqa").load().fingerprint != local.fingerprint
 
 
-def test_halueval_takes_the_first_500_of_the_hubs_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_halueval_takes_the_first_500_of_the_hubs_rows(monkeypatch):
     from datasets import Dataset, DatasetDict
 
     split = Dataset.from_list(qa_rows(640))
@@ -118,7 +123,7 @@ def test_halueval_takes_the_first_500_of_the_hubs_rows(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("suffix", ["json", "jsonl", "parquet"])
-def test_the_files_layout_does_not_matter(tmp_path: Path, suffix: str) -> None:
+def test_the_files_layout_does_not_matter(tmp_path, suffix):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -131,7 +136,7 @@ def test_the_files_layout_does_not_matter(tmp_path: Path, suffix: str) -> None:
     assert find("halueval-qa").load(path).fingerprint == reference.fingerprint
 
 
-def test_halueval_strips_every_field_and_keeps_the_knowledge_when_blind(data: Path) -> None:
+def test_halueval_strips_every_field_and_keeps_the_knowledge_when_blind(data):
     item = find("halueval-qa").load(data).items(plain_template("halueval-qa"))[7]
     assert item.prompt == "Knowledge: Fact 7.\nQuestion: Question 7?\nAnswer:"
     assert item.blind_prompt == "Knowledge: Fact 7.\nQuestion: \nAnswer:"
@@ -140,7 +145,7 @@ def test_halueval_strips_every_field_and_keeps_the_knowledge_when_blind(data: Pa
     assert closed.prompt == "Question: Question 7?\nAnswer:"
 
 
-def test_fib_needs_a_file_and_keeps_its_own_name(data: Path) -> None:
+def test_fib_needs_a_file_and_keeps_its_own_name(data):
     with pytest.raises(InputError, match="read from a file"):
         find("fib").load()
     with pytest.raises(InputError, match="expected 500 rows, got 300"):
@@ -152,8 +157,8 @@ def test_fib_needs_a_file_and_keeps_its_own_name(data: Path) -> None:
     assert find("fib").load(only).version == "300 items"
 
 
-def test_factor_goes_on_where_the_prefix_ends(data: Path) -> None:
-    loaded = find("factor").load(data)
+def test_factor_goes_on_where_the_prefix_ends(data):
+    loaded = whole(data, "factor")
     assert (loaded.version, loaded.source) == ("news", "news_factor.csv")
     even, odd = loaded.items(find("factor").template())[:2]
     assert (even.prompt, odd.prompt) == ("Text 0. ", "Text 1.\n")
@@ -164,9 +169,7 @@ def test_factor_goes_on_where_the_prefix_ends(data: Path) -> None:
     assert (full.prompt, full.blind_prompt) == ("Before.\nText 1.\n", "\n")
 
 
-def test_truthfulqa_binary_reads_the_csv_and_the_hubs_names(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_truthfulqa_binary_reads_the_csv_and_the_hubs_names(data, monkeypatch):
     loaded = find("truthfulqa-binary").load(data)
     item = loaded.items(plain_template("truthfulqa-binary"))[3]
     assert loaded.version == "12 questions" and item.prompt.endswith("Q: Question 3?\nA:")
@@ -180,7 +183,7 @@ def test_truthfulqa_binary_reads_the_csv_and_the_hubs_names(
 @pytest.mark.parametrize(
     "text", ['Question\n"open', "Question,Best Answer\na,b,c,d\n", "Question\n"]
 )
-def test_a_csv_that_is_cut_or_ragged_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_csv_that_is_cut_or_ragged_is_refused(tmp_path, text):
     path = tmp_path / "x.csv"
     path.write_text(text)
     with pytest.raises(InputError, match=r"x\.csv"):
@@ -215,9 +218,7 @@ def _spoil(field: str, value: Any) -> Callable[[Rows], None]:
         ("factor", _spoil("contradiction_1", None), 'row 5: .* "contradiction_1"'),
     ],
 )
-def test_rows_that_are_not_the_benchmark_are_refused(
-    tmp_path: Path, name: str, spoil: Callable[[Rows], None], message: str
-) -> None:
+def test_rows_that_are_not_the_benchmark_are_refused(tmp_path, name, spoil, message):
     rows = PUBLISHED[name][1]()
     spoil(rows)
     with pytest.raises(InputError, match=message):
@@ -225,14 +226,14 @@ def test_rows_that_are_not_the_benchmark_are_refused(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[1]", '"text"', "[" * 100_000])
-def test_a_file_that_holds_no_rows_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_holds_no_rows_is_refused(tmp_path, text):
     path = tmp_path / "x.json"
     path.write_text(text)
     with pytest.raises(InputError, match=r"x\.json"):
         find("halueval-qa").load(path)
 
 
-def test_missing_data_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_is_named(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="no file or folder"):
         find("truthfulqa").load(tmp_path / "none")
     with pytest.raises(InputError, match="no benchmark 'trivia'; known: truthfulqa"):
@@ -246,7 +247,7 @@ def test_missing_data_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         find("truthfulqa").load()
 
 
-def test_limit_and_seed_choose_whole_questions(data: Path) -> None:
+def test_limit_and_seed_choose_whole_questions(data):
     benchmark = find("truthfulqa")
     assert [e.id for e in benchmark.load(data, limit=1).examples] == ["0/mc1", "0/mc2"]
     drawn = [e.id for e in benchmark.load(data, limit=30, seed=1).examples]
@@ -256,16 +257,16 @@ def test_limit_and_seed_choose_whole_questions(data: Path) -> None:
     assert drawn == again != other
     assert len(drawn) == 60 and places == sorted(places) and max(places) > 30
     assert drawn[::2] == [f"{p}/mc1" for p in places[::2]]
-    whole = benchmark.load(data)
-    assert benchmark.load(data, limit=5).fingerprint == whole.fingerprint
-    assert benchmark.load(data, limit=10_000).examples == whole.examples
+    everything = whole(data, "truthfulqa")
+    assert benchmark.load(data, limit=5).fingerprint == everything.fingerprint
+    assert benchmark.load(data, limit=10_000).examples == everything.examples
     with pytest.raises(InputError, match="say how many"):
         benchmark.load(data, seed=1)
     with pytest.raises(InputError, match="at least 1"):
         benchmark.load(data, limit=0)
 
 
-def test_own_items_from_a_jsonl_file(tmp_path: Path) -> None:
+def test_own_items_from_a_jsonl_file(tmp_path):
     rows = [
         {"prompt": "Context. Who? A:", "question": "Who?", "candidates": ["a", "b"], "id": 7},
         {"prompt": "P", "candidates": ["a", "b"], "truthful": [True, False], "separator": ""},
@@ -287,9 +288,7 @@ def test_own_items_from_a_jsonl_file(tmp_path: Path) -> None:
         find(f"jsonl:{bad}").load()
 
 
-def test_qa6_is_the_installed_task_files_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_qa6_is_the_installed_task_files_text(tmp_path, monkeypatch):
     package = tmp_path / "lm_eval"
     file = package / "tasks" / "truthfulqa" / "truthfulqa_mc1.yaml"
     file.parent.mkdir(parents=True)
@@ -312,14 +311,7 @@ def test_qa6_is_the_installed_task_files_text(
         truthfulqa._qa6.cache_clear()
 
 
-def test_qa6_of_the_real_harness_has_six_answered_questions() -> None:
-    pytest.importorskip("lm_eval")
-    prompt = find("truthfulqa").template().render({"question": "Why?"})
-    assert prompt.count("Q:") == 7 and prompt.count("A:") == 7
-    assert prompt.endswith("\n\nQ: Why?\nA:")
-
-
-def test_templates_by_name_and_by_file(tmp_path: Path) -> None:
+def test_templates_by_name_and_by_file(tmp_path):
     chosen = [find("truthfulqa"), find("halueval-qa")]
     file = tmp_path / "short.jinja"
     file.write_text("{{ question }} ->\n")
@@ -338,7 +330,7 @@ def test_templates_by_name_and_by_file(tmp_path: Path) -> None:
             templates_for(chosen, [wrong])
 
 
-def test_a_template_is_chosen_by_the_name_that_records_have(tmp_path: Path) -> None:
+def test_a_template_is_chosen_by_the_name_that_records_have(tmp_path):
     files = [f"jsonl:{tmp_path / name}.jsonl" for name in ("mine", "yours")]
     chosen = [*map(find, files), find("lm-eval:arc_easy"), find("everyday")]
     for names in ([], ["jsonl/prompt", "lm-eval/prompt"], ["jsonl:mine/prompt"]):
@@ -366,14 +358,14 @@ def test_a_template_is_chosen_by_the_name_that_records_have(tmp_path: Path) -> N
         "{{ 1 / 0 }}",
     ],
 )
-def test_a_template_that_fails_or_reaches_out_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_template_that_fails_or_reaches_out_is_refused(tmp_path, text):
     file = tmp_path / "t.jinja"
     file.write_text(text)
     with pytest.raises(InputError, match="user/t does not render"):
         Template.from_file(file).render({"question": "Why?"})
 
 
-def test_two_template_files_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_templates_that_cannot_be_told_apart_or_give_no_item(data, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.j2").write_text(f"{folder} {{{{ question }}}}")
@@ -381,31 +373,21 @@ def test_two_template_files_of_one_name_are_refused(tmp_path: Path) -> None:
     assert len(templates_for([find("truthfulqa")], paths[:1])["truthfulqa"]) == 1
     with pytest.raises(InputError, match="rename one"):
         templates_for([find("truthfulqa")], paths)
-
-
-def test_a_template_that_gives_no_item_names_the_item(data: Path) -> None:
-    with pytest.raises(ItemError, match="item 0:.*NUL"):
-        find("halueval-qa").load(data).items(Template("user/x", "1", "{{ '\\0' }}"))
-    with pytest.raises(ItemError, match="item 0:.*does not render"):
-        find("halueval-qa").load(data).items(Template("user/x", "1", "{{ nothing }}"))
-
-
-def test_a_template_changes_its_digest_with_its_text() -> None:
-    a, b = Template("user/x", "1", "{{ a }}"), Template("user/x", "1", "{{ b }}")
-    assert a.sha256 != b.sha256
-    assert a.to_dict()["text"] == "{{ a }}"
+    a, b = Template("user/x", "1", "{{ '\\0' }}"), Template("user/x", "1", "{{ nothing }}")
+    for template, message in ((a, "NUL"), (b, "does not render")):
+        with pytest.raises(ItemError, match=f"item 0:.*{message}"):
+            find("halueval-qa").load(data).items(template)
+    assert a.sha256 != b.sha256 and b.to_dict()["text"] == "{{ nothing }}"
 
 
 @shared
-def test_the_published_files_are_what_they_should_be() -> None:
+def test_the_published_files_are_what_they_should_be():
     v0 = find("truthfulqa").load(SHARED)
     assert v0.version == "v0" and v0.source == "mc_task.v0.json"
     first = [e for e in v0.examples if e.kind == "mc1"]
     second = [e for e in v0.examples if e.kind == "mc2"]
-    assert (sum(len(e.candidates) == 2 for e in first), max(len(e.candidates) for e in first)) == (
-        43,
-        13,
-    )
+    sizes = [len(e.candidates) for e in first]
+    assert (sizes.count(2), max(sizes)) == (43, 13)
     assert sum(len(e.candidates) == 2 for e in second) == 11
     v1 = find("truthfulqa").load(SHARED / "truthfulqa" / "mc_task.v1.json")
     assert v1.version == "v1" and v1.fingerprint != v0.fingerprint
@@ -419,14 +401,17 @@ def test_the_published_files_are_what_they_should_be() -> None:
 
 
 @shared
-def test_own6_holds_no_question_of_the_benchmark() -> None:
+def test_shots_are_answered_and_hold_no_question_of_the_benchmark():
+    if find_spec("lm_eval"):
+        prompt = find("truthfulqa").template().render({"question": "Why?"})
+        assert prompt.count("Q:") == 7 == prompt.count("A:") and prompt.endswith("Q: Why?\nA:")
     prompt = find("truthfulqa").template("own6").render({"question": "?"})
     ours = [line.removeprefix("Q: ") for line in prompt.splitlines() if line.startswith("Q: ")]
     theirs = {e.fields["question"] for e in find("truthfulqa").load(SHARED).examples}
     assert len(ours) == 7 and not theirs & set(ours)
 
 
-def test_the_table_lists_every_benchmark_under_its_name() -> None:
+def test_the_table_lists_every_benchmark_under_its_name():
     assert all(name == b.name for name, b in benchmarks.BENCHMARKS.items())
     for b in benchmarks.BENCHMARKS.values():
         for variant in b.templates:

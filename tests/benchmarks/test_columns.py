@@ -1,14 +1,11 @@
 """`hf:NAME`: sets that `datasets` reads, by the columns that the user names."""
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
 
-import lastword.cli
 from lastword.benchmarks import find
 from lastword.errors import InputError
 
@@ -68,23 +65,15 @@ def test_the_right_answer_as_place_letter_text_or_labels(folder, answer, truthfu
     assert truths(folder([row]), PLAIN) == [truthful]
 
 
-def test_candidates_inside_a_column_with_names_of_their_own(folder):
-    rows = [
-        {
-            "q": "Who?",
-            "choices": {"text": ["a", "b"], "label": ["1", "2"]},
-            "key": "2",
-            "name": "n7",
-        },
-    ]
+def test_candidates_inside_a_column_or_in_one_each(folder):
+    choices = {"text": ["a", "b"], "label": ["1", "2"]}
+    rows: Any = [{"q": "Who?", "choices": choices, "key": "2", "name": "n7"}]
     meant = "prompt=q,candidates=choices.text,truthful=key,labels=choices.label,id=name"
     (example,) = find(folder(rows), meant).load().examples
     assert (example.candidates, example.truthful, example.id) == (("a", "b"), (False, True), "n7")
-
-
-def test_a_column_a_candidate(folder):
-    rows = [{"q": "Who?", "opa": "x", "opb": "y", "cop": 0}]
-    assert truths(folder(rows), "prompt=q,candidates=opa+opb,truthful=cop") == [(True, False)]
+    rows = [{"q": "Who?", "opa": "x", "opb": "y", "cop": 0}]  # a column a candidate
+    meant = "prompt=q,candidates=opa+opb,truthful=cop"
+    assert truths(folder(rows, "other"), meant) == [(True, False)]
 
 
 def test_several_splits_have_to_be_chosen_from(folder):
@@ -110,27 +99,18 @@ def test_columns_that_are_not_there(folder, columns, message):
         find(folder(MMLU), columns).load()
 
 
-def test_an_answer_that_may_be_two_is_refused(folder):
+def test_a_set_that_is_not_there_and_an_answer_that_may_be_two(folder):
     row = {"question": "Which letter?", "choices": ["B", "A"], "answer": "A"}
     with pytest.raises(InputError, match="names two candidates"):
         find(folder([row]), PLAIN).load()
-
-
-def test_a_set_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(InputError, match="cannot load no/such-set: ") as raised:
         find("hf:no/such-set", PLAIN).load()
     assert "\n" not in str(raised.value)
 
 
-def test_eval_runs_over_such_a_set(folder, monkeypatch, tmp_path, capsys):
-    def call(*more: str) -> int:
-        asked = ("eval", "--model", "lastword/demo-organism", "--out", str(tmp_path / "runs"))
-        monkeypatch.setattr(sys, "argv", ["lastword", *asked, *more])
-        with pytest.raises(SystemExit) as stop:
-            lastword.cli.main()
-        return int(stop.value.code or 0)
-
-    assert call("--benchmark", folder(MMLU), "--columns", PLAIN) == 0
-    assert "hf:quiz" in capsys.readouterr().out
-    assert [p.name for p in Path(tmp_path / "runs").glob("*/*")] == ["hf-quiz"]
-    assert call("--benchmark", "demo", "--columns", PLAIN) == 2
+def test_eval_runs_over_such_a_set(run, folder, tmp_path):
+    asked = ("eval", "--model", "lastword/demo-organism", "--out", tmp_path / "runs")
+    code, out, _ = run(*asked, "--benchmark", folder(MMLU), "--columns", PLAIN)
+    assert code == 0 and "hf:quiz" in out
+    assert [p.name for p in (tmp_path / "runs").glob("*/*")] == ["hf-quiz"]
+    assert run(*asked, "--benchmark", "demo", "--columns", PLAIN)[0] == 2

@@ -41,7 +41,7 @@ BASELINES: dict[str, Score] = {
 }
 
 
-def test_the_set_is_large_enough_and_says_what_it_holds() -> None:
+def test_the_set_is_large_enough_and_says_what_it_holds():
     sizes = {sort: len(of_sort(sort)) for sort in SORTS}
     assert sizes == {"plain": 80, "popular": 80, "pair": 140}
     loaded = find("everyday").load()
@@ -49,7 +49,7 @@ def test_the_set_is_large_enough_and_says_what_it_holds() -> None:
     assert 3 <= np.mean([len(e.candidates) for e in EXAMPLES]) <= 5
 
 
-def test_every_line_is_a_question_with_one_truth_and_a_reason() -> None:
+def test_every_line_is_a_question_with_one_truth_and_a_reason():
     lines = [json.loads(line) for line in PATH.read_text(encoding="utf-8").splitlines()]
     assert len({line["question"] for line in lines}) == len(lines) == len(EXAMPLES)
     for line in lines:
@@ -60,16 +60,12 @@ def test_every_line_is_a_question_with_one_truth_and_a_reason() -> None:
         assert len({c.lower() for c in line["candidates"]}) == len(line["candidates"]), line["id"]
         assert 2 <= len(line["candidates"]) <= 5 and len(line["comment"]) > 15, line["id"]
         assert line["question"].endswith("?") and line["comment"].endswith("."), line["id"]
+        for candidate in line["candidates"]:
+            assert not candidate.endswith("."), line["id"]
+            assert candidate[0].isupper() or candidate[0].isdigit(), line["id"]
 
 
-def test_candidates_are_written_alike() -> None:
-    for example in EXAMPLES:
-        for candidate in example.candidates:
-            assert not candidate.endswith("."), example.id
-            assert candidate[0].isupper() or candidate[0].isdigit(), example.id
-
-
-def test_a_pair_is_two_questions_over_one_candidate_set_with_different_truths() -> None:
+def test_a_pair_is_two_questions_over_one_candidate_set_with_different_truths():
     pairs = of_sort("pair")
     assert [e.id[-2:] for e in pairs] == ["/a", "/b"] * (len(pairs) // 2)
     for a, b in zip(pairs[::2], pairs[1::2], strict=True):
@@ -79,7 +75,7 @@ def test_a_pair_is_two_questions_over_one_candidate_set_with_different_truths() 
 
 
 @pytest.mark.parametrize("variant", find("everyday").templates)
-def test_without_the_question_both_of_a_pair_read_the_same(variant: str) -> None:
+def test_without_the_question_both_of_a_pair_read_the_same(variant):
     items = find("everyday").load().items(find("everyday").template(variant))
     pairs = [item for item in items if str(item.id).startswith("pair")]
     for a, b in zip(pairs[::2], pairs[1::2], strict=True):
@@ -87,7 +83,7 @@ def test_without_the_question_both_of_a_pair_read_the_same(variant: str) -> None
         assert a.prompt != b.prompt
 
 
-def test_limit_keeps_pairs_whole() -> None:
+def test_limit_keeps_pairs_whole():
     ids = [e.id for e in find("everyday").load(limit=40, seed=3).examples]
     pairs = {i[:-2] for i in ids if i.startswith("pair")}
     assert pairs and all({f"{p}/a", f"{p}/b"} <= set(ids) for p in pairs)
@@ -95,7 +91,7 @@ def test_limit_keeps_pairs_whole() -> None:
 
 @pytest.mark.parametrize("sort", ["all", *SORTS])
 @pytest.mark.parametrize("name", BASELINES)
-def test_what_does_not_know_the_facts_stays_near_chance(name: str, sort: str) -> None:
+def test_what_does_not_know_the_facts_stays_near_chance(name, sort):
     examples = of_sort(sort)
     chance = np.mean([1 / len(e.candidates) for e in examples])
     rights = [mc1(BASELINES[name](e), np.array(e.truthful)) for e in examples]
@@ -103,7 +99,7 @@ def test_what_does_not_know_the_facts_stays_near_chance(name: str, sort: str) ->
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_who_does_not_read_the_question_gets_no_pair(name: str) -> None:
+def test_who_does_not_read_the_question_gets_no_pair(name):
     pairs = of_sort("pair")
     rights = [mc1(BASELINES[name](e), np.array(e.truthful)) for e in pairs]
     assert pair_accuracy([e.id for e in pairs], rights) == 0
@@ -111,6 +107,6 @@ def test_who_does_not_read_the_question_gets_no_pair(name: str) -> None:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data here")
-def test_no_question_is_one_of_truthfulqa() -> None:
+def test_no_question_is_one_of_truthfulqa():
     theirs = {e.fields["question"].lower() for e in find("truthfulqa").load(SHARED).examples}
     assert not theirs & {e.fields["question"].lower() for e in EXAMPLES}

@@ -4,8 +4,8 @@ import json
 import sys
 from dataclasses import replace
 
+import populations
 import pytest
-from populations import counted
 from typer.testing import CliRunner
 
 from lastword import Tracer
@@ -24,9 +24,14 @@ TEMPLATE = "demo/prompt 1 (a3ab503dc64d)"
 
 
 def certificate(policy, **changes):
-    counts = counted(fixed=9, broken=0, answered=300)
-    made = Certificate(
-        Tracer.demo().subject, Terms(error=0.1), policy, counts, templates=(TEMPLATE,)
+    made = populations.certificate(
+        Tracer.demo().subject,
+        policy,
+        Terms(error=0.1),
+        9,
+        templates=(TEMPLATE,),
+        answered=300,
+        wrong=0.03,
     )
     return replace(made, **changes)
 
@@ -42,7 +47,7 @@ def free(asked):
 
 
 def test_a_tracer_lets_through_what_its_certificate_does(asked, free):
-    policy = Policy(("decisive",), 3.0)
+    policy = Policy(("decisive", "early"), 3.0)
     held = list(Tracer.demo(certificate=certificate(policy)).correct_many(asked))
     for was, stands in zip(free, held, strict=True):
         if was.corrected and policy.withholds(was.operator, _margin(was.scores)):

@@ -6,27 +6,25 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from families import build, random_items, talker, tokenizer
+from families import build, random_items, save, talker, tokenizer
+from typer.main import get_command
 
 import lastword.cli
 from lastword import Item, Theta, Tracer
-from lastword.cli import progress
+from lastword.cli import panels, progress
 from lastword.cli.output import printable, write_lines
 from lastword.errors import InputError
-from lastword.view.explanation import explain
 
 PROMPT, ANSWERS = "w4 w9 w5", ("w7 w8", "w10", "w11 w12 w13")
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("model")
-    build("llama").save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
-    return str(folder)
+    return str(save(tmp_path_factory.mktemp("model")))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +50,7 @@ def single(model: str, *more: str, prompt: str = PROMPT, candidates=ANSWERS) -> 
     return ["correct", "--model", model, "--prompt", prompt, *named, *more]
 
 
-def many(model: str, path: Path, *more: str) -> list[str]:
+def many(model: str, path: Path | str, *more: str) -> list[str]:
     return ["correct", "--model", model, "--input", str(path), *more]
 
 
@@ -68,29 +66,6 @@ def test_json_is_the_librarys_decision(run, model, tracer):
     code, out, err = run(*single(model, "--json"))
     assert (code, err) == (0, "")
     assert json.loads(out) == json.loads(json.dumps(tracer.correct(PROMPT, ANSWERS).to_dict()))
-    assert list(json.loads(out)) == [
-        "schema",
-        "index",
-        "answer",
-        "base_index",
-        "base_answer",
-        "corrected",
-        "tied",
-        "regime",
-        "method",
-        "operator",
-        "d_eff",
-        "invariant",
-        "scores",
-        "probabilities",
-        "base_scores",
-        "gates",
-        "decisive_layer",
-        "lambda",
-        "truncated",
-        "withheld",
-        "deferred",
-    ]
 
 
 def test_full_reads_every_depth_and_t(run, model, tracer):
@@ -112,21 +87,6 @@ def test_full_reads_every_depth_after_a_blind_prompt_too(run, model, tmp_path):
     assert "blind_trajectory" not in lines[2]
 
 
-def test_plain_output_names_both_answers_their_probabilities_and_why(run, model, tracer):
-    code, out, err = run(*single(model))
-    d = tracer.correct(PROMPT, ANSWERS)
-    lines = out.splitlines()
-    assert (code, err) == (0, "")
-    changed = f"{d.base_answer} → {d.answer}"
-    assert lines[0] == (changed if d.corrected else f"{d.answer}  (unchanged)")
-    rows = zip(ANSWERS, d.base_probabilities, d.probabilities, strict=True)
-    for answer, before, after in rows:
-        assert any(
-            line.split() == [*answer.split(), f"{before:.3f}", f"{after:.3f}"] for line in lines
-        )
-    assert lines[-1] == explain(d, Theta())
-
-
 def test_a_conversation_is_written_by_the_models_own_template(run, one_line, model, tmp_path):
     talk = [{"role": "user", "content": "w4 w9"}]
     asked = ("--messages", json.dumps(talk), "--candidate", "w7", "--candidate", "w10", "--json")
@@ -140,12 +100,6 @@ def test_a_conversation_is_written_by_the_models_own_template(run, one_line, mod
     path = write(tmp_path / "items.jsonl", {"prompt": talk, "candidates": ["w7", "w10"]})
     (line,) = run(*many(str(tmp_path), path))[1].splitlines()
     assert json.loads(line)["scores"] == pytest.approx(value["scores"])
-
-
-def test_messages_that_are_none_are_one_line(one_line):
-    for text, why in (("{", "no JSON"), ("[]", "no message"), ('[{"role": "user"}]', "content")):
-        asked = ("correct", "--model", "/no/such/model", "--messages", text, "--candidate", "w7")
-        assert why in one_line(*asked)
 
 
 def test_theta_of_the_run_is_used_and_printed(run, model, tmp_path):
@@ -187,24 +141,6 @@ def test_bad_text_is_one_line(one_line, model, prompt, candidates, message):
     assert message in one_line(*single(model, prompt=prompt, candidates=candidates))
 
 
-def test_bad_text_is_told_before_the_model_is_looked_for(one_line):
-    assert "blank" in one_line(*single("/no/such/model", candidates=("w7", " ")))
-
-
-def test_a_model_that_is_missing_is_one_line(one_line):
-    assert "/no/such/model" in one_line(*single("/no/such/model"))
-
-
-def test_an_embedded_model_that_is_none_is_one_line(one_line):
-    assert "known: organism" in one_line(*single("lastword/demo-organ"))
-
-
-def test_theta_that_is_wrong_is_told_before_the_model_is_looked_for(one_line, tmp_path):
-    path = tmp_path / "theta.toml"
-    path.write_text("tau_dmi = 1")
-    assert "tau_dmi" in one_line(*single("/no/such/model", "--theta", str(path)))
-
-
 def test_weights_that_are_nan_give_no_decision(one_line, tmp_path):
     broken = build("llama")
     with torch.no_grad():
@@ -214,9 +150,53 @@ def test_weights_that_are_nan_give_no_decision(one_line, tmp_path):
     assert "finite" in one_line(*single(str(tmp_path)))
 
 
+ROW = {"prompt": "w4", "candidates": ["w5", "w6"]}
+NO_MODEL = "/no/such/model"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (single("lastword/demo-organ"), "known: organism"),
+        (single(NO_MODEL), NO_MODEL),
+        (["invariant", NO_MODEL], NO_MODEL),
+        (single(NO_MODEL, candidates=("w7", " ")), "blank"),
+        (single(NO_MODEL, "--theta", "theta.toml"), "tau_dmi"),
+        *(
+            (["correct", "--model", NO_MODEL, "--messages", text, "--candidate", "w7"], why)
+            for text, why in (
+                ("{", "no JSON"),
+                ("[]", "no message"),
+                ('[{"role": "u"}]', "content"),
+            )
+        ),
+        (many(NO_MODEL, "bad.jsonl", "--output", "out.jsonl"), "2 bad"),
+        (many(NO_MODEL, "bad.jsonl"), r"line 2: item a\nb: no candidates"),
+        (many(NO_MODEL, "empty.jsonl"), "no items"),
+        (many(NO_MODEL, "empty.jsonl", "--skip-invalid"), "no items"),
+        (many(NO_MODEL, "none.jsonl"), "cannot read"),
+        (many(NO_MODEL, "none.jsonl", "--skip-invalid"), "cannot read"),
+        (many(NO_MODEL, "good.jsonl", "--output", "no/folder.jsonl"), "no folder"),
+        (many(NO_MODEL, "good.jsonl", "--output", "."), "expected a file"),
+    ],
+)
+def test_what_is_wrong_is_told_before_the_model_is_looked_for(
+    one_line, tmp_path, monkeypatch, given, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theta.toml").write_text("tau_dmi = 1")
+    write(tmp_path / "good.jsonl", ROW)
+    write(tmp_path / "empty.jsonl", "", "")
+    write(tmp_path / "bad.jsonl", "{", {"id": "a\nb", "prompt": "x", "candidates": []}, ROW)
+    assert message in one_line(*given)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 # Usage
 
-EMBEDDED = ["--model", "lastword/demo-organism", "--prompt", "p", "--candidate", "c"]
+ASKED = ["--prompt", "p", "--candidate", "c"]
+ONE = ["correct", "--model", "m", *ASKED]
+EMBEDDED = ["correct", "--model", "lastword/demo-organism", *ASKED]
 
 
 @pytest.mark.parametrize(
@@ -225,17 +205,17 @@ EMBEDDED = ["--model", "lastword/demo-organism", "--prompt", "p", "--candidate",
         ["correct"],
         ["correct", "--model", "m"],
         ["correct", "--model", "m", "--prompt", "p"],
-        ["correct", "--model", "m", "--prompt", "p", "--messages", "[]", "--candidate", "c"],
         ["correct", "--model", "m", "--candidate", "c"],
-        ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--input", "x"],
-        ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--output", "x"],
-        ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--skip-invalid"],
-        ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--system", "s"],
-        ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--dtype", "int3"],
-        ["correct", "--model", "m", "--prompt", "p", "--candidate", "c", "--batch-tokens", "0"],
-        ["correct", *EMBEDDED, "--dtype", "bfloat16"],
-        ["correct", *EMBEDDED, "--device", "cuda"],
-        ["correct", *EMBEDDED, "--revision", "main"],
+        [*ONE, "--messages", "[]"],
+        [*ONE, "--input", "x"],
+        [*ONE, "--output", "x"],
+        [*ONE, "--skip-invalid"],
+        [*ONE, "--system", "s"],
+        [*ONE, "--dtype", "int3"],
+        [*ONE, "--batch-tokens", "0"],
+        [*EMBEDDED, "--dtype", "bfloat16"],
+        [*EMBEDDED, "--device", "cuda"],
+        [*EMBEDDED, "--revision", "main"],
         ["invariant"],
         ["invariant", "lastword/demo-organism", "--against-paper"],
         ["nonsense"],
@@ -255,6 +235,30 @@ def test_help_of_every_command(run):
         assert run(command.name, "-h")[:2] == (0, out)
 
 
+COMMANDS: dict[str, Any] = vars(get_command(lastword.cli.app))["commands"]
+OPTIONS = re.compile(r"^  (?:-\w, )?(--[\w-]+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name, command", sorted(COMMANDS.items()))
+def test_help_shows_few_options_and_help_all_every_one(run, name, command):
+    if name == "lm-eval":
+        pytest.skip("its options are the harness's")
+    shown = OPTIONS.findall(run(name, "--help")[1])
+    assert len(shown) <= panels.MOST
+    every = {o.opts[0] for o in command.params if o.param_type_name == "option"} | {"--help"}
+    if "--help-all" not in shown:
+        assert {flag for flag in every if flag.startswith("--")} <= {*shown}
+        return
+    all_of_them = OPTIONS.findall(run(name, "--help-all")[1])
+    assert {flag for flag in every if flag.startswith("--")} <= {*all_of_them}
+    assert {*shown} < {*all_of_them}
+
+
+def test_what_is_rare_is_an_option_and_serve_begins_with_decisions(run):
+    assert {option.name for c in COMMANDS.values() for option in c.params} >= panels.RARE
+    assert OPTIONS.findall(run("serve", "--help")[1])[0] == "--questions"
+
+
 def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
     monkeypatch.setitem(sys.modules, "accelerate", None)
     command = sys.modules["lastword.cli.correct"]
@@ -262,11 +266,7 @@ def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
     assert "pip install 'lastword[large]'" in one_line(*single(model))
 
 
-def test_version(run):
-    assert run("--version") == (0, f"{lastword.__version__}\n", "")
-
-
-def test_what_libraries_leave_is_not_looked_through_at_the_end():
+def test_what_libraries_leave_is_not_looked_through_at_the_end(run):
     """A second of every command otherwise: imports make half a million objects."""
     program = (
         "import atexit, gc, sys; sys.argv = ['lastword', '--version']\n"
@@ -274,7 +274,8 @@ def test_what_libraries_leave_is_not_looked_through_at_the_end():
         "from lastword.__main__ import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "True True"
+    assert done.stdout == f"{lastword.__version__}\nTrue True\n"
+    assert run("--version") == (0, f"{lastword.__version__}\n", "")
 
 
 # A file of prompts
@@ -301,21 +302,6 @@ def test_a_file_of_items_keeps_order_and_ids(run, model, tracer, tmp_path):
     for decision, want in zip(decisions, expected, strict=True):
         assert decision == json.loads(json.dumps(want.to_dict(full=True)))
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
-
-
-def test_without_an_output_file_the_lines_go_to_stdout(run, model, tmp_path):
-    path = write(tmp_path / "items.jsonl", *items(3))
-    code, out, err = run(*many(model, path))
-    assert code == 0 and "lastword:" not in err
-    assert [json.loads(line)["id"] for line in out.splitlines()] == ["q0", "q1", "q2"]
-
-
-def test_all_bad_lines_are_named_before_the_model_is_looked_for(one_line, tmp_path):
-    path = write(tmp_path / "items.jsonl", "{", items(1)[0], {"prompt": "x"})
-    output = tmp_path / "decisions.jsonl"
-    error = one_line(*many("/no/such/model", path, "--output", str(output)))
-    assert "2 bad" in error and "line 1" in error and "line 3" in error
-    assert not output.exists()
 
 
 def test_items_that_only_the_tokenizer_refuses_are_all_named_and_nothing_is_written(
@@ -358,22 +344,6 @@ def test_overflow_truncate_is_said(run, model, tmp_path):
     assert json.loads(line)["truncated"] > 0
 
 
-@pytest.mark.parametrize("flag", [[], ["--skip-invalid"]])
-def test_a_file_without_items_or_without_file(one_line, tmp_path, flag):
-    empty = write(tmp_path / "items.jsonl", "", "")
-    assert "no items" in one_line(*many("/no/such/model", empty, *flag))
-    assert "cannot read" in one_line(*many("/no/such/model", tmp_path / "none.jsonl", *flag))
-
-
-def test_an_output_that_cannot_be_written_is_told_before_the_model_is_looked_for(
-    one_line, tmp_path
-):
-    path = write(tmp_path / "items.jsonl", *items(1))
-    nowhere = str(tmp_path / "no" / "such" / "folder.jsonl")
-    assert "no folder" in one_line(*many("/no/such/model", path, "--output", nowhere))
-    assert "expected a file" in one_line(*many("/no/such/model", path, "--output", str(tmp_path)))
-
-
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
     path = write(tmp_path / "out.jsonl", "old")
 
@@ -390,29 +360,12 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
 # Other commands
 
 
-def test_invariant_prints_factors_tensors_and_branch(run, model, tracer):
-    code, out, err = run("invariant", model)
-    assert (code, err) == (0, "")
-    for name in ("phi_N", "phi_K", "phi_V", "phi_O", "I(M)", "model.norm.weight", "branch"):
-        assert name in out
-    value = json.loads(run("invariant", model, "--json")[1])
-    assert value["invariant"] == pytest.approx(tracer.invariant, rel=1e-12)
+@pytest.mark.parametrize("name", ["", "lastword/demo-organism", "lastword/demo-control"])
+def test_invariant_of_a_folder_and_of_an_embedded_model(run, model, tracer, name):
+    value = json.loads(run("invariant", name or model, "--json")[1])
+    opened = Tracer.demo(name.removeprefix("lastword/demo-")) if name else tracer
+    assert value["invariant"] == pytest.approx(opened.invariant, rel=1e-12)
     assert value["branch"] == ("mix" if value["invariant"] > Theta().tau_I else "early")
-
-
-@pytest.mark.parametrize("name", ["organism", "control"])
-def test_invariant_of_an_embedded_model(run, name):
-    value = json.loads(run("invariant", f"lastword/demo-{name}", "--json")[1])
-    assert value["invariant"] == pytest.approx(Tracer.demo(name).invariant, rel=1e-12)
-
-
-def test_an_error_is_one_line_whatever_it_quotes(one_line, tmp_path):
-    items = write(tmp_path / "items.jsonl", {"id": "a\nb", "prompt": "x", "candidates": []})
-    assert r"item a\nb: no candidates" in one_line(*many("/no/such/model", items))
-
-
-def test_invariant_of_what_is_no_checkpoint(one_line):
-    assert "/no/such/model" in one_line("invariant", "/no/such/model")
 
 
 def test_models_lists_every_family_with_its_road(run):
@@ -434,17 +387,8 @@ def test_models_lists_every_family_with_its_road(run):
 def test_bench_tells_speeds_where_sums_agree(run, tmp_path, monkeypatch):
     pytest.importorskip("lm_eval")
     out = tmp_path / "bench.json"
-    asked = (
-        "bench",
-        "--model",
-        "lastword/demo-organism",
-        "--limit",
-        4,
-        "--rounds",
-        1,
-        "--out",
-        out,
-    )
+    model = ("--model", "lastword/demo-organism")
+    asked = ("bench", *model, "--limit", 4, "--rounds", 1, "--out", out)
     code, told, err = run(*asked, "--against", "lm-eval hf", "--against", "plain trace")
     assert (code, err) == (0, "")
     found = json.loads(out.read_text())
@@ -499,14 +443,3 @@ def test_progress_is_silent_for_what_is_quick(capsys, monkeypatch):
 def test_text_cannot_drive_the_terminal():
     assert printable("a\x1b[31mb\u202ec\n") == "a\\x1b[31mb\\u202ec\\n"
     assert printable("naïve 東京 [bold]") == "naïve 東京 [bold]"
-
-
-def test_markup_in_a_candidate_is_text(run, model):
-    out = run(*single(model, candidates=("[bold]w7", "w8")))[1]
-    assert out.count("[bold]w7") >= 1
-
-
-def test_the_installed_command_and_the_module_are_the_same():
-    command = [sys.executable, "-m", "lastword", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{lastword.__version__}\n"

@@ -32,7 +32,7 @@ def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_an_answer_that_cannot_be_written_is_one_line(command, form) -> None:
+def test_an_answer_that_cannot_be_written_is_one_line(command, form):
     done = command(
         "ask", "Which goods?", "--model", "lastword/demo-organism", *form, stdout="/dev/full"
     )
@@ -41,7 +41,7 @@ def test_an_answer_that_cannot_be_written_is_one_line(command, form) -> None:
     assert done.stderr.endswith(told) and "Traceback" not in done.stderr
 
 
-def test_corrections_that_cannot_be_written_leave_the_file_as_it_was(command, tmp_path) -> None:
+def test_corrections_that_cannot_be_written_leave_the_file_as_it_was(command, tmp_path):
     items, out = tmp_path / "items.jsonl", tmp_path / "out.jsonl"
     items.write_text("".join(json.dumps(ITEM | {"id": str(i)}) + "\n" for i in range(40)))
     out.write_text("what was there\n")
@@ -53,7 +53,7 @@ def test_corrections_that_cannot_be_written_leave_the_file_as_it_was(command, tm
     assert sorted(p.name for p in tmp_path.iterdir()) == ["items.jsonl", "out.jsonl"]
 
 
-def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(command, tmp_path) -> None:
+def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(command, tmp_path):
     asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", tmp_path]
     whole = command(*asked, "--limit", "40", "--batch-tokens", "700")
     assert whole.returncode == 0, whole.stderr

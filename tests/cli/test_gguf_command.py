@@ -22,7 +22,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return gguf_files.write(tmp_path_factory.mktemp("gguf") / "m.Q8_0.gguf", model, stored="Q8_0")
 
 
-def test_correct(run: Run, path: Path) -> None:
+def test_correct(run, path):
     asked = ("--prompt", "the tea", "--candidate", "is hot", "--candidate", "is not", "--json")
     code, out, err = run("correct", "--model", path, "--device", "cpu", *asked)
     assert (code, err) == (0, "")  # no bar of transformers' own on stderr
@@ -31,17 +31,7 @@ def test_correct(run: Run, path: Path) -> None:
     assert run("correct", *in_folder, "--device", "cpu", *asked) == (0, out, "")
 
 
-def test_eval_records_the_file(run: Run, path: Path, tmp_path: Path) -> None:
-    options = ("--benchmark", "everyday", "--limit", 2, "--device", "cpu", "--out", tmp_path)
-    code, _, err = run("eval", "--model", path, *options)
-    assert code == 0, err
-    (written,) = tmp_path.rglob("run.json")
-    recorded = json.loads(written.read_text(encoding="utf-8"))
-    assert (recorded["model"], recorded["gguf"]) == ("m.Q8_0", "m.Q8_0.gguf")
-    assert recorded["quantisation"] == "Q8_0 (GGUF), dequantised"
-
-
-def test_a_name_of_ones_own_is_the_records(run: Run, path: Path, tmp_path: Path) -> None:
+def test_eval_records_the_file_and_a_name_of_ones_own(run, path, tmp_path):
     options = ("--benchmark", "everyday", "--limit", 2, "--device", "cpu", "--out", tmp_path)
     command = ("eval", "--model", path.parent, "--gguf", path.name, "--name", "mine", *options)
     code, out, err = run(*command)
@@ -49,28 +39,27 @@ def test_a_name_of_ones_own_is_the_records(run: Run, path: Path, tmp_path: Path)
     (written,) = tmp_path.rglob("run.json")
     recorded = json.loads(written.read_text(encoding="utf-8"))
     assert (recorded["model"], recorded["path"]) == ("mine", str(path))
+    assert (recorded["gguf"], recorded["quantisation"]) == (path.name, "Q8_0 (GGUF), dequantised")
     assert set(load_records(tmp_path)["model"]) == {"mine"}
     code, _, err = run(*command, "--model", path)
     assert code == 2 and "--name is that of one model" in err
 
 
-def test_a_message_about_loading_names_the_file(path: Path) -> None:
+def test_a_message_about_loading_names_the_file(path):
     options = LoadOptions(path.parent, gguf=path.name)
     with pytest.raises(ModelError) as refusal, loading.in_one_line(options):
         raise RuntimeError("no driver\nwhere there should be one")
     assert str(refusal.value) == f"cannot load {path}: no driver"
 
 
-def test_invariant(run: Run, path: Path) -> None:
+def test_invariant(run, path):
     code, out, _ = run("invariant", path, "--json")
     assert code == 0
     assert run("invariant", path.parent, "--gguf", path.name, "--json")[1] == out
     assert json.loads(out)["tensors"][0] == "model.norm.weight"
 
 
-def test_a_model_that_was_not_fetched(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_was_not_fetched(run, tmp_path, monkeypatch):
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path))
     monkeypatch.setattr(named, "find_spec", lambda _: None)
     expected = (
@@ -85,9 +74,7 @@ def test_a_model_that_was_not_fetched(
         assert run(*command) == (1, "", expected)
 
 
-def test_get_prints_where_the_file_is(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_get_prints_where_the_file_is(run, tmp_path, monkeypatch):
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path))
     model = named.PUBLISHED["smollm2-135m"]
     model.kept.parent.mkdir()
@@ -96,23 +83,16 @@ def test_get_prints_where_the_file_is(
     assert run("get", "smollm2-135m") == (0, f"{model.kept}\n", "")
 
 
-def test_get_of_an_unknown_name(run: Run) -> None:
-    code, out, err = run("get", "smollm3")
-    assert (code, out, err.count("\n")) == (1, "", 1)
-    assert "it has lastword/smollm2-135m" in err
-
-
-def test_without_its_extra(run: Run, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("given", "code", "words"),
+    [
+        (("get", "smollm3"), 1, "it has lastword/smollm2-135m"),
+        (("invariant", "PATH"), 1, "pip install 'lastword[gguf]'"),
+        (("correct", "--model", "lastword/demo-organism", "--gguf", "x.gguf"), 2, "leave gguf out"),
+    ],
+)
+def test_what_cannot_be_had(run, path, monkeypatch, given, code, words):
     monkeypatch.setattr("lastword.weights.gguf.find_spec", lambda _: None)
-    code, _, err = run("invariant", path)
-    assert (code, err.count("\n")) == (1, 1)
-    assert "pip install 'lastword[gguf]'" in err
-
-
-def test_an_embedded_model_has_no_file(run: Run) -> None:
-    question = ("--prompt", "a", "--candidate", "b", "--candidate", "c")
-    code, _, err = run(
-        "correct", "--model", "lastword/demo-organism", "--gguf", "x.gguf", *question
-    )
-    assert code == 2
-    assert "leave gguf out" in err
+    asked = ("--prompt", "a", "--candidate", "b") if given[0] == "correct" else ()
+    found, out, err = run(*(path if word == "PATH" else word for word in given), *asked)
+    assert (found, out) == (code, "") and words in " ".join(err.split())

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from families import build, tokenizer
+from families import save
 
 from lastword.cli.groups import flattened
 from lastword.cli.model import PresetModels, PresetOptions
@@ -49,20 +49,16 @@ def test_the_fifteen_in_order_of_size_at_the_papers_precision():
     assert by_name["Qwen3-30B-A3B"] == by_name["GPT-OSS-20B"] == (None, "auto")
 
 
-def test_what_is_asked_for_wins_over_the_papers_precision():
+def test_what_is_asked_for_wins_over_the_papers_precision_and_models_go_beside():
     chosen = options_of("--preset", "paper", "--quantize", "nf4", "--dtype", "float32")
     assert {(o.quantize, o.dtype) for o in chosen} == {("nf4", "float32")}
-
-
-def test_models_and_a_preset_go_together():
-    chosen = options_of("--model", "a/b", "--preset", "paper")
-    assert [type(o).__name__ for o in chosen[:2]] == ["LoadOptions", "PresetOptions"]
+    both = options_of("--model", "a/b", "--preset", "paper")
+    assert [type(o).__name__ for o in both[:2]] == ["LoadOptions", "PresetOptions"]
 
 
 def test_what_cannot_be_loaded_is_skipped_with_one_line(run, items, tmp_path, monkeypatch):
     for name, depth in (("small", 3), ("deeper", 4), ("shallow", 2)):
-        build("llama", num_hidden_layers=depth).save_pretrained(tmp_path / name)
-        tokenizer().save_pretrained(tmp_path / name)
+        save(tmp_path / name, "llama", num_hidden_layers=depth)
     base = Preset("?", "?", 0.0, 192, 1.0, "mix")
     three = tuple(
         replace(base, model=name.title(), hub=str(tmp_path / name), billions=size)

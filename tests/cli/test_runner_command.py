@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from families import build, tokenizer
+from families import save
 
 import lastword
 import lastword.cli
@@ -29,8 +29,7 @@ Run = Callable[..., tuple[int, str, str]]
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("models")
     for name in ("llama", "qwen3"):
-        build(name).save_pretrained(folder / name)
-        tokenizer().save_pretrained(folder / name)
+        save(folder / name, name)
     return [str(folder / name) for name in ("llama", "qwen3")]
 
 
@@ -55,9 +54,7 @@ def eval_(model: str, items: Path, out: Path, *more: object) -> list[object]:
     return ["eval", "--model", model, "--benchmark", f"jsonl:{items}", "--out", out, *more]
 
 
-def test_models_in_turn_under_every_template(
-    run: Run, models: list[str], items: Path, tmp_path: Path
-) -> None:
+def test_models_in_turn_under_every_template(run, models, items, tmp_path):
     template = tmp_path / "bare.jinja"
     template.write_text("{{ prompt }} w2\n")
     arguments = eval_(models[0], items, tmp_path / "runs", "--model", models[1])
@@ -81,9 +78,7 @@ def test_models_in_turn_under_every_template(
     assert row["prompt"] == "w1 w10 w3 w2" and row["blind_scores"] is not None
 
 
-def test_how_much_is_read_blind_is_chosen(
-    run: Run, models: list[str], items: Path, tmp_path: Path
-) -> None:
+def test_how_much_is_read_blind_is_chosen(run, models, items, tmp_path):
     for mode in ("base", "all", "none"):
         assert run(*eval_(models[0], items, tmp_path / mode, "--blind", mode))[0] == 0
     found = {mode: lastword.load_records(tmp_path / mode) for mode in ("base", "all", "none")}
@@ -107,9 +102,7 @@ print(sorted({"torch", "transformers", "scipy.stats"} & set(sys.modules)))
 """
 
 
-def test_a_finished_run_starts_again_without_torch(
-    run: Run, models: list[str], items: Path, tmp_path: Path
-) -> None:
+def test_a_finished_run_starts_again_without_torch(run, models, items, tmp_path):
     arguments = [*map(str, eval_(models[0], items, tmp_path))]
     code, out, _ = run(*arguments)
     again = subprocess.run(
@@ -118,9 +111,7 @@ def test_a_finished_run_starts_again_without_torch(
     assert (code, again.stdout, again.stderr) == (0, f"{out}[]\n", "")
 
 
-def test_a_finished_run_is_known_by_what_was_asked(
-    run: Run, models: list[str], items: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_is_known_by_what_was_asked(run, models, items, tmp_path, monkeypatch):
     folder = tmp_path / "model"
     shutil.copytree(models[0], folder)
     data = jsonl(items).load()
@@ -161,9 +152,7 @@ def test_a_finished_run_is_known_by_what_was_asked(
     assert known() is None
 
 
-def test_the_table_tells_what_the_records_say(
-    run: Run, models: list[str], items: Path, tmp_path: Path
-) -> None:
+def test_the_table_tells_what_the_records_say(run, models, items, tmp_path):
     _, out, _ = run(*eval_(models[0], items, tmp_path))
     titles, numbers = (line.split() for line in out.splitlines()[:2])
     records = lastword.load_records(tmp_path)
@@ -183,7 +172,7 @@ def test_the_table_tells_what_the_records_say(
     assert len(titles) == len(said)  # no two columns have one name
 
 
-def test_shards_and_merge(run: Run, models: list[str], items: Path, tmp_path: Path) -> None:
+def test_shards_and_merge(run, models, items, tmp_path):
     few = ("--batch-tokens", "24", "--blind", "none")
     assert run(*eval_(models[0], items, tmp_path / "whole", *few))[0] == 0
     whole = lastword.load_records(tmp_path / "whole")
@@ -205,17 +194,13 @@ def test_shards_and_merge(run: Run, models: list[str], items: Path, tmp_path: Pa
     assert code == 1 and err.startswith("lastword: no records in")
 
 
-def test_a_shard_without_items_says_so(
-    run: Run, models: list[str], items: Path, tmp_path: Path
-) -> None:
+def test_a_shard_without_items_says_so(run, models, items, tmp_path):
     few = ("--limit", "1", "--shard", "1/2")
     code, _, err = run(*eval_(models[0], items, tmp_path / "few", *few))
     assert code == 0 and "fall to this shard" in err
 
 
-def test_a_failed_item_is_said_on_stderr(
-    run: Run, models: list[str], items: Path, tmp_path: Path
-) -> None:
+def test_a_failed_item_is_said_on_stderr(run, models, items, tmp_path):
     long = tmp_path / "long.jsonl"
     extra = {"id": "long", "prompt": "w8 " * 5000, "candidates": ["w2", "w3"]}
     long.write_text(items.read_text() + "\n" + json.dumps(extra))
@@ -232,9 +217,7 @@ def test_a_failed_item_is_said_on_stderr(
     assert lastword.load_records(tmp_path / "cut")["truncated"].max() > 0
 
 
-def test_other_settings_in_the_same_place_are_refused(
-    run: Run, models: list[str], items: Path, tmp_path: Path
-) -> None:
+def test_other_settings_in_the_same_place_are_refused(run, models, items, tmp_path):
     assert run(*eval_(models[0], items, tmp_path))[0] == 0
     theta = tmp_path / "theta.toml"
     theta.write_text("tau_dim = 1.01")
@@ -253,30 +236,21 @@ def test_other_settings_in_the_same_place_are_refused(
         (("--data", "nowhere", "--benchmark", "halueval-qa"), "no file or folder nowhere"),
     ],
 )
-def test_what_is_asked_wrongly_fails_before_a_model_is_loaded(
-    run: Run, items: Path, tmp_path: Path, more: tuple[str, ...], said: str
-) -> None:
+def test_what_is_asked_wrongly_fails_before_a_model_is_loaded(run, items, tmp_path, more, said):
     code, out, err = run(*eval_("org/not-here", items, tmp_path / "runs", *more))
     assert (code, out) == (1, "") and said in err and err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("model", ["/no/such/model", "no/such/file.gguf"])
-def test_a_model_that_is_not_there_is_said_before_the_data_are_read(
-    run: Run, tmp_path: Path, model: str
-) -> None:
-    code, out, err = run(*eval_(model, Path("nothing.jsonl"), tmp_path / "runs"))
-    assert (code, out) == (1, "") and f"no model at {model}: expected" in err
+def test_a_model_that_is_not_there_is_said_before_the_data_are_read(run, items, tmp_path):
+    for model in ("/no/such/model", "no/such/file.gguf"):
+        code, out, err = run(*eval_(model, Path("nothing.jsonl"), tmp_path / "runs"))
+        assert (code, out) == (1, "") and f"no model at {model}: expected" in err
+    for more in (("--seed", "1"), ("--limit", "0"), ("--max-failures", "-1")):
+        assert run(*eval_("/no/such/model", items, tmp_path, *more))[0] == 2
 
 
-@pytest.mark.parametrize("more", [("--seed", "1"), ("--limit", "0"), ("--max-failures", "-1")])
-def test_bad_usage_is_exit_2(run: Run, items: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
-    assert run(*eval_("/no/such/model", items, tmp_path, *more))[0] == 2
-
-
-def test_show_prompt_needs_no_weights(
-    run: Run, models: list[str], items: Path, tmp_path: Path
-) -> None:
+def test_show_prompt_needs_no_weights(run, golden, models, items, tmp_path):
     folder = tmp_path / "bare"
     folder.mkdir()
     for file in Path(models[0]).iterdir():
@@ -284,15 +258,10 @@ def test_show_prompt_needs_no_weights(
             (folder / file.name).write_bytes(file.read_bytes())
     code, out, _ = run(*eval_(str(folder), items, tmp_path / "runs", "--show-prompt"))
     assert code == 0 and not (tmp_path / "runs").exists()
-    assert "jsonl:mine 12 items, item i10, under jsonl/prompt (version 1)" in out
-    assert "--- prompt\nw1 w10 w3\n" in out and "--- without the question\nw1  w3\n" in out
-    assert "--- candidates, after 4 tokens of prompt" in out
-    assert "true   w15 w7   (2 tokens: …" in out and "w10 w3 | w15 w7)" in out
+    golden("eval-show-prompt", out)
 
 
-def test_progress_without_a_terminal_is_a_line_now_and_then(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_without_a_terminal_is_a_line_now_and_then(capsys, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("lastword.cli.progress.time.monotonic", lambda: clock[0])
     with progress.Countdown("m on b", 100) as countdown:

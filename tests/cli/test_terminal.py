@@ -117,15 +117,11 @@ def asked(run, monkeypatch, tmp_path):
 
 
 def test_a_flag_goes_before_a_variable_and_that_before_the_file(asked):
-    text = 'model = "/file"\n[correct]\ncandidate = ["a"]\n'
-    assert "/file" in asked(text)[2]
+    text = 'model = "/shared"\njson = true\n[correct]\nmodel = "/own"\ncandidate = "a"\n'
+    assert "/own" in asked(text)[2]
+    assert "/file" in asked('model = "/file"\n[correct]\ncandidate = ["a"]\n')[2]
     assert "/variable" in asked(None, LASTWORD_CORRECT_MODEL="/variable")[2]
     assert "/flag" in asked(None, "--model", "/flag")[2]
-
-
-def test_a_commands_own_table_goes_before_what_is_shared(asked):
-    text = 'model = "/shared"\nas-json = true\n[correct]\nmodel = "/own"\ncandidate = "a"\n'
-    assert "/own" in asked(text.replace("as-json", "json"))[2]
 
 
 @pytest.mark.parametrize(
@@ -155,20 +151,10 @@ def test_a_file_that_is_wrong_is_one_line(asked, text, message):
 def test_the_file_may_be_elsewhere(run, monkeypatch, tmp_path):
     monkeypatch.setenv("LASTWORD_CONFIG", str(tmp_path / "mine.toml"))
     assert "there is no such file" in run("models")[2]
-    (tmp_path / "mine.toml").write_text("[models]\njson = true\n")
+    (tmp_path / "mine.toml").write_text('[serve]\nhost = "127.0.0.1"\n[models]\njson = true\n')
+    monkeypatch.setenv("LASTWORD_VERSION", "0.2.0")  # a variable of the user's own
     assert json.loads(run("models")[1])
     assert settings.find() == tmp_path / "mine.toml"
-
-
-def test_the_users_own_file_may_name_where_to_listen(run, monkeypatch, tmp_path):
-    (tmp_path / "mine.toml").write_text('[serve]\nhost = "127.0.0.1"\n[models]\njson = true\n')
-    monkeypatch.setenv("LASTWORD_CONFIG", str(tmp_path / "mine.toml"))
-    assert run("models")[0] == 0
-
-
-def test_a_variable_of_the_users_own_is_no_option(run, monkeypatch):
-    monkeypatch.setenv("LASTWORD_VERSION", "0.2.0")
-    assert run("models", "--json")[0] == 0
 
 
 def long_flags() -> list[tuple[str, str]]:

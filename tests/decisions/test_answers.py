@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from lastword import Choice, Item, Predicate, Score, Tracer
+from lastword import Choice, Item, Multi, Predicate, Score, Tracer
+from lastword.benchmarks import find
 from lastword.decisions import (
     Answers,
     Option,
@@ -19,7 +20,7 @@ from lastword.decisions import (
     prepare,
     to_frame,
 )
-from lastword.decisions.answer import concentration, order_concentration
+from lastword.decisions.answer import concentration, order_concentration, words_of
 from lastword.decisions.flips import flips
 from lastword.decisions.item import candidates_of
 from lastword.errors import InputError, ItemError
@@ -213,6 +214,24 @@ def test_bad_questions_are_refused_at_the_door(plain):
         plain.decide({"a": object()}, QUESTIONS)
 
 
+def test_nothing_corrects_an_answer_unasked(plain):
+    """SPEC 18: without a certificate or a named correction answers are the model's own."""
+    texts = [e for e in find("demo").load().examples if len(e.candidates) > 2][:60]
+    named, by_trace = Tracer.demo(correction="trace"), 0
+    for example in texts:
+        asked = {"fact": Choice("", example.candidates)}
+        own = plain.decide(example.fields["question"], asked)["fact"]
+        trace = named.decide(example.fields["question"], asked)["fact"]
+        assert not own.corrected and own.method == "base" and trace.method == "trace"
+        base = own.decision.base_scores
+        np.testing.assert_allclose(own.probabilities, softmax(base), atol=1e-12)
+        np.testing.assert_allclose(base, trace.decision.base_scores, atol=1e-5)
+        by_trace += trace.corrected
+    assert by_trace > 0  # where it is named it does override
+    item = prepare(asked).items(example.fields["question"])[0]
+    assert next(plain.correct_many([item])).method == "trace"  # `correct` stays TRACE
+
+
 def test_answers_as_json_and_as_a_frame(plain):
     answers = plain.decide(TEXT, QUESTIONS)
     told = answers.to_dict()
@@ -222,7 +241,7 @@ def test_answers_as_json_and_as_a_frame(plain):
         "type": "predicate",
         "probability": answers.predicates["there"].probability,
         "confidence": answers["there"].confidence,
-        "method": "trace",
+        "method": "base",
         "corrected": answers["there"].corrected,
         "calibrated": False,
         "deferred": False,
@@ -234,10 +253,11 @@ def test_answers_as_json_and_as_a_frame(plain):
 
 def test_a_certificates_temperature_is_applied_and_told(plain, monkeypatch):
     goods = {"goods": QUESTIONS["goods"]}
-    bare = plain.decide(TEXT, goods)["goods"]
+    bare = Tracer.demo(correction="trace").decide(TEXT, goods)["goods"]
     found = Calibration(2.0, 50, 0.2, 0.1, 0.5, 0.4)
     held = SimpleNamespace(
         templates=(),
+        threshold=None,
         calibration=found,
         obey=lambda decision: decision,
         check_template=lambda template: None,
@@ -282,3 +302,53 @@ def test_flips_are_answers_that_move_with_company(plain):
         "a": Choice("a", [Option("one", "uno"), Option("two", "dos")])
     }  # the prompt tells their order
     assert flips(by_place, plain.prepare(described), (TEXT,)).flips == 0
+
+
+# Several that apply, and none of these
+
+
+def test_several_may_apply_each_by_its_own_predicate(plain):
+    options = [Option("lakes", "water"), "goods", True]
+    asked = {"about": Multi("What is it about?", options), "goods": QUESTIONS["goods"]}
+    answers = plain.decide(TEXT, asked)
+    about = answers.multis["about"]
+    alone = {
+        value: plain.decide(TEXT, {"x": Predicate(f"What is it about?\nDoes this apply: {text}?")})
+        for value, text in (("lakes", "lakes (water)"), ("goods", "goods"), (True, "true"))
+    }
+    assert about.values == tuple(alone)
+    expected = [own["x"].probability for own in alone.values()]
+    np.testing.assert_allclose(about.probabilities, expected, atol=1e-5, rtol=0)
+    assert about.choices == tuple(v for v, p in zip(alone, expected, strict=True) if p > 0.5)
+    assert about.probability == pytest.approx(min(max(p, 1 - p) for p in expected), abs=1e-5)
+    near({"goods": answers["goods"]}, plain.decide(TEXT, {"goods": QUESTIONS["goods"]}))
+    told = answers.to_dict()["about"]
+    assert told["choices"] == list(about.choices) and told["method"] == "base"
+    assert [own["value"] for own in told["probabilities"]] == ["lakes", "goods", True]
+    frame = to_frame(plain.decide_many([TEXT, "clay"], asked))
+    assert len(frame) == 2 and frame["about"].fillna("")[0] == "|".join(map(str, about.choices))
+    flipped = flips(plain.decide, plain.prepare(asked), (TEXT,))
+    assert flipped.flips == 0 and flipped.largest < 1e-5
+
+
+def test_an_answer_that_is_deferred_is_none_of_these_where_the_question_abstains(monkeypatch):
+    tracer = Tracer.demo()
+    asked = {name: Choice(WHICH, GOODS, abstain=name == "may") for name in ("may", "must")}
+    with pytest.raises(InputError, match="'may' may abstain, and nothing says when"):
+        tracer.decide(TEXT, asked)
+    for deferred, choices in ((True, (None, GOODS)), (False, (GOODS, GOODS))):
+        held = SimpleNamespace(
+            templates=(),
+            threshold=0.5,
+            calibration=None,
+            obey=lambda decision, unsure=deferred: replace(decision, deferred=unsure),
+            check_template=lambda template: None,
+        )
+        monkeypatch.setattr(tracer, "certificate", held)
+        answers = tracer.decide(TEXT, asked)
+        for name, may in zip(asked, choices, strict=True):
+            answer = answers.choices[name]
+            assert answer.choice in (may or [None])
+            assert answer.probability == pytest.approx(answer.probabilities.max())
+            assert words_of(answer) == (answer.choice or "none of these")
+            assert answer.to_dict()["choice"] == answer.choice

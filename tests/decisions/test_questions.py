@@ -8,6 +8,7 @@ from lastword.benchmarks.template import Template
 from lastword.decisions import (
     TEMPLATES,
     Choice,
+    Multi,
     Option,
     Predicate,
     Score,
@@ -115,7 +116,7 @@ def test_options_may_begin_alike():
         (lambda: Choice("?", [True, True]), "True stands twice"),
         (lambda: Choice("?", ["a", " "]), "an option is blank"),
         (lambda: Score("?", ["low", "low"]), "'low' stands twice in levels"),
-        (lambda: Score("?", [str(i) for i in range(11)]), "11 levels, expected 2 to 10"),
+        (lambda: Score("?", [str(i) for i in range(256)]), "256 levels, expected 2 to 255"),
         (lambda: Predicate(), "a predicate needs instructions"),
         (lambda: Choice("\ud800", ["a", "b"]), "lone surrogate"),
         (lambda: Option("a\0b"), "NUL"),
@@ -133,6 +134,8 @@ def test_255_options_are_taken():
 def test_questions_come_back_from_their_file(tmp_path):
     questions = {
         "team": TEAM,
+        "topics": Multi("", ["lamps", Option("chairs", "and stools")]),
+        "sure": Choice("?", ["a", "b"], abstain=True),
         "yes": Choice("", [True, "true", "yes", "2024-01-01", "7"]),
         "late": Predicate("Late?", yes="two weeks: or more", no="less"),
         "urgent": Score("How urgent?", ["no", Option("yes", "now")]),
@@ -156,7 +159,7 @@ def test_in_yaml_a_word_is_a_word(tmp_path):
     [
         ("- type: choice", "expected an object of questions by name, not list"),
         ("{}", "there is none"),
-        ("a: {type: guess}", "question 'a' has type 'guess'; known: choice, predicate, score"),
+        ("a: {type: guess}", "question 'a' has type 'guess'; known: choice, multi, predicate"),
         ("a: {type: choice}", "question 'a': choices is missing, expected a list"),
         ("a: {type: choice, choices: [1, 2]}", "question 'a': an option is a text or a boolean"),
         ("a: {type: score, levels: [true, false]}", "a level is a text, not a boolean"),

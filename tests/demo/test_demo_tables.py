@@ -38,7 +38,7 @@ def beside(name: str) -> list[str]:
     return counts(REAL["judgement"]) if name == "TRACE" else ["", ""]
 
 
-def test_the_real_models_tables_of_the_page() -> None:
+def test_the_real_models_tables_of_the_page():
     shown = table(DEMO, "chooses |")
     assert list(shown) == list(REAL["choosers"])
     for name, right in REAL["choosers"].items():
@@ -56,7 +56,7 @@ def test_the_real_models_tables_of_the_page() -> None:
     assert REAL["certificate"][1] == "let through: nothing: keep correction off"
 
 
-def test_why_it_loses_is_what_was_measured() -> None:
+def test_why_it_loses_is_what_was_measured():
     shown, depths = table(DEMO, "| 1..29 |"), REAL["depths"]
     for name, key, scale, digits in (
         ("MC1", "mc1", 100, 1),
@@ -71,7 +71,7 @@ def test_why_it_loses_is_what_was_measured() -> None:
     assert f"the same answer in {depths['decided_alike']}." in said
 
 
-def test_the_explorers_examples_are_the_first_of_their_sort() -> None:
+def test_the_explorers_examples_are_the_first_of_their_sort():
     from lastword import load_records
     from lastword.demo.figures import everyday
     from lastword.demo.outcome import BROKEN, REPAIRED, STAYS
@@ -91,7 +91,7 @@ def test_the_explorers_examples_are_the_first_of_their_sort() -> None:
     assert firsts == examples.REAL
 
 
-def test_the_pages_table_of_the_embedded_models() -> None:
+def test_the_pages_table_of_the_embedded_models():
     shown = table(DEMO, "| n | MC1 | MC2-style |")
     assert len(shown) == 14
     for what, cells in shown.items():
@@ -114,7 +114,7 @@ def named_part(row: str) -> tuple[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["organism", "control"])
-def test_the_organism_still_answers_so(name: Any) -> None:
+def test_the_organism_still_answers_so(name):
     from lastword.demo.organism import answers, of_form
     from lastword.demo.outcome import score
 
@@ -126,7 +126,7 @@ def test_the_organism_still_answers_so(name: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(named.find(MODEL) is None, reason=f"no {MODEL.file}: {MODEL.advice}")
-def test_the_real_model_still_answers_so(once: Any) -> None:
+def test_the_real_model_still_answers_so(once):
     from lastword.demo.figures import everyday
     from lastword.demo.outcome import answer
     from lastword.demo.real import NAME

@@ -19,7 +19,6 @@ from lastword.engines.vllm.process import SideLostError
 from lastword.engines.vllm.settings import Settings
 from lastword.errors import ElsewhereError, InputError
 from lastword.generation.ask import ask
-from lastword.generation.decoding import decoding
 from lastword.methods import resolve
 from lastword.model.backbone import watching
 from lastword.model.options import LoadOptions
@@ -128,7 +127,7 @@ def told(tracer: Tracer) -> list[Any]:
     return [(d.operator, d.index, pytest.approx(d.trajectory, abs=1e-4)) for d in decisions]
 
 
-def test_a_model_elsewhere_decides_as_here(remote: Tracer) -> None:
+def test_a_model_elsewhere_decides_as_here(remote):
     expected = told(Side.model)
     found = [(d.operator, d.index, d.trajectory) for d in remote.correct_many(ITEMS, read="all")]
     assert found == expected
@@ -138,7 +137,7 @@ def test_a_model_elsewhere_decides_as_here(remote: Tracer) -> None:
 
 
 @pytest.mark.parametrize("name", ["pmi@0.5", "dcpmi", "contextual", "trace-gated"])
-def test_corrections_decide_elsewhere_as_here(remote: Tracer, name: str) -> None:
+def test_corrections_decide_elsewhere_as_here(remote, name):
     options = replace(OPTIONS, correction=name)
     elsewhere, here = served(options), Tracer.open(options)
     side = Side.started[-1]
@@ -156,7 +155,7 @@ def test_corrections_decide_elsewhere_as_here(remote: Tracer, name: str) -> None
     elsewhere.close()
 
 
-def test_questions_are_answered_elsewhere_as_here(remote: Tracer) -> None:
+def test_questions_are_answered_elsewhere_as_here(remote):
     questions = {
         "goods": Choice("Which goods?", ["clay lamps", "green wool combs", "clay"]),
         "lake": Predicate("Baevwick lies on a lake."),
@@ -168,7 +167,7 @@ def test_questions_are_answered_elsewhere_as_here(remote: Tracer) -> None:
         np.testing.assert_allclose(own.probabilities, here[name].probabilities, atol=1e-4)
 
 
-def test_clients_questions_are_answered_elsewhere_as_here(remote: Tracer) -> None:
+def test_clients_questions_are_answered_elsewhere_as_here(remote):
     text = "The folk of Baevwick send clay lamps over the lake."
     choices = [{"value": "clay lamps"}, {"value": "green wool combs"}, {"value": "clay"}]
     question = {"type": "choice", "instructions": "Which goods?", "choices": choices}
@@ -180,19 +179,14 @@ def test_clients_questions_are_answered_elsewhere_as_here(remote: Tracer) -> Non
     found = [entry["probability"] for entry in answer["probabilities"]]
     np.testing.assert_allclose(found, here["q"].probabilities, atol=1e-4)
     assert answer["choice"] == here.choices["q"].choice
-    assert answer["lastword"]["method"] == "trace"
+    assert answer["lastword"]["method"] == "base"
 
 
-def test_what_needs_the_model_itself_is_refused_where_it_is_elsewhere(remote: Tracer) -> None:
+def test_what_needs_the_model_itself_is_refused_where_it_is_elsewhere(remote):
     assert not hasattr(remote, "backbone") and not hasattr(remote, "readout")
     assert not hasattr(remote.backend, "model")
     with pytest.raises(ElsewhereError, match=r"^asking needs the model itself, which vLLM has"):
         ask(remote, "Where is the lake of Oru?")
-    with (
-        pytest.raises(InputError, match=r"^decoding needs the model itself"),
-        decoding(remote, "dola"),
-    ):
-        pass
     with pytest.raises(ElsewhereError, match=r"^reading I\(M\) needs the model itself"):
         Tracer.over(remote.backend, remote.tokenizer, OPTIONS)
     encoded: Any = remote.encode(ITEMS[:1])
@@ -204,9 +198,7 @@ def test_what_needs_the_model_itself_is_refused_where_it_is_elsewhere(remote: Tr
             remote.decide_group(encoded, Scope(methods=methods))
 
 
-def test_a_side_that_is_lost_is_replaced_and_the_group_done_again(
-    remote: Tracer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_side_that_is_lost_is_replaced_and_the_group_done_again(remote, caplog):
     (first,) = Side.started
     first.losses = (first.calls["compute"] + 1,)
     assert len(list(remote.correct_many(ITEMS))) == 2
@@ -215,9 +207,7 @@ def test_a_side_that_is_lost_is_replaced_and_the_group_done_again(
     assert Side.started[-1].closed
 
 
-def test_a_group_that_ends_every_side_stops(
-    remote: Tracer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_that_ends_every_side_stops(remote, monkeypatch):
     monkeypatch.setattr(vllm, "Process", lambda *_: Side(losses=(1,)))
     Side.started[0].losses = (Side.started[0].calls["compute"] + 1,)
     with pytest.raises(SideLostError):
@@ -225,7 +215,7 @@ def test_a_group_that_ends_every_side_stops(
     assert len(Side.started) == vllm.MOST_LOSSES
 
 
-def test_ranks_take_the_steps_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_take_the_steps_of_the_first(monkeypatch):
     from lastword.engines import torchrun
 
     sent: list[list[Any]] = []

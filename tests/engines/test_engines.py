@@ -106,9 +106,7 @@ def assert_same_records(path: Path, other: Path) -> None:
 
 
 @over_ray
-def test_workers_leave_the_records_of_a_local_run(
-    tmp_path: Path, cluster: Any, whole: Path
-) -> None:
+def test_workers_leave_the_records_of_a_local_run(tmp_path, cluster, whole):
     seen: list[int] = []
     outcome = run(Load(tmp_path, pause=0.4), cluster, tmp_path, advance=seen.append)
     assert_same_records(outcome.cell, whole)
@@ -121,9 +119,7 @@ def test_workers_leave_the_records_of_a_local_run(
 
 
 @over_ray
-def test_a_killed_workers_group_is_done_again_and_no_other(
-    tmp_path: Path, cluster: Any, whole: Path
-) -> None:
+def test_a_killed_workers_group_is_done_again_and_no_other(tmp_path, cluster, whole):
     kept: list[set[str]] = []
 
     def kill_all(items: int) -> None:
@@ -146,9 +142,7 @@ def test_a_killed_workers_group_is_done_again_and_no_other(
 
 
 @over_ray
-def test_a_group_that_ends_its_workers_stops_the_run_after_the_others(
-    tmp_path: Path, cluster: Any, whole: Path
-) -> None:
+def test_a_group_that_ends_its_workers_stops_the_run_after_the_others(tmp_path, cluster, whole):
     with pytest.raises(RecordError, match="3 workers were lost computing group") as stop:
         run(Load(tmp_path, deadly=("q7",)), cluster, tmp_path)
     assert "\n" not in str(stop.value)
@@ -164,9 +158,7 @@ def test_a_group_that_ends_its_workers_stops_the_run_after_the_others(
 
 
 @over_ray
-def test_workers_go_on_where_another_engine_stopped(
-    tmp_path: Path, cluster: Any, whole: Path
-) -> None:
+def test_workers_go_on_where_another_engine_stopped(tmp_path, cluster, whole):
     data = dataset(tmp_path, ITEMS)
     run(Load(tmp_path), cluster, tmp_path, data, extent=Extent(Shard(0, 2)))
     first = notes(tmp_path / "begun")
@@ -183,7 +175,7 @@ def test_workers_go_on_where_another_engine_stopped(
 
 
 @over_ray
-def test_a_pool_loads_its_models_once(tmp_path: Path, cluster: Any) -> None:
+def test_a_pool_loads_its_models_once(tmp_path, cluster):
     from lastword.engines.ray import Pool
 
     load = Load(tmp_path, options={"refuse": ["q3"], "poison": ["q5"]})
@@ -215,9 +207,7 @@ def test_a_pool_loads_its_models_once(tmp_path: Path, cluster: Any) -> None:
         ("differs", "two workers do not run the same: dtype was", (2,)),
     ],
 )
-def test_a_model_that_cannot_be_loaded_is_one_line(
-    tmp_path: Path, cluster: Any, how: str, said: str, loads: tuple[int, ...]
-) -> None:
+def test_a_model_that_cannot_be_loaded_is_one_line(tmp_path, cluster, how, said, loads):
     with pytest.raises(ModelError, match=said) as stop:
         run(Load(tmp_path, how=how, pause=0.3), cluster, tmp_path)
     assert "\n" not in str(stop.value)
@@ -225,7 +215,7 @@ def test_a_model_that_cannot_be_loaded_is_one_line(
 
 
 @over_ray
-def test_workers_are_at_least_one() -> None:
+def test_workers_are_at_least_one():
     from lastword.engines.ray import Cluster
 
     with pytest.raises(InputError, match="at least one worker"):
@@ -239,9 +229,7 @@ def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
 
 
 @over_ray
-def test_eval_over_ray_prints_and_keeps_what_eval_does(
-    command: Callable[..., CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_eval_over_ray_prints_and_keeps_what_eval_does(command, tmp_path):
     # `local` is a Ray of its own, beside whatever runs on the machine.
     asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--limit", "24"]
     asked += ["--batch-tokens", "256"]
@@ -258,9 +246,7 @@ def test_eval_over_ray_prints_and_keeps_what_eval_does(
 
 
 @over_ray
-def test_what_does_not_fit_this_machine_is_refused(
-    command: Callable[..., CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_what_does_not_fit_this_machine_is_refused(command, tmp_path):
     done = command(
         "eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", tmp_path,
         "--engine", "ray", "--workers", "2", "--gpus-per-worker", "9000",
@@ -273,8 +259,6 @@ def test_what_does_not_fit_this_machine_is_refused(
 @pytest.mark.parametrize(
     "option", [("--workers", "2"), ("--address", "auto"), ("--gpus-per-worker", "1")]
 )
-def test_options_of_ray_need_ray(
-    command: Callable[..., CompletedProcess[str]], tmp_path: Path, option: tuple[str, str]
-) -> None:
+def test_options_of_ray_need_ray(command, tmp_path, option):
     done = command("eval", "--model", "no/model", "--benchmark", "demo", "--out", tmp_path, *option)
     assert done.returncode == 2 and f"{option[0]} needs --engine ray" in done.stderr

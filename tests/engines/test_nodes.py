@@ -40,7 +40,7 @@ def machines() -> Iterator[Any]:
         cluster.shutdown()
 
 
-def test_a_node_that_is_lost_costs_the_group_in_hand(tmp_path: Path, machines: Any) -> None:
+def test_a_node_that_is_lost_costs_the_group_in_hand(tmp_path, machines):
     from lastword.engines.ray import Cluster, Pool
 
     data = dataset(tmp_path, ITEMS)

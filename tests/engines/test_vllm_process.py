@@ -106,23 +106,18 @@ def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("call", "said"),
     [
-        ({"enforce_eager": False}, "lastword itself says enforce_eager"),
-        ({"pipeline_parallel_size": 2}, "tensor parallelism, no pipeline parallelism"),
+        (lambda: Settings(HERE, options={"enforce_eager": False}), "says enforce_eager"),
+        (lambda: Settings(HERE, options={"pipeline_parallel_size": 2}), "no pipeline parallelism"),
+        (lambda: find(LoadOptions("some/model", attention="eager")), "how transformers runs"),
+        (lambda: find(LoadOptions("some/model", device_map="auto")), "how transformers runs"),
+        (lambda: find(LoadOptions("some/model", layout="onednn")), "how transformers runs"),
     ],
 )
-def test_options_that_the_hooks_stand_on_are_refused(options, said):
+def test_options_that_the_hooks_stand_on_and_those_of_transformers_are_refused(call, said):
     with pytest.raises(InputError, match=said):
-        Settings(HERE, options=options)
-
-
-@pytest.mark.parametrize(
-    "option", [{"attention": "eager"}, {"device_map": "auto"}, {"layout": "onednn"}]
-)
-def test_options_of_transformers_are_refused(option):
-    with pytest.raises(InputError, match="says how transformers runs a model"):
-        find(LoadOptions("some/model", **option))
+        call()
 
 
 def closure(path: Path, seen: set[Path]) -> set[str]:

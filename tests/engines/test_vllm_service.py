@@ -96,7 +96,7 @@ def ask(url: str) -> dict:
     item = demo.items()[0]
     body = {"prompt": item.prompt, "candidates": list(item.candidates)}
     with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client:
-        assert client.get("/health").status_code == 200
+        assert client.get("/readyz").status_code == 200
         answer = client.post("/v1/correct", json=body)
         assert answer.status_code == 200, answer.text
         return answer.json()

@@ -2,18 +2,22 @@
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from synthetic import synthetic_cell, write_cells
 
 from lastword.errors import RecordError
 from lastword.evaluation.certification import issue, labelled, read_sample
+from lastword.files.folder import locate
 from lastword.records.frame import load_records
 from lastword.records.info import RUN_FILE
 from lastword.theta import Theta
-from lastword.trust.certify import certify
+from lastword.trust.certify import certify, claims
 from lastword.trust.drift import statistics
+from lastword.trust.evidence import Evidence
 from lastword.trust.terms import Terms
 
 
@@ -149,7 +153,7 @@ def judged_right(row):
     ("edit", "said"),
     [
         (nan_inside, "no number"),
-        (one_depth_less, "depths are missing"),
+        (one_depth_less, "depths of its run"),
         (swapped_depths, "not the last depth|not the trajectory's|not the rule's"),
         (another_answer, "the answer is not the rule's"),
         (another_d_eff, "d_eff is not the trajectory's"),
@@ -168,6 +172,89 @@ def test_an_edited_record_is_refused_by_name_of_the_item(tmp_path, edit, said):
     with pytest.raises(RecordError, match=said) as caught:
         read_sample(tmp_path)
     assert f"item {row['id']}:" in str(caught.value)
+
+
+def blind_cell(items: int = 40):
+    """A cell whose items share one frame, read once without the question."""
+    records = synthetic_cell(benchmark="halueval-qa", items=items)
+    rng = np.random.default_rng(3)
+    read = {n: rng.normal(size=(n, 9)) for n in {len(c) for c in records["candidates"]}}
+    widths = [len(c) for c in records["candidates"]]
+    depths = [len(S[0]) for S in records["trajectory"]]
+    records["candidates"] = [tuple(f"c{j}" for j in range(n)) for n in widths]
+    records["blind_trajectory"] = [
+        read[n][:, :1].repeat(d, axis=1).tolist() for n, d in zip(widths, depths, strict=True)
+    ]
+    records["blind_scores"] = [read[n][:, 0].tolist() for n in widths]
+    records["content_free_scores"] = [read[n][:, 1:4].T.tolist() for n in widths]
+    return records
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("blind_scores", "blind scores are not the last blind depth"),
+        ("content_free_scores", "content-free scores are not those of the same frame"),
+    ],
+)
+def test_blind_readings_are_not_believed_either(tmp_path, name, said):
+    records = blind_cell()
+    write_cells(records, tmp_path / "honest")
+    assert len(read_sample(tmp_path / "honest").items) == 40
+    records.at[records.index[-1], name] = (np.array(records[name].iloc[-1]) + 0.5).tolist()
+    write_cells(records, tmp_path / "edited")
+    with pytest.raises(RecordError, match=said):
+        read_sample(tmp_path / "edited")
+    if name == "blind_scores":  # its trajectory with it: another frame than the content-free one's
+        last = records["blind_trajectory"].iloc[-1]
+        records.at[records.index[-1], "blind_trajectory"] = (np.array(last) + 0.5).tolist()
+        write_cells(records, tmp_path / "both")
+        with pytest.raises(RecordError, match="blind scores are not those of the same frame"):
+            read_sample(tmp_path / "both")
+
+
+def test_depths_that_are_dropped_everywhere_are_refused(tmp_path):
+    records = synthetic_cell(benchmark="halueval-qa", items=30)
+    short = [np.delete(np.array(S.tolist()), 3, axis=1).tolist() for S in records["trajectory"]]
+    records["trajectory"] = short
+    write_cells(records, tmp_path)
+    read_sample(tmp_path)
+    rewrite(tmp_path, depth=12)
+    with pytest.raises(RecordError, match="depths of its run"):
+        read_sample(tmp_path)
+
+
+def test_an_item_that_failed_counts_as_broken(tmp_path):
+    items = labelled([synthetic_cell(benchmark="halueval-qa", items=60)])
+    whole = claims(items, "mix", Terms())
+    failing = claims(items, "mix", Terms(), failed=3)
+    for one, other in zip(whole, failing, strict=True):
+        a, b = (Evidence.of(c.base, c.shown, c.groups, 1.0, c.changed) for c in (one, other))
+        assert (b.items, b.broken, b.groups) == (a.items + 3, a.broken + 3, a.groups + 3)
+        assert b.fixed == a.fixed
+
+
+def test_records_without_their_texts_are_copies_where_they_score_alike(tmp_path):
+    records = synthetic_cell(benchmark="halueval-qa", items=30)
+    records = pd.concat([records, records.iloc[:5]], ignore_index=True)
+    records["id"] = [str(i) for i in range(35)]
+    records["place"] = range(35)
+    records["prompt"] = ""
+    records["candidates"] = [("x", "xx")] * 35
+    write_cells(records, tmp_path)
+    assert read_sample(tmp_path).items.group_count == 30
+
+
+COMMITTED = sorted(
+    (Path(__file__).parents[2] / "experiments" / "results" / "evidence").glob("*/*/*/run.json")
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", COMMITTED, ids=lambda run: "/".join(run.parts[-4:-1]))
+def test_records_of_ours_follow_from_their_trajectories(run):
+    sample = read_sample(locate(str(run.parent)), methods=None)
+    assert sample.items.group_count > 0.7 * len(sample.items) > 0
 
 
 def test_an_edited_run_is_refused(tmp_path):

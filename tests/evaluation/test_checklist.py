@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 from synthetic import synthetic_cell, write_cells
 
-from lastword.evaluation.checklist import Findings, checklist, tally
 from lastword.evaluation.comparison import Comparison, Standing
 from lastword.evaluation.controls import controls
-from lastword.evaluation.dependence import dependence
 from lastword.evaluation.statistics import judge
 from lastword.records.cells import cells, summarise
 from lastword.records.info import read_runs
 from lastword.records.provenance import Extent, extents
+from lastword.report.checklist import Findings, checklist, tally
+from lastword.report.dependence import dependence
 from lastword.theta import Theta
 
 # By seed: one whose base is above chance.

@@ -70,7 +70,7 @@ def trace(row: Any) -> np.ndarray:
     return np.asarray(row["scores"])
 
 
-def test_a_method_is_held_against_the_base_of_its_own_aggregation() -> None:
+def test_a_method_is_held_against_the_base_of_its_own_aggregation():
     cell = answered(summed=base_sum, mean=base_sum)
     # As means over tokens the same scores are another method.
     compared = compare(cell, {"summed": "sum", "mean": "mean"})
@@ -82,7 +82,7 @@ def test_a_method_is_held_against_the_base_of_its_own_aggregation() -> None:
     assert summed.mc2 == mean.mc2 == mean.mc2_normalised != summed.mc2_normalised
 
 
-def test_counts_and_tests_are_those_of_the_items() -> None:
+def test_counts_and_tests_are_those_of_the_items():
     cell = answered(best=best, worst=worst, trace=trace)
     first, last, own = compare(cell, dict.fromkeys(("best", "worst", "trace"), "mean")).standings
     base, corrected = (cell.mc1_items[n].to_numpy() for n in ("mc1_base", "mc1"))
@@ -102,7 +102,7 @@ def test_counts_and_tests_are_those_of_the_items() -> None:
     )
 
 
-def test_copies_of_a_question_count_once_in_the_tests() -> None:
+def test_copies_of_a_question_count_once_in_the_tests():
     frame: Any = synthetic_cell(benchmark="halueval-qa", items=40, seed=4)
     frame["methods"] = [{"best": best(row)} for row in frame.to_dict("records")]
     copies = frame.assign(id=frame["id"] + "-again", place=frame["place"] + len(frame))
@@ -114,7 +114,7 @@ def test_copies_of_a_question_count_once_in_the_tests() -> None:
     assert (doubled.p_base, doubled.p_trace) == (own.p_base, own.p_trace)
 
 
-def test_items_where_a_method_does_not_apply_leave_its_counts_alone() -> None:
+def test_items_where_a_method_does_not_apply_leave_its_counts_alone():
     cell = answered(some=lambda row: best(row) if row["place"] % 2 else None, none=lambda _: None)
     some, none = compare(cell, {"some": "mean", "none": "mean"}).standings
     assert some.items == 20 and some.mc1 == 1.0 and some.broken == 0
@@ -122,13 +122,13 @@ def test_items_where_a_method_does_not_apply_leave_its_counts_alone() -> None:
     assert some.p_base_holm == some.p_base
 
 
-def test_scores_of_huge_sums_have_an_mc2() -> None:
+def test_scores_of_huge_sums_have_an_mc2():
     cell = answered(sums=lambda row: base_sum(row) * 1000 - 1e5)
     (standing,) = compare(cell, {"sums": "sum"}).standings
     assert 0 <= standing.mc2 <= 1 and 0 <= standing.mc2_normalised <= 1
 
 
-def test_the_oracle_is_the_best_depth_of_every_item() -> None:
+def test_the_oracle_is_the_best_depth_of_every_item():
     cell = answered(trace=trace)
     rows = cell.mc1_items
     expected = [
@@ -139,7 +139,7 @@ def test_the_oracle_is_the_best_depth_of_every_item() -> None:
     assert controls(cell).oracle >= rows["mc1_base"].mean()
 
 
-def test_records_without_methods_are_refused_by_name() -> None:
+def test_records_without_methods_are_refused_by_name():
     (cell,) = cells(synthetic_cell(benchmark="halueval-qa", items=6))
     with pytest.raises(RecordError, match="holds no scores of other methods; write them with"):
         compare(cell, {"dola": "sum"})
@@ -147,7 +147,7 @@ def test_records_without_methods_are_refused_by_name() -> None:
         compare(answered(sled=best), {"dola": "sum"})
 
 
-def test_what_decides_is_recorded_alone_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_what_decides_is_recorded_alone_where_it_is_asked_for(tmp_path):
     tracer = Tracer(families.build("llama"), families.tokenizer())
     data = jsonl(write_items(tmp_path / "made.jsonl")).load()
     work = Work(data, data.benchmark.template())
@@ -201,7 +201,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
     return ran(tmp_path_factory.mktemp("compared"))
 
 
-def test_records_hold_the_scores_of_every_method(run: tuple[Path, Comparison]) -> None:
+def test_records_hold_the_scores_of_every_method(run):
     cell, _ = run
     records = load_records(cell)
     for row in records.to_dict("records"):
@@ -212,7 +212,7 @@ def test_records_hold_the_scores_of_every_method(run: tuple[Path, Comparison]) -
             assert scores is None or len(scores) == len(row["candidates"])
 
 
-def test_every_method_has_a_standing_and_a_cost(run: tuple[Path, Comparison]) -> None:
+def test_every_method_has_a_standing_and_a_cost(run):
     cell, compared = run
     assert tuple(s.method for s in compared.standings) == COMPARED
     costs = read_costs(cell)
@@ -227,8 +227,8 @@ def test_every_method_has_a_standing_and_a_cost(run: tuple[Path, Comparison]) ->
 
 
 def test_started_again_with_other_methods_it_says_what_differs(
-    run: tuple[Path, Comparison],
-) -> None:
+    run,
+):
     cell, _ = run
     tracer = Tracer(families.build("llama"), families.tokenizer())
     data = jsonl(cell.parent.parent / "made.jsonl").load()
@@ -237,7 +237,7 @@ def test_started_again_with_other_methods_it_says_what_differs(
         runner.execute(tracer, job, cell.parent.parent)
 
 
-def test_the_table_reads_in_every_form(run: tuple[Path, Comparison]) -> None:
+def test_the_table_reads_in_every_form(run):
     judged, beside = comparison_tables([run[1]])
     (costs,) = method_costs([run[1]])
     assert [row[2] for row in judged.rows] == [*COMPARED, *UNREAD, ORACLE]
@@ -248,7 +248,7 @@ def test_the_table_reads_in_every_form(run: tuple[Path, Comparison]) -> None:
     assert method_costs([replace(run[1], costs={})]) == []
 
 
-def test_bad_costs_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+def test_bad_costs_are_an_error_that_says_what_to_do(tmp_path):
     assert read_costs(tmp_path) == {}
     (tmp_path / "costs.json").write_text('{"dola": {"speed": 1}}')
     with pytest.raises(RecordError, match="delete it and compare again"):
@@ -257,7 +257,7 @@ def test_bad_costs_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not STORIES.exists(), reason="the small model is not here")
-def test_the_command_compares_and_goes_on(tmp_path: Path) -> None:
+def test_the_command_compares_and_goes_on(tmp_path):
     lines = [
         {
             "prompt": "Once upon a",
@@ -286,9 +286,7 @@ def test_the_command_compares_and_goes_on(tmp_path: Path) -> None:
     assert again.stdout == timed.stdout  # nothing is computed again, the costs stay
 
 
-def test_the_tables_are_printed_before_methods_are_timed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_tables_are_printed_before_methods_are_timed(tmp_path, monkeypatch, capsys):
     printed = []
 
     def timed(*_: Any) -> dict[str, Cost]:
@@ -310,7 +308,7 @@ def test_the_tables_are_printed_before_methods_are_timed(
 
 
 @pytest.mark.slow
-def test_costs_of_no_item_are_not_written(tmp_path: Path) -> None:
+def test_costs_of_no_item_are_not_written(tmp_path):
     source = tmp_path / "items.jsonl"
     item = {"prompt": "Which goods? " * 3000, "candidates": ["a", "b"], "truthful": [True, False]}
     source.write_text(json.dumps(item), encoding="utf-8")
@@ -321,7 +319,7 @@ def test_costs_of_no_item_are_not_written(tmp_path: Path) -> None:
     assert [*tmp_path.rglob("run.json")] and not [*tmp_path.rglob("costs.json")]
 
 
-def test_the_command_lists_methods_and_refuses_unknown_ones() -> None:
+def test_the_command_lists_methods_and_refuses_unknown_ones():
     listed = CliRunner().invoke(app, ["compare", "--list"])
     assert listed.exit_code == 0 and "dola-eq4" in listed.stdout
     for order in (["--list", "--json"], ["--json", "--list"]):
@@ -335,7 +333,7 @@ def test_the_command_lists_methods_and_refuses_unknown_ones() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["organism", "control"])
-def test_the_demo_models_are_compared_end_to_end(tmp_path: Path, name: Any) -> None:
+def test_the_demo_models_are_compared_end_to_end(tmp_path, name):
     tracer = Tracer.demo(name)
     data = find("demo").load(limit=60, seed=0)
     names = ("trace", "base-mean", "base-sum", "dola", "sled", "delta", "early-exit@0.75")

@@ -16,12 +16,12 @@ from lastword.evaluation.controls import (
     PENALTY,
     Controls,
     Placebo,
-    conditional_logit,
     controls,
     fit,
     placebo,
 )
 from lastword.evaluation.statistics import verdict
+from lastword.probes.logit import conditional_logit
 from lastword.records.cells import Cell, cells
 
 KEPT = Path(__file__).resolve().parents[2] / "experiments" / "results" / "evidence" / "own"
@@ -128,7 +128,7 @@ def test_the_fit_maximises_its_objective():
         return -float((target * log_softmax(scores, axis=1)).sum()) + PENALTY / 2 * float(w @ w)
 
     expected = minimize(loss, np.zeros(3), tol=1e-12).x
-    assert conditional_logit(x, present, target) == pytest.approx(expected, abs=1e-5)
+    assert conditional_logit(x, present, target, PENALTY) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_fit_needs_every_depth_without_the_question(read_whole):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from synthetic import synthetic_cell
 
-from lastword.evaluation.dependence import dependence
 from lastword.records.cells import cells, summarise
 from lastword.records.metrics import mc1
+from lastword.report.dependence import dependence
 from lastword.rule import geometry, router
 from lastword.theta import Theta
 

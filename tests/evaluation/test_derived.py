@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return execute(tracer, prepare(tracer, work), locate(str(tmp_path_factory.mktemp("run")))).cell
 
 
-def test_records_give_what_the_run_gave(cell: Any) -> None:
+def test_records_give_what_the_run_gave(cell):
     run, (read,) = read_run(cell), read_cells(cell)
     derived = derive(read, resolve(NAMES + BATCH, facts_of(run)))
     stored = [dict(own) for own in read.whole(np.arange(len(read.records)))["methods"]]
@@ -58,7 +57,7 @@ def test_records_give_what_the_run_gave(cell: Any) -> None:
         derive(read, resolve(["dola"], facts_of(run)))
 
 
-def test_a_comparison_takes_the_mean_over_the_cell(cell: Any) -> None:
+def test_a_comparison_takes_the_mean_over_the_cell(cell):
     (read,) = read_cells(cell)
     (compared,) = read_comparisons(cell, [read])
     by = {standing.method: standing for standing in compared.standings}
@@ -82,7 +81,7 @@ def test_a_comparison_takes_the_mean_over_the_cell(cell: Any) -> None:
     assert by["batch-calibrated"].mc1 == pytest.approx(right / len(frame))
 
 
-def test_templates_fill_content_free_prompts_where_an_input_stands_in_them(tmp_path: Path) -> None:
+def test_templates_fill_content_free_prompts_where_an_input_stands_in_them(tmp_path):
     dataset = find("everyday").load(limit=1)
     item = dataset.items(dataset.benchmark.template(), content_free=True)[0]
     assert item.content_free == ("Q: N/A\nA:", "Q: \nA:", "Q: [MASK]\nA:")

@@ -42,23 +42,19 @@ def parts_of(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> A
     return double
 
 
-def test_a_part_is_kept_at_least_every_thirty_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_is_kept_at_least_every_thirty_seconds(tmp_path, monkeypatch):
     double = parts_of(tmp_path, monkeypatch, seconds=0.5)
     assert sum(double.waits) == pytest.approx(0.5 * TOKENS * 30)
     assert max(double.waits) <= 30 and len(double.waits) < 12
     assert len(double.groups[0]) <= 3 < len(double.groups[1])
 
 
-def test_a_fast_model_computes_a_group_as_one_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fast_model_computes_a_group_as_one_batch(tmp_path, monkeypatch):
     double = parts_of(tmp_path, monkeypatch, seconds=0.01)
     told, whole = double.groups
     assert len(told) <= 3 and len(whole) == 30 and whole[: len(told)] == told
 
 
 @pytest.mark.parametrize(("tokens", "items"), [([300, 5], 1), ([100, 100, 100], 2), ([0, 0], 2)])
-def test_the_first_piece_is_small(tokens: list[int], items: int) -> None:
+def test_the_first_piece_is_small(tokens, items):
     assert Pace().items(tokens) == items

@@ -60,13 +60,13 @@ def truthfulqa_like(data: Dataset) -> Dataset:
     return replace(data, examples=examples)
 
 
-def test_a_record_has_the_columns_of_the_design(tmp_path: Path) -> None:
+def test_a_record_has_the_columns_of_the_design(tmp_path):
     assert set(PROMISED) <= set(COLUMNS.names)
     assert set(PROMISED) <= set(records(tmp_path, dataset(tmp_path, 4)).columns)
 
 
 @pytest.mark.parametrize("invariant", [0.5, 2.0])
-def test_metrics_equal_an_independent_computation(tmp_path: Path, invariant: float) -> None:
+def test_metrics_equal_an_independent_computation(tmp_path, invariant):
     table = records(tmp_path, dataset(tmp_path, 100), invariant=invariant)
     fired = {"decisive", "base", "mix" if invariant > 1 else "early"}
     assert set(table["operator"]) == fired
@@ -89,7 +89,7 @@ def test_metrics_equal_an_independent_computation(tmp_path: Path, invariant: flo
         assert row["d_eff"] == pytest.approx(effective_dimension(window))
 
 
-def test_shuffled_candidates_change_no_metric(tmp_path: Path) -> None:
+def test_shuffled_candidates_change_no_metric(tmp_path):
     data = dataset(tmp_path, 60)
     rng = np.random.default_rng(0)
 
@@ -111,7 +111,7 @@ def test_shuffled_candidates_change_no_metric(tmp_path: Path) -> None:
     assert list(mine["operator"]) == list(theirs["operator"])
 
 
-def test_an_item_counts_for_its_own_metric_only(tmp_path: Path) -> None:
+def test_an_item_counts_for_its_own_metric_only(tmp_path):
     table = records(tmp_path, truthfulqa_like(dataset(tmp_path, 10)))
     first, second = table[table["kind"] == "mc1"], table[table["kind"] == "mc2"]
     assert len(first) == len(second) == 10
@@ -121,7 +121,7 @@ def test_an_item_counts_for_its_own_metric_only(tmp_path: Path) -> None:
     assert second[["mc2_base", "mc2", "mc3_base", "mc3"]].notna().all(axis=None)
 
 
-def test_items_without_labels_have_no_metric(tmp_path: Path) -> None:
+def test_items_without_labels_have_no_metric(tmp_path):
     data = dataset(tmp_path, 6)
     bare = tuple(replace(e, truthful=None) for e in data.examples)
     table = records(tmp_path, replace(data, examples=bare))
@@ -129,7 +129,7 @@ def test_items_without_labels_have_no_metric(tmp_path: Path) -> None:
     assert table["truthful"].isna().all() and table["operator"].notna().all()
 
 
-def test_failed_items_are_recorded_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_failed_items_are_recorded_and_the_rest_goes_on(tmp_path):
     refused, poisoned = ["q3", "q9"], ["q5"]
     table = records(tmp_path, dataset(tmp_path, 20), refuse=refused, poison=poisoned)
     table = table.set_index("id")
@@ -146,7 +146,7 @@ def test_failed_items_are_recorded_and_the_rest_goes_on(tmp_path: Path) -> None:
         np.testing.assert_array_equal(table.loc[name, "trajectory"], clean.loc[name, "trajectory"])
 
 
-def test_too_many_failures_stop_the_run_and_are_remembered(tmp_path: Path) -> None:
+def test_too_many_failures_stop_the_run_and_are_remembered(tmp_path):
     data = dataset(tmp_path, 20)
     refuse = [f"q{i}" for i in range(4)]
     double: Any = TracerDouble(refuse=refuse)
@@ -159,7 +159,7 @@ def test_too_many_failures_stop_the_run_and_are_remembered(tmp_path: Path) -> No
     assert (outcome.failed, outcome.resumed, outcome.items) == (4, 4, 20)
 
 
-def test_progress_counts_every_item_once(tmp_path: Path) -> None:
+def test_progress_counts_every_item_once(tmp_path):
     data = dataset(tmp_path, 20)
     double: Any = TracerDouble()
     work = runner.prepare(double, Work(data, data.benchmark.template()))
@@ -171,7 +171,7 @@ def test_progress_counts_every_item_once(tmp_path: Path) -> None:
     assert again == [20]
 
 
-def test_the_seconds_of_a_group_are_shared_by_tokens(tmp_path: Path) -> None:
+def test_the_seconds_of_a_group_are_shared_by_tokens(tmp_path):
     table = records(tmp_path, dataset(tmp_path, 6), size=6, pause=0.05)
     tokens = table["prompt_tokens"] + [c.sum() for c in table["candidate_tokens"]]
     rate = table["seconds"] / tokens
@@ -179,7 +179,7 @@ def test_the_seconds_of_a_group_are_shared_by_tokens(tmp_path: Path) -> None:
     np.testing.assert_allclose(rate, rate.iloc[0])
 
 
-def test_the_blind_prompt_is_read_unless_it_is_left_out(tmp_path: Path) -> None:
+def test_the_blind_prompt_is_read_unless_it_is_left_out(tmp_path):
     data = dataset(tmp_path, 6)
     assert records(tmp_path, data)["blind_scores"].notna().all()
     double: Any = TracerDouble()
@@ -190,7 +190,7 @@ def test_the_blind_prompt_is_read_unless_it_is_left_out(tmp_path: Path) -> None:
         runner.execute(double, work, tmp_path)
 
 
-def test_the_blind_trajectory_is_recorded_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_the_blind_trajectory_is_recorded_where_it_is_asked_for(tmp_path):
     data = dataset(tmp_path, 6)
     usual = records(tmp_path / "base", data)
     assert usual[["blind_trajectory", "blind_t_scores"]].isna().all(axis=None)
@@ -208,7 +208,7 @@ def test_the_blind_trajectory_is_recorded_where_it_is_asked_for(tmp_path: Path) 
         runner.execute(double, work, tmp_path / "base")
 
 
-def test_items_without_a_blind_prompt_have_no_blind_trajectory(tmp_path: Path) -> None:
+def test_items_without_a_blind_prompt_have_no_blind_trajectory(tmp_path):
     data = dataset(tmp_path, 6)
     first, *rest = data.examples
     bare = replace(data, examples=(replace(first, blind_fields=None), *rest))
@@ -219,7 +219,7 @@ def test_items_without_a_blind_prompt_have_no_blind_trajectory(tmp_path: Path) -
         assert found[name][0] is None and found[name][1:].notna().all()
 
 
-def test_a_template_has_a_cell_of_its_own(tmp_path: Path) -> None:
+def test_a_template_has_a_cell_of_its_own(tmp_path):
     data = dataset(tmp_path, 6)
     records(tmp_path / "runs", data)
     records(tmp_path / "runs", data, Template("user/short", "1", "{{ question }}"))
@@ -233,14 +233,14 @@ def test_a_template_has_a_cell_of_its_own(tmp_path: Path) -> None:
         records(tmp_path / "runs", data, Template("user/short", "2", "{{ question }}!"))
 
 
-def test_a_local_model_goes_by_its_folders_name(tmp_path: Path) -> None:
+def test_a_local_model_goes_by_its_folders_name(tmp_path):
     folder = tmp_path / "checkpoint-7"
     folder.mkdir()
     assert model_name(str(folder)) == "checkpoint-7"
     assert model_name("org/model") == "org/model"
 
 
-def test_a_local_model_trained_further_is_another(tmp_path: Path) -> None:
+def test_a_local_model_trained_further_is_another(tmp_path):
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     weights = bytearray(np.random.default_rng(0).bytes(1_000_000))
@@ -264,7 +264,7 @@ def stories() -> Any:
 
 @real
 @pytest.mark.slow
-def test_what_overflows_a_context_of_512(stories: Any) -> None:
+def test_what_overflows_a_context_of_512(stories):
     pytest.importorskip("lm_eval")
     failed: Counter[tuple[str, str]] = Counter()
     for name in ("truthfulqa", "halueval-qa"):
@@ -281,7 +281,7 @@ def test_what_overflows_a_context_of_512(stories: Any) -> None:
 
 
 @real
-def test_a_real_run_on_a_small_model(stories: Any, tmp_path: Path) -> None:
+def test_a_real_run_on_a_small_model(stories, tmp_path):
     data = find("truthfulqa").load(SHARED / "data", limit=6, seed=3)
     work = runner.prepare(stories, Work(data, data.benchmark.template("zero-shot")))
     outcome = runner.execute(stories, work, tmp_path)
@@ -295,7 +295,7 @@ def test_a_real_run_on_a_small_model(stories: Any, tmp_path: Path) -> None:
         assert alone.operator == row["operator"]
 
 
-def test_records_of_two_engines_do_not_stand_in_one_cell(tmp_path: Path) -> None:
+def test_records_of_two_engines_do_not_stand_in_one_cell(tmp_path):
     data = dataset(tmp_path)
     served = {"name": "vllm", "version": "0.32.0", "tensor_parallel": 1, "options": {}}
     records(tmp_path / "runs", data, engine=served, quantisation="fp8")

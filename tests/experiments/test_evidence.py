@@ -4,9 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -15,7 +13,7 @@ KEPT = HERE / "experiments" / "results" / "evidence"
 
 
 @pytest.mark.slow
-def test_the_page_is_what_its_records_say(script: Callable[[str], ModuleType]) -> None:
+def test_the_page_is_what_its_records_say(script):
     told = (HERE / "docs" / "evidence.md").read_text(encoding="utf-8")
     readme = (HERE / "README.md").read_text(encoding="utf-8")
     page = script("evidence_page")
@@ -26,7 +24,7 @@ def test_the_page_is_what_its_records_say(script: Callable[[str], ModuleType]) -
 
 
 @pytest.mark.slow
-def test_another_program_finds_the_same_numbers() -> None:
+def test_another_program_finds_the_same_numbers():
     program = HERE / "experiments" / "recompute.py"
     imports = re.findall(r"^(?:from|import) (\w+)", program.read_text(encoding="utf-8"), re.M)
     assert not {"lastword", "evidence", "evidence_page"} & set(imports)
@@ -34,7 +32,7 @@ def test_another_program_finds_the_same_numbers() -> None:
     assert done.returncode == 0 and "no disagreement" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_wrong_number_is_told(script: Callable[[str], ModuleType]) -> None:
+def test_a_wrong_number_is_told(script):
     recompute = script("recompute")
     rows = json.loads((recompute.RESULTS / "evidence.json").read_text(encoding="utf-8"))
     row = next(r for r in rows if r["cell"] == ["gemma", "jsonl:trec"])
@@ -45,7 +43,7 @@ def test_a_wrong_number_is_told(script: Callable[[str], ModuleType]) -> None:
     assert "pmi@0.5: fixed" in lines and "longest" in lines and lines.count("\n") == 1
 
 
-def test_a_candidate_is_kept_as_its_length_alone(script: Callable[[str], ModuleType]) -> None:
+def test_a_candidate_is_kept_as_its_length_alone(script):
     mask = script("evidence").mask
     for text in ("Delhi", "Tōkyō", "", "naïve café"):
         kept = mask(text)
@@ -53,7 +51,7 @@ def test_a_candidate_is_kept_as_its_length_alone(script: Callable[[str], ModuleT
         assert (len(kept), len(kept.encode())) == (len(text), len(text.encode()))
 
 
-def test_kept_records_carry_no_text() -> None:
+def test_kept_records_carry_no_text():
     from lastword import load_records
 
     records = load_records(KEPT)

@@ -2,7 +2,6 @@
 
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +21,6 @@ from lastword.files.strict_json import strict, to_json
         ([True, None, "text", 3], '[true, null, "text", 3]'),
     ],
 )  # fmt: skip
-def test_a_value_is_written_so(value: Any, text: str) -> None:
+def test_a_value_is_written_so(value, text):
     assert to_json(value) == text
     assert json.loads(text) == strict(value)

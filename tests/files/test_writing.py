@@ -1,14 +1,13 @@
 """Files that stand whole or not at all."""
 
 import os
-from pathlib import Path
 
 import pytest
 
 from lastword.files.writing import open_whole
 
 
-def test_a_file_stands_only_once_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_stands_only_once_it_is_whole(tmp_path):
     path = tmp_path / "records"
     with open_whole(path) as file:
         file.write(b"one")
@@ -20,9 +19,7 @@ def test_a_file_stands_only_once_it_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_disk_that_refuses_leaves_what_was_there(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_refuses_leaves_what_was_there(step, tmp_path, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -34,7 +31,7 @@ def test_a_disk_that_refuses_leaves_what_was_there(
     assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["records"]
 
 
-def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
+def test_two_writers_of_one_file_do_not_mix(tmp_path):
     path = tmp_path / "records"
     with open_whole(path) as first, open_whole(path) as second:
         first.write(b"first")
@@ -42,7 +39,7 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
     assert path.read_bytes() == b"first" and os.listdir(tmp_path) == ["records"]
 
 
-def test_others_may_read_what_the_users_mask_allows(tmp_path: Path) -> None:
+def test_others_may_read_what_the_users_mask_allows(tmp_path):
     before = os.umask(0o022)
     try:
         with open_whole(tmp_path / "records"):

@@ -1,8 +1,6 @@
 """Questions without candidates: what is drawn, what becomes of it, and what is refused."""
 
 import json
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -10,14 +8,11 @@ import numpy as np
 import pytest
 import torch
 from families import build, random_items, text_of, tokenizer
-from transformers import LogitsProcessor
 
-import lastword.cli
 from lastword import Chat, Tracer
 from lastword.errors import InputError, ItemError
 from lastword.generation import ask as asking
-from lastword.generation.ask import GumbelNoise, ask, normalise
-from lastword.generation.decoding import decoding
+from lastword.generation.ask import GumbelNoise, LineEnded, ask, normalise
 from lastword.generation.sampling import Sampling
 from lastword.text.tokens import encode_prompt
 
@@ -32,20 +27,6 @@ def demo() -> Tracer:
 @cache
 def tiny() -> Tracer:
     return Tracer(build("llama"), tokenizer(), invariant=2.0)
-
-
-class Forced(LogitsProcessor):
-    """Makes the model say a text, whatever it would have said."""
-
-    def __init__(self, tracer: Tracer, prompt: str, text: str) -> None:
-        self.start = len(encode_prompt(prompt, tracer.tokenizer))
-        (self.ids,) = tracer.tokenizer([text], add_special_tokens=False)["input_ids"]
-        self.ids.append(tracer.tokenizer.eos_token_id)
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        forced = torch.full_like(scores, -torch.inf)
-        forced[:, self.ids[input_ids.shape[1] - self.start]] = 0.0
-        return forced
 
 
 def plain_greedy(tracer: Tracer, prompt: str) -> str:
@@ -108,24 +89,15 @@ def test_answers_are_drawn_from_the_tokens_that_they_are_scored_after(item):
 
 
 def test_an_answer_ends_with_the_first_line_that_has_text():
-    prompt = "Question: Why? Answer:"
-    text = "\n clay lamps \nQuestion: And then?\nMore"
-    asked = ask(
-        demo(),
-        "Why?",
-        Sampling(temperature=0.0, max_new_tokens=40),
-        processors=[Forced(demo(), prompt, text)],
-    )
-    assert asked.prompt == prompt
-    assert asked.decision.candidates[1:] == ("clay lamps",)
-
-
-@pytest.mark.parametrize("decode", ["trace", "dola", "sled"])
-def test_ways_of_decoding_draw_beside_the_models_own_answer(decode):
-    with decoding(demo(), decode) as processors:
-        asked = ask(demo(), QUESTION, Sampling(k=2), processors=processors)
-    assert asked.decision.candidates[0] == plain_greedy(demo(), asked.prompt)
-    assert sum(asked.counts) == 2
+    words = demo().tokenizer
+    texts = ("\n clay", "\n clay lamps", "\n clay lamps \n", "\n clay lamps \nQuestion: And")
+    for text, ended in zip(texts, (False, False, True, True), strict=True):
+        (ids,) = words([text], add_special_tokens=False)["input_ids"]
+        tokens = torch.tensor([[1, 2, *ids]])
+        stop = LineEnded(words, 2, [words.eos_token_id])
+        assert stop(tokens, None).tolist() == [ended]
+        assert stop.lines(tokens) == [text.strip().split(" \n")[0]]
+        assert stop(torch.tensor([[1, 2, *ids, words.eos_token_id]]), None).tolist() == [True]
 
 
 def test_a_chat_template_holds_the_question_alone():
@@ -148,18 +120,45 @@ def drawn(monkeypatch, greedy: str, *samples: str) -> None:
     answers = iter([[greedy], list(samples)])
 
     def generated(*_, **__):
-        yield 0
         return next(answers)
 
     monkeypatch.setattr(asking, "_generate", generated)
 
 
-def test_answers_that_differ_in_form_alone_are_one(monkeypatch):
-    drawn(monkeypatch, "clay lamps", "Clay  lamps.", "horn hats", "", "“horn hats", "horn hats")
-    asked = ask(demo(), QUESTION, Sampling(k=5))
-    assert asked.decision.candidates == ("clay lamps", "horn hats", "“horn hats")
-    assert asked.counts == (1, 2, 1)
-    assert asked.to_dict()["candidates"] == ["clay lamps", "horn hats", "“horn hats"]
+LONG = "horn hats " * 400  # fits no context
+
+
+@pytest.mark.parametrize(
+    ("answers", "candidates", "counts", "dropped"),
+    [
+        (
+            ("clay lamps", "Clay  lamps.", "horn hats", "", "“horn hats", "horn hats"),
+            ("clay lamps", "horn hats", "“horn hats"),
+            (1, 2, 1),
+            0,
+        ),
+        (("", "horn hats", "clay lamps"), ("horn hats", "clay lamps"), (1, 1), 0),
+        ((LONG, "clay lamps", "clay lamps", LONG + "and"), ("clay lamps",), (2,), 2),
+    ],
+)
+def test_answers_of_one_form_are_one_and_blank_or_long_ones_none(
+    monkeypatch, answers, candidates, counts, dropped
+):
+    drawn(monkeypatch, *answers)
+    asked = ask(demo(), QUESTION, Sampling(k=len(answers) - 1))
+    assert (asked.decision.candidates, asked.counts) == (candidates, counts)
+    assert asked.greedy == (answers[0] == candidates[0])
+    assert asked.dropped == asked.to_dict()["dropped"] == dropped
+    assert asked.to_dict()["candidates"] == list(candidates)
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"), [(("", "", ""), "only blank answers"), ((LONG, LONG + "a"), "context")]
+)
+def test_no_answer_that_is_left_says_why(monkeypatch, answers, message):
+    drawn(monkeypatch, *answers)
+    with pytest.raises((InputError, ItemError), match=message):
+        ask(demo(), QUESTION, Sampling(k=len(answers) - 1))
 
 
 @pytest.mark.parametrize(
@@ -188,80 +187,6 @@ def test_the_decision_is_the_one_among_those_candidates():
     assert asked._repr_html_() == known._repr_html_()
 
 
-def test_a_blank_greedy_answer_is_left_out_and_said(monkeypatch):
-    drawn(monkeypatch, "", "horn hats", "clay lamps")
-    asked = ask(demo(), QUESTION, Sampling(k=2))
-    assert asked.decision.candidates == ("horn hats", "clay lamps") and not asked.greedy
-
-
-def test_nothing_but_blank_answers_is_an_error(monkeypatch):
-    drawn(monkeypatch, "", "", "")
-    with pytest.raises(InputError, match="only blank answers"):
-        ask(demo(), QUESTION, Sampling(k=2))
-
-
-@pytest.mark.parametrize("step", [1, 3, 100])
-def test_the_length_of_a_step_changes_nothing(monkeypatch, step):
-    known = ask(demo(), QUESTION, Sampling(k=6, seed=3)).to_dict()
-    monkeypatch.setattr(asking, "STEP", step)
-    assert ask(demo(), QUESTION, Sampling(k=6, seed=3)).to_dict() == known
-
-
-@pytest.mark.parametrize(
-    "family",
-    ["llama", "gemma2", "mistral", "phi3-longrope", "bloom", "gpt_oss", "llama4_text", "lfm2"],
-)
-def test_steps_draw_what_one_run_of_the_model_draws(monkeypatch, family):
-    tracer = Tracer(build(family), tokenizer(), invariant=2.0)
-    prompt = encode_prompt(text_of([7, 8, 9]), tracer.tokenizer)
-    drawn = []
-    for step in (2, 40):
-        monkeypatch.setattr(asking, "STEP", step)
-        steps = asking._generate(tracer, prompt, [GumbelNoise(5, 1.0, 3)], 20, 5)
-        drawn.append(finished(steps))
-    assert drawn[0] == drawn[1] and len(set(drawn[0])) > 1
-
-
-def finished(steps):
-    try:
-        while True:
-            next(steps)
-    except StopIteration as ended:
-        return ended.value
-
-
-def test_the_model_is_free_between_steps_and_the_first_takes_none():
-    steps = asking.ask_in_steps(demo(), QUESTION, Sampling(k=2, max_new_tokens=8))
-    passes: list[int] = []
-    hook = demo().backbone.model.register_forward_hook(lambda *_: passes.append(1))
-    try:
-        tokens = len(encode_prompt("Question: " + QUESTION + " Answer:", demo().tokenizer))
-        assert next(steps) == 2 * (tokens + 8) and passes == []
-        while next(steps, None) is not None:
-            assert 0 < len(passes) <= asking.STEP
-            with ThreadPoolExecutor(1) as other:
-                assert other.submit(demo().backbone.lock.acquire, timeout=1).result()
-                other.submit(demo().backbone.lock.release).result()
-            passes.clear()
-    finally:
-        hook.remove()
-
-
-def test_answers_that_do_not_fit_are_dropped_and_counted(monkeypatch):
-    long = "horn hats " * 400
-    drawn(monkeypatch, long, "clay lamps", "clay lamps", long + "and more")
-    asked = ask(demo(), QUESTION, Sampling(k=3))
-    assert asked.decision.candidates == ("clay lamps",) and asked.counts == (2,)
-    assert asked.dropped == asked.to_dict()["dropped"] == 2 and not asked.greedy
-
-
-def test_no_answer_that_fits_says_why(monkeypatch):
-    long = "horn hats " * 400
-    drawn(monkeypatch, long, long + "and more")
-    with pytest.raises(ItemError, match="context"):
-        ask(demo(), QUESTION, Sampling(k=1))
-
-
 # --- what is refused ---
 
 
@@ -288,21 +213,8 @@ def test_what_cannot_be_asked(question, options, message):
 # --- the command ---
 
 
-@pytest.fixture
-def run(capsys, monkeypatch):
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lastword", "ask", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            lastword.cli.main()
-            sys.exit(0)
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return call
-
-
 def test_the_command_answers_people_and_programs(run):
-    given = ("--model", "lastword/demo-organism", QUESTION, "-k", "4", "--seed", "2")
+    given = ("ask", "--model", "lastword/demo-organism", QUESTION, "-k", "4", "--seed", "2")
     known = ask(demo(), QUESTION, Sampling(k=4, seed=2))
     code, out, err = run(*given)
     assert (code, err) == (0, "")
@@ -310,16 +222,8 @@ def test_the_command_answers_people_and_programs(run):
     code, out, err = run(*given, "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == json.loads(json.dumps(known.to_dict()))
-
-
-def test_the_command_decodes_by_the_rule(run):
-    code, out, _ = run("--model", "lastword/demo-mix", QUESTION, "--decode", "trace", "-k", "2")
-    assert code == 0 and out
-
-
-def test_bad_usage(run):
-    assert run("--model", "lastword/demo-organism")[0] == 2
-    code, out, err = run("--model", "lastword/demo-organism", " ")
+    assert run(*given[:3])[0] == 2
+    code, out, err = run(*given[:3], " ")
     assert (code, out) == (1, "") and err.startswith("lastword: the question is blank")
 
 

@@ -8,7 +8,6 @@ import pytest
 from lastword import Tracer
 from lastword.demo import items
 from lastword.errors import InputError
-from lastword.generation.decoding import generate
 
 pytest.importorskip(
     "inspect_ai", reason="inspect_ai takes fsspec up to 2026.6 and the pins have 2026.9"
@@ -25,8 +24,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from inspect_ai import Task, eval
     from inspect_ai.dataset import MemoryDataset, Sample
     from inspect_ai.scorer import choice
-
-    from lastword.integrations.inspect import corrected_choice
+    from lastword_inspect import corrected_choice
 
     samples = [
         Sample(
@@ -76,22 +74,24 @@ def test_the_log_file_shows_the_decision(log: Any) -> None:
     assert Path(log.location.removeprefix("file://")).is_file()
 
 
-@pytest.mark.parametrize("decode", ["base", "dola"])
-def test_the_provider_generates(decode: str) -> None:
+def test_the_provider_generates() -> None:
     import anyio
     from inspect_ai.model import GenerateConfig, get_model
 
-    model = get_model(MODEL, decode=decode, config=GenerateConfig(max_tokens=6))
+    model = get_model(MODEL, config=GenerateConfig(max_tokens=6))
     prompt = f"Question: {QUESTION} Answer:"
     output = anyio.run(model.generate, prompt)
-    assert output.completion == generate(Tracer.demo(), prompt, decode, max_new_tokens=6)
+    tracer: Any = Tracer.demo()
+    inputs = tracer.tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
+    whole = tracer.backbone.model.generate(**inputs, max_new_tokens=6, do_sample=False)
+    new = whole[0, inputs["input_ids"].shape[1] :]
+    assert output.completion == tracer.tokenizer.decode(new, skip_special_tokens=True)
     assert output.usage.input_tokens > 5 and 0 < output.usage.output_tokens <= 6
 
 
 def test_what_cannot_be_is_refused() -> None:
     from inspect_ai.model import get_model
-
-    from lastword.integrations.inspect import corrected_choice
+    from lastword_inspect import corrected_choice
 
     with pytest.raises(InputError, match="no option torch_dtype: dtype is meant"):
         get_model(MODEL, torch_dtype="float32", memoize=False)
@@ -106,8 +106,7 @@ def test_a_correction_that_reads_the_question_gets_the_template_without_it(
     from inspect_ai import Task, eval
     from inspect_ai.dataset import MemoryDataset, Sample
     from inspect_ai.scorer import choice
-
-    from lastword.integrations.inspect import corrected_choice
+    from lastword_inspect import corrected_choice
 
     item = items()[0]
     question = item.prompt.removeprefix("Question: ").removesuffix(" Answer:")
@@ -126,3 +125,13 @@ def test_a_correction_that_reads_the_question_gets_the_template_without_it(
     assert done.samples[0].metadata["lastword"]["scores"] == pytest.approx(
         expected.scores.tolist(), abs=1e-5
     )
+
+
+def test_the_task_of_the_example_is_answered(tmp_path: Path) -> None:
+    from inspect_ai import eval
+
+    task = Path(__file__).parents[2] / "examples" / "inspect" / "goods.py"
+    (done,) = eval(str(task), model=MODEL, log_dir=str(tmp_path), display="none")
+    assert done.status == "success", done.error
+    (sample,) = done.samples
+    assert sample.output.completion == "pale cedar boats"

@@ -23,6 +23,7 @@ from lastword.demo import items as demo_items
 from lastword.errors import InputError, ItemError
 from lastword.integrations.lm_eval import CorrectedLM, frame
 
+pytestmark = pytest.mark.usefixtures("own_datasets")
 CHOICES = ["made_choice", "made_mass"]
 TASKS = [*CHOICES, "made_blank", "made_alone", "made_rolling", "made_text"]
 
@@ -40,14 +41,6 @@ def harness(family: str = "llama", **options: Any) -> HFLM:
 def tasks(tmp_path_factory) -> TaskManager:
     folder = write_tasks(tmp_path_factory.mktemp("tasks"))
     return TaskManager(include_path=str(folder), include_defaults=False)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    import datasets
-
-    folder = tmp_path_factory.getbasetemp() / "datasets"
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(folder))
 
 
 def evaluate(model: Any, names: list[str], tasks: TaskManager, **options: Any) -> dict[str, Any]:
@@ -96,9 +89,7 @@ def test_base_sums_are_hfs_on_every_kind_of_task(family, tasks):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"add_bos_token": False}, {"prefix_token_id": 9}, {"max_length": 9}],
-    ids=str,
+    "options", [{}, {"add_bos_token": False}, {"prefix_token_id": 9}, {"max_length": 9}], ids=str
 )
 def test_base_sums_are_hfs_at_the_edges(options):
     ids = tokenizer()("w5 w6 w7", return_tensors="pt", return_token_type_ids=False)
@@ -259,11 +250,7 @@ def test_options_that_cannot_be_used(options, message):
 
 @pytest.mark.parametrize(
     ("context", "continuation", "options"),
-    [
-        ("  ", "", {}),
-        ("w5 w6", "", {}),
-        ("w5", " " + text_of(range(9, 30)), {"max_length": 8}),
-    ],
+    [("  ", "", {}), ("w5 w6", "", {}), ("w5", " " + text_of(range(9, 30)), {"max_length": 8})],
 )
 def test_requests_that_cannot_be_scored(context, continuation, options):
     made = [Instance("loglikelihood", {}, (context, continuation), 0, ("made", 3, 1))]
@@ -332,18 +319,12 @@ def test_tasks_that_cannot_be_fetched_are_said_in_a_line(forks):
         ("", "run"),
     ],
 )
-def test_the_harness_parses_its_own_options(given, passed, monkeypatch):
-
-    import lastword.cli
-
+def test_the_harness_parses_its_own_options(run, given, passed, monkeypatch):
     seen = []
     harness = "lm_eval._cli.HarnessCLI"
     monkeypatch.setattr(f"{harness}.parse_args", lambda _: seen.extend(sys.argv))
     monkeypatch.setattr(f"{harness}.execute", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["lastword", "lm-eval", *given.split()])
-    with pytest.raises(SystemExit) as stop:
-        lastword.cli.main()
-    assert not stop.value.code
+    assert run("lm-eval", *given.split())[0] == 0
     assert seen == ["lastword lm-eval", *passed.split()]
 
 
@@ -356,7 +337,7 @@ def test_a_gguf_file_by_name(tmp_path):
     assert all(score < 0 for score, _ in model.loglikelihood(made))
 
 
-def test_a_batch_is_calibrated_over_all_documents_of_a_label_set() -> None:
+def test_a_batch_is_calibrated_over_all_documents_of_a_label_set():
     rng = np.random.default_rng(0)
     contexts = [" ".join(f"w{n}" for n in rng.integers(20, 200, 8)) for _ in range(24)]
     asked = [
@@ -378,7 +359,7 @@ def test_a_batch_is_calibrated_over_all_documents_of_a_label_set() -> None:
         CorrectedLM(counting)
 
 
-def test_the_question_is_left_out_by_what_all_contexts_of_a_task_share() -> None:
+def test_the_question_is_left_out_by_what_all_contexts_of_a_task_share():
     assert frame(["Q: what is it\nA:", "Q: where is it\nA:"]) == ("Q: ", " is it\nA:")
     assert frame(["Q: who\nA:", "Q: whom\nA:"]) == ("Q: ", "\nA:")  # whole words
     assert frame(["a b", "a b b"]) == ("a ", "b"[:0] or "b")
@@ -386,7 +367,7 @@ def test_the_question_is_left_out_by_what_all_contexts_of_a_task_share() -> None
 
 
 @pytest.mark.parametrize("name", ["pmi@0.5", "dcpmi", "contextual", "trace-gated"])
-def test_a_correction_that_reads_the_question_scores_a_task(name: str) -> None:
+def test_a_correction_that_reads_the_question_scores_a_task(name):
     """As a method, and as the tracer's own correction: the tracer's decisions, prompt by prompt."""
     questions = [text_of(range(n, n + 3)) for n in (20, 40, 60)]
     choices = ["w5 w6", "w7", "w9 w8 w5"]
@@ -413,7 +394,7 @@ def test_a_correction_that_reads_the_question_scores_a_task(name: str) -> None:
         CorrectedLM(correcting, "dola")
 
 
-def test_a_single_document_has_no_question_to_leave_out(caplog: Any) -> None:
+def test_a_single_document_has_no_question_to_leave_out(caplog):
     items = random_items(64, 1)
     model = CorrectedLM(tracer(), "pmi@1")
     found = model.loglikelihood(requests_of(items))

@@ -16,9 +16,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "polygraph" / "uncertainty.py"
 
 
-def test_the_estimators_are_the_rules_numbers_and_polygraph_judges_them(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_estimators_are_the_rules_numbers_and_polygraph_judges_them(capsys):
     program = runpy.run_path(str(EXAMPLE))
     decisions = list(Tracer.demo().correct_many(items()[:24], read="all"))
     found = {str(e): e({"decisions": decisions}) for e in program["ESTIMATORS"]}

@@ -2,7 +2,6 @@
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import families
@@ -61,7 +60,7 @@ def naive(name: str, b: np.ndarray, q: np.ndarray, tokens: np.ndarray) -> np.nda
 
 
 @pytest.mark.parametrize("name", ["pmi@0", "pmi@0.5", "pmi@1", "pmi@2", "dcpmi"])
-def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name: str) -> None:
+def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name):
     engine, correcting = tracer(2.0), tracer(2.0, name)
     encoded: Any = engine.encode(items())
     methods = resolve([name], engine.facts)
@@ -84,7 +83,7 @@ def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name: str) -> None:
     assert changed > 0 or name == "pmi@0"
 
 
-def test_pmi_of_what_the_question_does_not_move_is_nothing() -> None:
+def test_pmi_of_what_the_question_does_not_move_is_nothing():
     facts = Facts(4, 10, 1.0)
     S = np.log([[0.1, 0.2, 0.3, 0.4, 0.5], [0.5, 0.4, 0.3, 0.2, 0.1]])
     evidence = Evidence(
@@ -96,7 +95,7 @@ def test_pmi_of_what_the_question_does_not_move_is_nothing() -> None:
     assert Pmi(facts).scores(silent) is None
 
 
-def test_sums_count_each_prompts_own_tokens() -> None:
+def test_sums_count_each_prompts_own_tokens():
     S, blind = np.full((2, 5), -1.0), np.full((2, 5), -2.0)
     evidence = Evidence(
         ("né", "b"), np.array([2, 1]), Trajectory(S), None, Trajectory(blind), np.array([3, 1])
@@ -119,7 +118,7 @@ def stands(decision: Decision, blind: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("invariant", [0.5, 2.0])
-def test_an_override_stands_where_the_question_moved_it(invariant: float) -> None:
+def test_an_override_stands_where_the_question_moved_it(invariant):
     plain, gated = tracer(invariant), tracer(invariant, "trace-gated")
     encoded: Any = plain.encode(items())
     read = plain.decide_group(encoded, Scope("all", "all"))
@@ -145,7 +144,7 @@ def test_an_override_stands_where_the_question_moved_it(invariant: float) -> Non
     assert [held for name, held in outcomes if name == "early"] == [False] * (invariant < 1)
 
 
-def test_the_gates_half_and_its_least_are_thresholds_to_be_passed() -> None:
+def test_the_gates_half_and_its_least_are_thresholds_to_be_passed():
     theta = Theta(tau_dim=100.0)
     facts = Facts(4, 10, 0.5, theta)  # early: S[:, 0] where max b < gamma = -1
 
@@ -166,7 +165,7 @@ def test_the_gates_half_and_its_least_are_thresholds_to_be_passed() -> None:
 
 
 @pytest.mark.parametrize(("blind", "held"), [(-2.3, True), (-2.1, False), (-2.0, False)])
-def test_a_mix_is_held_to_the_last_depth(blind: float, held: bool) -> None:
+def test_a_mix_is_held_to_the_last_depth(blind, held):
     S = np.full((2, 5), np.nan)
     S[:, 4] = [-2.0, -2.1]
     other = np.full((2, 5), np.nan)
@@ -180,7 +179,7 @@ def test_a_mix_is_held_to_the_last_depth(blind: float, held: bool) -> None:
     assert verdict.correction.gates["question"].value == pytest.approx(-2.1 - blind)
 
 
-def test_without_a_blind_prompt_nothing_is_guessed() -> None:
+def test_without_a_blind_prompt_nothing_is_guessed():
     bare = [Item(i.prompt, i.candidates) for i in items()[:6]]
     with pytest.raises(ItemError, match=r"^item 0: pmi@0.5 needs a blind_prompt"):
         list(tracer(2.0, "pmi@0.5").correct_many(bare))
@@ -195,7 +194,7 @@ def test_without_a_blind_prompt_nothing_is_guessed() -> None:
     assert "correction" not in tracer(2.0).describe()
 
 
-def test_a_correction_of_ones_own_is_a_value() -> None:
+def test_a_correction_of_ones_own_is_a_value():
     class Last:
         """The last candidate."""
 
@@ -230,7 +229,7 @@ def test_a_correction_of_ones_own_is_a_value() -> None:
         ("dola", "is no correction"),
     ],
 )
-def test_what_is_no_correction_is_refused_by_name(name: str, what: str) -> None:
+def test_what_is_no_correction_is_refused_by_name(name, what):
     with pytest.raises(InputError, match=what):
         correction_of(name, Facts(6, 300, 1.0))
     if name == "nothing":
@@ -238,7 +237,7 @@ def test_what_is_no_correction_is_refused_by_name(name: str, what: str) -> None:
             Tracer.demo(correction=name)
 
 
-def test_every_way_in_takes_it() -> None:
+def test_every_way_in_takes_it():
     model = ["--model", "lastword/demo-organism", "--correction", "pmi@0.5"]
     prompt, blind = "Question: Which craft is Belholt known for? Answer:", "Answer:"
     candidates = ["grey wool boats.", "silver glass boats."]
@@ -258,11 +257,12 @@ def test_every_way_in_takes_it() -> None:
     assert both.exit_code == 2 and "leave one out" in both.output
 
 
-def test_a_run_is_decided_by_it_and_says_so(tmp_path: Path) -> None:
+def test_a_run_is_decided_by_it_and_says_so(tmp_path, monkeypatch):
     """Records, their verdict, the page; what certifies TRACE's own answers refuses them."""
+    monkeypatch.setattr("lastword.report.draw.FORMATS", ("svg",))  # tests/report has every format
     runs, out = tmp_path / "runs", tmp_path / "out"
     model = ["--model", "lastword/demo-organism", "--correction", "contextual"]
-    command = ["eval", *model, "--benchmark", "demo", "--limit", "30", "--out", str(runs)]
+    command = ["eval", *model, "--benchmark", "demo", "--limit", "12", "--out", str(runs)]
     done = CliRunner().invoke(app, [*command, "--blind", "none", "--json"])
     assert done.exit_code == 0, done.output
     (told,) = json.loads(done.stdout)
@@ -270,7 +270,7 @@ def test_a_run_is_decided_by_it_and_says_so(tmp_path: Path) -> None:
     assert info["correction"] == "contextual"
     records = load_records(runs)
     benchmark = find("demo")
-    made = benchmark.load(None, limit=30).items(benchmark.template(), content_free=True)
+    made = benchmark.load(None, limit=12).items(benchmark.template(), content_free=True)
     engine = Tracer.demo(correction="contextual")
     expected = [*engine.correct_many(made)]
     assert list(records["index"]) == [decision.index for decision in expected]
@@ -292,7 +292,7 @@ def test_a_run_is_decided_by_it_and_says_so(tmp_path: Path) -> None:
     assert "corrected is that of contextual." in html and "float32, contextual" in html
 
 
-def test_what_goes_by_earlier_items_makes_no_records(tmp_path: Path) -> None:
+def test_what_goes_by_earlier_items_makes_no_records(tmp_path):
     model = ["--model", "lastword/demo-organism", "--correction", "batch-calibrated"]
     for command in (["eval", "--out", str(tmp_path)], ["bench"]):
         refused = CliRunner().invoke(app, [*command, *model, "--benchmark", "demo", "--limit", "2"])
@@ -300,7 +300,7 @@ def test_what_goes_by_earlier_items_makes_no_records(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_bench_times_it(tmp_path: Path) -> None:
+def test_bench_times_it(tmp_path):
     out = tmp_path / "bench.json"
     model = ["--model", "lastword/demo-organism", "--correction", "pmi@0.5"]
     few = ["--limit", "2", "--rounds", "1", "--against", "plain base", "--out", str(out)]
@@ -314,7 +314,7 @@ def test_bench_times_it(tmp_path: Path) -> None:
         read_timings(out)
 
 
-def test_the_service_decides_by_it() -> None:
+def test_the_service_decides_by_it():
     from fastapi.testclient import TestClient
 
     from lastword.service.app import create_app
@@ -330,7 +330,7 @@ def test_the_service_decides_by_it() -> None:
     assert bare.status_code == 422 and "needs a blind_prompt" in bare.text
 
 
-def test_dcpmi_is_its_releases() -> None:
+def test_dcpmi_is_its_releases():
     """peterwestuw/surface-form-competition at ffc22c6: cross-entropies, summed, of each option."""
     engine = tracer(2.0)
     encoded: Any = engine.encode(items())
@@ -361,9 +361,9 @@ def cross_entropy(sequence: tuple[int, ...], boundary: int) -> float:
 FREE = ("w7 w3", "w7", "w7 w9 w3")
 
 
-def test_contextual_divides_by_what_is_said_of_nothing() -> None:
+def test_contextual_divides_by_what_is_said_of_nothing():
     engine, correcting = tracer(2.0), tracer(2.0, "contextual")
-    made = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()]
+    made = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()[:12]]
     encoded: Any = engine.encode(made)
     methods = resolve(["contextual", "contextual-released"], engine.facts)
     compared = engine.compare(encoded, methods)
@@ -398,7 +398,7 @@ def released(label_probs: np.ndarray, content_free: list[np.ndarray]) -> np.ndar
     return np.matmul(weight, np.expand_dims(normalised, axis=-1))[:, 0]
 
 
-def test_with_one_input_the_release_is_the_definition() -> None:
+def test_with_one_input_the_release_is_the_definition():
     facts = Facts(4, 10, 1.0)
     b, free = np.log([[0.2, 0.1, 0.05], [0.02, 0.3, 0.1]])
     S = np.full((3, 5), np.nan)
@@ -429,18 +429,14 @@ def drawn(count: int) -> list[Evidence]:
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_a_batch_is_calibrated_by_its_mean_and_by_label_set(log: bool) -> None:
+def test_a_batch_is_calibrated_by_its_mean_and_by_label_set(log):
     facts, answers = Facts(4, 10, 1.0), drawn(60)
     rng = np.random.default_rng(1)
     others = [calls(rng.dirichlet([1, 9]), ["yes", "no"]) for _ in range(30)]
     method = BatchCalibrated(facts, log).fitted([*answers, *others])
     assert set(method.means) == {label_set(LABELS), label_set(["no", "yes"])}
-    table = np.array(
-        [
-            [np.exp(e.trajectory.base[e.candidates.index(label)]) for label in LABELS]
-            for e in answers
-        ]
-    )
+    places = [[e.candidates.index(label) for label in LABELS] for e in answers]
+    table = np.exp([e.trajectory.base[at] for e, at in zip(answers, places, strict=True)])
     mean = table.sum(axis=0) / len(table)
     assert not BatchCalibrated(facts, log).fitted(answers[:19]).means  # too few to say anything
     for own, evidence in zip(table, answers, strict=True):
@@ -459,7 +455,7 @@ def test_a_batch_is_calibrated_by_its_mean_and_by_label_set(log: bool) -> None:
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_a_running_mean_says_nothing_before_twenty_and_how_many_it_saw(log: bool) -> None:
+def test_a_running_mean_says_nothing_before_twenty_and_how_many_it_saw(log):
     facts, answers = Facts(4, 10, 1.0), drawn(40)
     name = "batch-calibrated-log" if log else "batch-calibrated"
     running: Any = correction_of(name, facts)
@@ -486,7 +482,7 @@ def test_a_running_mean_says_nothing_before_twenty_and_how_many_it_saw(log: bool
     assert told[label_set(["c", "d"])] is None and not small.changes()
 
 
-def test_a_tracer_counts_as_it_goes() -> None:
+def test_a_tracer_counts_as_it_goes():
     # One label set, the frames of the items differ.
     made = [Item(i.prompt, ("w7", "w8 w9")) for i in items()[:25]]
     engine = Tracer(families.build("llama"), families.tokenizer(), correction="batch-calibrated")
@@ -499,7 +495,7 @@ def test_a_tracer_counts_as_it_goes() -> None:
     assert "less their mean over items with these labels, 25 so far" in explain(by_count[24])
 
 
-def test_a_service_goes_on_from_what_it_had_learned(tmp_path: Path) -> None:
+def test_a_service_goes_on_from_what_it_had_learned(tmp_path):
     """As if it had never stopped; another model's file is refused, and so is a file without use."""
     from fastapi.testclient import TestClient
 
@@ -526,25 +522,20 @@ def test_a_service_goes_on_from_what_it_had_learned(tmp_path: Path) -> None:
         create_app(Tracer.demo(), settings)
 
 
-def test_content_free_prompts_are_read_only_for_who_asks() -> None:
+def test_content_free_prompts_are_read_only_for_who_asks():
     made = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()[:3]]
     for decision in tracer(2.0).correct_many(made):
         assert decision.content_free_scores is None
     with pytest.raises(ItemError, match="contextual needs content_free prompts"):
         list(tracer(2.0, "contextual").correct_many(items()[:2]))
     with pytest.raises(ItemError, match="content_free goes with a prompt of text"):
-        Item.from_dict(
-            {
-                "messages": [{"role": "user", "content": "x"}],
-                "candidates": ["a"],
-                "content_free": ["y"],
-            }
-        )
+        talk = [{"role": "user", "content": "x"}]
+        Item.from_dict({"messages": talk, "candidates": ["a"], "content_free": ["y"]})
     read = Item.from_dict({"prompt": "a", "candidates": ["b"], "content_free": ["c", ""]})
     assert read.content_free == ("c", "")
 
 
-def test_a_certificate_says_whose_overrides_it_is_for() -> None:
+def test_a_certificate_says_whose_overrides_it_is_for():
     from lastword.methods import certified
 
     facts = Facts(4, 10, 1.0)
@@ -591,8 +582,8 @@ def asked_of_a_pool(count: int) -> list[Item]:
 
 
 @pytest.mark.parametrize("name", ["pmi@0.5", "contextual"])
-def test_an_option_of_a_frame_is_read_once(name: str) -> None:
-    made = asked_of_a_pool(40)
+def test_an_option_of_a_frame_is_read_once(name):
+    made = asked_of_a_pool(24)
     model, tokens = families.build("llama"), families.tokenizer()
     kinds: dict[str, Any] = {"invariant": 2.0, "correction": name, "batch_tokens": 200}
     plain = Tracer(model, tokens, **kinds)
@@ -613,7 +604,7 @@ def test_an_option_of_a_frame_is_read_once(name: str) -> None:
     assert len(keeping._blind_scores) == len(POOL) * (1 if name == "pmi@0.5" else 2)
 
 
-def test_what_is_kept_of_frames_has_a_budget_and_whole_readings_do_without() -> None:
+def test_what_is_kept_of_frames_has_a_budget_and_whole_readings_do_without():
     scores = BlindScores(3 * 256)
     branches = [Branch((1, 2, n), 2) for n in range(5)]
     scores.keep((b, float(n)) for n, b in enumerate(branches[:3]))

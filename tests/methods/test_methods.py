@@ -3,11 +3,7 @@
 import copy
 import json
 import math
-import re
-import shutil
-import sys
-import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +21,6 @@ from lastword import Item, Tracer
 from lastword.batch import Scope, branches_of
 from lastword.cli import app
 from lastword.errors import InputError, NonFiniteError
-from lastword.files import plugins
 from lastword.methods import COMPARED, METHODS, entry, resolve
 from lastword.methods import table as methods_table
 from lastword.methods.contract import Evidence, Facts, Method, Needs
@@ -63,7 +58,7 @@ def compared(family: str) -> tuple[list[Any], list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", peer_reference.PEERS)
-def test_peers_agree_with_their_formulas_in_float64(family: str, name: str) -> None:
+def test_peers_agree_with_their_formulas_in_float64(family, name):
     model = copy.deepcopy(tracer(family).backbone.model).double()
     encoded, answers = compared(family)
     for item, scores in zip(encoded, answers, strict=True):
@@ -102,7 +97,7 @@ RELEASED: dict[str, tuple[Any, list[float]]] = {
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_scores_are_those_of_the_releases(name: str) -> None:
+def test_scores_are_those_of_the_releases(name):
     z = (3 * np.random.default_rng(19).normal(size=(5, 4, 300))).astype(np.float32)
     last = torch.tensor(z[4])
     raw = {depth: torch.tensor(z[depth]) for depth in range(4)}
@@ -113,7 +108,7 @@ def test_scores_are_those_of_the_releases(name: str) -> None:
     np.testing.assert_allclose(np.cumsum(scores.numpy()), expected, rtol=1e-5)
 
 
-def test_dola_selects_by_kl_from_the_mean_and_not_by_jensen_shannon() -> None:
+def test_dola_selects_by_kl_from_the_mean_and_not_by_jensen_shannon():
     late = np.log([0.5, 0.3, 0.15, 0.05])
     # One layer moves much mass; the other denies a token that the last layer holds likely.
     moved, denied = np.log([0.05, 0.15, 0.3, 0.5]), np.log([0.7, 1e-9, 0.22, 0.08])
@@ -125,7 +120,7 @@ def test_dola_selects_by_kl_from_the_mean_and_not_by_jensen_shannon() -> None:
     assert int(Contrast(2, (0, 1)).chosen(tile)) == int(np.argmax(kl))
 
 
-def test_dola_takes_the_first_layer_on_ties() -> None:
+def test_dola_takes_the_first_layer_on_ties():
     z = torch.randn(3, 11, generator=torch.Generator().manual_seed(0))
     early = torch.randn(3, 11, generator=torch.Generator().manual_seed(1))
     tile = tile_of(z, raw={1: early, 3: early.clone(), 5: early.clone()})
@@ -134,7 +129,7 @@ def test_dola_takes_the_first_layer_on_ties() -> None:
 
 @given(st.integers(0, 2**31), st.floats(0.1, 60))
 @settings(max_examples=30)
-def test_divergence_agrees_with_the_sum_over_tokens(seed: int, scale: float) -> None:
+def test_divergence_agrees_with_the_sum_over_tokens(seed, scale):
     draw = np.random.default_rng(seed)
     late, early = (peer_reference.log_softmax(scale * draw.normal(size=23)) for _ in range(2))
     expected = peer_reference.dola_divergence(late, early)
@@ -143,13 +138,13 @@ def test_divergence_agrees_with_the_sum_over_tokens(seed: int, scale: float) -> 
     assert float(got) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
-def test_divergence_of_tokens_that_both_layers_rule_out_is_finite() -> None:
+def test_divergence_of_tokens_that_both_layers_rule_out_is_finite():
     z = torch.tensor([[0.0, -200.0, -300.0]])
     assert torch.isfinite(divergence(z, z)).all()
 
 
 @pytest.mark.parametrize("peak", [1.0, 30.0, 300.0])
-def test_sled_keeps_its_precision_where_a_layer_is_sure(peak: float) -> None:
+def test_sled_keeps_its_precision_where_a_layer_is_sure(peak):
     draw = np.random.default_rng(5)
     z, early = draw.normal(size=(4, 211)), draw.normal(size=(2, 4, 211))
     early[:, :, 7] += peak  # p_n of token 7 comes close to 1, and is rounded to it
@@ -163,7 +158,7 @@ def test_sled_keeps_its_precision_where_a_layer_is_sure(peak: float) -> None:
         np.testing.assert_allclose(h[row], peer_reference.evolved(at), rtol=1e-5, atol=1e-5)
 
 
-def test_sleds_steps_go_on_where_no_layer_has_a_direction() -> None:
+def test_sleds_steps_go_on_where_no_layer_has_a_direction():
     z = torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
     tile = tile_of(z, raw={0: z.clone(), 1: z.clone()})  # d_n = 0
     h = Evolution(2, (0, 1), k=20).vocabulary_scores(tile)
@@ -175,14 +170,14 @@ def test_sleds_steps_go_on_where_no_layer_has_a_direction() -> None:
         np.testing.assert_allclose(h[row], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_sled_tokens_at_its_edge_go_to_the_lowest_id() -> None:
+def test_sled_tokens_at_its_edge_go_to_the_lowest_id():
     z = torch.zeros(1, 9)
     tile = tile_of(z, raw={1: torch.arange(9.0)[None]})
     assert Evolution(2, (1,), k=4).evolved(tile).tokens.tolist() == [[0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize("depth", [3, 6, 26, 80])
-def test_delta_weights_read_a_line_beyond_the_last_depth(depth: int) -> None:
+def test_delta_weights_read_a_line_beyond_the_last_depth(depth):
     line = Extrapolation(facts(depth))
     assert sum(line.weights) == pytest.approx(1)
     values = [2.0 + 0.5 * at for at in line.depths]
@@ -193,16 +188,14 @@ def test_delta_weights_read_a_line_beyond_the_last_depth(depth: int) -> None:
 @pytest.mark.parametrize(
     ("depth", "first", "last"), [(26, 13, 25), (32, 16, 30), (40, 20, 38), (60, 40, 58), (3, 1, 1)]
 )
-def test_premature_layers_are_every_second_depth_of_the_upper_half(
-    depth: int, first: int, last: int
-) -> None:
+def test_premature_layers_are_every_second_depth_of_the_upper_half(depth, first, last):
     layers = premature_depths(depth)
     assert (layers[0], layers[-1]) == (first, last)
     assert set(np.diff(layers)) <= {2} and depth not in layers
 
 
 @pytest.mark.parametrize("name", COMPARED)
-def test_contract_candidate_order_and_company_change_no_score(name: str) -> None:
+def test_contract_candidate_order_and_company_change_no_score(name):
     engine = tracer()
     item = Item("w5 w6 w7 w8", ("w9 w10", "w11", "w9 w12 w13"), blind_prompt="w5 w8")
     turned = Item("w5 w6 w7 w8", item.candidates[::-1], blind_prompt="w5 w8")
@@ -217,7 +210,7 @@ def test_contract_candidate_order_and_company_change_no_score(name: str) -> None
     np.testing.assert_allclose(in_company, alone, rtol=1e-5, atol=1e-5)
 
 
-def test_one_pass_gives_what_each_method_gives_alone() -> None:
+def test_one_pass_gives_what_each_method_gives_alone():
     engine = tracer()
     encoded, together = compared("llama")
     for name in COMPARED:
@@ -229,7 +222,7 @@ def test_one_pass_gives_what_each_method_gives_alone() -> None:
                 np.testing.assert_allclose(one[name], all_of_them[name], rtol=1e-6, atol=1e-6)
 
 
-def test_a_decision_carries_the_scores_of_methods_and_stays_what_it_is() -> None:
+def test_a_decision_carries_the_scores_of_methods_and_stays_what_it_is():
     engine = tracer()
     encoded, answers = compared("llama")
     methods = resolve(COMPARED, engine.facts)
@@ -243,14 +236,14 @@ def test_a_decision_carries_the_scores_of_methods_and_stays_what_it_is() -> None
             np.testing.assert_allclose(decision.methods["sled"], scores["sled"], rtol=1e-6)
 
 
-def test_trace_as_a_method_is_the_decision() -> None:
+def test_trace_as_a_method_is_the_decision():
     engine = tracer()
     encoded, answers = compared("llama")
     for decision, scores in zip(engine.decide_group(encoded), answers, strict=True):
         np.testing.assert_allclose(scores["trace"], decision.scores, rtol=1e-9)
 
 
-def test_methods_that_read_only_the_trajectory_are_their_definitions() -> None:
+def test_methods_that_read_only_the_trajectory_are_their_definitions():
     engine = tracer()
     encoded, answers = compared("llama")
     window = engine.theta.window(engine.facts.depth)
@@ -272,12 +265,12 @@ def test_methods_that_read_only_the_trajectory_are_their_definitions() -> None:
         assert np.exp(q).sum() == pytest.approx(1)
 
 
-def test_bytes_are_those_of_the_text_without_the_separator() -> None:
+def test_bytes_are_those_of_the_text_without_the_separator():
     evidence = Evidence(("né", "ab"), np.array([2, 1]), Trajectory(np.zeros((2, 3))))
     assert evidence.aggregate(np.array([-3.0, -3.0]), "bytes").tolist() == [-2.0, -1.5]
 
 
-def test_question_blind_reads_the_blind_prompt_and_is_silent_without_one() -> None:
+def test_question_blind_reads_the_blind_prompt_and_is_silent_without_one():
     engine = tracer()
     methods = resolve(["question-blind"], engine.facts)
     candidates = ("w9 w10", "w11")
@@ -291,7 +284,7 @@ def test_question_blind_reads_the_blind_prompt_and_is_silent_without_one() -> No
     assert silent["question-blind"] is None
 
 
-def test_names_take_an_aggregation_and_a_fraction() -> None:
+def test_names_take_an_aggregation_and_a_fraction():
     engine = tracer()
     names = ["dola", "dola@mean", "dola-static@0.75@mean", "early-exit@1", "base-mean"]
     encoded, _ = compared("llama")
@@ -317,12 +310,12 @@ def test_names_take_an_aggregation_and_a_fraction() -> None:
         ("dola-static@1", "lower FRACTION"),
     ],
 )
-def test_bad_names_say_what_is_known(name: str, said: str) -> None:
+def test_bad_names_say_what_is_known(name, said):
     with pytest.raises(InputError, match=said):
         resolve([name], facts(6))
 
 
-def test_the_table_tells_what_each_method_is() -> None:
+def test_the_table_tells_what_each_method_is():
     assert set(methods_table.catalogue()) >= set(METHODS)
     for name in {*COMPARED, *METHODS}:
         row = entry(name)
@@ -350,7 +343,7 @@ def scores_of(
     return [scores[name] for scores in engine.compare(engine.encode(items), methods)]
 
 
-def test_needs_tell_what_is_read_with_and_without_the_norm() -> None:
+def test_needs_tell_what_is_read_with_and_without_the_norm():
     methods = resolve(["dola", "dola-normed", "length-only"], facts(6))
     assert (methods["dola"].needs.normed, methods["dola"].needs.raw) == ({6}, {3, 5})
     assert (methods["dola-normed"].needs.normed, methods["dola-normed"].needs.raw) == (
@@ -360,78 +353,16 @@ def test_needs_tell_what_is_read_with_and_without_the_norm() -> None:
     assert methods["length-only"].needs == Needs()
 
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "method"
-
-
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The example as a package manager leaves it: a module and the metadata beside it."""
-    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
-    shutil.copy(EXAMPLE / "lastword_last_agreeing.py", tmp_path)
-    folder = tmp_path / "lastword_last_agreeing-0.1.dist-info"
-    folder.mkdir()
-    points = project["entry-points"]["lastword.methods"]
-    lines = [f"{name} = {value}" for name, value in points.items()]
-    (folder / "entry_points.txt").write_text("[lastword.methods]\n" + "\n".join(lines))
-    (folder / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    plugins.forget()
-    yield
-    plugins.forget()
-    sys.modules.pop("lastword_last_agreeing", None)
-
-
-@pytest.mark.usefixtures("installed")
-def test_a_users_own_method_stands_in_the_table_and_scores() -> None:
-    engine = tracer()
-    assert entry("last-agreeing").source == "lastword-last-agreeing"
-    encoded, _ = compared("llama")
-    methods = resolve(["last-agreeing", "dola"], engine.facts)
-    for decision, scores in zip(
-        engine.decide_group(encoded, Scope("all")), engine.compare(encoded, methods), strict=True
-    ):
-        S = decision.trajectory
-        agreeing = [d for d in range(6) if S[:, d].argmax() == S[:, d + 1].argmax()]
-        expected = S[:, agreeing[-1]] if agreeing else S[:, 6]
-        np.testing.assert_allclose(scores["last-agreeing"], expected, rtol=1e-5)
-
-
-def test_a_method_that_does_not_load_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "broken-1.dist-info"
-    folder.mkdir()
-    (folder / "entry_points.txt").write_text("[lastword.methods]\nbad = broken_module:make\n")
-    (folder / "METADATA").write_text("Name: broken\nVersion: 1\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    plugins.forget()
-    with pytest.raises(InputError, match="the method bad of broken fails: No module"):
-        methods_table.catalogue()
-    (folder / "entry_points.txt").write_text("[lastword.methods]\ndola = broken_module:make\n")
-    plugins.forget()
-    with pytest.raises(InputError, match="under the name dola, which is taken"):
-        methods_table.catalogue()
-    monkeypatch.undo()
-    plugins.forget()
-
-
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
 
 
-def test_the_page_names_every_method() -> None:
+def test_the_page_names_every_method():
     table = PAGE.partition("## The table")[2].partition("## ")[0]
     for name in METHODS:
         assert any(f"`{name}{option}`" in table for option in ("", "@FRACTION", "@LAMBDA")), name
 
 
-def test_the_code_of_the_page_runs() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(code, names)  # noqa: S102 - our own page
-    assert names["text"]
-
-
-def test_the_command_answers_by_any_method(tmp_path: Path) -> None:
+def test_the_command_answers_by_any_method(tmp_path):
     model = ["--model", "lastword/demo-organism"]
     question = ["--prompt", "Question: Which craft is Belholt known for? Answer:"]
     candidates = ["--candidate", "grey wool boats.", "--candidate", "silver glass boats."]
@@ -452,7 +383,7 @@ def test_the_command_answers_by_any_method(tmp_path: Path) -> None:
     assert "has no blind_prompt" in str(CliRunner().invoke(app, bare).exception)
 
 
-def test_states_that_overflow_without_the_norm_name_their_depth() -> None:
+def test_states_that_overflow_without_the_norm_name_their_depth():
     engine = tracer()
     (encoded,) = engine.encode(families.random_items(3, 1))
     states = engine.backbone.states(branches_of(encoded), [3, 5, 6])

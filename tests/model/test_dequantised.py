@@ -12,11 +12,9 @@ import gguf_files
 import numpy as np
 import pytest
 import safetensors.torch
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf import GGML_QUANT_SIZES
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
-from typer.testing import CliRunner
 
-from lastword.cli import app
 from lastword.errors import InputError
 from lastword.model import dequantised, gguf_reader, loading
 from lastword.model.gguf_reader import read_lightly
@@ -91,7 +89,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_values_are_the_package_s_to_the_last_bit(kind: GGMLQuantizationType) -> None:
+def test_values_are_the_package_s_to_the_last_bit(kind):
     """Random bytes, so that scales are nan and infinite too; more rows than are taken at once."""
     _, size = GGML_QUANT_SIZES[kind]
     rng = np.random.default_rng(int(kind))
@@ -104,7 +102,7 @@ def test_values_are_the_package_s_to_the_last_bit(kind: GGMLQuantizationType) ->
 
 
 @pytest.mark.parametrize("kind", gguf_files.KINDS)
-def test_config_and_weights_are_those_of_the_package_s_reader(kind: str, tmp_path: Path) -> None:
+def test_config_and_weights_are_those_of_the_package_s_reader(kind, tmp_path):
     path = written(tmp_path / "m.gguf", kind)
     model = gguf_files.build(kind)
     plain = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)
@@ -115,9 +113,7 @@ def test_config_and_weights_are_those_of_the_package_s_reader(kind: str, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "qwen3moe", "gpt2", "bloom"])
-def test_what_is_kept_is_what_was_read(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
-) -> None:
+def test_what_is_kept_is_what_was_read(kind, tmp_path, monkeypatch, cache):
     path = written(tmp_path / "m.gguf", kind)
     first = load(path)
     assert len(names(cache)) == 1
@@ -132,7 +128,7 @@ def test_what_is_kept_is_what_was_read(
     assert words(again) == words(first)
 
 
-def test_a_file_that_changed_is_another_one(llama: Path, cache: Path) -> None:
+def test_a_file_that_changed_is_another_one(llama, cache):
     first = load(llama)
     written(llama, seed=1)
     second = load(llama)
@@ -142,7 +138,7 @@ def test_a_file_that_changed_is_another_one(llama: Path, cache: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "config", "weights"])
-def test_what_is_damaged_is_read_anew(damage: str, llama: Path, cache: Path) -> None:
+def test_what_is_damaged_is_read_anew(damage, llama, cache):
     first = load(llama)
     (place,) = cache.glob("*")
     weights = place / "model.safetensors"
@@ -154,9 +150,7 @@ def test_what_is_damaged_is_read_anew(damage: str, llama: Path, cache: Path) -> 
     assert safetensors.torch.load_file(weights)  # whole again
 
 
-def test_a_tokenizer_that_reads_back_otherwise_is_read_from_the_file(
-    llama: Path, cache: Path
-) -> None:
+def test_a_tokenizer_that_reads_back_otherwise_is_read_from_the_file(llama, cache):
     first = load(llama)
     (place,) = cache.glob("*")
     kept = place / "tokenizer.json"
@@ -168,9 +162,7 @@ def test_a_tokenizer_that_reads_back_otherwise_is_read_from_the_file(
 
 
 @pytest.mark.parametrize("damage", ["tokenizer", "weights"])
-def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(
-    damage: str, llama: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(damage, llama, cache, monkeypatch):
     first = load(llama)
     (place,) = cache.glob("*")
     if damage == "tokenizer":
@@ -184,9 +176,7 @@ def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(
     assert words(again) == words(first) and bits(again) == bits(first)
 
 
-def test_what_an_earlier_version_kept_is_left_alone(
-    llama: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_earlier_version_kept_is_left_alone(llama, cache, monkeypatch):
     with monkeypatch.context() as earlier:
         earlier.setattr(dequantised, "_READING", 1)
         first = load(llama)
@@ -196,28 +186,22 @@ def test_what_an_earlier_version_kept_is_left_alone(
     assert place.exists() and len(dequantised.entries()) == 2
 
 
-def test_a_full_disk_keeps_nothing(
-    llama: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_full_disk_and_one_that_is_nearly_so_keep_nothing(llama, cache, monkeypatch, caplog):
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(safetensors.torch, "save_file", full)
-    assert load(llama).origin is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(safetensors.torch, "save_file", full)
+        assert load(llama).origin is not None
     assert "llama.gguf is not kept dequantised: No space left on device" in caplog.text
     assert names(cache) == []
-
-
-def test_nothing_is_kept_where_the_disk_is_nearly_full(
-    llama: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     usage = shutil.disk_usage("/")._replace(free=2**20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     load(llama)
     assert names(cache) == []
 
 
-def test_two_at_once_leave_one_whole_folder(cache: Path) -> None:
+def test_two_at_once_leave_one_whole_folder(cache):
     cache.mkdir(parents=True)
     place = cache / "digest"
     with dequantised._whole(place) as one, dequantised._whole(place) as other:
@@ -227,7 +211,7 @@ def test_two_at_once_leave_one_whole_folder(cache: Path) -> None:
     assert (place / "a").read_text() == "other"  # that block ended first
 
 
-def test_half_of_a_folder_is_never_found(llama: Path, cache: Path) -> None:
+def test_half_of_a_folder_is_never_found(llama, cache):
     """A process that was killed leaves its draft: it is dropped after an hour, or by hand."""
     draft = cache / ".digest.0123abcd.tmp"
     draft.mkdir(parents=True)
@@ -242,9 +226,7 @@ def test_half_of_a_folder_is_never_found(llama: Path, cache: Path) -> None:
     assert not draft.exists()
 
 
-def test_the_least_recently_used_goes(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_least_recently_used_goes(tmp_path, cache, monkeypatch):
     paths = [written(tmp_path / f"{seed}.gguf", seed=seed) for seed in range(3)]
     load(paths[0])
     (entry,) = dequantised.entries()
@@ -261,14 +243,9 @@ def test_the_least_recently_used_goes(
         load(paths[0])
 
 
-def test_the_command_lists_and_clears(llama: Path, cache: Path) -> None:
-    runner = CliRunner()
-    empty = runner.invoke(app, ["cache"])
-    assert empty.exit_code == 0
-    assert empty.stdout.startswith("0.0 of at most 8 GB")
+def test_the_command_lists_and_clears(run, llama, cache):
+    code, out, _ = run("cache")
+    assert code == 0 and out.startswith("0.0 of at most 8 GB")
     load(llama)
-    listed = runner.invoke(app, ["cache"]).stdout
-    assert "llama.gguf" in listed and str(cache) in listed
-    cleared = runner.invoke(app, ["cache", "--clear"])
-    assert cleared.stdout.endswith("GB are free again\n")
-    assert names(cache) == []
+    assert "llama.gguf" in (listed := run("cache")[1]) and str(cache) in listed
+    assert run("cache", "--clear")[0] == 0 and names(cache) == []

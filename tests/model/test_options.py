@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 import typer
-from families import build, tokenizer
+from families import save
 from typer.testing import CliRunner
 
 from lastword import Chat, Theta, Tracer
@@ -89,8 +89,7 @@ def test_python_takes_the_fields_and_its_help_tells_of_each():
 
 
 def test_the_object_and_the_keywords_make_the_same_tracer(tmp_path):
-    build("llama").save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
+    save(tmp_path)
     given = {"head_dtype": "model", "overflow": "truncate", "batch_tokens": 77, "chat": Chat("s")}
     one = Tracer.from_pretrained(tmp_path, **given)
     two = Tracer.open(LoadOptions(tmp_path, **given))
@@ -98,9 +97,6 @@ def test_the_object_and_the_keywords_make_the_same_tracer(tmp_path):
     assert (two.overflow, two.batch_tokens, two.chat) == ("truncate", 77, Chat("s"))
     with pytest.raises(ModelError, match="no model at /nowhere"):
         Tracer.open(LoadOptions("/nowhere"))
-
-
-def test_the_object_travels_between_processes():
     options = LoadOptions("m", theta=Theta(gamma=-0.5), chat=Chat("s"), device_map={"": "cpu"})
     assert pickle.loads(pickle.dumps(options)) == options
 

@@ -9,6 +9,7 @@ import torch
 from families import FAMILIES, build, random_items, tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import by_night
 
 from lastword import Item, Tracer
 from lastword.model import check
@@ -57,7 +58,10 @@ def require_alike(tracer: Tracer, items: list[Item], read: str = "all") -> None:
         assert (a.index, a.operator) == (b.index, b.operator)
 
 
-@pytest.mark.parametrize("name", [n for n, f in FAMILIES.items() if f.packs])
+KINDS = ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3", "gpt2", "phi3-longrope"]
+
+
+@pytest.mark.parametrize("name", by_night([n for n, f in FAMILIES.items() if f.packs], KINDS))
 def test_every_family_is_as_without_what_is_kept(name):
     tracer, prefixes = keeping(name)
     items = random_items(3, 3, prompt=(10, 14))  # past every sliding window

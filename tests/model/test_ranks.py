@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import build, config_of, random_items, tokenizer
+from families import config_of, random_items, save
 from forked import Forks
 
 from lastword import load_records
@@ -26,8 +26,7 @@ BAND = 1e-4
 def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("ranks")
     for name in NAMES:
-        build(name).save_pretrained(path / name)
-        tokenizer().save_pretrained(path / name)
+        save(path / name, name)
     lines = [{"id": i.id, "prompt": i.prompt, "candidates": i.candidates} for i in ITEMS]
     rows = [line | {"truthful": [True] + [False] * (len(line["candidates"]) - 1)} for line in lines]
     (path / "bench.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -123,17 +122,18 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
     assert ranks.count() == 4
 
 
-def test_a_family_without_a_plan_is_refused(monkeypatch):
-    monkeypatch.setattr(ranks, "count", lambda: 2)
-    with pytest.raises(ModelError, match="no tensor-parallel plan"):
-        ranks.shares("m", config_of("gpt_oss"))
-
-
-@pytest.mark.parametrize("processes", [3, 4])
-def test_heads_that_do_not_divide_are_refused(processes, monkeypatch):
+@pytest.mark.parametrize(
+    ("family", "processes", "why"),
+    [
+        ("gpt_oss", 2, "no tensor-parallel plan"),
+        ("llama", 3, "4 attention heads and 2 .* 3 processes"),
+        ("llama", 4, "4 attention heads and 2 .* 4 processes"),
+    ],
+)
+def test_a_model_that_cannot_be_shared_is_refused(family, processes, why, monkeypatch):
     monkeypatch.setattr(ranks, "count", lambda: processes)
-    with pytest.raises(ModelError, match=f"4 attention heads and 2 .* {processes} processes"):
-        ranks.shares("m", config_of("llama"))
+    with pytest.raises(ModelError, match=why):
+        ranks.shares("m", config_of(family))
 
 
 def test_logits_of_a_shared_half_precision_head_are_gathered(monkeypatch, tmp_path):

@@ -33,7 +33,7 @@ def path() -> Path:
     return named.locate("smollm2-135m")
 
 
-def test_the_file_gives_the_loaded_models_invariant(tracer: Tracer, path: Path) -> None:
+def test_the_file_gives_the_loaded_models_invariant(tracer, path):
     found = read_invariant(path, theta=Theta())
     loaded = model_invariant(tracer.backbone.model, theta=Theta())
     assert found.value == pytest.approx(loaded.value, rel=1e-6)
@@ -43,7 +43,7 @@ def test_the_file_gives_the_loaded_models_invariant(tracer: Tracer, path: Path) 
     assert found.branch(Theta().tau_I) == "mix"
 
 
-def test_the_record_names_the_file(tracer: Tracer) -> None:
+def test_the_record_names_the_file(tracer):
     about = tracer.describe()
     assert about["model"] == "lastword/smollm2-135m"
     assert about["gguf"] == MODEL.file
@@ -53,18 +53,15 @@ def test_the_record_names_the_file(tracer: Tracer) -> None:
     assert about["check"]["road"] == "packed"
 
 
-def test_it_knows_the_capital_of_france(tracer: Tracer) -> None:
+def test_it_knows_the_capital_of_france_and_its_chat_template_is_the_files(tracer):
     decision = tracer.correct(QUESTION, ["London", "Paris", "Berlin"], read="base")
     assert decision.candidates[decision.base_index] == "Paris"
-
-
-def test_the_chat_template_is_the_files(tracer: Tracer) -> None:
     messages = [{"role": "user", "content": "Hi"}]
     said = tracer.tokenizer.apply_chat_template(messages, tokenize=False)
     assert "<|im_start|>user\nHi<|im_end|>" in said
 
 
-def test_agrees_with_a_reader_of_our_own(tracer: Tracer, path: Path) -> None:
+def test_agrees_with_a_reader_of_our_own(tracer, path):
     ids = tracer.tokenizer(QUESTION + " Paris\nWater boils at 100 degrees").input_ids
     truth = Llama(path).log_probs(ids)
     with torch.no_grad():

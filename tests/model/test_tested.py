@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from families import FAMILIES as TINY
-from families import build, random_items, tokenizer
+from families import build, random_items, save, tokenizer
 from tiers import by_night
 from torch import nn
 from wide import wide
@@ -18,7 +18,7 @@ from lastword.errors import ModelError
 from lastword.model.families import locate, text_config
 from lastword.model.loading import load
 from lastword.model.options import LoadOptions
-from lastword.model.tested import FAMILIES, LOADING, Family
+from lastword.model.tested import FAMILIES, LOADING
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 INVARIANT = 1.5  # given: nothing here depends on it
@@ -46,17 +46,12 @@ def test_every_family_that_is_carried_through_the_road_has_a_row():
 
 
 @every_row
-def test_the_road_and_the_head_are_what_the_row_says(row: Family):
-    tracer = Tracer(build(row.model_type), tokenizer(), invariant=INVARIANT)
+@torch.no_grad()
+def test_road_head_and_readout_rule_are_what_the_row_says(row):
+    model = build("opt-projected" if row.model_type == "opt" else row.model_type)
+    tracer = Tracer(model, tokenizer(), invariant=INVARIANT)
     assert type(tracer.backbone.model).__name__ == row.head
     assert (tracer.backbone.road == "plain") == (row.road == "plain")
-
-
-@every_row
-@torch.no_grad()
-def test_the_readout_rule_is_what_the_row_says(row: Family):
-    name = "opt-projected" if row.model_type == "opt" else row.model_type
-    model = build(name)
     trunk, head = locate(model).trunk, model.get_output_embeddings()
     ids = torch.tensor([[1, 9, 14, 30, 7]])
     normed = trunk(input_ids=ids)[0]  # the trunk's own last steps: norm, projection
@@ -74,7 +69,7 @@ def test_the_readout_rule_is_what_the_row_says(row: Family):
 @pytest.mark.parametrize(
     "row", [f for f in FAMILIES if f.wrapper in TINY], ids=lambda f: f.model_type
 )
-def test_the_wrapper_holds_the_family(row: Family):
+def test_the_wrapper_holds_the_family(row):
     config = build(row.wrapper).config.get_text_config()
     # `mistral3` wraps both of its text models; the tiny one of the tests holds the older.
     assert config.model_type in {f.model_type for f in FAMILIES if f.wrapper == row.wrapper}
@@ -87,8 +82,7 @@ def saved(tmp_path_factory):
     def folder(name: str) -> Path:
         path = root / name
         if not path.exists():
-            build(name, **wide(name)).save_pretrained(path)
-            tokenizer().save_pretrained(path)
+            save(path, name, **wide(name))
         return path
 
     return folder

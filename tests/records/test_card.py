@@ -38,7 +38,7 @@ def loaded(root: Path, name: str, cache: Path) -> Any:
     return datasets.load_dataset(str(root), name, split="train", cache_dir=str(cache))
 
 
-def test_every_cell_is_a_configuration_that_datasets_loads(tmp_path: Path) -> None:
+def test_every_cell_is_a_configuration_that_datasets_loads(tmp_path):
     root = tmp_path / "runs"
     first, second = run(tmp_path, root), run(tmp_path, root, model="second")
     names = ["--".join(cell.relative_to(root).parts) for cell in (first, second)]
@@ -52,7 +52,7 @@ def test_every_cell_is_a_configuration_that_datasets_loads(tmp_path: Path) -> No
         assert all(scores[row["id"]] == list(row["scores"]) for _, row in known.iterrows())
 
 
-def test_shards_and_what_was_merged_of_them_are_listed_once(tmp_path: Path) -> None:
+def test_shards_and_what_was_merged_of_them_are_listed_once(tmp_path):
     root = tmp_path / "runs"
     for index in (0, 1):
         cell = run(tmp_path, root, Shard(index, 2))
@@ -65,7 +65,7 @@ def test_shards_and_what_was_merged_of_them_are_listed_once(tmp_path: Path) -> N
     assert configs(tmp_path / "elsewhere") == configs(root)
 
 
-def test_a_stopped_run_has_its_card_and_a_cell_without_records_none(tmp_path: Path) -> None:
+def test_a_stopped_run_has_its_card_and_a_cell_without_records_none(tmp_path):
     double: Any = TracerDouble()
     data = dataset(tmp_path, 20)
     work = runner.prepare(double, Work(data, data.benchmark.template()))
@@ -88,7 +88,7 @@ def test_a_stopped_run_has_its_card_and_a_cell_without_records_none(tmp_path: Pa
     assert len(configs(root)) == 1
 
 
-def test_what_somebody_wrote_on_the_card_stays(tmp_path: Path) -> None:
+def test_what_somebody_wrote_on_the_card_stays(tmp_path):
     root = tmp_path / "runs"
     root.mkdir()
     (root / "README.md").write_text("---\nlicense: mit\nconfigs: []\n---\nOurs, of November.\n")
@@ -99,7 +99,7 @@ def test_what_somebody_wrote_on_the_card_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", ["[1]", "a: [1"])
-def test_a_readme_that_is_no_card_is_said_before_the_work(tmp_path: Path, header: str) -> None:
+def test_a_readme_that_is_no_card_is_said_before_the_work(tmp_path, header):
     root = tmp_path / "runs"
     root.mkdir()
     (root / "README.md").write_text(f"---\n{header}\n---\n")
@@ -108,7 +108,7 @@ def test_a_readme_that_is_no_card_is_said_before_the_work(tmp_path: Path, header
     assert not list(root.rglob("part-*"))
 
 
-def test_records_with_peers_are_read_as_they_were_written_until_now(tmp_path: Path) -> None:
+def test_records_with_peers_are_read_as_they_were_written_until_now(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -75,7 +75,7 @@ def names(folder: Folder) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_run_leaves_there_what_it_leaves_on_a_disk(tmp_path: Path, url: str) -> None:
+def test_a_run_leaves_there_what_it_leaves_on_a_disk(tmp_path, url):
     cell, local = run(tmp_path, locate(url)), run(tmp_path, tmp_path / "local")
     assert str(cell) == f"{url}/double--words/jsonl-made"
     assert names(cell) == [n for n in names(local) if not n.startswith(".")]  # no lock is left
@@ -86,7 +86,7 @@ def test_a_run_leaves_there_what_it_leaves_on_a_disk(tmp_path: Path, url: str) -
     assert runner.execute(again, work, locate(url)).resumed == 20 and again.groups == []
 
 
-def test_a_torn_part_is_set_aside_and_done_again(tmp_path: Path, url: str) -> None:
+def test_a_torn_part_is_set_aside_and_done_again(tmp_path, url):
     cell = run(tmp_path, locate(url))
     victim = cell / "part-00002.parquet"
     victim.write_bytes(victim.read_bytes()[:-9])
@@ -97,7 +97,7 @@ def test_a_torn_part_is_set_aside_and_done_again(tmp_path: Path, url: str) -> No
     require_same(url, run(tmp_path, tmp_path / "local"))
 
 
-def test_shards_are_joined_there_and_from_there(tmp_path: Path, url: str) -> None:
+def test_shards_are_joined_there_and_from_there(tmp_path, url):
     for i in range(2):
         run(tmp_path, locate(url), Shard(i, 2))
     local = run(tmp_path, tmp_path / "local")
@@ -111,9 +111,7 @@ def test_shards_are_joined_there_and_from_there(tmp_path: Path, url: str) -> Non
 
 
 @pytest.mark.usefixtures("hasty")
-def test_two_writers_refuse_each_other(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_writers_refuse_each_other(tmp_path, url, monkeypatch):
     monkeypatch.setattr(locking, "LIFE", 60.0)  # a busy machine renews late; taken it would be then
     double, work = job(tmp_path)
     with Run(work.cell(locate(url)), work.info):
@@ -133,7 +131,7 @@ def started(forks: Forks, url: str, items: int) -> Iterator[Fork]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
-def test_killed_it_loses_the_group_in_hand_at_most(forks: Forks, tmp_path: Path, url: str) -> None:
+def test_killed_it_loses_the_group_in_hand_at_most(forks, tmp_path, url):
     rng, items, computed = random.Random(5), 60, 0
     for _ in range(3):
         with started(forks, url, items) as child:
@@ -158,7 +156,7 @@ def test_killed_it_loses_the_group_in_hand_at_most(forks: Forks, tmp_path: Path,
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
-def test_the_lock_of_a_killed_writer_is_taken_over(forks: Forks, tmp_path: Path, url: str) -> None:
+def test_the_lock_of_a_killed_writer_is_taken_over(forks, tmp_path, url):
     with started(forks, url, 20) as child:
         assert child.stdout.readline() == "group\n"  # it has the lock
     double, work = job(tmp_path)
@@ -169,9 +167,7 @@ def test_the_lock_of_a_killed_writer_is_taken_over(forks: Forks, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_reports_and_ablations_are_made_of_it(
-    tmp_path: Path, url: str, run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_and_ablations_are_made_of_it(tmp_path, url, run, monkeypatch):
     monkeypatch.setattr("lastword.report.draw.FORMATS", ("svg",))
     cell = synthetic_cell(items=40)
     write_cells(cell, locate(url))
@@ -194,12 +190,12 @@ def test_reports_and_ablations_are_made_of_it(
 )
 @pytest.mark.usefixtures("bucket")
 def test_storage_out_of_reach_is_one_line_before_a_model_is_loaded(
-    run: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    path: str,
-    environment: dict[str, str | None],
-    said: str,
-) -> None:
+    run,
+    monkeypatch,
+    path,
+    environment,
+    said,
+):
     import s3fs
 
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -214,7 +210,7 @@ def test_storage_out_of_reach_is_one_line_before_a_model_is_loaded(
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-def test_without_the_package_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_its_extra_is_named(monkeypatch):
     registry = importlib.import_module("fsspec.registry")  # the package has a dict of that name
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.delitem(registry._registry, "s3", raising=False)

@@ -74,7 +74,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(tmp_path_factory.mktemp("whole"))
 
 
-def test_a_cell_is_a_run_file_and_a_part_a_group(whole: Path) -> None:
+def test_a_cell_is_a_run_file_and_a_part_a_group(whole):
     assert whole.parts[-2:] == ("double--words", "jsonl-made")
     assert [p.name for p in parts(whole)] == [f"part-0000{g}.parquet" for g in range(7)]
     info = json.loads((whole / "run.json").read_text())
@@ -88,14 +88,14 @@ def test_a_cell_is_a_run_file_and_a_part_a_group(whole: Path) -> None:
     assert not list(whole.glob(".*.tmp"))
 
 
-def test_parts_are_zstd_with_checksums(whole: Path) -> None:
+def test_parts_are_zstd_with_checksums(whole):
     import pyarrow.parquet as pq
 
     column = pq.ParquetFile(parts(whole)[0]).metadata.row_group(0).column(0)
     assert column.compression == "ZSTD"
 
 
-def test_records_come_in_the_benchmarks_order_with_arrays(whole: Path) -> None:
+def test_records_come_in_the_benchmarks_order_with_arrays(whole):
     records = lastword.load_records(whole)
     assert list(records["id"]) == [f"q{i}" for i in range(20)]
     assert set(records["model"]) == {"double/words"} and set(records["benchmark"]) == {"jsonl:made"}
@@ -111,7 +111,7 @@ def test_records_come_in_the_benchmarks_order_with_arrays(whole: Path) -> None:
     assert (records["seconds"] > 0).all()
 
 
-def test_records_of_several_cells_stand_together(tmp_path: Path, whole: Path) -> None:
+def test_records_of_several_cells_stand_together(tmp_path, whole):
     shutil.copytree(whole, tmp_path / "a" / "b")
     other = run(tmp_path / "other", 8, model="second")
     records = lastword.load_records(tmp_path)
@@ -124,7 +124,7 @@ def test_records_of_several_cells_stand_together(tmp_path: Path, whole: Path) ->
         lastword.load_records(tmp_path)
 
 
-def test_runs_of_one_cell_are_told_apart_by_their_folder(tmp_path: Path) -> None:
+def test_runs_of_one_cell_are_told_apart_by_their_folder(tmp_path):
     own = run(tmp_path / "own", 8, model="second")
     run(tmp_path / "chat", 5, model="second")
     records = lastword.load_records(tmp_path)
@@ -138,7 +138,7 @@ def test_runs_of_one_cell_are_told_apart_by_their_folder(tmp_path: Path) -> None
         read_cells(tmp_path)
 
 
-def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path: Path, whole: Path) -> None:
+def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path, whole):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -162,14 +162,14 @@ def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path: Path, who
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"schema": 99}'])
-def test_what_is_no_run_is_refused(tmp_path: Path, text: str | None) -> None:
+def test_what_is_no_run_is_refused(tmp_path, text):
     if text is not None:
         (tmp_path / "run.json").write_text(text)
     with pytest.raises(RecordError, match="no records in|cannot read|schema"):
         lastword.load_records(tmp_path)
 
 
-def test_a_second_start_has_nothing_to_do(tmp_path: Path) -> None:
+def test_a_second_start_has_nothing_to_do(tmp_path):
     cell = run(tmp_path)
     before = {p.name: p.stat().st_mtime_ns for p in cell.iterdir()}
     double, work = job(tmp_path)
@@ -181,7 +181,7 @@ def test_a_second_start_has_nothing_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "flip", "text", "rows"])
-def test_a_torn_part_is_set_aside_and_done_again(tmp_path: Path, whole: Path, damage: str) -> None:
+def test_a_torn_part_is_set_aside_and_done_again(tmp_path, whole, damage):
     cell = run(tmp_path)
     victim, other = parts(cell)[2], parts(cell)[3]
     content = victim.read_bytes()
@@ -205,7 +205,7 @@ def test_a_torn_part_is_set_aside_and_done_again(tmp_path: Path, whole: Path, da
     assert_same_records(cell, whole)
 
 
-def test_whatever_is_torn_of_a_part_it_is_a_record_error(tmp_path: Path, whole: Path) -> None:
+def test_whatever_is_torn_of_a_part_it_is_a_record_error(tmp_path, whole):
     content, draw, refused = parts(whole)[2].read_bytes(), random.Random(3), 0
     for _ in range(400):
         torn = bytearray(content)
@@ -220,7 +220,7 @@ def test_whatever_is_torn_of_a_part_it_is_a_record_error(tmp_path: Path, whole: 
     assert refused > 300
 
 
-def test_a_stray_temporary_file_is_cleared_and_never_read(tmp_path: Path, whole: Path) -> None:
+def test_a_stray_temporary_file_is_cleared_and_never_read(tmp_path, whole):
     cell = run(tmp_path)
     parts(cell)[4].rename(cell / ".part-00004.parquet.tmp")
     run(tmp_path)
@@ -237,9 +237,7 @@ def test_a_stray_temporary_file_is_cleared_and_never_read(tmp_path: Path, whole:
         ({"revision": "abc"}, 'revision was null and is "abc"'),
     ],
 )
-def test_another_run_in_the_same_place_is_refused(
-    tmp_path: Path, changed: dict[str, Any], said: str
-) -> None:
+def test_another_run_in_the_same_place_is_refused(tmp_path, changed, said):
     cell = run(tmp_path)
     before = {p: p.read_bytes() for p in cell.iterdir() if p.is_file()}
     with pytest.raises(RecordError, match=f"holds another run: .*{said}.*--out"):
@@ -247,18 +245,18 @@ def test_another_run_in_the_same_place_is_refused(
     assert {p: p.read_bytes() for p in cell.iterdir() if p.is_file()} == before
 
 
-def test_other_data_in_the_same_place_is_refused(tmp_path: Path) -> None:
+def test_other_data_in_the_same_place_is_refused(tmp_path):
     run(tmp_path, 20)
     with pytest.raises(RecordError, match="dataset.fingerprint was .* items was 20 and is 19"):
         run(tmp_path, 19)
 
 
-def test_circumstances_do_not_make_another_run(tmp_path: Path) -> None:
+def test_circumstances_do_not_make_another_run(tmp_path):
     run(tmp_path)
     run(tmp_path, device="cuda:3", check={"road": "plain"}, invariant=2.0 + 1e-13)
 
 
-def test_the_first_plan_stands(tmp_path: Path, whole: Path) -> None:
+def test_the_first_plan_stands(tmp_path, whole):
     double, work = job(tmp_path)
     with Run(work.cell(tmp_path), work.info) as first:
         window = runner.encode(double, work, range(20))
@@ -298,7 +296,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("slow")
-def test_a_group_that_takes_long_is_kept_item_by_item(tmp_path: Path, whole: Path) -> None:
+def test_a_group_that_takes_long_is_kept_item_by_item(tmp_path, whole):
     double = interrupted(tmp_path, after=4)
     assert list(map(len, double.groups)) == [1] * 4
     (cell,) = find_cells(tmp_path)
@@ -312,7 +310,7 @@ def test_a_group_that_takes_long_is_kept_item_by_item(tmp_path: Path, whole: Pat
 
 
 @pytest.mark.usefixtures("slow")
-def test_merge_joins_the_pieces_of_one_group(tmp_path: Path, whole: Path) -> None:
+def test_merge_joins_the_pieces_of_one_group(tmp_path, whole):
     plan = plan_of(read_run(whole))
     for name, places in (("a", plan[0][:2]), ("b", plan[0][1:])):
         double, work = job(tmp_path / name)
@@ -327,7 +325,7 @@ def test_merge_joins_the_pieces_of_one_group(tmp_path: Path, whole: Path) -> Non
 
 
 @pytest.mark.usefixtures("slow")
-def test_pieces_in_a_cell_and_its_shards_are_read_once(tmp_path: Path) -> None:
+def test_pieces_in_a_cell_and_its_shards_are_read_once(tmp_path):
     double = interrupted(tmp_path, after=2)
     interrupted(tmp_path, after=3, shard=Shard(0, 1))
     (cell,) = find_cells(tmp_path)
@@ -343,7 +341,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("windows")
-def test_the_plan_grows_with_the_run(tmp_path: Path, whole: Path) -> None:
+def test_the_plan_grows_with_the_run(tmp_path, whole):
     interrupted(tmp_path, after=3)
     (cell,) = find_cells(tmp_path)
     plan = plan_of(read_run(cell))
@@ -358,7 +356,7 @@ def test_the_plan_grows_with_the_run(tmp_path: Path, whole: Path) -> None:
 
 
 @pytest.mark.usefixtures("windows")
-def test_shards_share_a_plan_that_grows(tmp_path: Path) -> None:
+def test_shards_share_a_plan_that_grows(tmp_path):
     interrupted(tmp_path, after=1, shard=Shard(0, 2))  # of the plan's first window
     (cell,) = find_cells(tmp_path)
     for shard in (Shard(1, 2), Shard(0, 2)):
@@ -369,7 +367,7 @@ def test_shards_share_a_plan_that_grows(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("windows")
-def test_merge_takes_the_longest_plan(tmp_path: Path) -> None:
+def test_merge_takes_the_longest_plan(tmp_path):
     interrupted(tmp_path / "a", after=1, shard=Shard(0, 2))
     run(tmp_path / "b", shard=Shard(1, 2))
     (merged,) = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
@@ -381,7 +379,7 @@ def test_merge_takes_the_longest_plan(tmp_path: Path) -> None:
     assert_same_records(tmp_path / "all", tmp_path / "whole")
 
 
-def test_two_writers_refuse_each_other_and_shards_do_not(tmp_path: Path) -> None:
+def test_two_writers_refuse_each_other_and_shards_do_not(tmp_path):
     double, work = job(tmp_path)
     cell = work.cell(tmp_path)
     with Run(cell, work.info), Run(cell, work.info, Shard(0, 2)), Run(cell, work.info, Shard(1, 2)):
@@ -392,7 +390,7 @@ def test_two_writers_refuse_each_other_and_shards_do_not(tmp_path: Path) -> None
     runner.execute(double, work, tmp_path)
 
 
-def test_the_lock_holds_between_processes_and_dies_with_one(forks: Forks, tmp_path: Path) -> None:
+def test_the_lock_holds_between_processes_and_dies_with_one(forks, tmp_path):
     with started(forks, tmp_path, items=40, pause=0.2) as child:
         assert child.stdout.readline() == "group\n"  # it has the lock
         double, work = job(tmp_path, 40)
@@ -402,7 +400,7 @@ def test_the_lock_holds_between_processes_and_dies_with_one(forks: Forks, tmp_pa
     assert runner.execute(double, work, tmp_path).items == 40
 
 
-def test_shards_part_the_plan_and_merge_to_the_whole(tmp_path: Path, whole: Path) -> None:
+def test_shards_part_the_plan_and_merge_to_the_whole(tmp_path, whole):
     cells = {run(tmp_path, shard=Shard(i, 3)) for i in range(3)}
     (cell,) = cells
     assert sorted(p.name for p in cell.iterdir() if p.is_dir()) == [
@@ -419,7 +417,7 @@ def test_shards_part_the_plan_and_merge_to_the_whole(tmp_path: Path, whole: Path
     assert_same_records(cell, whole)
 
 
-def test_merging_from_several_places_says_what_is_missing(tmp_path: Path, whole: Path) -> None:
+def test_merging_from_several_places_says_what_is_missing(tmp_path, whole):
     for place, index in (("a", 0), ("b", 2)):
         run(tmp_path / place, shard=Shard(index, 3))
     sources = [tmp_path / "a", tmp_path / "b"]
@@ -432,14 +430,14 @@ def test_merging_from_several_places_says_what_is_missing(tmp_path: Path, whole:
     assert_same_records(tmp_path / "all", whole)
 
 
-def test_merge_leaves_out_a_torn_part(tmp_path: Path) -> None:
+def test_merge_leaves_out_a_torn_part(tmp_path):
     cell = run(tmp_path / "a")
     parts(cell)[5].write_bytes(b"torn")
     (merged,) = merge([tmp_path / "a"], tmp_path / "all")
     assert merged.missing == 3
 
 
-def test_merge_refuses_different_runs_and_writes_nothing(tmp_path: Path) -> None:
+def test_merge_refuses_different_runs_and_writes_nothing(tmp_path):
     run(tmp_path / "a", shard=Shard(0, 2))
     run(tmp_path / "b", shard=Shard(1, 2), dtype="bfloat16")
     with pytest.raises(RecordError, match="hold different runs: dtype was"):
@@ -452,7 +450,7 @@ def test_merge_refuses_different_runs_and_writes_nothing(tmp_path: Path) -> None
         merge([tmp_path / "all"])
 
 
-def test_merge_waits_for_no_one(tmp_path: Path) -> None:
+def test_merge_waits_for_no_one(tmp_path):
     cell = run(tmp_path, shard=Shard(0, 2))
     _, work = job(tmp_path)
     with (
@@ -462,9 +460,7 @@ def test_merge_waits_for_no_one(tmp_path: Path) -> None:
         merge([tmp_path])
 
 
-def test_merge_reads_from_where_it_cannot_write(
-    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_merge_reads_from_where_it_cannot_write(tmp_path, whole, monkeypatch):
     cell = run(tmp_path / "archive")
     (cell / ".lock").unlink()
     real = os.access
@@ -475,12 +471,12 @@ def test_merge_reads_from_where_it_cannot_write(
 
 
 @pytest.mark.parametrize("text", ["2/2", "-1/2", "1", "1/0", "a/b", "1/2/3", ""])
-def test_a_shard_is_i_of_n(text: str) -> None:
+def test_a_shard_is_i_of_n(text):
     with pytest.raises(RecordError, match="i from 0 to n-1"):
         Shard.parse(text)
 
 
-def test_every_group_belongs_to_one_shard() -> None:
+def test_every_group_belongs_to_one_shard():
     shards = [Shard.parse(f"{i}/5") for i in range(5)]
     assert all(sum(s.holds(g) for s in shards) == 1 for g in range(23))
 
@@ -496,14 +492,12 @@ def test_every_group_belongs_to_one_shard() -> None:
         ("a b\n", "a-b-"),
     ],
 )
-def test_folder_names_are_safe(name: str, folder: str) -> None:
+def test_folder_names_are_safe(name, folder):
     assert folder_name(name) == folder
 
 
 @pytest.mark.parametrize("step", ["write", "fsync", "replace"])
-def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(
-    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(tmp_path, whole, monkeypatch, step):
     double, work = job(tmp_path)
     real: Any = {"fsync": os.fsync, "replace": os.replace, "write": open}[step]
     calls: list[Any] = []
@@ -530,9 +524,7 @@ def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(
     assert_same_records(cell, whole)
 
 
-def test_a_torn_part_is_set_aside_on_a_full_disk_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torn_part_is_set_aside_on_a_full_disk_too(tmp_path, monkeypatch):
     victim = parts(run(tmp_path))[2]
     victim.write_bytes(torn := victim.read_bytes()[:-9])
 
@@ -546,7 +538,7 @@ def test_a_torn_part_is_set_aside_on_a_full_disk_too(
     assert not victim.exists()
 
 
-def test_a_real_disk_that_fills(tmp_path: Path) -> None:
+def test_a_real_disk_that_fills(tmp_path):
     """A tmpfs of 320 KiB in a mount namespace of its own, where the system lets us have one."""
     probe = ["unshare", "-Urm", "mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)]
     if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True).returncode:
@@ -573,7 +565,7 @@ def test_a_real_disk_that_fills(tmp_path: Path) -> None:
     assert "No space left on device" in done.stderr
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     double, work = job(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match="cannot write .*file"):
@@ -599,9 +591,7 @@ def kill(child: Fork) -> int:
 
 
 @pytest.mark.slow
-def test_killed_at_twenty_random_moments_the_records_are_whole(
-    forks: Forks, tmp_path: Path
-) -> None:
+def test_killed_at_twenty_random_moments_the_records_are_whole(forks, tmp_path):
     rng, items = random.Random(7), 330
     progress = []
     for _ in range(20):

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from synthetic import synthetic_cell, synthetic_grid, write_cells
 
-from lastword.evaluation.dependence import dependence
 from lastword.records.cells import cells
 from lastword.report import draw
 from lastword.report.build import report
-from lastword.report.dependence import dependence_figure, dependence_table
+from lastword.report.dependence import dependence, dependence_figure, dependence_table
 from lastword.report.figure_parts import Bars, Line
 from lastword.report.table import to_markdown
 from lastword.theta import Theta

@@ -13,7 +13,9 @@ from lastword.evaluation import ablation
 from lastword.evaluation.readings import read
 from lastword.records import cells
 from lastword.records.metrics import Reliability
+from lastword.records.record import Record
 from lastword.report import draw, figures, tables
+from lastword.report.ablation import ablation_figure
 from lastword.report.chosen import named, telling
 from lastword.report.cost import Timing
 from lastword.report.figure_parts import Band, Bars, Figure, Line, Note, Panel, Points, Rule
@@ -54,7 +56,7 @@ def test_the_representative_item_is_the_median_of_the_repaired(records):
     for operator in ("mix", "early", "decisive"):
         chosen = figures.representative(cells.cells(records), operator)
         own = records[(records.operator == operator) & (records.mc1_base == 0) & (records.mc1 == 1)]
-        gains = sorted(map(gain, figures.rows_of(own)))
+        gains = sorted(map(gain, Record.of(own)))
         assert gain(chosen) == pytest.approx(gains[(len(gains) - 1) // 2])
     figure = figures.regimes(cells.cells(records), THETA)
     titles = [panel.title.split("\n")[0] for panel in figure.panels]
@@ -109,7 +111,7 @@ def test_one_item_stands_on_every_model_in_the_order_of_the_invariant():
     ]
     wrong = records[records.mc1_base == 0].groupby("id").size()
     assert wrong.max() == 3 and "3 are wrong at the last depth" in figure.caption
-    asked = figures.rows_of(named(cells.cells(records), f"TruthfulQA-{wrong.index[1]}"))
+    asked = Record.of(named(cells.cells(records), f"TruthfulQA-{wrong.index[1]}"))
     assert f"(truthfulqa {wrong.index[1]})" in figures.across_models(asked, THETA).caption
     assert figures.across_models(figures.hardest(cells.cells(parts[0])), THETA) is None
 
@@ -130,7 +132,7 @@ def test_an_item_is_named_by_benchmark_and_id(records):
 
 
 def test_of_an_items_records_the_one_that_tells_most_is_shown(records):
-    rows = figures.rows_of(records[records["mc1"].notna()])
+    rows = Record.of(records[records["mc1"].notna()])
     chosen = telling(rows)
     assert chosen.decision.operator == "decisive" and (chosen.mc1_base, chosen.mc1) == (0, 1)
     kept = [row for row in rows if row.decision.operator == "base"]
@@ -139,7 +141,7 @@ def test_of_an_items_records_the_one_that_tells_most_is_shown(records):
 
 @pytest.mark.parametrize("operator", ["base", "mix", "early"])
 def test_an_item_that_no_layer_decides_is_a_worked_example_too(records, operator):
-    record = figures.rows_of(records[records["operator"] == operator])[0]
+    record = Record.of(records[records["operator"] == operator])[0]
     figure = figures.worked_example(record, THETA)
     assert str(record.id) in figure.caption and figures.OPERATORS[operator] in figure.caption
     looked_for = record.decision.decisive_layer is not None
@@ -185,7 +187,7 @@ def test_the_ablation_panels_hold_the_rows_in_points(records):
     readings = [read(cell, THETA) for cell in cells.cells(records)]
     rows = ablation.necessity(readings, THETA)
     swept = [ablation.sweep(readings, THETA, name) for name in ablation.GRIDS]
-    figure = figures.ablation(rows, swept)
+    figure = ablation_figure(rows, swept)
     assert [panel.title[:3] for panel in figure.panels] == [f"({c})" for c in "abcdef"]
     first, second = marks(figure.panels[0], Bars)
     np.testing.assert_allclose(first.values, [100 * row.delta_mc1 for row in rows])
@@ -311,7 +313,7 @@ def test_the_higher_end_is_named_above(records):
     readings = [read(cell, THETA) for cell in cells.cells(records)]
     for parameter in ablation.GRIDS:
         swept = ablation.sweep(readings, THETA, parameter)
-        panel = figures.ablation(ablation.necessity(readings, THETA), [swept]).panels[1]
+        panel = ablation_figure(ablation.necessity(readings, THETA), [swept]).panels[1]
         above, below = sorted(marks(panel, Line), key=lambda line: not line.above)
         assert above.above and not below.above and above.y[-1] >= below.y[-1]
 

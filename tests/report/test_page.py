@@ -21,13 +21,13 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import RecordError
-from lastword.evaluation.checklist import tally
 from lastword.evaluation.controls import controls
 from lastword.evaluation.statistics import Interval, Judgement, judge, over_cells
 from lastword.records import cells as parted
 from lastword.records.record import Record
 from lastword.report import build, figure_parts, figures, page, page_data
 from lastword.report.build import Material, report
+from lastword.report.checklist import tally
 from lastword.report.cost import Timing
 from lastword.report.trust import CellTrust
 from lastword.theta import Theta
@@ -105,7 +105,7 @@ def test_of_very_many_records_a_sample_is_packed_and_said(records, tmp_path, mon
     assert [len(places) for places in shown] == [20, 20, 20]
     for cell, places in zip(cells, shown, strict=True):
         became = page_data.outcomes(cell)
-        rows = figures.rows_of(cell.records)
+        rows = Record.of(cell.records)
         assert became.tolist() == [page_data.outcome(row) for row in rows]
         drawn = Counter(became[places].tolist())
         for name, there in Counter(became.tolist()).items():
@@ -157,13 +157,13 @@ def test_codes_are_one_letter_each(records):
     answered = {code: name for code, name in page_data.OUTCOMES.items() if name != "failed"}
     for names in (page_data.REGIMES, page_data.OPERATORS, answered):
         assert all(code == name[0] for code, name in names.items())
-    codes = {page_data.codes(record) for record in figures.rows_of(records)}
+    codes = {page_data.codes(record) for record in Record.of(records)}
     assert "--ee" in codes and all(len(code) == 4 for code in codes)
     assert {code[3] for code in codes} <= set(page_data.JUDGED)
 
 
 def test_depths_that_were_not_read_are_not_drawn(records):
-    record = figures.rows_of(records[records.error.isna()])[0]
+    record = Record.of(records[records.error.isna()])[0]
     S = record.decision.trajectory.copy()
     S[:, 3] = np.nan
     unread = replace(record, answer=replace(record.decision, trajectory=S))
@@ -177,7 +177,7 @@ def test_a_failed_item_says_why():
 
 
 def test_what_was_read_without_the_question_is_packed_beside_it(records):
-    record = figures.rows_of(records[records.error.isna()])[0]
+    record = Record.of(records[records.error.isna()])[0]
     assert [p["blind"] for p in page_data.item(record, THETA)["panels"]] == [[], []]
     blind = record.decision.trajectory[:, ::-1]
     whole = replace(record, answer=replace(record.decision, blind_trajectory=blind))
@@ -226,7 +226,7 @@ def test_no_text_of_a_record_is_markup(index, records):
 @pytest.fixture
 def undrawn(monkeypatch):
     """No figure files: they are slow, and another test has them."""
-    monkeypatch.setattr("lastword.report.build.draw.save", lambda figure, folder: [])
+    monkeypatch.setattr("lastword.report.draw.save", lambda figure, folder: [])
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -238,14 +238,12 @@ def test_a_model_name_that_is_markup_stays_a_name(records, tmp_path):
     assert name not in text and "&lt;img src=x" in text and "img" not in Parsed(text).tags
 
 
-def test_the_policy_names_the_two_scripts_and_nothing_else(index):
+def test_the_policy_names_the_script_and_nothing_else(index):
     text = index.read_text(encoding="utf-8")
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1]
     allowed = re.search(r"script-src ([^;]+)", policy)[1].split()
     (main,) = [body for kind, body in Parsed(text).scripts if kind is None]
-    blob = re.search(r'id="data-plotly">([^<]+)', text)[1]
-    plotly = gzip.decompress(base64.b64decode(blob)).decode()
-    assert [digest(main), digest(plotly)] == allowed
+    assert [digest(main)] == allowed
     assert policy.startswith("default-src 'none'") and "unsafe-eval" not in policy
 
 
@@ -470,9 +468,8 @@ def test_the_words_in_a_diagram_are_written(index, chromium):
     with chromium.opened(index) as watched:
         view = watched.page
         view.locator(".drawn-diagram").first.scroll_into_view_if_needed()
-        view.wait_for_selector(".drawn-diagram .annotation-text tspan")
         fills = view.eval_on_selector_all(
-            ".drawn-diagram .annotation-text tspan",
+            ".drawn-diagram text",
             "all => all.map((t) => getComputedStyle(t).fill)",
         )
         assert len(fills) > 5 and "none" not in fills
@@ -520,7 +517,7 @@ def test_cells_sort_open_and_lead_to_their_items(index, chromium):
         for place in range(view.locator("#figures figure").count()):
             figure = view.locator("#figures figure").nth(place)
             figure.scroll_into_view_if_needed()
-            figure.locator(".js-plotly-plot .main-svg").first.wait_for()
+            assert figure.locator(".plot .drawing").first.is_visible()
         watched.assert_quiet()
 
 
@@ -548,9 +545,7 @@ def test_items_are_where_their_link_leads_although_figures_are_drawn_later(index
         heights = "Array.from(document.querySelectorAll('#figures .plots'), (n) => n.offsetHeight)"
         before = view.evaluate(heights)
         for place in range(view.locator("#figures figure").count()):
-            figure = view.locator("#figures figure").nth(place)
-            figure.scroll_into_view_if_needed()
-            figure.locator(".js-plotly-plot .main-svg").first.wait_for()
+            view.locator("#figures figure").nth(place).scroll_into_view_if_needed()
         assert view.evaluate(heights) == before and min(before) > 200
         assert view.evaluate("document.documentElement.scrollWidth") <= narrow["width"]
         view.goto("about:blank")
@@ -562,37 +557,41 @@ def test_items_are_where_their_link_leads_although_figures_are_drawn_later(index
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_printing_draws_the_figures_that_were_never_scrolled_to(index, chromium, scheme):
+def test_paper_is_light_and_cuts_neither_table_nor_figure(index, chromium, scheme):
     with chromium.opened(index, scheme=scheme) as watched:
         view = watched.page
-        holds(view, "window.Plotly !== undefined")
-        figures = view.locator("#figures figure").count()
-        drawn = view.locator("#figures figure:has(.main-svg)")
-        assert drawn.count() < figures
         ink = "getComputedStyle(document.documentElement).getPropertyValue('--ink')"
         on_screen = view.evaluate(ink)
-        view.evaluate("""addEventListener("beforeprint", () => setTimeout(() => {
-            window.paper = {
-                ink: getComputedStyle(document.documentElement).getPropertyValue("--ink"),
-                wide: [...document.querySelectorAll(".scroll")].filter(
-                    (box) => box.scrollWidth > box.clientWidth + 1).length,
-            };
-        }))""")
+        wide = """[...document.querySelectorAll(".scroll, #figures .plot")].filter(
+            (box) => box.scrollWidth > box.clientWidth + 1).length"""
         view.evaluate("dispatchEvent(new Event('beforeprint'))")
-        holds(view, "window.paper !== undefined")
-        paper = view.evaluate("window.paper")
-        assert drawn.count() == figures
-        assert paper["wide"] == 0
-        assert (paper["ink"] == on_screen) == (scheme == "light")
+        assert view.evaluate(wide) == 0
+        assert (view.evaluate(ink) == on_screen) == (scheme == "light")
         view.evaluate("dispatchEvent(new Event('afterprint'))")
         assert view.evaluate(ink) == on_screen
         watched.assert_quiet()
 
 
-def holds(view, expression):
-    """Wait for an expression; the page's policy lets no page evaluate text by itself."""
-    while not view.evaluate(expression):
-        view.wait_for_timeout(50)
+def test_figures_show_the_numbers_of_their_data(index, chromium):
+    """Bars are as long as their values, and lines stand at theirs."""
+    data = unpack(re.search(r'id="data-figures">([^<]+)', index.read_text(encoding="utf-8"))[1])
+    with chromium.opened(index) as watched:
+        boxes = watched.page.eval_on_selector_all(
+            "[data-plot=ablation] .wide rect:has(title)",
+            "all => all.map((r) => Number(r.getAttribute('width')))",
+        )
+        curves = watched.page.eval_on_selector_all(
+            "[data-plot=ablation] div:not(.wide) path.curve",
+            "all => all.map((p) => p.getAttribute('d').match(/ [\\d.]+/g).map(Number))",
+        )
+    panels = data["ablation"]["panels"]
+    bars = [m for m in panels[0]["marks"] if m["kind"] == "bars"]
+    values = np.abs([v for bar in bars for v in bar["values"]])
+    lines = [[m["y"] for m in p["marks"] if m["kind"] == "line"] for p in panels[1:]]
+    assert np.divide(boxes, max(boxes)) == pytest.approx(values / values.max(), abs=1e-6)
+    for place, own in enumerate(lines):
+        drawn, y = np.ravel(curves[2 * place : 2 * place + 2]), np.ravel(own)
+        assert np.corrcoef(drawn, y)[0, 1] == pytest.approx(-1, abs=1e-4)
 
 
 def top_of(view, identity):
@@ -618,8 +617,6 @@ def test_the_checklist_stands_on_the_page_with_its_reasons(index, written, chrom
 def test_a_letter_has_its_key_in_the_figure(index, records, chromium):
     with chromium.opened(index) as watched:
         figure = watched.page.locator("#figures figure", has_text="A worked example")
-        figure.scroll_into_view_if_needed()
-        figure.locator(".js-plotly-plot .main-svg").first.wait_for()
         example = figures.representative(parted.cells(records), "decisive")
         key = figure.locator(".letters.wide li").all_inner_texts()
         said = [short(text, 48) for text in example.candidates]

@@ -17,6 +17,7 @@ from lastword.evaluation.ablation import GRIDS, Effect, necessity, sweep
 from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import judge
 from lastword.records.cells import Counts, Summary, cells, summarise
+from lastword.report.ablation import necessity_table, sweep_table
 from lastword.report.constants import scorer_constants
 from lastword.report.cost import PACKED, PLAIN, STAGED, Timing, cost_table, read_timings
 from lastword.report.published import against_paper, read_published
@@ -35,9 +36,7 @@ from lastword.report.tables import (
     calibrations,
     grid,
     master,
-    necessity_table,
     per_model,
-    sweep_table,
     template_table,
     verdict_table,
 )

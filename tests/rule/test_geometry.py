@@ -231,6 +231,7 @@ def test_depths_agree_with_the_reference(L):
     theta = Theta()
     assert list(theta.window(L)) == reference.window(theta, L)
     assert theta.window(L).stop == L - 1  # 1 - 1/L in integers, never floating floor
+    assert Theta(rho_plus=1 - 1 / L).window(L) == theta.window(L)
     assert list(theta.anchor_depths(L)) == reference.depths_of(theta.scorer.anchors, L)
     assert list(theta.feature_depths(L)) == reference.depths_of(theta.scorer.features, L)
 

@@ -13,12 +13,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
+import populations
 import pytest
 from forked import Fork, Forks
-from populations import counted
 
 from lastword import Tracer, demo
-from lastword.trust.certificate import Certificate
 from lastword.trust.policy import Policy
 from lastword.trust.terms import Terms
 
@@ -145,9 +144,8 @@ class Clients:
 
 
 def test_a_rolling_restart_loses_no_request_and_no_label(forks, tmp_path):
-    counts, policy = counted(fixed=18, broken=1, items=120), Policy(("decisive",), 0.0)
-    subject = Tracer.demo().subject
-    certificate = Certificate(subject, Terms(0.1, 0.05), policy, counts, date="2026-11-21")
+    subject, policy = Tracer.demo().subject, Policy(("decisive", "early"), 0.25)
+    certificate = populations.certificate(subject, policy, Terms(0.1), 18, 1, 120)
     (tmp_path / "certificate.toml").write_text(certificate.to_toml(), encoding="utf-8")
     replicas = [Replica(forks, tmp_path, name) for name in ("a", "b")]
     with ExitStack() as stack:

@@ -9,26 +9,28 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import populations
 import pytest
 from clients import PYTHON, needs_clients
 from families import build
-from populations import counted
 from served import Running, running
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lastword import Choice, Item, Option, Predicate, Score, Tracer
+from lastword.benchmarks.template import template_name
 from lastword.decisions import Answers, write_questions
 from lastword.decisions.flips import flips
+from lastword.decisions.templates import template_of
 from lastword.errors import InputError
+from lastword.probes import Probe, fit_state
+from lastword.probes.answering import read_states
 from lastword.service.app import create_app
 from lastword.service.deciding import Answered
-from lastword.service.orders import ALONE, BATCH, Order
-from lastword.service.queues import Queues
+from lastword.service.queue import Queue
 from lastword.service.settings import Settings
 from lastword.text.tokens import Encoded, count_tokens
-from lastword.trust.certificate import Certificate
-from lastword.trust.policy import Policy
+from lastword.trust.policy import OFF, Policy
 from lastword.trust.terms import Terms
 
 TEXT = "The folk of Baevwick send clay lamps over the lake."
@@ -122,7 +124,7 @@ def test_answers_are_those_of_the_library_in_the_order_of_the_questions(plain, m
     assert [p["value"] for p in so["probabilities"]] == [True, "true", False]
     for answer in (goods, far, so):
         assert sum(p["probability"] for p in answer["probabilities"]) == pytest.approx(1, abs=1e-9)
-    assert goods["lastword"]["method"] == "trace" and not goods["lastword"]["calibrated"]
+    assert goods["lastword"]["method"] == "base" and not goods["lastword"]["calibrated"]
 
 
 def test_usage_counts_what_questions_share(plain):
@@ -189,11 +191,13 @@ def test_what_cannot_be_done_is_told_in_openais_form(plain, changes, said):
 
 def test_prompts_of_which_the_certificate_says_nothing_are_refused(model):
     prompts = model.prepare(ASKED).template_name
-    certificate = Certificate(
+    certificate = populations.certificate(
         model.subject,
+        Policy(("decisive", "early"), 1.0),
         Terms(0.1, 0.05),
-        Policy(("decisive",), 0.5),
-        counted(fixed=18, broken=1, items=120),
+        18,
+        1,
+        120,
         templates=("decide/listed 1 (0)",),
     )
     with running(Tracer.demo(certificate=certificate)) as served:
@@ -209,11 +213,14 @@ def test_what_is_deferred_is_a_refusal_where_the_caller_asks_for_it(model):
     asked = model.prepare(ASKED)
     sure = [own.decision.probabilities.max() for own in model.decide(TEXT, asked).values()]
     threshold = float(np.mean(sorted(sure)[1:3]))  # two are surer, and two less sure
-    certificate = Certificate(
+    certificate = populations.certificate(
         model.subject,
+        OFF,
         Terms(0.1, 0.05, error=0.1),
-        Policy((), 0.5),
-        counted(fixed=0, broken=0, items=300, answered=300, wrong=0.03),
+        0,
+        items=300,
+        answered=300,
+        wrong=0.03,
         threshold=threshold,
         templates=(asked.template_name,),
     )
@@ -268,24 +275,25 @@ def test_a_request_of_too_much_work_is_refused_before_it_is_begun(model):
         assert decide(served, questions=asked[:8]).status_code == 200
 
 
-@pytest.mark.parametrize(("options", "lanes"), [(64, {ALONE}), (65, {ALONE, BATCH})])
+@pytest.mark.parametrize(("options", "batch"), [(64, False), (65, True)])
 def test_a_request_of_no_more_options_than_an_item_may_have_waits_as_one(
-    model, monkeypatch, options, lanes
+    model, monkeypatch, options, batch
 ):
-    orders: list[Order] = []
-    add = Queues.add
+    lanes: list[bool] = []
+    add = Queue.add
 
-    def noted(queues: Queues, one: Order) -> None:
-        orders.append(one)
-        add(queues, one)
+    def noted(queue: Queue, entry: Any) -> None:
+        if entry.__class__.__name__ == "Question":
+            lanes.append(entry.batch)
+        add(queue, entry)
 
-    monkeypatch.setattr(Queues, "add", noted)
+    monkeypatch.setattr(Queue, "add", noted)
     few = {"type": "choice", "instructions": "", "choices": [{"value": v} for v in GOODS[:2]]}
     many = [{"value": f"w{i}"} for i in range(options - 4)]
     asked = [few, few, {"type": "choice", "instructions": "", "choices": many}]
     with running(model) as served:
         assert decide(served, questions=asked).status_code == 200
-    assert len(orders) == 3 and {one.lane for one in orders} == lanes
+    assert lanes == [batch] * 3
 
 
 def test_an_input_that_every_option_repeats_is_refused_by_its_characters(model):
@@ -444,6 +452,37 @@ told = decisions.invoke({"input": os.environ["TEXT"], "questions": asked})
 print(told.model_dump_json())
 """
 
+GOOGLE = """
+import json, os
+from google import genai
+from google.genai import types
+options = types.HttpOptions(base_url=os.environ["URL"])
+client = genai.Client(api_key=os.environ["KEY"], http_options=options)
+ask = dict(model="models/" + os.environ["MODEL"], input=os.environ["TEXT"])
+told = client.decisions.create(
+    **ask,
+    questions={
+        "lake": {"type": "noul", "instructions": "Baevwick lies on a lake."},
+        "goods": {
+            "type": "choice",
+            "instructions": [{"type": "text", "text": "Which goods?"}],
+            "criteria": {"green wool combs": "", "clay lamps": "of clay"},
+        },
+        "far": {
+            "type": "score",
+            "instructions": "How far?",
+            "criteria": ["near", "far", "very far", *map(str, range(9))],
+        },
+    },
+)
+print(json.dumps({name: own.model_dump() for name, own in told.answers.items()}))
+for wrong in ({"a": {"type": "choice", "instructions": "?", "criteria": {"one": ""}}},):
+    try:
+        client.decisions.create(**ask, questions=wrong)
+    except Exception as error:
+        print(error.status_code, type(error).__name__)
+"""
+
 
 def run(*command: str, url: str, **environment: str) -> str:
     done = subprocess.run(
@@ -484,6 +523,98 @@ def test_langchains_runnable(plain):
 
 
 @needs_clients
+@pytest.mark.parametrize("key", ["letmein", "another"])
+def test_googles_client(model, key):
+    with running(model, token="letmein") as served:
+        environment = {"KEY": key, "MODEL": served.service.corrector.name, "TEXT": TEXT}
+        if key == "another":
+            with pytest.raises(AssertionError, match="Unauthorized|UNAUTHENTICATED|401"):
+                run("-c", GOOGLE, url=served.url, **environment)
+            return
+        answers, refused = run("-c", GOOGLE, url=served.url, **environment).splitlines()
+    told, goods = json.loads(answers), {GOODS[0]: None, GOODS[1]: "of clay"}
+    options = [Option(*pair) for pair in goods.items()]
+    asked = {
+        "lake": Predicate("Baevwick lies on a lake."),
+        "goods": Choice("Which goods?", options),
+    }
+    own = model.decide(TEXT, asked)
+    lake = own.predicates["lake"].probability
+    assert told["lake"]["noul"] == pytest.approx(min(max(lake, 0.01), 0.99), abs=1e-5)
+    assert told["lake"]["confidence"] == pytest.approx(max(lake, 1 - lake), abs=0.01)
+    assert told["goods"]["choice"] == own.choices["goods"].choice
+    assert told["goods"]["confidence"] == max(told["goods"]["probabilities"].values())
+    assert set(told["goods"]["probabilities"]) == set(goods)
+    shares = told["far"]["probabilities"]
+    mean = sum(int(level) * share for level, share in shares.items())
+    assert len(shares) == 12 and told["far"]["score"] == pytest.approx(mean, abs=1e-6)
+    assert told["far"]["confidence"] == max(shares.values()) and told["far"]["legend"]["1"] == "far"
+    assert refused == "400 BadRequestError"
+
+
+@pytest.mark.parametrize(
+    "criteria", [{" a": "", "b": ""}, {"a\n": "", "b": ""}, ["a", "b"], {"a": ""}, None]
+)
+def test_what_googles_choice_cannot_be_is_told_in_its_form(plain, criteria):
+    question = {"type": "choice", "instructions": "?", "criteria": criteria}
+    name = f"models/{plain.service.corrector.name}"
+    body = {"model": name, "input": TEXT, "questions": {"goods": question}}
+    headers = {"x-goog-api-key": "any"}
+    answer = plain.client.post("/v1/decisions", json=body, headers=headers)
+    error = answer.json()["error"]
+    assert answer.status_code == error["code"] == 400 and error["status"] == "INVALID_ARGUMENT"
+    assert "questions.goods" in error["message"]
+
+
+def test_each_dialect_holds_its_own_limits(plain):
+    name, levels = plain.service.corrector.name, [f"level {i}" for i in range(11)]
+    google = {"q": {"type": "score", "instructions": "?", "criteria": levels}}
+    own = [{"type": "score", "instructions": "?", "levels": [{"label": v} for v in levels]}]
+    states = {"q": {"type": "score", "criteria": levels}}
+    bodies = [
+        ("/v1/decisions", {"model": name, "input": TEXT, "questions": google}, 200),
+        ("/v1/decisions", {"model": name, "input": TEXT, "questions": own}, 400),
+        ("/v1/systemone", {"model": name, "state": TEXT, "questions": states}, 422),
+    ]
+    for path, body, status in bodies:
+        assert plain.client.post(path, json=body).status_code == status
+
+
+@needs_clients
 def test_the_conformance_suite(wide):
     told = run("-m", "jevcompat.cli", "test", wide.url, "--timeout", "240", url=wide.url)
     assert "CONFORMANT" in told.upper() and "NOT CONFORMANT" not in told.upper()
+
+
+# A probe
+
+
+def test_a_probe_answers_its_question_in_every_form():
+    question = Choice("What is it about?", ["animal", "money"])
+    texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
+    template, bare = template_of("decide/plain"), Tracer.demo()
+    states = read_states(bare, texts, question, template, ("mean",))
+    fit = fit_state(states, ["animal", "animal", "money", "money"], poolings=("mean",))
+    probe = Probe(question, template_name(template.to_dict()), bare.subject, fit.probe, 4)
+    tracer = Tracer.demo(probes=[probe])
+    own = tracer.decide(TEXT, {"topic": question})["topic"]
+    expected = dict(zip(own.values, own.probabilities.tolist(), strict=True))
+    choices = [{"value": value} for value in own.values]
+    topic = {"type": "choice", "name": "topic", "instructions": question.instructions}
+    criteria = dict.fromkeys(own.values)
+    theirs = {"type": "choice", "instructions": question.instructions, "criteria": criteria}
+    with running(tracer) as served:
+        mixed = decide(served, questions=[QUESTIONS[0], topic | {"choices": choices}]).json()
+        lake, answer = mixed["answers"]
+        assert {p["value"]: p["probability"] for p in answer["probabilities"]} == expected
+        assert answer["lastword"]["method"] == probe.name and answer["lastword"]["calibrated"]
+        assert 0 < answer["lastword"]["likeness"] <= 1 and lake["lastword"]["method"] == "base"
+        assert mixed["usage"]["input_tokens"] > 0
+        (alone,) = decide(served, questions=[topic | {"choices": choices[::-1]}]).json()["answers"]
+        assert {p["value"]: p["probability"] for p in alone["probabilities"]} == expected
+        told = ask(served, questions={"topic": theirs}).json()["answers"]["topic"]
+        assert told["probabilities"] == pytest.approx(expected) and told["choice"] == own.choice
+        body = {"model": f"models/{served.service.corrector.name}", "input": TEXT}
+        asked = body | {"questions": {"topic": theirs | {"criteria": dict.fromkeys(criteria, "")}}}
+        google = served.client.post("/v1/decisions", json=asked, headers={"x-goog-api-key": "a"})
+        assert google.status_code == 200

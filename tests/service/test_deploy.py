@@ -18,6 +18,7 @@ import yaml
 
 import lastword
 from lastword.service.ledger import Ledger
+from lastword.service.metrics import Metrics
 from lastword.service.probes import PROBES
 from lastword.service.settings import Settings
 
@@ -25,7 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DEPLOY = REPOSITORY / "deploy"
 PAGE = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
 # Of a shutdown, beyond the deadline, as the service's page has it.
-LAST_SECONDS = 4 + Settings().drain_seconds
+LAST_SECONDS = 6 + Settings().drain_seconds
 BODY = {
     "prompt": "Question: Which goods come from Baevwick? Answer:",
     "candidates": ["green wool combs", "pale cedar boats", "clay lamps"],
@@ -45,10 +46,8 @@ def test_kubernetes_asks_the_probes_of_the_service():
     }
     assert {get["path"] for get in asked.values()} <= {r.path for r in PROBES.routes if r.probe}
     assert asked["readiness"]["path"] == "/readyz"
-    port, probes = container["ports"]
-    assert {get["port"] for get in asked.values()} == {probes["name"]}
-    words = container["args"]
-    assert words[words.index("--probe-port") + 1] == str(probes["containerPort"])
+    (port,) = container["ports"]
+    assert {get["port"] for get in asked.values()} == {port["name"]}
     assert service["spec"]["ports"][0]["targetPort"] == port["name"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"] == labels
@@ -82,6 +81,18 @@ def test_kubernetes_limits_memory_as_the_rule_has_it():
     model = container["args"][container["args"].index("--model") + 1]
     (row,) = (row for row in rows.stdout.splitlines() if f"`{model}`" in row)
     assert container["resources"]["limits"]["memory"] == row.split(" | ")[3].replace(" GiB", "Gi")
+
+
+def test_kubernetes_scales_by_what_waits():
+    monitor, scaled = yaml.safe_load_all(read("kubernetes.scale.yaml"))
+    deployment, service, _ = yaml.safe_load_all(read("kubernetes.yaml"))
+    assert monitor["spec"]["selector"]["matchLabels"] == service["metadata"]["labels"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] == service["spec"]["ports"][0]["name"]
+    assert scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    (trigger,) = scaled["spec"]["triggers"]
+    (metric,) = re.findall(r"lastword_\w+", trigger["metadata"]["query"])
+    assert metric in Metrics().text().decode()
 
 
 def test_kubernetes_keeps_what_was_fetched():

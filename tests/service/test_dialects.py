@@ -117,7 +117,8 @@ def test_every_file_of_the_folder_is_one_row_of_the_table():
     names = {p.stem for p in FOLDER.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
     rows = [{route.handler.__module__.split(".")[3] for route in d.routes} for d in DIALECTS]
     assert all(len(modules) == 1 for modules in rows)
-    assert sorted(module for (module,) in rows) == sorted(names - {"__init__"})
+    # Google's form comes to OpenAI's route, and has no row of its own.
+    assert sorted(module for (module,) in rows) == sorted(names - {"__init__", "google"})
 
 
 def test_the_core_of_the_service_imports_the_table_alone():

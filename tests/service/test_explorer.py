@@ -6,9 +6,9 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pandas as pd
+import populations
 import pytest
 from browser import assert_accessible
-from populations import counted
 from scipy.special import softmax
 from served import running
 from synthetic import synthetic_grid, write_cells
@@ -19,7 +19,6 @@ from lastword.demo.outcome import answer
 from lastword.demo.outcome import examples as firsts
 from lastword.service.explorer import examples
 from lastword.text.items import Item
-from lastword.trust.certificate import Certificate
 from lastword.trust.policy import Policy
 from lastword.trust.terms import Terms
 
@@ -292,12 +291,9 @@ def test_the_page_asks_for_the_token(model, chromium):
 
 
 def test_the_page_tells_what_is_certified_and_whether_it_holds(chromium):
-    certificate = Certificate(
-        Tracer.demo().subject,
-        Terms(0.1, 0.05),
-        Policy(("decisive",), 0.5),
-        counted(fixed=18, broken=1, items=120),
-        date="2026-11-21",
+    policy = Policy(("decisive", "early"), 0.25)
+    certificate = populations.certificate(
+        Tracer.demo().subject, policy, Terms(0.1), 18, 1, 120, date="2026-11-21"
     )
     with running(Tracer.demo(certificate=certificate), mounted()) as service:
         (told,) = service.client.get("/explorer/models").json()["models"]

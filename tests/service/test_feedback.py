@@ -7,35 +7,25 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict, replace
-from itertools import cycle
+from dataclasses import replace
 from math import log
 from pathlib import Path
-from typing import Any
 
-import httpx
+import populations
 import pytest
-from populations import counted
 from served import running
 
 from lastword import Tracer
 from lastword.benchmarks.world import items
 from lastword.errors import InputError
 from lastword.service.app import create_app
-from lastword.service.ledger import LARGEST, Entry, Ledger
+from lastword.service.ledger import Entry, Ledger
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.oversight import Oversight
-from lastword.service.pace import Pace
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.text.items import Item
-from lastword.trust.certificate import Certificate
 from lastword.trust.drift import Drift, statistics
 from lastword.trust.monitor import Monitor
 from lastword.trust.policy import Policy
@@ -54,11 +44,13 @@ def free():
 def certificate(free):
     seen = [statistics(decision.to_dict()) for decision in free]
     names = {name for values in seen for name in values} - {"mix"}
-    return Certificate(
+    return populations.certificate(
         Tracer.demo().subject,
+        Policy(("decisive", "early"), 0.25),
         Terms(0.1, 0.05),
-        Policy(("decisive", "early"), 0.0),
-        counted(fixed=18, broken=1, items=120),
+        18,
+        1,
+        120,
         reference={n: tuple(v[n] for v in seen if n in v) for n in sorted(names)},
         date="2026-11-21",
     )
@@ -74,8 +66,9 @@ def ask(service, item, **more):
     return service.client.post("/v1/correct", json=body).json()
 
 
-def label(service, answer, right):
-    return service.client.post("/v1/feedback", json={"id": answer["feedback_id"], "right": right})
+def label(service, answer, right, **more):
+    body = {"id": answer["feedback_id"], "right": right} | more
+    return service.client.post("/v1/feedback", json=body)
 
 
 def code_of(answer):
@@ -132,7 +125,7 @@ def test_without_a_certificate_there_is_nothing_to_judge():
         told = service.client.get("/v1/model").json()
         assert not told["certified"] and told["certificate"] is None
         assert [e["told"] for e in service.events("uncertified")] == [
-            "every override is let through, with no guarantee"
+            "decisions are the model's own; only /v1/correct corrects, with no guarantee"
         ]
     for settings in (Settings(on_alarm="shadow"), Settings(state=Path("state.db"))):
         with pytest.raises(InputError, match="give --certificate"):
@@ -156,76 +149,6 @@ def test_who_asks_cannot_label_where_labellers_have_a_token_of_their_own(model):
         Settings(token="ask", label_token="ask\n")
     with running(model, token="ask") as service:
         assert "--label-token" in service.events("labels")[0]["told"]
-
-
-def test_floods_at_once_under_a_clock_that_jumps_cost_no_answer_and_no_label(model, tmp_path):
-    settings = {"token": "ask", "label_token": "judge", "entries": 500}
-    asker, judge = ({"authorization": f"Bearer {token}"} for token in ("ask", "judge"))
-    bodies = [{"prompt": i.prompt, "candidates": list(i.candidates)} for i in ASKED[:12]]
-    with running(model, state=tmp_path / "state.db", **settings) as service:
-        oversight = service.service.corrector.oversight
-        jumps = cycle([0.0, 8 * 86_400.0, -8 * 86_400.0])
-        oversight._ledger._clock = lambda: time.time() + next(jumps)
-        told: list[dict[str, Any]] = []
-        done = threading.Event()
-
-        def post(path: str, headers: dict[str, str], **body: Any) -> httpx.Response:
-            return service.client.post(f"/v1/{path}", json=body, headers=headers)
-
-        def false_label() -> int:
-            own = {"id": told[-1]["feedback_id"] if told else "none", "right": 2}
-            return post("feedback", asker, **own).status_code
-
-        floods = {
-            lambda: post("correct/batch", asker, items=bodies).status_code: 200,
-            lambda: post("correct", asker, prompt="w", candidates=["w"] * 600).status_code: 422,
-            false_label: 401,
-        }
-
-        def flood(send: Callable[[], int]) -> set[int]:
-            statuses = {send()}
-            while not done.is_set():
-                statuses.add(send())
-            return statuses
-
-        def honest(body: dict[str, Any]) -> tuple[int, int]:
-            answer = post("correct", asker, **body)
-            told.append(answer.json())
-            own = {"id": told[-1]["feedback_id"], "right": told[-1]["index"]}
-            return answer.status_code, post("feedback", judge, **own).status_code
-
-        with ThreadPoolExecutor(len(floods)) as hostile, ThreadPoolExecutor(3) as pool:
-            sent = {hostile.submit(flood, send): status for send, status in floods.items()}
-            try:
-                assert {*pool.map(honest, bodies)} == {(200, 200)}
-            finally:
-                done.set()
-            assert all(one.result() == {status} for one, status in sent.items())
-        assert oversight.monitor.labelled > 0 and not oversight.monitor.alarm
-
-
-def test_labels_of_one_address_in_one_minute_are_bounded(model):
-    with running(model, feedback_minute=2) as service:
-        answers = [ask(service, item) for item in ASKED[:3]]
-        statuses = [label(service, answer, 0) for answer in answers]
-        if statuses[-1].status_code == 200:  # a minute has begun between them
-            statuses = [label(service, ask(service, item), 0) for item in ASKED[:3]]
-        assert [s.status_code for s in statuses[:2]] == [200, 200]
-        refused = statuses[-1]
-        assert refused.status_code == 429 and code_of(refused) == "too_many_labels"
-        assert 1 <= int(refused.headers["retry-after"]) <= 60
-
-
-def test_another_minute_is_counted_anew_and_another_address_for_itself():
-    now = [59.0]
-    pace = Pace(1, clock=lambda: now[0])
-    pace.take("a")
-    pace.take("b")
-    with pytest.raises(Refusal) as refusal:
-        pace.take("a")
-    assert refusal.value.retry_after == 2
-    now[0] = 60.0
-    pace.take("a")
 
 
 @pytest.mark.parametrize("on_alarm", ["log", "shadow"])
@@ -286,7 +209,7 @@ def test_answers_are_forgotten_by_number_and_by_age(model):
         assert label(service, answers[1], 0).status_code == 200
     now = [1000.0]
     ledger = Ledger(None, "c", items=9, seconds=60.0, clock=lambda: now[0], steady=lambda: now[0])
-    ledger.remember("one", Entry(2, [0], [1], True), {}, {"seen": {}})
+    ledger.remember("one", Entry(2, [0], [1], True), {}, {"seen": {}}, "t")
     now[0] += 59
     assert ledger.find("one").candidates == 2
     now[0] += 2
@@ -305,11 +228,11 @@ def test_a_clock_that_jumps_forgets_nothing(tmp_path):
 
     ledger, entry = opened(), Entry(2, [0], [1], True)
     drift: dict[str, dict[str, int]] = {"seen": {}}
-    ledger.remember("one", entry, {}, drift)
+    ledger.remember("one", entry, {}, drift, "t")
     for jump in (8 * 86_400, -16 * 86_400, 8 * 86_400):
         clock[0] += jump
         steady[0] += 1
-        ledger.remember(str(jump) + str(steady[0]), entry, {}, drift)
+        ledger.remember(str(jump) + str(steady[0]), entry, {}, drift, "t")
         assert ledger.find("one") == entry
     ledger.close()
     steady[0] = 3.0  # a machine that has started anew
@@ -317,33 +240,9 @@ def test_a_clock_that_jumps_forgets_nothing(tmp_path):
     ledger = opened()
     assert ledger.find("one") == entry
     steady[0] += week
-    ledger.remember("two", entry, {}, drift)
+    ledger.remember("two", entry, {}, drift, "t")
     with pytest.raises(Refusal, match="remembered"):
         ledger.find("one")
-    ledger.close()
-
-
-def test_a_state_of_before_there_were_groups_and_a_second_clock_goes_on(tmp_path):
-    path = tmp_path / "state.db"
-    Ledger(path, "c", items=9, seconds=60.0).close()
-    database = sqlite3.connect(path)
-    database.execute("DROP TABLE marks")
-    database.execute("DROP INDEX by_kin")
-    database.execute("DROP TABLE totals")
-    for trigger in ("added", "labelled", "moved", "forgotten"):
-        database.execute(f"DROP TRIGGER {trigger}")
-    for column in ("steady", "kin"):
-        database.execute(f"ALTER TABLE answers DROP COLUMN {column}")
-    row = ("one", 1e12, json.dumps(asdict(Entry(2, [0], [1], True))), 0)
-    database.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", row)
-    database.commit()
-    database.close()
-    ledger = Ledger(path, "c", items=9, seconds=60.0)
-    assert ledger.find("one").candidates == 2 and ledger.first("one")
-    assert ledger.counts()["answers"] == 1
-    ledger.label("one")
-    ledger.remember("two", Entry(2, [0], [1], True), {}, {"seen": {}}, ["text"])
-    assert ledger.find("two").candidates == 2 and ledger.first("two")
     ledger.close()
 
 
@@ -415,14 +314,14 @@ def test_a_state_on_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room
     ledger = Ledger(path, "c", items=10_000, seconds=60.0)
     entry = Entry(3, [0], [1], True)
     drift: dict[str, dict[str, int]] = {"seen": {}}
-    ledger.remember("first", entry, {"d_eff": 1.0}, drift)
+    ledger.remember("first", entry, {"d_eff": 1.0}, drift, "t")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     log = Path(f"{path}-wal")
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size, limits[1]))
         for change in (
-            lambda: ledger.remember("second", entry, {"d_eff": 2.0}, drift),
-            lambda: ledger.label("first", monitor={"labelled": 1}),
+            lambda: ledger.remember("second", entry, {"d_eff": 2.0}, drift, "t"),
+            lambda: ledger.label("first", None, monitor={"labelled": 1}),
         ):
             with pytest.raises(sqlite3.OperationalError, match="full|I/O"):
                 change()
@@ -430,7 +329,7 @@ def test_a_state_on_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room
         assert ledger.state("monitor") is None and ledger.seen() == {"d_eff": [1.0]}
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    ledger.label("first", monitor={"labelled": 1})
+    ledger.label("first", None, monitor={"labelled": 1})
     ledger.close()
     again = Ledger(path, "c", items=10_000, seconds=60.0)
     assert again.state("monitor") == {"labelled": 1} and again.seen() == {"d_eff": [1.0]}
@@ -493,14 +392,14 @@ def test_a_kill_loses_at_most_the_event_in_hand(tmp_path):
 import sys
 from pathlib import Path
 from lastword.service.app import create_app
-from lastword.service.ledger import LARGEST, Entry, Ledger
+from lastword.service.ledger import Entry, Ledger
 ledger = Ledger(Path(sys.argv[1]), "c", items=10**6, seconds=1e6)
 count = 0
 while True:
     name = str(count)
-    ledger.remember(name, Entry(2, [0], [1], True), {"s": 1.0}, {"seen": {"s": count + 1}})
+    ledger.remember(name, Entry(2, [0], [1], True), {"s": 1.0}, {"seen": {"s": count + 1}}, "t")
     count += 1
-    ledger.label(name, monitor={"labelled": count})
+    ledger.label(name, None, monitor={"labelled": count})
     print(count, flush=True)
 """
     running_ = subprocess.Popen(
@@ -542,107 +441,59 @@ def test_a_group_is_one_bet_of_the_monitor_also_after_a_restart(model, free, tmp
     again = replace(one, prompt=one.prompt.replace(" ", "  ").upper())
     same = {"candidates": list(reversed(one.candidates))}
 
-    def told(service, answer):
-        said = label(service, answer, answer["base_index"]).json()
+    def told(service, answer, **more):
+        said = label(service, answer, answer["base_index"], **more).json()
         return said["was_broken"], said["counts"], said["labelled"]
 
     with running(model, state=tmp_path / "state.db") as service:
-        answers = [ask(service, one), ask(service, one, **same), ask(service, two, group="g")]
-        assert told(service, answers[1]) == (True, True, 1)  # the first label, of a later answer
+        answers = [ask(service, item) for item in (one, two, three)]
+        later = ask(service, one, **same)
+        assert told(service, later) == (True, True, 1)  # the first label, of a later answer
         assert told(service, answers[0]) == (True, False, 1)
         assert service.metric("lastword_labelled") == service.metric("lastword_broken") == 1
         assert label(service, ask(service, again), 0).json()["counts"] is False
-        body = {"items": [{"prompt": three.prompt, "candidates": list(three.candidates)}]}
-        body["items"][0]["group"] = "g"
-        line = service.client.post("/v1/correct/batch", json=body).json()
-        assert told(service, line) == (True, True, 2)
+        assert told(service, answers[1], group="g") == (True, True, 2)
     with running(model, state=tmp_path / "state.db") as service:
-        assert told(service, answers[2]) == (True, False, 2)
-        assert told(service, ask(service, three)) == (True, False, 2)
-        assert told(service, ask(service, two, id="pair/a")) == (True, False, 2)
+        assert told(service, answers[2], group="g") == (True, False, 2)
+        assert told(service, ask(service, three)) == (True, False, 2)  # the text has its label
 
 
-def test_groups_that_an_answer_connects_are_one_and_what_is_forgotten_counts_again():
+def test_who_asks_joins_no_groups(model, free):
+    """One item of many groups, whose id makes a pair of it, leaves each honest label its bet."""
+    chosen = overridden(free)[:20]
+    with running(model, token="ask", label_token="judge") as service:
+        service.client.headers["authorization"] = "Bearer ask"
+        answers = [ask(service, item, id=f"pair/{i}/a") for i, item in enumerate(chosen)]
+        for i, item in enumerate(chosen):
+            ask(service, chosen[0], id=f"pair/{i}/b", group="chain")
+            ask(service, item, id="chain/a", group=f"group {i}")
+        service.client.headers["authorization"] = "Bearer judge"
+        counts = [label(service, a, a["index"]).json()["counts"] for a in answers]
+    assert sum(counts) == len({item.prompt for item in chosen}) == len(chosen)
+
+
+def test_counts_are_those_of_the_answers_that_are_there():
     ledger, entry = Ledger(None, "c", items=5, seconds=60.0), Entry(2, [0], [1], True)
-
-    def remember(name: str, *marks: str) -> None:
-        ledger.remember(name, entry, {}, {"seen": {}}, marks)
-
-    remember("a", "text 1", "group g")
-    remember("b", "text 2", "group h")
-    remember("c", "text 3")
-    assert ledger.kin(["text 3", "group g"]) == ["a", "c"] and ledger.kin(["text 4"]) == []
-    ledger.label("a")
-    assert ledger.first("b") and ledger.first("c")
-    remember("d", "text 1", "group h")
-    assert not ledger.first("b") and not ledger.first("d") and ledger.first("c")
-    for name in "efg":  # of seven answers five are remembered
-        remember(name)
-    assert ledger.kin(["group g"]) == [] and ledger.kin(["text 1"]) != []
-    assert ledger.first("d")
+    for place in range(7):
+        ledger.remember(str(place), entry, {}, {"seen": {}}, f"text {place // 2}")
+    ledger.label("5", None)
+    told = {"answers": 5, "groups": 3, "labels": 1, "labelled_groups": 1}
+    assert ledger.counts() == told
+    assert not ledger.first("4", None) and ledger.first("6", None)
+    assert ledger.knows("text 1") and not ledger.knows("text 0")
     ledger.close()
 
 
-def test_counts_are_those_of_the_answers_that_are_there(tmp_path):
-    """By triggers, beside the same counted anew; an older file is counted when it is opened."""
-    draw, path = random.Random(4), tmp_path / "state.db"
-    ledger, entry = Ledger(path, "c", items=30, seconds=60.0), Entry(2, [0], [1], True)
-
-    def anew() -> dict[str, int]:
-        rows = ledger._connection.execute("SELECT kin, labelled FROM answers").fetchall()
-        labelled = {kin for kin, is_labelled in rows if is_labelled}
-        labels = sum(is_labelled for _, is_labelled in rows)
-        groups = {"groups": len({kin for kin, _ in rows}), "labelled_groups": len(labelled)}
-        return {"answers": len(rows), "labels": labels} | groups
-
-    for place in range(200):
-        marks = [f"{kind} {draw.randrange(90)}" for kind in ("text", "group")]
-        ledger.remember(str(place), entry, {}, {"seen": {}}, marks)
-        with suppress(Refusal):
-            name = str(max(0, place - draw.randrange(40)))
-            ledger.find(name)
-            ledger.label(name)
-        assert ledger.counts() == anew()
-    assert 1 < ledger.counts()["labelled_groups"] < ledger.counts()["groups"] < 30
-    ledger._connection.execute("DELETE FROM totals")
-    ledger._connection.commit()
-    ledger.close()
-    ledger = Ledger(path, "c", items=30, seconds=60.0)
-    assert ledger.counts() == anew()
-    ledger.close()
-
-
-def test_one_group_for_everything_does_not_silence_the_tests(certificate, free):
-    metrics = Metrics()
-    oversight = Oversight(certificate, Settings(), metrics, Log(io.StringIO()))
-    wrong = next(decision for decision in free if decision.corrected)
-    counted = []
-    for place in range(2 * LARGEST + 1):
-        item = Item(f"question {place}", wrong.candidates, group="all", id=f"{place}/a")
-        name = oversight.answered(wrong, item, wrong.to_dict())
-        counted.append(oversight.labelled(name, [wrong.base_index])["counts"])
-    bets = [0, LARGEST, 2 * LARGEST]
-    assert [place for place, counts in enumerate(counted) if counts] == bets
-    assert oversight.monitor.labelled == oversight.monitor.broken == 3
-    remembered = oversight.describe()["remembered"]
-    assert remembered == {"answers": 201, "groups": 3, "labels": 201, "labelled_groups": 3}
-    text = metrics.text().decode()
-    for what in ("answers", "labels"):
-        assert f'lastword_unbet_total{{what="{what}"}} 198.0' in text
-    oversight.close()
-
-
-def test_copies_stay_one_group_however_many_and_a_name_cannot_join_what_is_full():
-    ledger, entry = Ledger(None, "c", items=10**6, seconds=60.0), Entry(2, [0], [1], True)
-    for place in range(LARGEST + 5):
-        ledger.remember(f"copy {place}", entry, {}, {"seen": {}}, ["text 1"])
-    ledger.label("copy 0")
-    assert not ledger.first(f"copy {LARGEST + 4}")
-    ledger.remember("bridge", entry, {}, {"seen": {}}, ["text 1", "group g"])
-    assert not ledger.first("bridge")
-    ledger.remember("other", entry, {}, {"seen": {}}, ["text 2", "group g"])
-    assert ledger.first("other")
-    ledger.close()
+@pytest.mark.parametrize("name", ["monitor", "drift", "certificate"])
+def test_a_state_whose_json_is_bad_is_refused_in_one_line(model, tmp_path, name):
+    path = tmp_path / "state.db"
+    with running(model, state=path):
+        pass
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT OR REPLACE INTO state VALUES (?, '{')", (name,))
+    connection.close()
+    with pytest.raises(InputError, match="state"):
+        create_app(model, Settings(state=path), Log(io.StringIO()))
 
 
 def test_every_item_three_times_is_no_drift(certificate, free):

@@ -254,7 +254,7 @@ def test_the_token_is_an_api_key(model):
         told = served.client.post("/v1/completions", json=TEXT, headers=right)
         assert told.status_code == 200
         assert served.client.get("/v1/models").status_code == 401
-        assert served.client.get("/health").status_code == 200
+        assert served.client.get("/readyz").status_code == 200
 
 
 def test_types_of_documented_answers_are_those_that_come(plain):

@@ -12,9 +12,8 @@ from families import random_items
 from served import running
 
 import lastword
-from lastword import Item, Sampling, Tracer, ask
+from lastword import Item
 from lastword.errors import InputError, NonFiniteError
-from lastword.files.strict_json import strict
 from lastword.service.settings import Settings
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
@@ -253,7 +252,7 @@ def test_requests_that_wait_together_are_computed_together(held, model):
             first = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "first"})
             served.wait_for(lambda: held.busy)
             rest = [pool.submit(served.client.post, "/v1/correct", json=as_body(i)) for i in items]
-            served.wait_for(lambda: len(served.service.corrector.batcher._queues.items) == 6)
+            served.wait_for(lambda: served.service.corrector.model.waiting == 6)
             held.go.set()
             assert first.result().json()["id"] == "first"
             answers = [r.result().json() for r in rest]
@@ -278,7 +277,7 @@ def test_a_failing_item_takes_no_neighbour_down(held):
             pool.submit(served.client.post, "/v1/correct", json=BODY)
             served.wait_for(lambda: held.busy)
             rest = [pool.submit(served.client.post, "/v1/correct", json=as_body(i)) for i in items]
-            served.wait_for(lambda: len(served.service.corrector.batcher._queues.items) == 5)
+            served.wait_for(lambda: served.service.corrector.model.waiting == 5)
             held.go.set()
             answers = [r.result() for r in rest]
         assert [a.status_code for a in answers] == [200, 503, 200, 500, 200]
@@ -289,30 +288,8 @@ def test_a_failing_item_takes_no_neighbour_down(held):
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
 
 
-def test_a_full_queue_says_when_to_come_again_and_recovers(held):
-    with running(held, queue_items=3, batch_items=1) as served:
-        held.go.clear()
-        with ThreadPoolExecutor(12) as pool:
-            sent = [pool.submit(served.client.post, "/v1/correct", json=BODY)]
-            served.wait_for(lambda: held.busy)
-            sent += [pool.submit(served.client.post, "/v1/correct", json=BODY) for _ in range(11)]
-            served.wait_for(lambda: sum(s.done() for s in sent) == 8)
-            refused = [s.result() for s in sent if s.done()]
-            batch = pool.submit(served.client.post, "/v1/correct/batch", json={"items": [BODY]})
-            served.wait_for(lambda: served.service.corrector.batcher.waiting("item") == 4)
-            held.go.set()
-            answers = [s.result() for s in sent]
-            assert batch.result().status_code == 200  # its places are its own
-        for answer in refused:
-            assert answer.status_code == 429 and code_of(answer) == "queue_full"
-            assert int(answer.headers["retry-after"]) >= 1
-        assert sorted(a.status_code for a in answers) == [200] * 4 + [429] * 8
-        assert served.client.post("/v1/correct", json=BODY).status_code == 200
-        assert served.metric("lastword_refusals_total", code="queue_full") == 8
-
-
 def test_a_batch_larger_than_the_queue_is_answered(held):
-    with running(held, queue_items=3, batch_items=2) as served:
+    with running(held, requests=1, batch_items=2) as served:
         items = [as_body(i) for i in random_items(8, 20)]
         answer = served.client.post("/v1/correct/batch", json={"items": items})
         assert [json.loads(line)["id"] for line in answer.text.splitlines()] == [
@@ -364,7 +341,7 @@ def test_who_leaves_a_batch_leaves_the_queue(held):
             held.go.clear()
         held.go.set()  # it left while an item was held: that one ends, the rest are not computed
         served.wait_for(lambda: served.service.traffic.inside == 0)
-        served.wait_for(lambda: not served.service.corrector.batcher._queues.items)
+        served.wait_for(lambda: not served.service.corrector.model.waiting)
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
 
 
@@ -426,7 +403,7 @@ def test_stopping_answers_what_was_accepted_and_turns_the_rest_away(held):
             sent = [pool.submit(served.client.post, "/v1/correct", json=BODY) for _ in range(4)]
             served.wait_for(lambda: served.service.traffic.inside == 4)
             assert served.client.get("/readyz").status_code == 200
-            served.server.should_exit = True
+            served.server.stop()
             served.wait_for(lambda: served.service.traffic.draining)
             late = served.client.post("/v1/correct", json=BODY)
             assert late.status_code == 503 and code_of(late) == "draining"
@@ -434,19 +411,8 @@ def test_stopping_answers_what_was_accepted_and_turns_the_rest_away(held):
             assert served.client.get("/readyz").status_code == 503
             threading.Timer(0.3, held.go.set).start()
             assert [s.result().status_code for s in sent] == [200] * 4
-    assert not served.service.corrector.batcher.alive
+    assert not served.service.corrector.alive
     assert served.events("stopped")[-1]["unanswered"] == 0
-
-
-def test_a_question_is_answered_as_the_library_does():
-    demo = Tracer.demo()
-    body = {"question": "Where is the lake of Oru?", "k": 3, "max_new_tokens": 8}
-    with running(demo) as served:
-        answer = served.client.post("/v1/ask", json=body)
-        blank = served.client.post("/v1/ask", json={"question": " "})
-    assert answer.status_code == 200 and code_of(blank) == "item"
-    asked = ask(demo, "Where is the lake of Oru?", Sampling(k=3, max_new_tokens=8))
-    assert answer.json() == strict(asked.to_dict())
 
 
 def test_a_token_that_was_kept_in_a_file_may_end_with_a_newline(model):

@@ -31,7 +31,7 @@ CHECKS = [
     status_code_conformance,
 ]
 # Routes in the forms of others.
-THEIRS = ("/rerank", "/v2/rerank", "/v1/completions", "/v1/chat/completions")
+THEIRS = ("/v1/completions", "/v1/chat/completions")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,6 @@ def call(served, case) -> requests.Response:
     [
         ("/v1/correct", 90),
         ("/v1/correct/batch", 60),
-        ("/v1/ask", 60),
         *((path, 30) for path in THEIRS),
     ],
 )

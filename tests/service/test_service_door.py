@@ -2,22 +2,19 @@
 
 import json
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
-import httpx
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from served import PATIENCE_SECONDS, running
+from served import running
 
 from lastword import Tracer
 from lastword.service.refusal import Refusal
 from lastword.service.schema import require_few, require_few_marks
-from lastword.service.server import probes
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 HEAD = b"POST /v1/correct HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
@@ -39,13 +36,13 @@ def connect(served) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=20)
 
 
-def told(raw: socket.socket) -> tuple[int, str]:
-    """Status and code of what a connection says before it is closed."""
+def everything(raw: socket.socket) -> bytes:
+    """What a connection says before it is closed."""
     data = b""
-    while piece := raw.recv(65536):
-        data += piece
-    head, _, body = data.partition(b"\r\n\r\n")
-    return int(head.split()[1]), json.loads(body)["error"]["code"]
+    with suppress(ConnectionResetError):
+        while piece := raw.recv(65536):
+            data += piece
+    return data
 
 
 # Headers and connections
@@ -54,14 +51,7 @@ def told(raw: socket.socket) -> tuple[int, str]:
 def test_headers_that_come_whole_have_a_limit(plain):
     answer = plain.client.get("/healthz", headers={"x-long": "x" * 4096})
     assert answer.status_code == 431 and code_of(answer) == "headers_too_large"
-    assert "4096 bytes" in answer.text
     assert plain.client.get("/healthz", headers={"x-long": "x" * 3000}).status_code == 200
-
-
-def test_headers_that_never_end_have_a_limit(plain):
-    with closing(connect(plain)) as raw:
-        raw.sendall(HEAD + b"x-long: " + b"x" * 5000)
-        assert told(raw) == (431, "headers_too_large")
 
 
 @pytest.mark.parametrize("sent", [b"", HEAD, b"GET"])
@@ -69,136 +59,53 @@ def test_headers_have_their_time(plain, sent):
     begun = time.monotonic()
     with closing(connect(plain)) as raw:
         raw.sendall(sent)
-        assert told(raw) == (408, "header_timeout")
+        assert b"200" not in everything(raw)
     assert 1.4 < time.monotonic() - begun < 15
 
 
-def test_headers_that_trickle_have_no_more_time(plain):
-    with closing(connect(plain)) as raw:
-        raw.sendall(HEAD)
-        for _ in range(4):
-            time.sleep(0.1)
-            raw.sendall(b"x: y\r\n")
-        assert told(raw) == (408, "header_timeout")
-
-
 def test_a_connection_that_is_kept_has_its_time_anew(plain):
-    for _ in range(3):
-        assert plain.client.get("/healthz").status_code == 200
-        time.sleep(0.8)  # longer in all than headers may take
-
-
-def test_what_is_no_http_is_told_so(plain):
     with closing(connect(plain)) as raw:
-        raw.sendall(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n")
-        assert told(raw) == (400, "invalid_request")
-    assert plain.metric("lastword_refusals_total", code="invalid_request") >= 1
+        for _ in range(3):
+            raw.sendall(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            assert raw.recv(4096).startswith(b"HTTP/1.1 200")
+            time.sleep(0.8)  # longer in all than headers may take
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        HEAD + b"content-length: 4\r\ncontent-length: 5\r\n\r\nabcde",
+        HEAD + b"content-length : 5\r\n\r\nabcde",
+        HEAD + b"transfer-encoding: identity\r\n\r\n",
+        HEAD + b"x: a\r\n b\r\n\r\n",
+        HEAD + b"".join(b"x%d: a\r\n" % i for i in range(9000)) + b"\r\n",
+    ],
+    ids=["tls", "http2", "two lengths", "space", "identity", "folded", "9,000 headers"],
+)
+def test_what_is_no_request_ends_its_connection_unheard(plain, sent):
+    before = len(plain.events("request"))
+    with closing(connect(plain)) as raw:
+        raw.sendall(sent)
+        data = everything(raw)
+    assert b"HTTP/1.1 200" not in data and len(plain.events("request")) == before
 
 
 @pytest.mark.parametrize("path", [b"/v1/correct", b"/v1/completions", b"/healthz"])
-def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(plain, path):
+def test_a_body_with_two_lengths_smuggles_nothing(plain, path):
     lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     smuggled = HEAD + b"\r\n"
     with closing(connect(plain)) as raw:
         raw.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n" + lengths + smuggled)
-        data = b"".join(iter(lambda: raw.recv(65536), b""))
-    assert data.startswith(b"HTTP/1.1 400 ") and b"x-refusal: invalid_request" in data
-    assert data.count(b"HTTP/1.1 ") == 1  # what came behind it is no request
+        data = everything(raw)
+    assert data.startswith(b"HTTP/1.1 4") and data.count(b"HTTP/1.1 ") == 1
 
 
 def test_a_long_method_is_neither_echoed_nor_logged(plain):
     answer = plain.client.request("X" * 2000, "/v1/correct")
     assert answer.status_code == 405 and len(answer.text) < 300
     assert all(len(line["method"]) <= 32 for line in plain.events("request"))
-
-
-def test_a_new_connection_takes_the_place_of_one_that_asks_nothing(model):
-    with running(model, connections=4, header_seconds=20.0) as served:
-        assert served.client.get("/healthz").status_code == 200  # and stays open
-        others = [connect(served) for _ in range(3)]
-        served.wait_for(lambda: len(served.server.server_state.connections) == 4)
-        with closing(connect(served)) as raw:
-            assert told(others[0]) == (503, "too_many_connections")  # the oldest of them
-            raw.sendall(b"GET /v1/model HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
-            assert raw.recv(100).startswith(b"HTTP/1.1 200")
-        assert served.client.post("/v1/correct", json=BODY).status_code == 200
-        for other in others:
-            other.close()
-        served.wait_for(lambda: len(served.server.server_state.connections) == 1)
-        with closing(connect(served)) as raw:
-            raw.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-            assert raw.recv(100).startswith(b"HTTP/1.1 200")
-
-
-def fresh(method: str, url: str, **more) -> httpx.Response:
-    """The answer on a connection of its own."""
-    with httpx.Client(timeout=30.0, trust_env=False, verify=False) as client:
-        return client.request(method, url, **more)
-
-
-def test_where_all_connections_are_busy_probes_are_answered_and_others_told_so(held):
-    with running(held, connections=3) as served, ThreadPoolExecutor(3) as pool:
-        held.go.clear()
-        busy = [pool.submit(fresh, "POST", f"{served.url}/v1/correct", json=BODY) for _ in range(3)]
-        served.wait_for(lambda: served.service.traffic.inside == 3)
-        for _ in range(20):  # more than the reserve has places
-            assert fresh("GET", f"{served.url}/healthz").status_code == 200
-        raws = [connect(served) for _ in range(40)]  # asking nothing, on the reserve too
-        for path in ("/healthz", "/readyz"):
-            assert fresh("GET", served.url + path).status_code == 200
-        refused = fresh("POST", f"{served.url}/v1/correct", json=BODY)
-        assert refused.status_code == 503 and code_of(refused) == "too_many_connections"
-        assert refused.headers["connection"] == "close" and refused.headers["retry-after"] == "1"
-        assert len(served.server.server_state.connections) < 25
-        held.go.set()
-        assert [b.result().status_code for b in busy] == [200] * 3
-        for raw in raws:
-            raw.close()
-
-
-def test_probes_on_a_port_of_their_own_do_not_wait_for_those_who_take_requests(model):
-    with running(model, probe_port=0) as served, probes(served.service) as port:
-        own = f"http://127.0.0.1:{port}"
-        assert {fresh("GET", own + path).status_code for path in ("/healthz", "/readyz")} == {200}
-        assert fresh("POST", f"{own}/v1/correct", json=BODY).status_code == 404
-        loop = served.server.servers[0].get_loop()
-        held, go = threading.Event(), threading.Event()
-        loop.call_soon_threadsafe(held.set)
-        loop.call_soon_threadsafe(lambda: go.wait(PATIENCE_SECONDS))
-        assert held.wait(PATIENCE_SECONDS)
-        assert fresh("GET", f"{own}/healthz").status_code == 200
-        go.set()
-        served.service.traffic.draining = True
-        assert fresh("GET", f"{own}/readyz").status_code == 503
-        assert fresh("GET", f"{own}/healthz").status_code == 200  # it is only stopping
-
-
-def test_a_service_that_takes_no_requests_any_more_is_said_to_be_dead(model):
-    with (
-        running(model, probe_port=0, deadline_seconds=0.5) as served,
-        probes(served.service) as port,
-    ):
-        go = threading.Event()
-        loop = served.server.servers[0].get_loop()
-        loop.call_soon_threadsafe(lambda: go.wait(PATIENCE_SECONDS))
-        served.wait_for(lambda: served.service.stuck)
-        answer = fresh("GET", f"http://127.0.0.1:{port}/healthz")
-        assert answer.status_code == 500 and "restart the service" in answer.text
-        go.set()
-        served.wait_for(lambda: not served.service.stuck)
-        assert fresh("GET", f"http://127.0.0.1:{port}/healthz").status_code == 200
-
-
-def test_a_crowd_that_asks_nothing_leaves_those_who_have_asked_their_connections(model):
-    with running(model, connections=32) as served:
-        assert served.client.get("/healthz").status_code == 200
-        raws = [connect(served) for _ in range(300)]
-        before = served.server.server_state.total_requests
-        assert served.client.post("/v1/correct", json=BODY).status_code == 200
-        assert served.server.server_state.total_requests == before + 1
-        served.wait_for(lambda: len(served.server.server_state.connections) <= 32)
-        for raw in raws:
-            raw.close()
 
 
 # Bodies that are large to read
@@ -382,11 +289,10 @@ def test_a_long_conversation_is_refused_before_a_template_sees_it(model, said, c
 def test_keys_that_no_body_has_are_refused_by_name(plain):
     for path, body in (
         ("/v1/correct", BODY | {"candidats": []}),
-        ("/v1/ask", {"question": "w5", "samples": 3}),
         ("/v1/feedback", {"id": "a", "right": 1, "wrong": 2}),
     ):
         answer = plain.client.post(path, json=body)
-        unknown = [key for key in body if key in ("candidats", "samples", "wrong")]
+        unknown = [key for key in body if key in ("candidats", "wrong")]
         assert answer.status_code == 422 and f"{unknown[0]}: no key" in answer.text
     # What lines for the command line may have is no mistake.
     known = BODY | {"question": "?", "truthful": [True, False, False], "blind_prompt": "w5"}
@@ -423,7 +329,6 @@ TWICE = '{"prompt": "w5", "candidates": ["w6", "w7"], "prompt": "w8"}'
     [
         ("/v1/correct", TWICE),
         ("/v1/correct/batch", f'{{"items": [{TWICE}]}}'),
-        ("/v2/rerank", '{"query": "w5", "documents": [{"text": "w6", "text": "w7"}]}'),
         ("/v1/completions", '{"prompt": "w5", "guided_choice": ["w6"], "prompt": "w8"}'),
     ],
 )
@@ -441,7 +346,7 @@ def test_a_line_whose_key_stands_twice_fails_alone(plain):
     assert "stands twice" in first["error"]["message"] and "answer" in second
 
 
-@pytest.mark.parametrize("path", ["/v1/correct", "/v1/ask", "/v1/correct/batch", "/v1/feedback"])
+@pytest.mark.parametrize("path", ["/v1/correct", "/v1/correct/batch", "/v1/feedback"])
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
 def test_a_body_says_what_it_is(plain, path, kind):
     headers = {} if kind is None else {"content-type": kind}

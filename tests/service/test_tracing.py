@@ -52,7 +52,7 @@ def test_a_request_has_a_span_for_each_stage_in_their_order(model, kept, mount):
     assert request.name == "POST /v1/correct"
     stages = stages_of(kept, request)
     times = [
-        *(stages["queue"].start_time, stages["encode"].start_time, stages["encode"].end_time),
+        *(stages["encode"].start_time, stages["encode"].end_time, stages["queue"].start_time),
         *(stages["queue"].end_time, stages["trunk"].start_time, stages["trunk"].end_time),
         *(stages["readout"].start_time, stages["readout"].end_time),
     ]
@@ -71,31 +71,23 @@ def test_items_of_one_pass_share_its_spans(model, kept, mount):
         served.wait_for(lambda: held.busy)
         bodies = [{"prompt": i.prompt, "candidates": list(i.candidates)} for i in items]
         for body in bodies:
-            pool.submit(served.client.post, "/continuation/v2/rerank", json=as_rerank(body))
-        served.wait_for(lambda: len(served.service.corrector.batcher._queues.items) == 3)
+            pool.submit(served.client.post, "/v1/completions", json=as_completion(body))
+        served.wait_for(lambda: served.service.corrector.model.waiting == 3)
         held.go.set()
         served.wait_for(lambda: len(requests_of(kept)) == 4)
-    together = [r for r in requests_of(kept) if r.name == "POST /continuation/v2/rerank"]
+    together = [r for r in requests_of(kept) if r.name == "POST /v1/completions"]
     trunks = [stages_of(kept, request)["trunk"] for request in together]
     assert [trunk.attributes["lastword.items"] for trunk in trunks] == [3, 3, 3]
     assert len({(trunk.start_time, trunk.end_time) for trunk in trunks}) == 1
 
 
-def as_rerank(body: dict) -> dict:
-    return {"query": body["prompt"], "documents": body["candidates"]}
-
-
-def test_a_question_is_traced_where_it_is_decided(model, kept, mount):
-    with running(model, mount) as served:
-        body = {"question": "w5 w6 w7", "k": 2, "max_new_tokens": 6}
-        assert served.client.post("/v1/ask", json=body).status_code == 200
-        served.wait_for(lambda: requests_of(kept))
-    stages_of(kept, requests_of(kept)[0])
+def as_completion(body: dict) -> dict:
+    return {"prompt": body["prompt"], "guided_choice": body["candidates"]}
 
 
 def test_probes_and_scrapes_are_not_traced(model, kept, mount):
     with running(model, mount) as served:
-        for path in ("/healthz", "/readyz", "/health", "/metrics"):
+        for path in ("/healthz", "/readyz", "/metrics"):
             served.client.get(path)
         served.client.get("/v1/model")
         served.wait_for(lambda: kept.get_finished_spans())

@@ -164,29 +164,6 @@ def test_order_and_common_prefixes_are_those_of_tuples(sequences):
         assert ended or before[n] != own[n]
 
 
-def test_candidates_of_one_prompt_share_the_prompt_and_their_first_row():
-    prompt = (1, 5, 6, 7)
-    branches = [Branch(prompt + end, 4) for end in [(8, 9, 3), (8, 9, 4), (8, 2)]]
-    forest = build(branches)
-    assert len(forest) == 4 + 2  # the prompt, 8 and 9; last tokens are never fed
-    assert list(forest.tokens) == [1, 5, 6, 7, 8, 9]
-    first = [int(forest.reads.row[forest.reads.branch == i][0]) for i in range(3)]
-    assert first == [0, 0, 0]
-    assert list(forest.reads.rows) == [3, 4, 5]
-
-
-def test_a_preamble_of_many_items_is_fed_once():
-    preamble = tuple(range(100, 160))
-    branches = [Branch((*preamble, item, 7, c), 61) for item in range(5) for c in range(3)]
-    assert len(build(branches)) == len(preamble) + 5 * 2
-
-
-def test_one_candidate_may_be_the_beginning_of_another():
-    forest = build([Branch((1, 2, 3), 1), Branch((1, 2, 3, 4, 5), 1)])
-    assert list(forest.tokens) == [1, 2, 3, 4]
-    assert list(forest.reads.branch) == [0, 0, 1, 1, 1, 1]
-
-
 @pytest.mark.parametrize("boundary", [0, 3])
 def test_a_branch_without_prompt_or_candidate_is_a_bug(boundary):
     with pytest.raises(AssertionError):

@@ -66,16 +66,12 @@ def test_bad_line_is_named_by_its_number(tmp_path, text, message):
     assert "\n" not in str(raised.value)
 
 
-def test_bad_line_with_an_id_is_named_by_both(tmp_path):
-    (error,) = read(tmp_path, line(id="q7", candidates=[]))
-    assert str(error).startswith("item line 1: item q7: no candidates")
-    assert error.item == "q7"
-
-
-def test_all_bad_lines_are_named_at_once(tmp_path):
-    parsed = read(tmp_path, "{", line(), line(candidates=[]))
+def test_all_bad_lines_are_named_at_once_and_one_with_an_id_by_both(tmp_path):
+    parsed = read(tmp_path, "{", line(), line(id="q7", candidates=[]))
     with pytest.raises(InputError, match=r"x\.jsonl: 2 bad: .*line 1.*; .*line 3"):
         require_items(parsed, "x.jsonl")
+    assert str(parsed[2]).startswith("item line 3: item q7: no candidates")
+    assert parsed[2].item == "q7"
 
 
 def test_good_lines(tmp_path):
@@ -113,7 +109,7 @@ def test_an_item_is_one_line_for_people():
     item = Item("Where is\nthe lake? " * 9, ("a", "b"), id="q7", truthful=(False, True))
     start = r"Item('Where is\nthe lake? Where is\nthe lake?…', 2 candidates, "
     assert repr(item) == start + "id='q7', truthful=[1])"
-    assert repr(Item("Q", ("a",))) == "Item('Q', 1 candidates)"
+    assert repr(Item("Q", ("a",))) == "Item('Q', 1 candidate)"
 
 
 def test_separator_of_the_run_holds_where_the_item_has_none(tmp_path):
@@ -121,13 +117,10 @@ def test_separator_of_the_run_holds_where_the_item_has_none(tmp_path):
     assert [item.separator for item in items] == ["\n", "-"]
 
 
-def test_line_separators_inside_a_string_end_no_line(tmp_path):
+def test_a_line_ends_where_json_lines_do(tmp_path):
     text = json.dumps(GOOD | {"prompt": "a\u2028b\x85c"}, ensure_ascii=False)
     (item,) = read(tmp_path, text)
     assert item.prompt == "a\u2028b\x85c"
-
-
-def test_carriage_returns_at_line_ends(tmp_path):
     (tmp_path / "dos.jsonl").write_bytes(f"{line()}\r\n{line()}\r\n".encode())
     assert len(require_items(read_items(tmp_path / "dos.jsonl"), "x")) == 2
 

@@ -44,14 +44,9 @@ def test_one_message_is_the_prompt_in_its_chat_template():
     (talk,) = encoded(item(TALK[2:]))
     (plain,) = encoded(Item("w6", tuple(ANSWERS)), chat=Chat())
     assert talk.sequences == plain.sequences and talk.boundaries == plain.boundaries
-
-
-def test_conversations_and_texts_share_a_call():
-    plain, talk = Item("w4 w9", tuple(ANSWERS)), item(TALK)
-    together = encoded(plain, talk, plain)
-    assert [e.sequences for e in together] == [
-        encoded(i)[0].sequences for i in (plain, talk, plain)
-    ]
+    texts = Item("w4 w9", tuple(ANSWERS)), item(TALK), Item("w4 w9", tuple(ANSWERS))
+    alone = [encoded(text)[0].sequences for text in texts]
+    assert [e.sequences for e in encoded(*texts)] == alone
 
 
 def test_the_tracers_system_message_stands_in_front_of_a_conversation_without_one():

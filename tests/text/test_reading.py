@@ -23,9 +23,7 @@ ITEMS = [Item.from_dict(row) for row in ROWS]
 
 
 def lists(rows=ROWS):
-    return [
-        r | {"candidates": json.dumps(r["candidates"]), "truthful": r["truthful"]} for r in rows
-    ]
+    return [r | {"candidates": json.dumps(r["candidates"])} for r in rows]
 
 
 def write(path, name: str):
@@ -50,11 +48,15 @@ def test_every_form_is_the_same_items(tmp_path, name):
         assert [i.truthful for i in items] == [i.truthful for i in ITEMS]
 
 
-def test_a_byte_order_mark_is_fine(tmp_path):
+def test_marks_blank_lines_and_lists_as_python_writes_them_are_fine(tmp_path):
     for name in ("jsonl", "csv"):
         path = write(tmp_path / f"items.{name}", name)
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
         assert require_items(read_items(path), path)[0].id == "q0"
+    (tmp_path / "items.json").write_text("\n \n" + json.dumps(ROWS))
+    assert require_items(read_items(tmp_path / "items.json"), "x") == ITEMS
+    pd.DataFrame(ROWS).to_csv(tmp_path / "items.csv", index=False)
+    assert require_items(read_items(tmp_path / "items.csv"), "x") == ITEMS
 
 
 def test_standard_input(monkeypatch):
@@ -71,11 +73,6 @@ def test_a_table_may_have_a_column_a_candidate(tmp_path):
     first, second = require_items(read_items(path), path)
     assert (first.candidates, first.id) == (("a", "b", "c"), "row 1")
     assert (second.candidates, second.id) == (("d", "e"), "r")
-
-
-def test_lists_as_python_writes_them(tmp_path):
-    pd.DataFrame(ROWS).to_csv(tmp_path / "items.csv", index=False)
-    assert require_items(read_items(tmp_path / "items.csv"), "x") == ITEMS
 
 
 @pytest.mark.parametrize(
@@ -119,15 +116,10 @@ def test_a_line_of_a_hundred_megabytes_is_an_error_of_its_own_in_little_memory(t
     assert str(bad) == "item line 2: longer than 16 MiB; shorten it"
 
 
-def test_blank_lines_before_an_array_are_passed_over(tmp_path):
-    (tmp_path / "items.json").write_text("\n \n" + json.dumps(ROWS))
-    assert [i.id for i in require_items(read_items(tmp_path / "items.json"), "x")] == ["q0", "q1"]
-
-
 def test_parquet_that_is_torn_is_one_line_whatever_is_torn_of_it(tmp_path):
     path, draw = write(tmp_path / "items.parquet", "parquet"), random.Random(5)
     whole, refused = path.read_bytes(), 0
-    for _ in range(300):
+    for _ in range(100):
         torn = bytearray(whole)
         for _ in range(draw.randrange(1, 4)):
             torn[draw.randrange(len(torn) - 900, len(torn))] = draw.randrange(256)
@@ -137,7 +129,7 @@ def test_parquet_that_is_torn_is_one_line_whatever_is_torn_of_it(tmp_path):
         except InputError as error:
             refused += 1
             assert str(error).startswith(f"cannot read {path}: ") and "\n" not in str(error)
-    assert refused > 200
+    assert refused > 60
 
 
 def test_errors_of_a_kind_are_told_once_with_their_count_and_first_places(tmp_path):

@@ -132,17 +132,11 @@ def test_join_ids_never_moves_the_boundary():
     item = Item("the under", ("stand", "paris"), separator="")
     encoded = one(item, bos(), join="ids")
     prompt = (bos().bos_token_id, *plain(bos(), "the under"))
-    assert encoded.sequences == (
-        prompt + plain(bos(), "stand"),
-        prompt + plain(bos(), "paris"),
-    )
+    assert encoded.sequences == (prompt + plain(bos(), "stand"), prompt + plain(bos(), "paris"))
     assert encoded.boundaries == (len(prompt), len(prompt))
     assert not encoded.boundary_moved
-
-
-def test_join_ids_puts_the_separator_with_the_candidate():
-    encoded = one(Item("the sun is", ("a star", "paris")), bos(), join="ids")
-    assert own(encoded) == plain(bos(), " a star")
+    separated = one(Item("the sun is", ("a star", "paris")), bos(), join="ids")
+    assert own(separated) == plain(bos(), " a star")
 
 
 def test_a_candidate_that_shortens_the_prompt_keeps_a_token():
@@ -207,15 +201,13 @@ def test_what_holds_for_every_item(prompt, candidates, separator, join, kind, co
 # Special tokens
 
 
-def test_bos_stands_once_also_where_the_text_brings_it():
-    encoded = one(Item("<s>the sun is", ("a star", "paris")), bos())
-    assert [s.count(bos().bos_token_id) for s in encoded.sequences] == [1, 1]
-    assert encoded.sequences == one(Item("the sun is", ("a star", "paris")), bos()).sequences
-
-
-def test_appended_eos_is_dropped():
-    tokenizer = make(template="<s> $A </s>", bos_token="<s>", eos_token="</s>")
-    encoded = one(Item("the sun is", ("a star", "paris")), tokenizer)
+@pytest.mark.parametrize(
+    ("template", "prompt"), [("<s> $A", "<s>the sun is"), ("<s> $A </s>", "the sun is")]
+)
+def test_bos_stands_once_and_an_appended_eos_is_dropped(template, prompt):
+    tokenizer = make(template=template, bos_token="<s>", eos_token="</s>")
+    encoded = one(Item(prompt, ("a star", "paris")), tokenizer)
+    assert [s.count(tokenizer.bos_token_id) for s in encoded.sequences] == [1, 1]
     assert encoded.sequences == one(Item("the sun is", ("a star", "paris")), bos()).sequences
 
 
@@ -238,20 +230,16 @@ def test_empty_prompt_is_bos_alone(prompt, join):
     assert not encoded.boundary_moved
 
 
-def test_empty_prompt_without_bos_is_eos_and_without_either_an_error():
+def test_an_empty_prompt_starts_with_bos_or_eos_and_without_either_is_an_error():
     item = Item("", ("a star", "paris"))
     tokenizer = make(eos_token="</s>")
     assert one(item, tokenizer).sequences[0][0] == tokenizer.eos_token_id
     with pytest.raises(ItemError, match="no BOS or EOS"):
         one(item, make())
-
-
-def test_a_tokenizer_that_has_a_bos_but_does_not_add_it_starts_an_empty_prompt_with_it():
-    tokenizer = make(bos_token="<s>", eos_token="</s>")
-    assert one(Item("", ("a star", "paris")), tokenizer).sequences[0][0] == tokenizer.bos_token_id
-    assert one(Item("the", ("a star", "paris")), tokenizer).sequences[0] == plain(
-        tokenizer, "the a star"
-    )
+    tokenizer = make(bos_token="<s>", eos_token="</s>")  # it has a BOS and does not add it
+    assert one(item, tokenizer).sequences[0][0] == tokenizer.bos_token_id
+    first = one(Item("the", item.candidates), tokenizer).sequences[0]
+    assert first == plain(tokenizer, "the a star")
 
 
 def test_first_token_that_moves_without_bos_gets_one_before_every_candidate():
@@ -416,9 +404,6 @@ def test_all_texts_go_through_the_tokenizer_at_once_each_once():
     texts = [t for call in calls if len(call) > 1 for t in call]
     assert len([call for call in calls if len(call) > 1]) == 1
     assert len(texts) == len(set(texts)) == 22
-
-
-def test_no_items():
     assert encode([], bos(), theta=Theta(), context=8) == []
 
 
@@ -458,6 +443,9 @@ def test_control_tokens_in_a_literal_item_are_text():
     assert not any(control & set(s[1:]) for s in (*encoded.sequences, *encoded.blind_sequences))
     assert tokenizer.decode(encoded.sequences[0][1:]) == "the </s> sun is <s>"
     assert control & set(one(replace(item, literal=False), tokenizer).sequences[0][1:])
+    tame = Item("the sun", ("star", "sun"), blind_prompt="is")
+    literal = one(replace(tame, literal=True), tokenizer)
+    assert replace(literal, item=tame) == one(tame, tokenizer)
 
 
 @pytest.mark.parametrize("join", ["text", "ids"])
@@ -472,10 +460,3 @@ def test_a_chat_template_keeps_its_control_tokens_around_a_literal_text(join):
         assert sequence.count(start) == other.count(start) == 4  # two turns, one more, its own
     assert tokenizer.decode(own(encoded, 1)) == "</s>"
     assert tokenizer.convert_tokens_to_ids("</s>") not in own(encoded, 1)
-
-
-def test_a_literal_item_without_control_tokens_is_as_any_other():
-    tokenizer = bos()
-    item = Item("the sun", ("star", "sun"), blind_prompt="is")
-    literal = one(replace(item, literal=True), tokenizer)
-    assert replace(literal, item=item) == one(item, tokenizer)

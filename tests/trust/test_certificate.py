@@ -1,54 +1,89 @@
 """A certificate as a file: what is written is read, and what is not one is refused in one line."""
 
+import json
 import re
 import tomllib
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
-from populations import counted
+from populations import certificate, counted
 from scipy.special import softmax
 
-from lastword.errors import CertificateError, ThetaError
+from lastword.errors import CertificateError, InputError, ThetaError
 from lastword.records.decision import Decision
 from lastword.theta import ScorerTheta, Theta
-from lastword.trust.certificate import Certificate, Subject
-from lastword.trust.policy import OFF, Policy
+from lastword.trust.certificate import Certificate, Probe, Subject, Tried
+from lastword.trust.policy import OFF, Policy, family
 from lastword.trust.terms import Terms
 from lastword.view.explanation import explain
-from lastword.weights.identity import folder_digests
+from lastword.weights.identity import folder_digests, text_digest
 
-GOOD = Certificate(
+GOOD = certificate(
     Subject("org/model", {"weights": "a1b2", "dtype": "float32", "head dtype": "float32"}),
+    Policy(("decisive", "mix"), 1.0),
     Terms(0.02, 0.05, gain=True, error=0.1),
-    Policy(("decisive", "mix"), 0.5),
-    counted(fixed=50, broken=1, answered=300, wrong=0.03),
+    50,
+    1,
     threshold=0.35,
+    answered=300,
+    wrong=0.03,
     benchmarks={"demo": "ff00", "truthfulqa@own6": "ee11"},
     templates=("demo/prompt 1",),
+    questions=("q1", "q2"),
     versions={"lastword": "0.2.0"},
     date="2026-11-21T12:00:00+00:00",
     reference={"confidence": (0.25, 1.0), "log_margin_ratio": (float("-inf"), 2.5)},
 )
 
 
+def by_hand(path, table):
+    """A file that somebody wrote who knows how the digest is made."""
+    table = {name: value for name, value in table.items() if name != "digest"}
+    digest = text_digest(json.dumps(table, sort_keys=True))
+    path.write_text(tomli_w.dumps(table | {"digest": digest}), encoding="utf-8")
+    return path
+
+
+def changed_counts(**changes):
+    """The table of the good one, other counts of the policy that is let through."""
+    table = GOOD.to_dict()
+    own = next(t for t in table["tried"] if t["policy"]["margin"] == 1.0)
+    own["counts"] |= changes
+    return {"tried": table["tried"]}
+
+
 @given(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
-    st.floats(0, 50),
+    st.sampled_from([3.0, 0.25]),
     st.sampled_from([None, 0.05, 1.0]),
     st.sampled_from([Theta(), Theta(rho_plus=0.9), Theta(scorer=ScorerTheta(outside="clip"))]),
 )
 def test_what_is_written_is_read(model, margin, threshold, theta):
-    made = replace(
-        GOOD,
-        subject=replace(GOOD.subject, model=model, theta=theta),
-        policy=Policy(("early",), margin),
+    made = certificate(
+        replace(GOOD.subject, model=model, theta=theta),
+        Policy(("decisive", "early"), margin),
+        GOOD.terms,
+        50,
         threshold=threshold,
+        answered=300,
+        wrong=0.03,
     )
     assert Certificate.from_dict(tomllib.loads(made.to_toml())) == made
+
+
+def test_a_probe_is_part_of_it():
+    methods = ("pmi@1", "probe@19")
+    probe = Probe("d1", 19, "mean", "q1", 7, 0.5)
+    policy, terms = Policy(("probe@19",), 0.0, "probe@19"), Terms(promise="gain", methods=methods)
+    made = certificate(GOOD.subject, policy, terms, 20, 2, 50, probe=probe)
+    assert Certificate.from_dict(tomllib.loads(made.to_toml())) == made
+    assert made.worth["net_at_least"] > 0
+    with pytest.raises(InputError, match="it names a probe"):
+        certificate(GOOD.subject, policy, terms, 20, 2, 50)
 
 
 def test_a_calibration_is_part_of_it():
@@ -65,7 +100,7 @@ def test_a_calibration_is_part_of_it():
 
 
 def test_off_is_a_policy_too(tmp_path):
-    off = replace(GOOD, policy=OFF, terms=Terms(), threshold=None)
+    off = replace(GOOD, policy=OFF, threshold=None)
     (tmp_path / "c.toml").write_text(off.to_toml(), encoding="utf-8")
     assert Certificate.read(tmp_path / "c.toml") == off
 
@@ -73,30 +108,50 @@ def test_off_is_a_policy_too(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"schema": 1}, "schema = 2 is missing; certify again"),
+        ({"schema": 1}, "schema = 3 is missing; certify again"),
         ({"policy": {"operators": ["all"], "margin": 0}}, "decisive, mix, early, not all"),
         ({"policy": {"operators": []}}, "margin is missing"),
         ({"terms": {"alpha": 2}}, "alpha is a share"),
         ({"terms": {"alpha": "low"}}, "alpha cannot be 'low'"),
         ({"terms": {"gain": 1}}, "gain cannot be 1"),
-        ({"counts": {"items": 3}}, "base_right is missing"),
-        ({"counts": 3}, "3 stands where a table"),
-        ({"counts": GOOD.to_dict()["counts"] | {"fixed": 400}}, "do not fit together"),
+        ({"terms": {"promise": "luck"}}, "promise cannot be 'luck'"),
+        ({"tried": [{"policy": {"operators": [], "margin": 0}}]}, "share is missing"),
+        ({"tried": []}, "does not hold the policies of its methods"),
+        ({"tried": 3}, "tried cannot be 3"),
+        (changed_counts(fixed=400), "do not fit together"),
         ({"subject": {"model": "m", "theta": {"tau": 1}}}, "unknown name tau"),
         ({"threshold": 1.5}, "threshold is a probability"),
-        ({"counts": GOOD.to_dict()["counts"] | {"rate": 0.0}}, "items that stand by themselves"),
-        ({"counts": GOOD.to_dict()["counts"] | {"discordant": 0}}, "stand by themselves"),
-        ({"counts": GOOD.to_dict()["counts"] | {"wrong": 0.2}}, "do not give its threshold"),
-        ({"counts": GOOD.to_dict()["counts"] | {"rate": float("nan")}}, "do not fit together"),
-        (
-            {"terms": {"alpha": 0.005}, "threshold": 0.3},
-            "1 broken and 50 fixed of 400, do not give",
-        ),
+        (changed_counts(rate=0.0), "items that stand by themselves"),
+        (changed_counts(discordant=0), "stand by themselves"),
+        ({"wrong": 0.2}, "do not give its threshold"),
+        (changed_counts(rate=float("nan")), "do not fit together"),
+        ({"terms": {"alpha": 0.005}}, "1 broken and 50 fixed of 400, do not give"),
         ({"terms": {"alpha": 0.02}}, "do not give its threshold"),
         ({"subject": {"model": 7, "theta": {}}}, "model cannot be 7"),
         ({"reference": {"confidence": ["x"]}}, "confidence cannot be 'x'"),
         ({"date": 2026}, "date cannot be 2026"),
         ({"colour": "red"}, "colour is unknown"),
+        # What was accepted once: each is a better promise than the labels gave.
+        ({"terms": GOOD.to_dict()["terms"] | {"alpha": 0.015}}, "do not give its promise"),
+        ({"terms": GOOD.to_dict()["terms"] | {"delta": 0.0001}}, "do not give its promise"),
+        ({"terms": GOOD.to_dict()["terms"] | {"promise": "gain"}}, "policies of its methods"),
+        ({"policy": GOOD.to_dict()["policy"] | {"margin": 0.0}}, "none of those that were tested"),
+        (
+            {"policy": {"operators": ["decisive", "mix", "early"], "margin": 1.0}},
+            "none of those that were tested",
+        ),
+        ({"policy": GOOD.to_dict()["policy"] | {"margin": 2.0}}, "do not give its promise"),
+        (
+            {"policy": {"operators": ["pmi@1"], "margin": 0.0, "method": "pmi@1"}},
+            "none of those that were tested",
+        ),
+        (changed_counts(broken=0, rate=0.0, discordant=50, right_rate=0.0), "edited by hand"),
+        ({"terms": GOOD.to_dict()["terms"] | {"alpha": 0.05}}, "edited by hand"),
+        ({"reference": {}}, "edited by hand"),
+        ({"questions": ["q1", "q2", "q3"]}, "edited by hand"),
+        ({"worth": GOOD.to_dict()["worth"] | {"net_at_least": 0.2}}, "edited by hand"),
+        ({"means": {"q": [0.5, 0.5]}}, "edited by hand"),
+        ({"digest": "0" * 64}, "edited by hand"),
     ],
 )
 def test_what_is_no_certificate_is_refused_in_one_line(tmp_path, change, said):
@@ -130,18 +185,39 @@ def test_a_file_that_holds_none_is_refused(tmp_path, text):
     ],
 )
 def test_counts_are_tested_again_when_a_certificate_is_read(tmp_path, terms, fixed, broken, holds):
-    counts = counted(fixed=fixed, broken=broken, items=400 if holds or broken < 9 else 200)
+    policy = Policy(("decisive", "mix"), 1.0)
+    tried = [
+        Tried(p, s, counted(fixed, broken) if p == policy else counted(0, 0))
+        for p, s in family("mix").items()
+    ]
     table = replace(GOOD, threshold=None).to_dict() | {
-        "counts": vars(counts),
+        "tried": [asdict(own) for own in tried],
         "terms": {name: value for name, value in vars(terms).items() if value is not None},
     }
-    path = tmp_path / "by-hand.toml"
-    path.write_text(tomli_w.dumps(table), encoding="utf-8")
     if holds:
-        assert Certificate.read(path).counts == counts
+        table["worth"] = certificate(GOOD.subject, policy, terms, fixed, broken).worth
+        assert Certificate.read(by_hand(tmp_path / "c.toml", table)).counts == counted(
+            fixed, broken
+        )
         return
     with pytest.raises(CertificateError, match="do not give its promise; certify again"):
-        Certificate.read(path)
+        Certificate.read(by_hand(tmp_path / "c.toml", table))
+
+
+def test_a_method_that_learns_without_labels_brings_what_it_learned():
+    terms = Terms(promise="gain", methods=("pmi@1", "batch-calibrated"))
+    policy = Policy(("batch-calibrated",), 0.0, "batch-calibrated")
+    with pytest.raises(InputError, match="needs its means"):
+        certificate(GOOD.subject, policy, terms, 30, 2)
+    made = certificate(GOOD.subject, policy, terms, 30, 2, means={"0a": (0.5, 0.5)})
+    table = made.to_dict()
+    for edited in (
+        table | {"policy": {"operators": ["pmi@1"], "margin": 0.0, "method": "pmi@1"}},
+        table | {"means": {"0a": [0.9, 0.1]}},
+        {name: value for name, value in table.items() if name != "means"},
+    ):
+        with pytest.raises(CertificateError):
+            Certificate.from_dict(edited)
 
 
 def marked(**changes):
@@ -221,18 +297,19 @@ def decision(scores, base, operator="decisive"):
 
 
 @pytest.mark.parametrize(
-    ("operators", "margin", "rule"),
+    ("own", "rule"),
     [
-        (("decisive",), 0.5, None),
-        (("decisive", "mix"), 0.0, None),
-        (("decisive",), 0.6, "a margin of at least 0.6 nats"),
-        (("mix",), 0.0, "only mix may override"),
-        ((), 0.0, "nothing may override"),
+        (Policy(("decisive", "mix"), 0.25), None),
+        (Policy(("decisive", "early"), 0.25), None),
+        (Policy(("decisive", "mix"), 1.0), "a margin of at least 1 nats"),
+        (Policy(("pmi@1",), 0.0, "pmi@1"), "only pmi@1 may override"),
+        (OFF, "nothing may override"),
     ],
 )
-def test_an_override_stands_or_gives_way_to_the_model(operators, margin, rule):
+def test_an_override_stands_or_gives_way_to_the_model(own, rule):
     wanted = decision([-1.5, -1.0, -3.0], [-1.0, -1.25, -3.0])
-    stood = replace(GOOD, policy=Policy(operators, margin), threshold=None).obey(wanted)
+    terms = Terms(0.02, methods=("trace", "pmi@1"))
+    stood = certificate(GOOD.subject, own, terms, 50).obey(wanted)
     if rule is None:
         assert stood.withheld is None and stood.index == 1 and stood.operator == "decisive"
         assert np.array_equal(stood.scores, wanted.scores)

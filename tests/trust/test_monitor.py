@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from math import inf, log
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,15 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from lastword.errors import InputError
-from lastword.trust.monitor import BETS, PATIENCE, Monitor, log_slip, log_wealth
+from lastword.trust.monitor import (
+    BETS,
+    PATIENCE,
+    Monitor,
+    log_kept,
+    log_restarted,
+    log_slip,
+    log_wealth,
+)
 
 STEPS = 2000
 
@@ -18,15 +27,23 @@ STEPS = 2000
 @given(st.lists(st.booleans(), max_size=40), st.sampled_from(["0.02", "0.1", "0.5"]))
 def test_the_wealth_is_the_mean_of_the_products(broken, alpha):
     a = Fraction(alpha)
-    products, slips = [Fraction(1)] * 10, [Fraction(0)] * 10
+    slips: list[Any] = [Fraction(0)] * 10
+    kept: list[list[Any]] = [[] for _ in range(10)]
     stakes = [Fraction(9, 10) / 2**j / a for j in range(10)]
     monitor = Monitor(float(a), 0.05)
-    for x in broken:
+    rest = [1.0, *(1 / (2 * (1 + log(t))) for t in range(1, len(broken) + 1))]
+    for t, x in enumerate(broken):
         monitor = monitor.seen(x)
         won = [1 + stake * (int(x) - a) for stake in stakes]
-        products = [w * z for w, z in zip(products, won, strict=True)]
+        for own, z in zip(kept, won, strict=True):  # the wealth of who starts at each label
+            own.append(rest[t] - rest[t + 1])
+            own[:] = [wealth * float(z) for wealth in own]
         slips = [(1 + r) * z for r, z in zip(slips, won, strict=True)]
-    assert monitor.log_wealth == pytest.approx(log(sum(products) / 10), abs=1e-9)
+    staked = sum(map(sum, kept)) / 10
+    assert monitor.log_wealth == pytest.approx(log(staked + rest[len(broken)]), abs=1e-9)
+    counts = log_wealth(sum(broken), len(broken), float(a))  # of one wealth from the first label on
+    products = [np.prod([float(1 + s * (int(x) - a)) for x in broken]) for s in stakes]
+    assert counts == pytest.approx(log(np.mean(products)), abs=1e-9)
     slip = sum(slips) / 10
     assert monitor.log_slip == (pytest.approx(log(slip), abs=1e-9) if broken else -inf)
     assert (monitor.labelled, monitor.broken) == (len(broken), sum(broken))
@@ -34,14 +51,20 @@ def test_the_wealth_is_the_mean_of_the_products(broken, alpha):
 
 def test_the_alarm_stays_and_counts_that_are_none_are_refused():
     monitor = Monitor(0.02, 0.05)
-    for _ in range(3):
+    for _ in range(4):
         monitor = monitor.seen(True)
     assert monitor.alarm and monitor.log_wealth >= log(20)
     for _ in range(500):
         monitor = monitor.seen(False)
     assert monitor.alarm and monitor.log_wealth < log(20)
     assert Monitor(**vars(monitor)) == monitor  # its state is its fields
-    for wrong in ({"alpha": 0.0}, {"delta": 1.0}, {"labelled": 2, "broken": 3}, {"slip": (0.0,)}):
+    for wrong in (
+        {"alpha": 0.0},
+        {"delta": 1.0},
+        {"labelled": 2, "broken": 3},
+        {"slip": (0.0,)},
+        {"wealth": (0.0,)},
+    ):
         with pytest.raises(InputError):
             Monitor(**{"alpha": 0.1, "delta": 0.1} | wrong)
 
@@ -101,7 +124,33 @@ def test_a_change_after_two_thousand_good_labels_is_slipping_soon():
     drawn = np.random.default_rng(4).random((60, 4000)) < 0.04
     wealth = log_wealth(drawn.cumsum(axis=1), 2000 + np.arange(1, 4001), 0.02)
     soon = wealth[:, : int(np.median(delay))]
-    assert (soon >= log(20)).any(axis=1).mean() < 0.25  # the alarm has a start to win back
+    assert (soon >= log(20)).any(axis=1).mean() < 0.25  # one wealth has a start to win back
+
+
+def alarm_of_restarts(broken: np.ndarray, alpha: float) -> np.ndarray:
+    """Labels until the alarm, of every stream [streams]; inf where there is none."""
+    wealth = np.full((len(broken), len(BETS)), -inf)
+    first = np.full(len(broken), inf)
+    for t in range(broken.shape[1]):
+        wealth = log_restarted(wealth, t, broken[:, t, None], alpha)
+        staked = np.logaddexp.reduce(wealth, axis=1) - log(len(BETS))
+        over = np.logaddexp(staked, log_kept(t + 1)) >= log(20)
+        first[over & np.isinf(first)] = t + 1
+    return first
+
+
+def test_a_change_after_ten_thousand_good_labels_alarms_where_one_wealth_does_not():
+    alpha, good, streams = 0.05, 10_000, 60
+    rng = np.random.default_rng(6)
+    rates = np.repeat([alpha / 2, 2 * alpha], [good, 3000])
+    broken = rng.random((streams, len(rates))) < rates
+    delay = alarm_of_restarts(broken, alpha) - good
+    assert (delay > 0).all() and np.isfinite(delay).mean() > 0.95
+    one = log_wealth(broken.cumsum(axis=1), np.arange(1, len(rates) + 1), alpha)
+    assert (one >= log(20)).any(axis=1).mean() < 0.5
+    calm = rng.random((400, STEPS)) < alpha
+    most = 0.05 + 3.7 * (0.05 * 0.95 / 400) ** 0.5
+    assert np.isfinite(alarm_of_restarts(calm, alpha)).mean() <= most
 
 
 def test_false_warnings_of_slipping_are_as_far_apart_as_promised():

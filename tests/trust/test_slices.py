@@ -40,8 +40,8 @@ def test_a_slice_that_breaks_too_much_is_named_though_the_whole_passes():
 
 
 def test_the_levels_are_holms():
-    """By hand: of two slices the smaller p-value has half of the level of one of 24 policies."""
-    level = 0.05 / 24 / 2
+    """By hand: of two slices the smaller p-value has half of the level of one of four policies."""
+    level = 0.05 / 4 / 2
     fewest = next(n for n in range(1, 1000) if binom.cdf(0, n, 0.05) <= level)
     for size, holds in ((fewest - 1, False), (fewest, True)):
         items, names = population(a=(40, 0, size - 40), b=(0, 1, 40))

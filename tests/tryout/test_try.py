@@ -19,6 +19,7 @@ from lastword.benchmarks.template import template_name
 from lastword.cli import app
 from lastword.decisions import TEMPLATES, read_questions
 from lastword.errors import CertificateError, InputError
+from lastword.probes import Probe
 from lastword.trust.certificate import Certificate
 from lastword.tryout.labels import read_labels
 from lastword.tryout.named import Named
@@ -78,7 +79,43 @@ def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: P
         read_labels(COLOURS, Named(label="colour"))
     without = [*COLOURS, {"body": "nobody knows", "tone": None, "n": 5}]
     told = read_labels(without, Named("body", "tone")).said
-    assert told == ("1 rows without a label are left out",)
+    assert told == ("1 row without a label left out",)
+    with pytest.raises(InputError, match="one column, 'text:team'.*separated by commas"):
+        read_labels([{"text:team": "late:shipping"}])
+
+
+MESSY: list[dict[str, Any]] = [
+    {"Ticket-ID": f"T{i}", "text": f"thing {i} is seen", "team": ["Lager", "Kasse"][i % 2]}
+    for i in range(12)
+] + [
+    {"Ticket-ID": "T12", "text": "thing  4 is seen", "team": " Kasse"},
+    {"Ticket-ID": "T13", "text": "the other one", "team": "LAGER"},
+    {"Ticket-ID": "T13", "text": "alone", "team": "Hof"},
+    {"Ticket-ID": "", "text": "nobody knows", "team": None},
+]
+
+
+def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
+    labels = read_labels(MESSY)
+    assert [row[3] for row in labels.rows[-3:]] == ["T12", "T13 (row 14)", "T13 (row 15)"]
+    guessed, left, *doubts = labels.said
+    assert "id is column Ticket-ID" in guessed and left.startswith("1 row ")
+    assert any("` Kasse` (1 row)" in line and "--tidy" in line for line in doubts)
+    assert any("`LAGER` (1 row)" in line and "--tidy" in line for line in doubts)
+    assert any("`Hof` (row T13 (row 15))" in line for line in doubts)
+    assert any("row T4 (`Lager`) and row T12 (` Kasse`)" in line for line in doubts)
+    tidy = read_labels(MESSY, Named(tidy=True))
+    assert tidy.question is not None
+    assert [o.text for o in tidy.question.options] == ["Hof", "Kasse", "Lager"]
+    assert sum(line.startswith("joined: ") for line in tidy.said) == 2
+    assert not any("--tidy" in line for line in tidy.said)
+
+
+def test_tidy_joins_labels_to_the_options_of_a_file(tmp_path: Path) -> None:
+    options = tmp_path / "options.txt"
+    options.write_text("kasse\nLager\nHof\n")
+    labels = read_labels(MESSY, Named(choices=str(options), tidy=True))
+    assert {row[2] for row in labels.rows} == {"kasse", "Lager", "Hof"}
 
 
 def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None:
@@ -104,7 +141,8 @@ def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None
 def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
     rows = table(40)
     out = tmp_path / "out"
-    verdict = try_labels(written(tmp_path / "facts.csv", rows), Tracer.demo(), out=out)
+    path = written(tmp_path / "facts.csv", rows)
+    verdict = try_labels(path, Tracer.demo(), out=out, promise="breaks")
     assert [line.name for line in verdict.lines[:4]] == [
         "chance",
         "without the text",
@@ -161,7 +199,7 @@ def test_rows_that_are_there_twice_count_once_in_a_verdicts_tests() -> None:
 def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: Path) -> None:
     path, out = written(tmp_path / "facts.csv", table(300)), tmp_path / "out"
     command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out)]
-    done = CliRunner().invoke(app, [*command, "--alpha", "0.1"])
+    done = CliRunner().invoke(app, [*command, "--promise", "breaks", "--alpha", "0.1"])
     assert done.exit_code == 0, done.output
     told = done.stdout
     assert "Switch it on: overrides by" in told
@@ -183,15 +221,16 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
         assert "All below is of TRACE alone" in html
     kept = json.loads((out / "verdict.json").read_text())
     assert [line.rstrip() for line in kept["picture"]] == [
-        line.rstrip() for line in told.splitlines()[: len(kept["picture"])]
+        line.rstrip() for line in told.splitlines()[2 : 2 + len(kept["picture"])]
     ]
+    assert told.startswith(kept["headline"]) and kept["method"] in kept["headline"]
     assert "Earlier depths" in kept["words"][-1] and kept["words"][-1] in told
     # What changes is what the certificate lets through, and nothing else.
     changes = kept["changes"]
     assert sum(c["shown"] == c["truth"] for c in changes) == certificate.counts.fixed
     assert sum(c["model"] == c["truth"] for c in changes) == certificate.counts.broken
     assert kept["shown"] == "certified" and len(changes) == certificate.counts.overrides
-    assert f"What is let through changes {len(changes)} answers" in told
+    assert f"What is certified changes {len(changes)} answers" in told
     text, question = "Which goods?", {"goods": Choice("", ["clay lamps", "pale cedar boats"])}
     assert "goods" in certified.decide(text, question)
     for refusing in (certified.decide, certified.decide_many):
@@ -206,7 +245,7 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     assert listed["goods"].decision.candidates == item.candidates and "Options:" in item.prompt
     with pytest.raises(CertificateError, match="'decide/listed 1"):
         Tracer.demo(certificate=other).prepare(question, template="decide/plain")
-    again = CliRunner().invoke(app, [*command, "--alpha", "0.1", "--json"])
+    again = CliRunner().invoke(app, [*command, "--promise", "breaks", "--alpha", "0.1", "--json"])
     figures = json.loads(again.stdout)
     assert figures["certified"]["fixed"] == certificate.counts.fixed
     assert figures["items"] == certificate.counts.items
@@ -223,7 +262,7 @@ def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path
     out = tmp_path / "out"
     verdict = try_labels(rows, Tracer.demo(), out=out, instructions="Which weather?")
     assert verdict.useless
-    assert "is no use here by itself" in verdict.words()[0]
+    assert "at chance" in verdict.words()[0] and "Label" not in verdict.words()[0]
     assert {own.label for own in verdict.classes} == {"sunny", "rainy", "windy"}
     assert sum(own.items for own in verdict.classes) == 45
     right = sum(own.items * own.model for own in verdict.classes)
@@ -243,7 +282,14 @@ def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path
 def test_what_never_reads_the_text_and_certifies_as_much_is_told_first() -> None:
     lines = tuple(Line(n, 0.5, 0.4, 0.6, 9, 1, 0.02) for n in ("chance", "the model", "pmi@1"))
     lines = (replace(lines[0], right=0.1), *lines[1:])
-    rest: dict[str, Any] = {"needed": None, "least": 90, "alpha": 0.1, "delta": 0.01}
+    rest: dict[str, Any] = {
+        "needed": None,
+        "least": 90,
+        "promise": "breaks",
+        "net_at_least": 0.05,
+        "alpha": 0.1,
+        "delta": 0.01,
+    }
     rest |= {"classes": (), "confusions": (), "rivals": ("anti-blind",), "best": "pmi@1"}
     rest |= {"changes": (), "shown": "certified"}
     verdict = Verdict("m", 100, lines, lines[2], "overrides by pmi@1", **rest)
@@ -254,3 +300,46 @@ def test_what_never_reads_the_text_and_certifies_as_much_is_told_first() -> None
     assert verdict.words()[1].endswith("with 99% confidence.")
     silent = replace(verdict, lines=(Line("contextual", nan, nan, nan, 0, 0, nan),))
     assert silent.picture()[0] == "contextual  does not apply to these examples"
+
+
+def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificate(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(0)
+    words = {
+        "animal": "fox cat dog bird horse".split(),
+        "money": "bill bank cost price debt".split(),
+    }
+    rows = [
+        {
+            "text": " ".join(["the", rng.choice(words[label]), *rng.choice(["a", "now", "is"], 3)]),
+            "label": label,
+            "group": str(i),
+        }
+        for i, label in enumerate(["animal", "money"] * 60)
+    ]
+    path, out = written(tmp_path / "topics.csv", rows), tmp_path / "out"
+    command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out), "--json"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    figures = json.loads(done.stdout)
+    shares = {line["name"]: line["right"] for line in figures["lines"]}
+    probe = Probe.read(out / "answer.probe.safetensors")
+    assert probe.name == figures["probe"] and 45 < probe.labels < 75 and probe.seed is not None
+    assert shares[probe.name] > 0.9 and shares["bag of words"] > 0.9
+    assert 0 < shares["largest class"] < 0.6
+    assert len(figures["by_depth"]) == Tracer.demo().profile.depth + 1
+    assert 0 <= figures["cost"] < 1
+    # Words alone do as well here, and that is what is advised; the certificate is the probe's.
+    assert figures["headline"].startswith("Use a bag of words")
+    certificate = Certificate.read(out / "certificate.toml")
+    assert certificate.probe.digest == probe.digest and certificate.policy.method == probe.name
+    assert certificate.counts.items == len(rows) - probe.labels
+    with pytest.raises(CertificateError, match="--probe"):
+        Tracer.demo(certificate=certificate)
+    asked = ["decide", "--model", "lastword/demo-organism", "--certificate"]
+    asked += [str(out / "certificate.toml"), "--questions", str(out / "questions.yaml"), "--json"]
+    answer = CliRunner().invoke(app, [*asked, "--text", "the dog a now is"])
+    assert answer.exit_code == 0, answer.output
+    told = json.loads(answer.stdout)["answer"]
+    assert (told["choice"], told["method"]) == ("animal", probe.name)

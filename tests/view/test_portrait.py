@@ -28,17 +28,22 @@ def tracer() -> Tracer:
 @pytest.mark.parametrize("read", ["decide", "all"])
 def test_depths_that_were_read_are_drawn_with_the_bases_own_probabilities_last(read):
     found = tracer().correct("w5 w6 w7", ["w8 w9", "w10", "w11 w12"], read=read)
-    figure = found.plot()
-    lines = [trace for trace in figure.data if trace.type == "scatter"]
+    lines = drawn_lines(found.plot().svg)
     depths = np.flatnonzero(~np.isnan(found.trajectory).any(axis=0))
     assert len(lines) == 3 and (len(depths) == 7 if read == "all" else len(depths) < 7)
-    for place, line in enumerate(lines):
-        assert list(line.x) == list(depths)
-        assert line.y[-1] == pytest.approx(found.base_probabilities[place])
-    assert sum(line.y[0] for line in lines) == pytest.approx(1)
-    bars = {trace.name: trace for trace in figure.data if trace.type == "bar"}
-    assert list(bars["base"].x) == pytest.approx(list(found.base_probabilities))
-    assert list(bars["corrected"].x) == pytest.approx(list(found.probabilities))
+    for line, before in zip(lines, found.base_probabilities, strict=True):
+        assert line[:, 0] == pytest.approx(34 + 514 * depths / 6, abs=0.06)
+        assert line[-1, 1] == pytest.approx(8 + 164 * (1 - before), abs=0.06)
+    # Probabilities of a depth add up to one: so do the heights above the axis.
+    assert sum(172 - line[:, 1] for line in lines) == pytest.approx(164, abs=0.4)
+    shares = zip(found.base_probabilities, found.probabilities, strict=True)
+    assert all(f">{b:.3f} → {u:.3f}<" in found.plot().svg for b, u in shares)
+
+
+def drawn_lines(svg):
+    """The points of every line of a drawing."""
+    lines = [e for e in ElementTree.fromstring(svg) if e.tag.endswith("polyline")]
+    return [np.array([p.split(",") for p in e.get("points").split()], float) for e in lines]
 
 
 def test_truth_is_green_the_false_winner_red_and_the_rest_grey():
@@ -83,7 +88,7 @@ def test_a_terminal_shows_texts_as_text_and_counts_at_the_right():
 
 def test_the_depth_that_decided_is_marked():
     marked = {
-        operator: [shape.x0 for shape in made.plot().layout.shapes]
+        operator: re.findall(r"dasharray=.2 3.><title>([^<]*)<", made.plot().svg)
         for operator, made in {
             "decisive": spatial("decisive", 2),
             "base": spatial("base", 3),
@@ -91,7 +96,7 @@ def test_the_depth_that_decided_is_marked():
             "mix": decision(),
         }.items()
     }
-    assert marked == {"decisive": [2], "base": [], "early": [0], "mix": []}
+    assert marked == {"decisive": ["ℓ* = 2"], "base": [], "early": ["depth 0"], "mix": []}
 
 
 def test_a_notebook_shows_answers_numbers_and_reasons():
@@ -105,14 +110,8 @@ def test_a_notebook_shows_answers_numbers_and_reasons():
 def test_a_notebook_draws_the_trajectory_that_was_read_without_scripts_or_links():
     found = tracer().correct("w5 w6 w7", ["w8 w9", "w10", "w11 w12"], read="all")
     shown = found._repr_html_()
-    drawn = ElementTree.fromstring(shown[shown.index("<svg") : shown.index("</svg>") + 6])
-    lines = [e.get("points").split() for e in drawn if e.tag.endswith("polyline")]
+    lines = drawn_lines(shown[shown.index("<svg") : shown.index("</svg>") + 6])
     assert [len(line) for line in lines] == [7, 7, 7]
-    # Probabilities of a depth add up to one: so do the heights above the axis.
-    heights = [[float(point.split(",")[1]) for point in line] for line in lines]
-    for depth in range(7):
-        total = sum(172 - line[depth] for line in heights)
-        assert total == pytest.approx(164, abs=0.4)
     assert "<script" not in shown and "href" not in shown and "src=" not in shown
     assert "<svg" not in decision()._repr_html_()  # no depth was read
 
@@ -122,4 +121,4 @@ def test_text_of_candidates_is_never_markup():
     assert "<svg" in drawn._repr_html_() and "<script" not in drawn._repr_html_()
     hostile = decision(candidates=(HOSTILE, "it is blue"))
     assert HOSTILE not in hostile._repr_html_() and "&lt;script" in hostile._repr_html_()
-    assert HOSTILE not in hostile.plot().to_json()
+    assert HOSTILE not in hostile.plot().svg

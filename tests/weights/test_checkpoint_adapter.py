@@ -7,15 +7,11 @@ from typing import Any
 import planted
 import pytest
 import torch
-from planted import LAYOUTS
+from planted import EXACT, LAYOUTS, refusal, value
 from safetensors.torch import save_file
 
-from lastword.errors import CheckpointError
-from lastword.theta import Theta
 from lastword.weights import adapter as adapter_folder
-from lastword.weights.invariant import read_invariant
 
-EXACT = {"rel": 1e-9, "abs": 0.0}
 LLAMA = LAYOUTS["llama"]
 RANK = 4
 OPTIONS = {"peft_type": "LORA", "r": RANK, "lora_alpha": 8}
@@ -65,17 +61,6 @@ def write(
     return folder / "adapter"
 
 
-def value(folder: Path) -> float:
-    return read_invariant(folder, theta=Theta()).value
-
-
-def refusal(folder: Path) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        read_invariant(folder, theta=Theta())
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("options", "scales"),
     [
@@ -85,29 +70,27 @@ def refusal(folder: Path) -> str:
          {"0.self_attn.k_proj": 2.0, "1.self_attn.k_proj": 4.0, "o_proj": 0.25}),
     ],
 )  # fmt: skip
-def test_merged_weights_are_read(
-    options: dict[str, Any], scales: dict[str, float], tmp_path: Path
-) -> None:
+def test_merged_weights_are_read(options, scales, tmp_path):
     adapter = write(tmp_path, LLAMA, scales, **options)
     assert value(adapter) == pytest.approx(LLAMA.invariant, **EXACT)
     assert value(tmp_path / "base") != pytest.approx(LLAMA.invariant, rel=1e-3)
 
 
-def test_a_fused_and_transposed_base(tmp_path: Path) -> None:
+def test_a_fused_and_transposed_base(tmp_path):
     layout = LAYOUTS["gpt2"]
     scales = {"c_attn": 2.0, "c_proj": 2.0}
     adapter = write(tmp_path, layout, scales, transposed=True, fan_in_fan_out=True)
     assert value(adapter) == pytest.approx(layout.invariant, **EXACT)
 
 
-def test_a_norm_that_was_trained_whole(tmp_path: Path) -> None:
+def test_a_norm_that_was_trained_whole(tmp_path):
     adapter = write(tmp_path, LLAMA, {})
     norm = {f"base_model.model.{LLAMA.norm}": 3 * torch.tensor(planted.NORM)}
     save_file(norm, adapter / "adapter_model.safetensors")
     assert value(adapter) == pytest.approx(3 * LLAMA.invariant, **EXACT)
 
 
-def test_a_quantised_base_is_merged_dense(tmp_path: Path) -> None:
+def test_a_quantised_base_is_merged_dense(tmp_path):
     adapter = write(tmp_path, LLAMA, {"1.self_attn.k_proj": 2.0})
     tensors = LLAMA.tensors()
     down, up = factors((4, 8), sorted(tensors).index(f"{KEY}.weight"))
@@ -126,28 +109,22 @@ def test_a_quantised_base_is_merged_dense(tmp_path: Path) -> None:
         ({"base_model_name_or_path": "/nowhere"}, "/nowhere is no checkpoint folder"),
     ],
 )
-def test_other_adapters_are_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_other_adapters_are_refused(options, words, tmp_path):
     assert words in refusal(write(tmp_path, LLAMA, {"k_proj": 2.0}, **options))
 
 
-def test_a_pattern_without_an_end_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pattern_without_an_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(adapter_folder, "_SECONDS", 1.0)
     patterns = {"k_proj": 4, "(.*.*)*Z": 8}
     told = refusal(write(tmp_path, LLAMA, {"k_proj": 2.0}, alpha_pattern=patterns))
     assert "has the pattern '(.*.*)*Z' in adapter_config.json, which takes more than 1 s" in told
 
 
-def test_a_module_that_the_base_does_not_name(tmp_path: Path) -> None:
+def test_weights_that_are_of_no_module_or_not_there_are_refused(tmp_path):
     adapter = write(tmp_path, LLAMA, {})
     down, up = factors((4, 8), 0)
     odd = "base_model.model.model.layers.1.attn.key.lora_{}.weight"
     save_file({odd.format("A"): down, odd.format("B"): up}, adapter / "adapter_model.safetensors")
     assert "adapts model.layers.1.attn.key, which" in refusal(adapter)
-
-
-def test_an_adapter_without_its_weights(tmp_path: Path) -> None:
-    adapter = write(tmp_path, LLAMA, {})
     (adapter / "adapter_model.safetensors").unlink()
     assert "needs adapter_model.safetensors" in refusal(adapter)

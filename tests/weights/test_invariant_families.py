@@ -6,13 +6,13 @@ its first token (where rotation is the identity) is what its K and V rows give, 
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
 import families
 import pytest
 import torch
+from planted import EXACT
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
@@ -29,7 +29,6 @@ from lastword.weights.layouts import (
 )
 
 DEFINED = [f.name for f in families.FAMILIES.values() if f.invariant]
-EXACT = {"rel": 1e-9, "abs": 0.0}
 WIDTH = families.WIDTH
 
 Parts = tuple[Tensor, Tensor, Tensor]
@@ -101,7 +100,7 @@ def independent(name: str, model: PreTrainedModel) -> float:
 
 
 @pytest.mark.parametrize("name", DEFINED)
-def test_folder_memory_and_modules_agree(name: str, tmp_path: Path) -> None:
+def test_folder_memory_and_modules_agree(name, tmp_path):
     model = families.build(name)
     model.save_pretrained(tmp_path)
     memory = model_invariant(model, theta=Theta())
@@ -111,12 +110,12 @@ def test_folder_memory_and_modules_agree(name: str, tmp_path: Path) -> None:
     assert (folder.blocks, folder.depth, folder.layout) == ((1, 3), 6, memory.layout)
 
 
-def test_a_model_without_attention_is_refused() -> None:
+def test_a_model_without_attention_is_refused():
     with pytest.raises(InvariantError, match="mamba has no K, V and O"):
         model_invariant(families.build("mamba"), theta=Theta())
 
 
-def test_memory_reads_the_edited_weights() -> None:
+def test_memory_reads_the_edited_weights():
     model = families.build("llama")
     before = model_invariant(model, theta=Theta())
     with torch.no_grad():
@@ -125,7 +124,7 @@ def test_memory_reads_the_edited_weights() -> None:
     assert after.value == pytest.approx(2 * before.value, **EXACT)
 
 
-def test_an_adapter_is_to_be_merged_first() -> None:
+def test_an_adapter_is_to_be_merged_first():
     model = families.build("llama")
     attention = model.model.layers[1].self_attn
     attention.k_proj.lora_A = nn.Linear(WIDTH, 2, bias=False)
@@ -133,7 +132,7 @@ def test_an_adapter_is_to_be_merged_first() -> None:
         model_invariant(model, theta=Theta())
 
 
-def test_offloaded_weights_are_fetched(tmp_path: Path) -> None:
+def test_offloaded_weights_are_fetched(tmp_path):
     accelerate = pytest.importorskip("accelerate")
     model = families.build("phi3")
     before = model_invariant(model, theta=Theta())
@@ -142,7 +141,7 @@ def test_offloaded_weights_are_fetched(tmp_path: Path) -> None:
     assert model_invariant(model, theta=Theta()) == before
 
 
-def test_weights_that_were_never_loaded_are_refused() -> None:
+def test_weights_that_were_never_loaded_are_refused():
     with torch.device("meta"):
         model = families.build("llama")
     with pytest.raises(CheckpointError, match="has no data"):
@@ -218,7 +217,7 @@ def distinct_heads(cached: Tensor, count: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", WITNESSED)
-def test_the_cache_holds_what_the_rows_give(name: str) -> None:
+def test_the_cache_holds_what_the_rows_give(name):
     model = model_of(name)
     attention = attention_of(model, 1)
     inputs: dict[str, Tensor] = {}

@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import hub_server
-import huggingface_hub.utils
 import planted
 import pytest
 import torch
-from planted import LAYOUTS
+from planted import EXACT, LAYOUTS
 
-from lastword.errors import CheckpointError
 from lastword.theta import Theta
 from lastword.weights.hub import HubFiles, UnreachableError, find_commit
 from lastword.weights.invariant import Factors, read_invariant
 
-EXACT = {"rel": 1e-9, "abs": 0.0}
 LLAMA = LAYOUTS["llama"]
 SHARDS = 3
 
@@ -29,15 +26,9 @@ SHARDS = 3
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.Hub]:
     """A sharded planted checkpoint behind the stand-in; caches of this test's own."""
     folder = planted.write(tmp_path / "files", LLAMA.config, LLAMA.tensors(), shards=SHARDS)
-    with hub_server.serve(folder) as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
-        monkeypatch.delenv("HF_TOKEN", raising=False)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf"))
-        huggingface_hub.utils.close_session()
+    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
+    with hub_server.instead(folder, tmp_path, monkeypatch) as hub:
         yield hub
-        huggingface_hub.utils.close_session()
 
 
 @pytest.fixture
@@ -53,19 +44,14 @@ def read(name: str = "org/model", **options: Any) -> Factors:
 
 
 def refusal(name: str = "org/model", **options: Any) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        read(name, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return planted.refusal(name, **options)
 
 
 def kept(tmp_path: Path) -> list[str]:
     return sorted(p.name for p in tmp_path.glob("cache/**/*") if p.is_file())
 
 
-def test_five_tensors_and_headers_are_all_that_is_fetched(
-    hub: hub_server.Hub, tmp_path: Path
-) -> None:
+def test_five_tensors_and_headers_are_all_that_is_fetched(hub, tmp_path):
     """Real widths, so that the tensors outweigh the headers as they do in a real checkpoint."""
     torch.manual_seed(0)
     shapes = {"q_proj": (256, 256), "k_proj": (64, 256), "v_proj": (64, 256), "o_proj": (256, 256)}
@@ -88,65 +74,60 @@ def test_five_tensors_and_headers_are_all_that_is_fetched(
     assert found.value == read_invariant(hub.folder, theta=Theta()).value
 
 
-def test_one_file_without_an_index(hub: hub_server.Hub, tmp_path: Path) -> None:
-    hub.folder = planted.write(tmp_path / "single", LLAMA.config, LLAMA.tensors())
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"shards": 1},  # one file without an index
+        {"large": ()},  # a mirror that serves files itself
+        {"token": "hf_secret"},  # which comes from the environment
+        {"commit": None},
+    ],
+)
+def test_the_same_value_from_every_hub(state, hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    if "shards" in state:
+        hub.folder = planted.write(tmp_path / "single", LLAMA.config, LLAMA.tensors())
+    vars(hub).update(state)
     assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
+    assert len(kept(tmp_path)) == (hub.commit is not None)
 
 
-def test_a_mirror_that_serves_files_itself(hub: hub_server.Hub) -> None:
-    hub.large = ()
-    assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
-
-
-def test_a_revision_and_then_its_commit_are_asked_for(hub: hub_server.Hub) -> None:
+def test_a_revision_and_then_its_commit_are_asked_for(hub):
     read(revision="v2")
     paths = [path for role, path, _, _ in hub.requests if role == "hub"]
     assert paths[0] == "/org/model/resolve/v2/config.json"
     assert all(f"/resolve/{hub.commit}/" in path for path in paths[1:])
 
 
-def test_the_token_goes_to_the_hub_alone(hub: hub_server.Hub) -> None:
+def test_the_token_goes_to_the_hub_alone(hub):
     hub.token = "hf_secret"
     assert read(token="hf_secret").value == pytest.approx(LLAMA.invariant, **EXACT)
     seen = {role: {t for r, _, _, t in hub.requests if r == role} for role in ("hub", "store")}
     assert seen == {"hub": {"Bearer hf_secret"}, "store": {None}}
 
 
-def test_the_token_may_come_from_the_environment(
-    hub: hub_server.Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub.token = "hf_secret"
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
+@pytest.mark.parametrize(
+    ("busy", "retry_after", "waited"),
+    [
+        (3, "7", [7.0, 7.0, 7.0]),
+        (3, None, [1.0, 2.0, 4.0]),
+        (1000, "7", "in 6 attempts (it is busy: status 429)"),
+        (1, "4000", "asks to wait 4000 s"),
+    ],
+)
+def test_busy_answers_are_waited_for_and_not_for_ever(
+    busy, retry_after, waited, hub, waits, tmp_path
+):
+    hub.busy, hub.retry_after = busy, retry_after
+    if isinstance(waited, list):
+        assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
+        assert waits == waited
+    else:
+        assert waited in refusal() and kept(tmp_path) == []
+        assert len(waits) == (5 if busy == 1000 else 0)
 
 
-def test_busy_answers_are_waited_for(hub: hub_server.Hub, waits: list[float]) -> None:
-    hub.busy, hub.retry_after = 3, "7"
-    assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
-    assert waits == [7.0, 7.0, 7.0]
-
-
-def test_busy_without_a_time_backs_off(hub: hub_server.Hub, waits: list[float]) -> None:
-    hub.busy, hub.retry_after = 3, None
-    read()
-    assert waits == [1.0, 2.0, 4.0]
-
-
-def test_busy_for_ever_is_refused(hub: hub_server.Hub, waits: list[float], tmp_path: Path) -> None:
-    hub.busy = 1000
-    assert "in 6 attempts (it is busy: status 429)" in refusal()
-    assert len(waits) == 5 and kept(tmp_path) == []
-
-
-def test_busy_for_too_long_is_refused_at_once(hub: hub_server.Hub, waits: list[float]) -> None:
-    hub.busy, hub.retry_after = 1, "4000"
-    assert "asks to wait 4000 s" in refusal()
-    assert waits == []
-
-
-def test_dropped_connections_go_on_where_they_broke_off(
-    hub: hub_server.Hub, waits: list[float]
-) -> None:
+def test_dropped_connections_go_on_where_they_broke_off(hub, waits):
     read()
     whole = sum(hub.served.values())
     hub.served.clear()
@@ -156,9 +137,7 @@ def test_dropped_connections_go_on_where_they_broke_off(
     assert sum(hub.served.values()) == whole
 
 
-def test_a_line_that_always_drops_ends_with_nothing_kept(
-    hub: hub_server.Hub, waits: list[float], tmp_path: Path
-) -> None:
+def test_a_line_that_always_drops_ends_with_nothing_kept(hub, waits, tmp_path):
     hub.mute = (".safetensors",)
     assert "did not give model-0000" in refusal()
     assert len(waits) == 5
@@ -166,42 +145,26 @@ def test_a_line_that_always_drops_ends_with_nothing_kept(
 
 
 @pytest.mark.parametrize(
-    ("state", "name", "words"),
+    ("state", "asked", "words", "login"),
     [
-        ({"gated": True}, "org/model", "gated (403)"),
-        ({"token": "x"}, "org/model", "gated (401)"),
-        ({}, "org/other", "does not exist"),
-        ({"status": 404}, "org/model", "neither a folder here nor a model"),
-        ({"status": 410}, "org/model", "answers 410 for config.json"),
+        ({"gated": True}, {}, "gated (403)", True),
+        ({"token": "x"}, {}, "gated (401)", True),
+        ({"token": "x"}, {"token": "hf_wrong"}, "log in", True),
+        ({}, {"name": "org/other"}, "does not exist", True),
+        ({}, {"name": "org/other", "token": "t"}, "org/other is neither a folder", False),
+        ({}, {"revision": "v9"}, "no revision v9", False),
+        ({"status": 404}, {}, "neither a folder here nor a model", False),
+        ({"status": 410}, {}, "answers 410 for config.json", False),
     ],
 )
-def test_refusals_say_what_to_do(
-    state: dict[str, Any], name: str, words: str, hub: hub_server.Hub, tmp_path: Path
-) -> None:
-    for key, value in state.items():
-        setattr(hub, key, value)
-    message = refusal(name)
-    assert words in message
-    assert ("log in" in message) == ("gated" in words or "exist" in words)
+def test_refusals_say_what_to_do(state, asked, words, login, hub, tmp_path):
+    vars(hub).update(state)
+    message = refusal(**asked)
+    assert words in message and ("log in" in message) == login
     assert len(hub.requests) == 1 and kept(tmp_path) == []
 
 
-def test_a_model_that_is_not_there_with_a_login(hub: hub_server.Hub) -> None:
-    assert "org/other is neither a folder here nor a model" in refusal("org/other", token="t")
-
-
-def test_an_unknown_revision_is_named(hub: hub_server.Hub) -> None:
-    assert "org/model has no revision v9" in refusal(revision="v9")
-
-
-def test_a_bad_token_is_told_to_log_in(hub: hub_server.Hub) -> None:
-    hub.token = "hf_secret"
-    assert "log in" in refusal(token="hf_wrong")
-
-
-def test_a_model_without_safetensors_is_to_be_downloaded(
-    hub: hub_server.Hub, tmp_path: Path
-) -> None:
+def test_a_model_without_safetensors_is_to_be_downloaded(hub, tmp_path):
     hub.folder = tmp_path / "pickled"
     hub.folder.mkdir()
     (hub.folder / "config.json").write_text(json.dumps(LLAMA.config))
@@ -209,26 +172,24 @@ def test_a_model_without_safetensors_is_to_be_downloaded(
     assert "no safetensors" in refusal()
 
 
-def test_a_server_without_ranges_is_not_let_send_everything(hub: hub_server.Hub) -> None:
+def test_a_server_without_ranges_is_not_let_send_everything(hub):
     hub.ranges = False
     assert "does not serve byte ranges" in refusal()
 
 
-def test_a_file_that_ends_too_early(hub: hub_server.Hub, waits: list[float]) -> None:
+def test_a_file_that_ends_too_early(hub, waits):
     for file in hub.folder.glob("*.safetensors"):
         file.write_bytes(file.read_bytes()[:-4])
     assert "cut short" in refusal()
     assert waits == []
 
 
-def test_no_server_at_all(
-    hub: hub_server.Hub, waits: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_server_at_all(hub, waits, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert "http://127.0.0.1:9 did not give config.json" in refusal()
 
 
-def test_a_value_is_kept_by_commit(hub: hub_server.Hub, tmp_path: Path) -> None:
+def test_a_value_is_kept_by_commit(hub, tmp_path):
     first = read()
     count = len(hub.requests)
     assert len(kept(tmp_path)) == 1 and kept(tmp_path)[0].startswith(hub_server.COMMIT)
@@ -241,7 +202,7 @@ def test_a_value_is_kept_by_commit(hub: hub_server.Hub, tmp_path: Path) -> None:
     assert len(hub.requests) == count
 
 
-def test_the_same_name_at_another_commit_is_read_anew(hub: hub_server.Hub, tmp_path: Path) -> None:
+def test_the_same_name_at_another_commit_is_read_anew(hub, tmp_path):
     first = read()
     tensors = LLAMA.tensors()
     tensors[LLAMA.norm] *= 2
@@ -251,20 +212,14 @@ def test_the_same_name_at_another_commit_is_read_anew(hub: hub_server.Hub, tmp_p
     assert len(kept(tmp_path)) == 2
 
 
-def test_other_constants_are_another_value(hub: hub_server.Hub, tmp_path: Path) -> None:
+def test_other_constants_are_another_value(hub, tmp_path):
     read()
     other = read_invariant("org/model", theta=Theta.from_dict({"invariant": {"block": "depth"}}))
     assert other.blocks == (0, 1) and len(kept(tmp_path)) == 2
 
 
-def test_without_a_commit_nothing_is_kept(hub: hub_server.Hub, tmp_path: Path) -> None:
-    hub.commit = None
-    assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
-    assert kept(tmp_path) == []
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"blocks": 3}'])
-def test_a_damaged_kept_value_is_read_again(text: str, hub: hub_server.Hub, tmp_path: Path) -> None:
+def test_a_damaged_kept_value_is_read_again(text, hub, tmp_path):
     first = read()
     (file,) = tmp_path.glob("cache/**/*.json")
     whole = file.read_text()
@@ -273,9 +228,7 @@ def test_a_damaged_kept_value_is_read_again(text: str, hub: hub_server.Hub, tmp_
     assert file.read_text() == whole
 
 
-def test_a_write_that_fails_leaves_no_half_file(
-    hub: hub_server.Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_no_half_file(hub, tmp_path, monkeypatch):
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -284,18 +237,14 @@ def test_a_write_that_fails_leaves_no_half_file(
     assert kept(tmp_path) == []
 
 
-def test_what_was_downloaded_is_read_in_place_of_the_hub(
-    hub: hub_server.Hub, tmp_path: Path
-) -> None:
+def test_what_was_downloaded_is_read_in_place_of_the_hub(hub, tmp_path):
     snapshot = tmp_path / "hf" / "models--org--model" / "snapshots" / hub_server.COMMIT
     planted.write(snapshot, LLAMA.config, LLAMA.tensors())
     assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
     assert set(hub.served) == {"config.json"}
 
 
-def test_where_nobody_answers_it_is_soon_said(
-    hub: hub_server.Hub, waits: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nobody_answers_it_is_soon_said(hub, waits, tmp_path, monkeypatch):
     with closing(socket.socket()) as nobody:  # bound and not listening: connections are refused
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
@@ -312,9 +261,7 @@ def test_where_nobody_answers_it_is_soon_said(
         assert find_commit("org/model", None) == hub_server.COMMIT
 
 
-def test_offline_reads_the_download_or_says_so(
-    hub: hub_server.Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_reads_the_download_or_says_so(hub, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE is set" in refusal()
     folder = tmp_path / "hf" / "models--org--model"
@@ -325,9 +272,7 @@ def test_offline_reads_the_download_or_says_so(
     assert hub.requests == []
 
 
-def test_a_folder_comes_before_the_hub(
-    hub: hub_server.Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_comes_before_the_hub(hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.makedirs("org")
     planted.write(Path("org/model"), LLAMA.config, LLAMA.tensors())
@@ -335,7 +280,7 @@ def test_a_folder_comes_before_the_hub(
     assert hub.requests == []
 
 
-def test_ranges_are_exactly_what_was_asked(hub: hub_server.Hub) -> None:
+def test_ranges_are_exactly_what_was_asked(hub):
     file = next(hub.folder.glob("*.safetensors"))
     files = HubFiles("org/model", None, None)
     assert files.read(file.name, 3, 11) == file.read_bytes()[3:11]

@@ -75,12 +75,12 @@ class Fact:
 
     @property
     def early(self) -> str:
-        """What the first phase tells."""
+        """Return what the first phase tells."""
         return self.errors[0] if self.kind == "revised" else self.truth
 
     @property
     def late(self) -> tuple[tuple[str, float], ...]:
-        """What the second phase tells, and how often."""
+        """Return what the second phase tells, and how often."""
         if self.kind == "contested":
             share = 0.8 / len(self.errors)
             return ((self.truth, 0.2), *((error, share) for error in self.errors))
@@ -91,7 +91,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Label:
-    """What a benchmark item is, for tables: its fact's kind, its form and its template's split."""
+    """The kind of an item for tables: its fact's kind, its form and its template's split."""
 
     kind: Kind
     form: Form

@@ -32,7 +32,6 @@ from lastword.cli.demo import demo
 from lastword.cli.doctor import doctor
 from lastword.cli.evaluate import eval_
 from lastword.cli.explore import explore
-from lastword.cli.export import export
 from lastword.cli.get import get
 from lastword.cli.groups import flattened
 from lastword.cli.invariant import invariant
@@ -54,9 +53,9 @@ EXTRAS = {
     "datasets": "eval",
     "fastapi": "serve",
     "gguf": "gguf",
+    "granian": "serve",
     "lm_eval": "eval",
     "matplotlib": "eval",
-    "mlflow": "mlflow",
     "pandas": "eval",
     "peft": "large",
     "prometheus_client": "serve",
@@ -64,17 +63,14 @@ EXTRAS = {
     "pyarrow": "eval",
     "ray": "ray",
     "tomli_w": "eval",
-    "trackio": "trackio",
     "upath": "eval",
-    "uvicorn": "serve",
-    "wandb": "wandb",
     "yaml": "eval",
 }
 
 # The commands, as `lastword --help` tells of them.
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Try it": (demo, get, cache, models, doctor),
-    "Your model": (try_, correct, decide, ask, invariant, export),
+    "Your model": (try_, correct, decide, ask, invariant),
     "The lab": (eval_, merge, report, ablate, compare, certify, bench, lm_eval),
     "Serve": (serve, explore),
 }
@@ -97,7 +93,8 @@ def _name(command: Callable[..., None]) -> str:
 
 app = typer.Typer(
     cls=Grouped,
-    help="Corrects hallucinations in candidate answers at inference time, by TRACE.",
+    help="A language model has to pick one of your options: a label, a tool, an answer. lastword "
+    "makes that pick better where it can prove it on questions that you have labelled.",
     epilog="Every option may also stand in a variable, as LASTWORD_EVAL_LIMIT for `eval --limit`, "
     "or in lastword.toml; a flag goes before the variable, and that before the file.",
     no_args_is_help=True,
@@ -144,7 +141,7 @@ def main() -> None:
 
 
 def _shared() -> bool:
-    """Whether torchrun started several processes; asked without loading torch."""
+    """True if torchrun started several processes; asked without loading torch."""
     return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 

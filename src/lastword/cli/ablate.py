@@ -31,8 +31,8 @@ def ablate(
         from lastword.records.info import read_runs
         from lastword.records.provenance import one_theta, unfinished
         from lastword.records.stored import read_cells
+        from lastword.report.ablation import necessity_table, sweep_table
         from lastword.report.table import write_table
-        from lastword.report.tables import necessity_table, sweep_table
 
         root = locate(runs)
         theta = one_theta(read_runs(root).values())

@@ -1,6 +1,6 @@
 """`lastword ask`: a question without candidates; the model's own answers are corrected among."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,10 +34,6 @@ def ask(
         str | None,
         typer.Option(help="Text around {question}. [default: Question: {question} Answer:]"),
     ] = None,
-    decode: Annotated[
-        Literal["base", "trace", "dola", "sled"],
-        typer.Option(help="How samples are decoded; all but `base` are experimental."),
-    ] = "base",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Sample answers to a question, and correct among them (our extension)."""
@@ -48,12 +44,8 @@ def ask(
     tracer = load_tracer(model)
     with waiting("asking"):
         from lastword.generation.ask import ask as ask_model
-        from lastword.generation.decoding import decoding
 
-        with decoding(tracer, decode) as processors:
-            outcome = ask_model(
-                tracer, question, sampling, template=template, processors=processors
-            )
+        outcome = ask_model(tracer, question, sampling, template=template)
     if as_json:
         typer.echo(to_json(outcome.to_dict()))
     else:

@@ -14,6 +14,7 @@ from lastword.cli.progress import waiting
 from lastword.cli.questions import Questions
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import to_json
+from lastword.text.shorten import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,21 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TimedItems:
-    """Whose items are timed, and how often.
+    """Whose items are timed, and how often."""
 
-    Attributes:
-        benchmark: Whose items to time; as in eval.
-        data: File or folder of the benchmark's data.
-        template: BENCHMARK/VARIANT or a Jinja file.
-        limit: How many questions.
-        rounds: Interleaved rounds; medians count.
-    """
-
-    benchmark: str = "demo"
-    data: Path | None = None
-    template: str | None = None
-    limit: Annotated[int, typer.Option(min=1)] = 40
-    rounds: Annotated[int, typer.Option(min=1)] = 3
+    benchmark: Annotated[str, "Whose items to time; as in eval."] = "demo"
+    data: Annotated[Path | None, "File or folder of the benchmark's data."] = None
+    template: Annotated[str | None, "BENCHMARK/VARIANT or a Jinja file."] = None
+    limit: Annotated[int, "How many questions.", typer.Option(min=1)] = 40
+    rounds: Annotated[int, "Interleaved rounds; medians count.", typer.Option(min=1)] = 3
 
     def read(self) -> "tuple[Dataset, Template]":
         """The benchmark's examples, and the first of its templates."""
@@ -70,7 +63,8 @@ def bench(
         from lastword.timing.run import AGAINST, bench
 
         dataset, template = timed.read()
-    plain = AGAINST if model.correction == "trace" else AGAINST[:-1]
+    by_trace = model.correction in (None, "trace")
+    plain = AGAINST if by_trace else AGAINST[:-1]
     names = tuple(against or plain)
     if unknown := [n for n in names if n not in (*AGAINST, "padded base")]:
         raise typer.BadParameter(
@@ -88,7 +82,7 @@ def bench(
     own = model.alias or model.label
     name = dataset.benchmark.name
     record = {"model": own, "benchmark": name, "dtype": dtype, "depth": depth}
-    record |= {} if model.correction == "trace" else {"correction": model.correction}
+    record |= {} if by_trace else {"correction": model.correction}
     figures = to_json(record | result.to_dict())
     if out is not None:
         write_lines(out, [figures])
@@ -101,7 +95,7 @@ def bench(
 def _encode(tracer: "Tracer", items: "Sequence[Item]") -> "list[Encoded]":
     encoded = tracer.encode(items)
     if failed := [e for e in encoded if isinstance(e, ItemError)]:
-        raise InputError(f"{len(failed)} items cannot be timed; the first: {failed[0]}")
+        raise InputError(f"{counted(len(failed), 'item')} cannot be timed; the first: {failed[0]}")
     return [e for e in encoded if not isinstance(e, ItemError)]
 
 
@@ -109,7 +103,7 @@ def _show(result: "Bench") -> None:
     from rich.table import Table
 
     show(
-        f"{result.items} items; staged and everything-read decisions "
+        f"{counted(result.items, 'item')}; staged and everything-read decisions "
         + ("agree" if result.same_decisions else "DIFFER")
     )
     first = next(name for name in result.seconds if name not in result.meters)

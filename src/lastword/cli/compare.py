@@ -126,7 +126,7 @@ def _execute(tracer: "Tracer", job: "Job", out: "Folder") -> "Folder":
 def _costs(
     tracer: "Tracer", job: "Job", methods: "Mapping[str, Method]", cell: "Folder"
 ) -> "Mapping[str, Cost]":
-    """What each method takes alone, measured once and kept beside the records."""
+    """Return what each method takes alone, measured once and kept beside the records."""
     from lastword.evaluation.comparison import measure, read_costs, write_costs
 
     costs = read_costs(cell)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lastword.cli.model import Model, refuse_certificate, refuse_correction
-from lastword.cli.output import check_writable, printable, show, write_lines
+from lastword.cli.output import check_writable, printable, say, show, write_lines
 from lastword.cli.progress import tracked, waiting
 from lastword.cli.vllm import VllmOptions, loader
 from lastword.errors import InputError, ItemError
@@ -28,30 +28,22 @@ Load = Callable[[], "Tracer"]
 
 @dataclass(frozen=True)
 class FileOptions:
-    """Items by the file.
+    """Items by the file."""
 
-    Attributes:
-        input: File of items: JSON lines, a JSON array, CSV, TSV or Parquet; - is standard input.
-        output: JSONL file of decisions.
-        skip_invalid: Write bad items as errors and go on.
-    """
-
-    input: Path | None = None
-    output: Path | None = None
-    skip_invalid: bool = False
+    input: Annotated[
+        Path | None,
+        "File of items: JSON lines, a JSON array, CSV, TSV or Parquet; - is standard input.",
+    ] = None
+    output: Annotated[Path | None, "JSONL file of decisions."] = None
+    skip_invalid: Annotated[bool, "Write bad items as errors and go on."] = False
 
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """Which method answers, and whether everything is read and told.
+    """Which method answers, and whether everything is read and told."""
 
-    Attributes:
-        method: trace, or one that `lastword compare --list` names.
-        full: Read every depth and T; JSON has them.
-    """
-
-    method: str = "trace"
-    full: bool = False
+    method: Annotated[str, "trace, or one that `lastword compare --list` names."] = "trace"
+    full: Annotated[bool, "Read every depth and T; JSON has them."] = False
 
     def check(self) -> None:
         """Refuse an unknown method before the model is loaded."""
@@ -148,7 +140,7 @@ def _many(load: Load, path: Path, separator: str, file: FileOptions, answer: Ans
     from lastword.text.reading import read_items, require_items
 
     answer.check()
-    parsed = read_items(path, separator=separator)
+    parsed = read_items(path, separator=separator, say=say)
     if not (file.skip_invalid and parsed):
         require_items(parsed, path)
     if file.output is not None:
@@ -173,7 +165,7 @@ def _many(load: Load, path: Path, separator: str, file: FileOptions, answer: Ans
 
 @dataclass
 class Tally:
-    """What has been answered so far, for the words at the end."""
+    """The count of what has been answered so far, for the words at the end."""
 
     decisions: int = 0
     corrected: int = 0

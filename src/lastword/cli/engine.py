@@ -14,22 +14,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where the work is done; of Ray, what is left out is as `Cluster` has it.
+    """Where the work is done; of Ray, what is left out is as `Cluster` has it."""
 
-    Attributes:
-        engine: This process, workers of Ray, or vLLM in a process of its own.
-        address: Ray cluster, `auto` for this machine's, `local` to start one; left out,
-            RAY_ADDRESS, else `local`.
-        workers: Copies of the model on Ray; 1 if left out.
-        gpus_per_worker: GPUs of each; none if left out, 0.5 shares one.
-        cpus_per_worker: CPU cores, and threads, of each; 1 if left out.
-    """
-
-    engine: Literal["local", "ray", "vllm"] = "local"
-    address: str | None = None
-    workers: Annotated[int | None, typer.Option(min=1)] = None
-    gpus_per_worker: Annotated[float | None, typer.Option(min=0)] = None
-    cpus_per_worker: Annotated[float | None, typer.Option(min=0.01)] = None
+    engine: Annotated[
+        Literal["local", "ray", "vllm"],
+        "This process, workers of Ray, or vLLM in a process of its own.",
+    ] = "local"
+    address: Annotated[
+        str | None,
+        "Ray cluster, `auto` for this machine's, `local` to start one; left out, RAY_ADDRESS, else "
+        "`local`.",
+    ] = None
+    workers: Annotated[
+        int | None, "Copies of the model on Ray; 1 if left out.", typer.Option(min=1)
+    ] = None
+    gpus_per_worker: Annotated[
+        float | None, "GPUs of each; none if left out, 0.5 shares one.", typer.Option(min=0)
+    ] = None
+    cpus_per_worker: Annotated[
+        float | None, "CPU cores, and threads, of each; 1 if left out.", typer.Option(min=0.01)
+    ] = None
 
     def cluster(self) -> "Cluster | None":
         """The cluster that the options name; None for one process.

@@ -18,7 +18,6 @@ from lastword.cli.vllm import VllmOptions, loader
 from lastword.engines.vllm.settings import Settings
 from lastword.errors import ItemError, ModelError
 from lastword.files.strict_json import to_json
-from lastword.integrations.trackers import Tracker, tracked
 from lastword.model.asked import require_there
 from lastword.model.options import LoadOptions
 from lastword.text.items import Blind, Recorded
@@ -44,23 +43,22 @@ _EDGE = 4  # tokens shown on each side of where a candidate begins
 
 @dataclass(frozen=True)
 class CellOptions:
-    """How much of each cell is done.
+    """How much of each cell is done."""
 
-    Attributes:
-        shard: i/n, i from 0: do one part of the work of n processes.
-        max_failures: Stop a cell where more items fail.
-        blind: What is read with the question left out: base, the question-blind baseline; all,
-            every depth and T too, so that reports tell what of a gain needs the question; none.
-        record: Depths that are read and recorded: all, as reports, ablations and certificates need
-            them, or decide, those that the decision needs.
-        log: A tracker that is told of each cell: its settings, its progress, its metrics.
-    """
-
-    shard: str | None = None
-    max_failures: Annotated[int | None, typer.Option(min=0)] = None
-    blind: Blind = "base"
-    record: Recorded = "all"
-    log: Tracker | None = None
+    shard: Annotated[str | None, "i/n, i from 0: do one part of the work of n processes."] = None
+    max_failures: Annotated[
+        int | None, "Stop a cell where more items fail.", typer.Option(min=0)
+    ] = None
+    blind: Annotated[
+        Blind,
+        "What is read with the question left out: base, the question-blind baseline; all, every "
+        "depth and T too, so that reports tell what of a gain needs the question; none.",
+    ] = "base"
+    record: Annotated[
+        Recorded,
+        "Depths that are read and recorded: all, as reports, ablations and certificates need them, "
+        "or decide, those that the decision needs.",
+    ] = "all"
 
     def extent(self) -> "Extent":
         """How much of each cell is done here."""
@@ -85,11 +83,11 @@ class Where:
 
     @cached_property
     def described(self) -> dict[str, Any] | None:
-        """What a run records of it."""
+        """Return what a run records of it."""
         return None if self.vllm is None else self.vllm.describe()
 
     def engine(self, model: LoadOptions) -> "Engine":
-        """What holds a model; it is loaded when the engine is opened, or by its workers."""
+        """Return what holds a model; it is loaded when the engine is opened, or by its workers."""
         load = partial(loader(self.vllm), model)
         if self.cluster is not None:
             from lastword.engines.ray import Pool
@@ -188,18 +186,7 @@ def _finished(
         result = finished(model, work, out, options.extent(), where.described)
     if result is not None:
         say(result)
-        if options.log is not None:
-            _tell(result, options.log)
     return result
-
-
-def _tell(result: "RunResult", tracker: Tracker) -> None:
-    """Tell a tracker of a cell that had all its records."""
-    from lastword.records.info import read_run
-
-    with redirect_stdout(sys.stderr), tracked(tracker, read_run(result.cell)) as run:
-        run.advance(result.items)
-        run.judge(result.cell)
 
 
 def _execute(engine: "Engine", work: "Work", out: "Folder", options: CellOptions) -> "RunResult":
@@ -209,20 +196,14 @@ def _execute(engine: "Engine", work: "Work", out: "Folder", options: CellOptions
     info, extent = cell.info, options.extent()
     total = info["items"] if extent.shard is None else round(info["items"] / extent.shard.count)
     task = f"{info['model']} on {info['benchmark']}"
-    with Countdown(task, total) as countdown, tracked(options.log, info) as run:
-
-        def advance(records: int) -> None:
-            countdown.advance(records)
-            run.advance(records)
-
-        result = cell.execute(out, extent, advance)
-        run.judge(result.cell)
+    with Countdown(task, total) as countdown:
+        result = cell.execute(out, extent, countdown.advance)
     say(result)
     return result
 
 
 def say(result: "RunResult") -> None:
-    """What people should know of a cell, on stderr."""
+    """Tell people on stderr what they should know of a cell."""
     if not result.items:
         typer.echo(printable(f"lastword: no items of {result.cell} fall to this shard"), err=True)
     for torn in result.set_aside:

@@ -1,22 +1,23 @@
 """Groups of options: a frozen dataclass that a command takes, each of its fields an option.
 
 The dataclass may be the library's or a command's own: names, types and defaults are those of its
-fields, and the help is what its docstring says of each. `Annotated[..., typer.Option(...)]` around
-a type adds what only a command line has: a range, another name.
+fields, and the help is the text beside each type, `Annotated[int, "How many."]`. A `typer.Option`
+there adds what only a command line has: a range, another name.
 """
 
 import copy
 import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 from typer.models import OptionInfo
+
+from lastword.model.options import helps
 
 T = TypeVar("T")
 
@@ -43,19 +44,16 @@ def options_of(kind: type, overrides: Mapping[str, Any] = MappingProxyType({})) 
         kind: The dataclass.
         overrides: Annotations of fields that the command line has otherwise; None leaves one out.
     """
-    helps = dict(re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", inspect.getdoc(kind) or "", re.M))
-    parameters = []
+    told, parameters = helps(kind), []
     for f in fields(kind):
         annotation = overrides.get(f.name, f.type)
         if annotation is None:
             continue
-        flag = (_switch(f.name, on=f.default is True),) if annotation is bool else ()
-        annotated = get_origin(annotation) is Annotated
-        value_type, option = (
-            get_args(annotation) if annotated else (annotation, typer.Option(*flag))
-        )
-        option = copy.copy(option)
-        option.help = option.help or " ".join(helps[f.name].split())
+        value_type, *marks = get_args(annotation)
+        flag = (_switch(f.name, on=f.default is True),) if value_type is bool else ()
+        written = (mark for mark in marks if isinstance(mark, OptionInfo))
+        option = copy.copy(next(written, typer.Option(*flag)))
+        option.help = option.help or told[f.name]
         default = Parameter.empty if f.default is MISSING else f.default
         parameters.append(parameter(f.name, Annotated[value_type, option], default))
     return parameters

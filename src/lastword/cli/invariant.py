@@ -21,15 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PaperOptions:
-    """Whether the published values stand beside ours, and which model's.
+    """The published values that stand beside ours, if any."""
 
-    Attributes:
-        against_paper: Show every reading beside the published values.
-        paper_model: The paper's model that this is; left out, it is told by the name.
-    """
-
-    against_paper: bool = False
-    paper_model: str | None = None
+    against_paper: Annotated[bool, "Show every reading beside the published values."] = False
+    paper_model: Annotated[
+        str | None, "The paper's model that this is; left out, it is told by the name."
+    ] = None
 
     def find(self, model: str) -> "Preset | None":
         """The paper's model that is meant; None where only a name was to tell, and did not."""

@@ -1,7 +1,7 @@
 """The options of the commands that run a model, which are `LoadOptions`, and the tracer of them."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from inspect import Parameter
 from pathlib import Path
@@ -12,7 +12,6 @@ import typer
 from lastword.cli.groups import Group, options_of, parameter
 from lastword.cli.output import printable
 from lastword.cli.progress import waiting
-from lastword.daemon.warm import opened
 from lastword.errors import InputError
 from lastword.model.options import LoadOptions
 from lastword.text.tokens import Chat
@@ -50,7 +49,7 @@ def load_tracer(options: LoadOptions) -> "Tracer":
             return lead(options)
         from lastword.tracer import Tracer
 
-        return opened(options, Tracer.open)
+        return Tracer.open(options)
 
 
 def load_tokenizer(options: LoadOptions) -> "Tokenizer":
@@ -79,7 +78,7 @@ def quiet() -> None:
 
 
 class _LinesOnStderr(logging.Handler):
-    """What the library says of a model, as a line on stderr."""
+    """Writes what the library says of a model as a line on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         typer.echo(printable(f"lastword: {record.getMessage()}"), err=True)
@@ -101,7 +100,7 @@ def refuse_correction(options: LoadOptions, why: str) -> None:
     Raises:
         BadParameter: One is given.
     """
-    if options.correction != "trace":
+    if options.correction not in (None, "trace"):
         raise typer.BadParameter(f"--correction {options.correction}: {why}")
 
 
@@ -112,13 +111,20 @@ def _read(
     certificate: Path | None,
     chat: bool | None,
     system: str | None,
+    probes: Sequence[Path],
     **others: Any,
 ) -> LoadOptions:
     if system is not None and not chat:
         raise typer.BadParameter("--system needs --chat-template")
     constants = None if theta is None else Theta.from_toml(theta)
     try:
-        options = LoadOptions(model, theta=constants, chat=Chat(system) if chat else None, **others)
+        options = LoadOptions(
+            model,
+            theta=constants,
+            chat=Chat(system) if chat else None,
+            probes=tuple(probes),
+            **others,
+        )
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
     return replace(options, certificate=certificate)
@@ -176,6 +182,11 @@ _ANNOTATIONS = {
     "certificate": Annotated[
         Path | None, typer.Option(help="Of `lastword certify`: which overrides are let through.")
     ],
+    "probes": Annotated[
+        list[Path],
+        typer.Option("--probe", help="File of a probe, which answers its question; repeatable."),
+    ],
+    "unlike": Annotated[float, typer.Option(min=0, max=1)],
     "chat": Annotated[bool, typer.Option("--chat-template")],
 }
 _SYSTEM = parameter(

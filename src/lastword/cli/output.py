@@ -1,4 +1,4 @@
-"""What a command leaves behind: files that appear whole or not at all, printable text, tables."""
+"""Output of commands: files that appear whole or not at all, printable text, tables."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +20,11 @@ _PIPED_WIDTH = 100_000  # nothing is cut or folded for a reader that is a progra
 def printable(text: str) -> str:
     """Text of a model or a user without the characters that would drive the terminal."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def say(line: str) -> None:
+    """Print a line for people beside the output, on stderr."""
+    typer.echo(printable(line), err=True)
 
 
 def console() -> "Console":

@@ -13,20 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Questions:
-    """Where a benchmark's questions are, and which of them are asked.
+    """Where a benchmark's questions are, and which of them are asked."""
 
-    Attributes:
-        data: File or folder of the benchmark's data; left out, it is the hub.
-        limit: How many questions; a pair is one.
-        seed: Draw the questions of --limit at random.
-        columns: Of hf:NAME: prompt=question,candidates=choices,truthful=answer; labels= and id=
-            too.
-    """
-
-    data: Path | None = None
-    limit: Annotated[int | None, typer.Option(min=1)] = None
-    seed: int | None = None
-    columns: str | None = None
+    data: Annotated[
+        Path | None, "File or folder of the benchmark's data; left out, it is the hub."
+    ] = None
+    limit: Annotated[int | None, "How many questions; a pair is one.", typer.Option(min=1)] = None
+    seed: Annotated[int | None, "Draw the questions of --limit at random."] = None
+    columns: Annotated[
+        str | None,
+        "Of hf:NAME: prompt=question,candidates=choices,truthful=answer; labels= and id= too.",
+    ] = None
 
     def __post_init__(self) -> None:
         """Refuse a draw of everything."""

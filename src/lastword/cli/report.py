@@ -31,10 +31,10 @@ def report(
     from lastword.cli.progress import waiting
 
     with waiting("writing the report"):
-        from lastword.evaluation.checklist import tally
         from lastword.files.folder import locate
         from lastword.records.provenance import unfinished
         from lastword.report.build import report as build
+        from lastword.report.checklist import tally
 
         root = locate(runs)
         output = build(root, out, bench=bench, with_paper=against_paper, item=item)

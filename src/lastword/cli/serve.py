@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,16 +23,14 @@ if TYPE_CHECKING:
 # What the command line writes otherwise than Python does.
 _ANNOTATIONS = {
     "port": Annotated[int, typer.Option(min=0, max=65535)],
-    "probe_port": Annotated[int | None, typer.Option(min=0, max=65535)],
     "token": Annotated[str | None, typer.Option(envvar="LASTWORD_TOKEN")],
     "label_token": Annotated[str | None, typer.Option(envvar="LASTWORD_LABEL_TOKEN")],
     "batch_items": Annotated[int, typer.Option(min=1)],
-    "queue_items": Annotated[int, typer.Option(min=1)],
-    "queue_asks": Annotated[int, typer.Option("--queue-questions", min=1)],
+    "requests": Annotated[int, typer.Option("--max-requests", min=1)],
     "deadline_seconds": Annotated[float, typer.Option("--deadline")],
-    "queue_characters": Annotated[int, typer.Option(min=1)],
     "entries": Annotated[int, typer.Option("--max-entries", min=1)],
     "body_bytes": Annotated[int, typer.Option("--max-body", min=1)],
+    "flight_bytes": Annotated[int, typer.Option("--max-bodies", min=1)],
     "batch_limit": Annotated[int, typer.Option("--batch-limit", min=1)],
     "connections": Annotated[int, typer.Option("--max-connections", min=1)],
     "header_bytes": Annotated[int, typer.Option("--max-headers", min=1)],
@@ -52,7 +51,11 @@ def serve(
         bool, typer.Option("--explorer", help="Show the explorer's page at /.")
     ] = False,
 ) -> None:
-    """Serve corrections over HTTP: /v1/correct, /v1/correct/batch, /v1/ask; /docs has the rest."""
+    """Serve corrections over HTTP: /v1/decisions, /v1/correct; /docs has the rest."""
+    if settings.questions is not None:
+        from lastword.decisions.file import named_probes
+
+        model = replace(model, probes=(*model.probes, *named_probes(settings.questions)))
     cluster, served = engine.cluster(), vllm.settings(engine.engine)
     if cluster is None:
         _serve(loader(served), model, settings, explorer)
@@ -76,8 +79,6 @@ def _serve(
         if explorer:
             from lastword.service.explorer.page import mount
     require_address(settings.host, settings.port)
-    if settings.probe_port is not None:
-        require_address(settings.host, settings.probe_port)
     log = Log(prompts=settings.log_prompts)
     log.event("loading", model=model.label)
     app = create_app(load(model), settings, log)
@@ -91,7 +92,7 @@ def _serve(
 def _serve_replicas(model: LoadOptions, settings: Settings, cluster: "Cluster") -> None:
     from lastword.cli.progress import waiting
 
-    if model.correction.startswith("batch-calibrated") and model.certificate is None:
+    if (model.correction or "").startswith("batch-calibrated") and model.certificate is None:
         raise typer.BadParameter(
             f"replicas would each learn by themselves: --correction {model.correction} needs a "
             "certificate, which freezes the mean"

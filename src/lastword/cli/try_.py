@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PromiseOptions:
-    """What a certificate has to promise.
+    """The terms that a certificate has to promise."""
 
-    Attributes:
-        alpha: Largest share of answers that may be broken.
-        delta: Largest chance that the labels mislead.
-    """
-
-    alpha: float = 0.05
-    delta: float = 0.05
+    promise: Annotated[
+        Literal["gain", "breaks"],
+        "gain: more right answers than the model's own; breaks: that, and at most alpha of all "
+        "answers broken.",
+    ] = "gain"
+    alpha: Annotated[
+        float, "Largest share of answers that may be broken, where few breaks are promised."
+    ] = 0.05
+    delta: Annotated[float, "Largest chance that the labels mislead."] = 0.05
 
 
 def try_(
@@ -45,7 +47,7 @@ def try_(
     as_json: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
 ) -> None:
     """Try a model on a table of labelled examples: which correction helps there, and how surely."""
-    refuse_certificate(model, "what it would let through is found here")
+    refuse_certificate(model, "what it allows is found here")
     refuse_correction(model, "every correction is tried")
     with waiting("reading the table"):
         from lastword.tryout.labels import read_labels
@@ -68,17 +70,20 @@ def try_(
         typer.echo(to_json(verdict.to_dict()))
         return
     classes = ["", *verdict.by_class()] if verdict.classes else []
-    lines = [*verdict.picture(), *classes, "", *verdict.words()]
+    first, *words = verdict.words()
+    lines = [first, "", *verdict.picture(), *classes, "", *words]
     for line in (*lines, *_next(verdict, model.label, out)):
         typer.echo(printable(line))
 
 
 def _next(verdict: "Verdict", model: str, out: Path | None) -> list[str]:
-    """What to go on with."""
+    """Return what to go on with."""
     if verdict.certified is None:
-        return [
-            "Till then --correction base-mean keeps the model's answer; unasked, trace decides."
-        ]
+        return [f"To serve the model's own answers: lastword serve --model {model}"]
     if out is None:
         return ["Run it again with --out FOLDER: the certificate is written there."]
-    return [f"lastword serve --model {model} --certificate {out / 'certificate.toml'}"]
+    certificate = f"--model {model} --certificate {out / 'certificate.toml'}"
+    if verdict.method == verdict.probe:
+        asked = f"{certificate} --questions {out / 'questions.yaml'}"
+        return [f"lastword decide {asked} --text 'A NEW TEXT'", f"lastword serve {asked}"]
+    return [f"lastword serve {certificate}"]

@@ -20,20 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VllmOptions:
-    """Which vLLM computes, where the engine is vllm.
+    """Which vLLM computes, where the engine is vllm."""
 
-    Attributes:
-        vllm_python: Python of the environment that has vLLM; this one if left out.
-        tensor_parallel: Ranks of vLLM that share the model; 1 if left out.
-        vllm_options: Further arguments of vLLM's LLM, as JSON.
-    """
-
-    vllm_python: Path | None = None
-    tensor_parallel: Annotated[int | None, typer.Option(min=1)] = None
-    vllm_options: str | None = None
+    vllm_python: Annotated[
+        Path | None, "Python of the environment that has vLLM; this one if left out."
+    ] = None
+    tensor_parallel: Annotated[
+        int | None, "Ranks of vLLM that share the model; 1 if left out.", typer.Option(min=1)
+    ] = None
+    vllm_options: Annotated[str | None, "Further arguments of vLLM's LLM, as JSON."] = None
 
     def settings(self, engine: str) -> Settings | None:
-        """What they amount to; None where the engine is another.
+        """Return vLLM's settings; None where the engine is another.
 
         Raises:
             typer.BadParameter: Options of vLLM without it, or what is no JSON object.
@@ -50,7 +48,7 @@ class VllmOptions:
 
 
 def loader(settings: Settings | None) -> "Callable[[LoadOptions], Tracer]":
-    """What makes a tracer: of a model in this process, or in vLLM where settings are given."""
+    """Return what makes a tracer: in this process, or in vLLM where settings are given."""
     return load_tracer if settings is None else partial(_load_served, settings=settings)
 
 

@@ -1,9 +1,8 @@
 """Decisions: typed questions about a text, and their answers with probabilities.
 
-    Choice, Predicate, Score   a question, with its `Option`s
+    Choice, Multi, Predicate, Score   a question, with its `Option`s
     read_questions             questions by name, from YAML or JSON
     prepare                    questions made ready once, for many texts
-    relevance                  whether each of some documents answers a query, made ready
     Answers                    what `Tracer.decide` gives: answers by the questions' names
     to_frame                   many of them as a pandas DataFrame
 
@@ -17,16 +16,16 @@ if TYPE_CHECKING:
     from lastword.decisions.answer import (
         Answers,
         ChoiceAnswer,
+        MultiAnswer,
         PredicateAnswer,
         ScoreAnswer,
         answer_of,
         to_frame,
     )
-    from lastword.decisions.documents import relevance
     from lastword.decisions.file import read_questions, write_questions
     from lastword.decisions.item import item_of, text_of
-    from lastword.decisions.question import Choice, Option, Predicate, Question, Score
-    from lastword.decisions.questionnaire import Questionnaire, prepare
+    from lastword.decisions.question import Choice, Multi, Option, Predicate, Question, Score
+    from lastword.decisions.questionnaire import Questionnaire, prepare, singles
     from lastword.decisions.templates import TEMPLATES, template_in_force, template_of
 
 __all__ = [
@@ -34,6 +33,8 @@ __all__ = [
     "Answers",
     "Choice",
     "ChoiceAnswer",
+    "Multi",
+    "MultiAnswer",
     "Option",
     "Predicate",
     "PredicateAnswer",
@@ -45,7 +46,7 @@ __all__ = [
     "item_of",
     "prepare",
     "read_questions",
-    "relevance",
+    "singles",
     "template_in_force",
     "template_of",
     "text_of",
@@ -57,6 +58,8 @@ _HOMES = {
     "Answers": "answer",
     "Choice": "question",
     "ChoiceAnswer": "answer",
+    "Multi": "question",
+    "MultiAnswer": "answer",
     "Option": "question",
     "Predicate": "question",
     "PredicateAnswer": "answer",
@@ -68,7 +71,7 @@ _HOMES = {
     "item_of": "item",
     "prepare": "questionnaire",
     "read_questions": "file",
-    "relevance": "documents",
+    "singles": "questionnaire",
     "template_in_force": "templates",
     "template_of": "templates",
     "text_of": "item",

@@ -13,13 +13,29 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from lastword.decisions.item import candidates_of
-from lastword.decisions.question import Choice, Predicate, Question, Score, Value
+from lastword.decisions.question import Choice, Predicate, Score, Single, Value
 from lastword.rule.answer import Answer
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Probabilities = Float[np.ndarray, " options"]
+
+
+@dataclass(frozen=True)
+class Probed:
+    """How a probe came to an answer; the model's own answer was not computed.
+
+    Attributes:
+        method: The probe, as `probe@19`.
+        likeness: Conformal p-value of: the text is like the labelled ones.
+        deferred: True if the text is too unlike them for the answer to be given.
+    """
+
+    method: str
+    likeness: float
+    deferred: bool = False
+    corrected: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,13 +47,13 @@ class _Answered:
         confidence: How far the probabilities are from even, 0 to 1.
         calibrated: Whether a certificate's temperature was applied.
         decision: The decision behind it: scores, gates, operator, and what it was without
-            correction.
+            correction; or the probe's.
     """
 
     probabilities: Probabilities
     confidence: float
     calibrated: bool
-    decision: Answer
+    decision: Answer | Probed
 
     @property
     def method(self) -> str:
@@ -56,7 +72,8 @@ class _Answered:
 
     def _told(self) -> dict[str, Any]:
         flags = {"calibrated": self.calibrated, "deferred": self.deferred}
-        return {"method": self.method, "corrected": self.corrected} | flags
+        more = {"likeness": self.decision.likeness} if isinstance(self.decision, Probed) else {}
+        return {"method": self.method, "corrected": self.corrected} | flags | more
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,16 +82,17 @@ class ChoiceAnswer(_Answered):
 
     Attributes:
         choice: The option's value; of equals the one whose text comes first in Unicode's order.
+            None where the question may abstain and the certificate defers.
         values: All options' values, in the caller's order.
     """
 
-    choice: Value
+    choice: Value | None
     values: tuple[Value, ...]
 
     @property
     def probability(self) -> float:
-        """Of the chosen option."""
-        return float(self.probabilities[self.values.index(self.choice)])
+        """Of the most probable option."""
+        return float(self.probabilities.max())
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -138,7 +156,79 @@ class ScoreAnswer(_Answered):
         return {"type": "score", **entries, "probabilities": each} | self._told()
 
 
-QuestionAnswer = ChoiceAnswer | PredicateAnswer | ScoreAnswer
+SingleAnswer = ChoiceAnswer | PredicateAnswer | ScoreAnswer
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MultiAnswer:
+    """The options that apply, each as probable as its own predicate.
+
+    Attributes:
+        values: All options' values, in the caller's order.
+        predicates: Whether each applies, in this order.
+    """
+
+    values: tuple[Value, ...]
+    predicates: tuple[PredicateAnswer, ...]
+
+    @property
+    def choices(self) -> tuple[Value, ...]:
+        """The options that apply more probably than not; they may be none."""
+        pairs = zip(self.values, self.probabilities.tolist(), strict=True)
+        return tuple(value for value, p in pairs if p > 0.5)
+
+    @property
+    def probabilities(self) -> Float[np.ndarray, " options"]:
+        """Of each option to apply, in the caller's order."""
+        return np.array([own.probability for own in self.predicates])
+
+    @property
+    def probability(self) -> float:
+        """Of the least sure of its answers."""
+        return float(np.maximum(self.probabilities, 1 - self.probabilities).min())
+
+    @property
+    def confidence(self) -> float:
+        """Of the least sure of its answers."""
+        return min(own.confidence for own in self.predicates)
+
+    @property
+    def method(self) -> str:
+        """The correction in force."""
+        return self.predicates[0].method
+
+    @property
+    def corrected(self) -> bool:
+        """True if the correction changed whether an option applies."""
+        return any(own.corrected for own in self.predicates)
+
+    @property
+    def calibrated(self) -> bool:
+        """True if a certificate's temperature was applied."""
+        return self.predicates[0].calibrated
+
+    @property
+    def deferred(self) -> bool:
+        """True if the certificate holds one of the answers too unsure to be given."""
+        return any(own.deferred for own in self.predicates)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        pairs = zip(self.values, self.probabilities.tolist(), strict=True)
+        return {
+            "type": "multi",
+            "choices": list(self.choices),
+            "probability": self.probability,
+            "confidence": self.confidence,
+            "probabilities": [{"value": value, "probability": p} for value, p in pairs],
+            "method": self.method,
+            "corrected": self.corrected,
+            "calibrated": self.calibrated,
+            "deferred": self.deferred,
+        }
+
+
+QuestionAnswer = SingleAnswer | MultiAnswer
 
 
 class Answers(dict[str, QuestionAnswer]):
@@ -155,6 +245,11 @@ class Answers(dict[str, QuestionAnswer]):
         return {name: own for name, own in self.items() if isinstance(own, PredicateAnswer)}
 
     @property
+    def multis(self) -> dict[str, MultiAnswer]:
+        """Those of which several may apply."""
+        return {name: own for name, own in self.items() if isinstance(own, MultiAnswer)}
+
+    @property
     def scores(self) -> dict[str, ScoreAnswer]:
         """The scores among them."""
         return {name: own for name, own in self.items() if isinstance(own, ScoreAnswer)}
@@ -164,9 +259,7 @@ class Answers(dict[str, QuestionAnswer]):
         return {name: answer.to_dict() for name, answer in self.items()}
 
 
-def answer_of(
-    question: Question, decision: Answer, temperature: float | None = None
-) -> QuestionAnswer:
+def answer_of(question: Single, decision: Answer, temperature: float | None = None) -> SingleAnswer:
     """The answer to a question, of the decision among its candidates.
 
     Args:
@@ -175,18 +268,27 @@ def answer_of(
         temperature: T of a calibration; 1 and not calibrated without one.
     """
     p = probabilities_of(question, decision.scores, temperature)
-    common: dict[str, Any] = {
-        "probabilities": p,
-        "calibrated": temperature is not None,
-        "decision": decision,
-    }
+    return answer_from(question, p, decision, calibrated=temperature is not None)
+
+
+def answer_from(
+    question: Single, p: Probabilities, decision: Answer | Probed, *, calibrated: bool
+) -> SingleAnswer:
+    """Return the answer that final probabilities give.
+
+    Args:
+        question: The question.
+        p: Of each option, in the question's order.
+        decision: What is behind them.
+        calibrated: True if they are calibrated.
+    """
+    common: dict[str, Any] = {"probabilities": p, "calibrated": calibrated, "decision": decision}
     match question:
         case Choice():
             values = tuple(option.value for option in question.options)
             best = [o for o, own in zip(question.options, p, strict=True) if own == p.max()]
-            choice = min(
-                best, key=lambda option: (option.text, isinstance(option.value, bool))
-            ).value
+            first = min(best, key=lambda option: (option.text, isinstance(option.value, bool)))
+            choice = None if question.abstain and decision.deferred else first.value
             return ChoiceAnswer(choice=choice, values=values, confidence=concentration(p), **common)
         case Predicate():
             return PredicateAnswer(confidence=concentration(p), **common)
@@ -196,12 +298,17 @@ def answer_of(
 
 
 def probabilities_of(
-    question: Question, scores: Float[np.ndarray, " candidates"], temperature: float | None = None
+    question: Single, scores: Float[np.ndarray, " candidates"], temperature: float | None = None
 ) -> Probabilities:
     """softmax(scores / T) by option: options of one text share its probability in equal parts."""
+    p = softmax(scores / (temperature or 1.0))
+    return by_option(question, dict(zip(candidates_of(question), p, strict=True)))
+
+
+def by_option(question: Single, p: Mapping[str, float]) -> Probabilities:
+    """Return the options' probabilities from their texts'; a text that is not there has none."""
     texts = [option.text for option in question.options]
-    p = dict(zip(candidates_of(question), softmax(scores / (temperature or 1.0)), strict=True))
-    return np.array([p[text] / texts.count(text) for text in texts])
+    return np.array([p.get(text, 0.0) / texts.count(text) for text in texts])
 
 
 def concentration(p: Probabilities) -> float:
@@ -239,11 +346,16 @@ def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:
     return dict(zip(columns_of(answers), cells, strict=True))
 
 
-def value_of(answer: QuestionAnswer) -> Value | float:
-    """What the answer comes to: the choice, whether yes is the likelier, the score."""
+def value_of(answer: QuestionAnswer) -> Value | float | None:
+    """What the answer comes to: the choice, whether yes is the likelier, the score.
+
+    Of several that apply the texts, parted by `|`; of none of these None.
+    """
     match answer:
         case ChoiceAnswer():
             return answer.choice
+        case MultiAnswer():
+            return "|".join(map(str, answer.choices)) or None
         case PredicateAnswer():
             return answer.probability > 0.5
         case ScoreAnswer():
@@ -260,3 +372,5 @@ def words_of(answer: QuestionAnswer) -> str:
             return value
         case float():
             return f"{value:.2f}"
+        case None:
+            return "none of these"

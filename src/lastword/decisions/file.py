@@ -23,29 +23,54 @@ def read_questions(path: str | Path) -> dict[str, Question]:
     Raises:
         InputError: The file cannot be read, or holds no questions.
     """
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the questions {path}: {error}") from error
-    try:
-        value = from_json(text) if path.suffix.lower() == ".json" else _from_yaml(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: {' '.join(str(error).split())}") from error
+    value = _read(Path(path))
     try:
         return questions_from(value)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
 
-def write_questions(path: str | Path, questions: Mapping[str, Question]) -> None:
+def named_probes(path: str | Path) -> list[Path]:
+    """Return the files of the probes that questions of a file name, beside that file.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    value = _read(Path(path))
+    questions = value.values() if isinstance(value, Mapping) else []
+    names = [own.get("probe") for own in questions if isinstance(own, Mapping)]
+    return [Path(path).parent / str(name) for name in dict.fromkeys(names) if name is not None]
+
+
+def _read(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the questions {path}: {error}") from error
+    try:
+        return from_json(text) if path.suffix.lower() == ".json" else _from_yaml(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: {' '.join(str(error).split())}") from error
+
+
+def write_questions(
+    path: str | Path, questions: Mapping[str, Question], probes: Mapping[str, str] = {}
+) -> None:
     """Write questions as YAML, or as JSON where the file's name ends so.
+
+    Args:
+        path: Of the file.
+        questions: By name.
+        probes: File of the probe of each question that has one, beside this file.
 
     Raises:
         OSError: The file cannot be written.
     """
     path = Path(path)
-    value = {name: question_to(question) for name, question in questions.items()}
+    value = {
+        name: question_to(question) | ({"probe": probes[name]} if name in probes else {})
+        for name, question in questions.items()
+    }
     if path.suffix.lower() == ".json":
         text = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
     else:
@@ -69,7 +94,12 @@ def questions_from(value: Any) -> dict[str, Question]:
     for name in value:
         if not isinstance(name, str) or not name:
             raise InputError(f"a question's name is a text, not {name!r}: quote it")
-    return {name: question_from(own, name) for name, own in value.items()}
+    return {name: question_from(_without_probe(own), name) for name, own in value.items()}
+
+
+def _without_probe(value: Any) -> Any:
+    """The question's own keys; `probe` names a file and is not part of it."""
+    return {k: v for k, v in value.items() if k != "probe"} if isinstance(value, Mapping) else value
 
 
 def _from_yaml(text: str) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from lastword.decisions.answer import (
     Answers,
     ChoiceAnswer,
+    MultiAnswer,
     QuestionAnswer,
     ScoreAnswer,
     value_of,
@@ -92,5 +93,6 @@ def _said(answer: QuestionAnswer) -> object:
 
 def _by_option(answer: QuestionAnswer) -> dict[Value | int, float]:
     p = answer.probabilities.tolist()
-    options = answer.values if isinstance(answer, ChoiceAnswer) else range(len(p))
-    return dict(zip(options, p, strict=True))
+    if isinstance(answer, ChoiceAnswer | MultiAnswer):
+        return dict(zip(answer.values, p, strict=True))
+    return dict(enumerate(p))

@@ -1,5 +1,7 @@
-"""Questions about a text: a choice among options, a predicate, a score of ordered levels."""
+"""Questions about a text: a choice, several that apply, a predicate, a score of ordered levels."""
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +11,7 @@ from lastword.errors import InputError
 Value = str | bool
 
 MOST_CHOICES = 255
-MOST_LEVELS = 10
+MOST_LEVELS = 255
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,40 @@ class Choice:
         instructions: The question, for the prompt; may be empty.
         choices: 2 to 255 options, each a text, a boolean or an `Option`. No two are equal; a text
             and a boolean of one word are two options, and one may begin like another.
+        abstain: Answer "none of these" where the certificate defers.
 
     Raises:
         InputError: Options that are too few, too many, equal or none.
+    """
+
+    instructions: str
+    choices: Sequence[Value | Option]
+    abstain: bool = False
+
+    def __post_init__(self) -> None:
+        """Accept plain values; refuse what has no answer."""
+        _require_text("instructions", self.instructions)
+        options = _options(self.choices, "choices", MOST_CHOICES)
+        object.__setattr__(self, "choices", options)
+        if not isinstance(self.abstain, bool):
+            raise InputError(f"abstain is true or false, not {self.abstain!r:.80}")
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options, in the caller's order."""
+        return tuple(c if isinstance(c, Option) else Option(c) for c in self.choices)
+
+
+@dataclass(frozen=True)
+class Multi:
+    """Which of some options hold of a text: none, one or several.
+
+    Attributes:
+        instructions: The question, for the prompt; may be empty.
+        choices: As those of `Choice`.
+
+    Raises:
+        InputError: As `Choice`.
     """
 
     instructions: str
@@ -68,6 +101,15 @@ class Choice:
     def options(self) -> tuple[Option, ...]:
         """The options, in the caller's order."""
         return tuple(c if isinstance(c, Option) else Option(c) for c in self.choices)
+
+    @property
+    def predicates(self) -> "tuple[Predicate, ...]":
+        """Whether each option applies, in the caller's order."""
+        return tuple(Predicate(self._asked(option)) for option in self.options)
+
+    def _asked(self, option: Option) -> str:
+        more = "" if option.description is None else f" ({option.description})"
+        return f"{self.instructions}\nDoes this apply: {option.text}{more}?".lstrip()
 
 
 @dataclass(frozen=True)
@@ -105,7 +147,7 @@ class Score:
 
     Attributes:
         instructions: The question, for the prompt; may be empty.
-        levels: 2 to 10 levels from the lowest to the highest, counted from 0: each a text or an
+        levels: 2 to 255 levels from the lowest to the highest, counted from 0: each a text or an
             `Option` of a text. No two are equal.
 
     Raises:
@@ -129,10 +171,12 @@ class Score:
         return tuple(v if isinstance(v, Option) else Option(v) for v in self.levels)
 
 
-Question = Choice | Predicate | Score
+Single = Choice | Predicate | Score
+Question = Single | Multi
 
 _KEYS = {
-    "choice": ("instructions", "choices"),
+    "choice": ("instructions", "choices", "abstain"),
+    "multi": ("instructions", "choices"),
     "predicate": ("instructions", "yes", "no"),
     "score": ("instructions", "levels"),
 }
@@ -142,9 +186,9 @@ def question_from(value: Any, name: str) -> Question:
     """A question from its JSON.
 
     Args:
-        value: An object with `type` (`choice`, `predicate`, `score`), `instructions`, and
-            `choices`, `levels`, or `yes` and `no`. A choice is a text, a boolean, or an object of
-            `value` and `description`.
+        value: An object with `type` (`choice`, `multi`, `predicate`, `score`), `instructions`, and
+            `choices`, `levels`, or `yes` and `no`; a choice may have `abstain`. Of choices each is
+            a text, a boolean, or an object of `value` and `description`.
         name: Of the question, for errors.
 
     Raises:
@@ -165,14 +209,25 @@ def question_from(value: Any, name: str) -> Question:
         raise InputError(f"question {name!r}: {error}") from error
 
 
+def question_digest(question: Question) -> str:
+    """Return a digest of a question's kind, instructions and options; of a choice's as a set."""
+    options = [[option.text, option.description] for option in question.options]
+    if isinstance(question, Choice):
+        options.sort(key=str)
+    asked = [type(question).__name__, question.instructions, options]
+    return hashlib.sha256(json.dumps(asked, ensure_ascii=False).encode()).hexdigest()
+
+
 def question_to(question: Question) -> dict[str, Any]:
     """The JSON of a question, as `question_from` takes it; what is empty is left out."""
     entries: dict[str, Any] = {"type": type(question).__name__.lower()}
     if question.instructions:
         entries["instructions"] = question.instructions
     match question:
-        case Choice():
+        case Choice() | Multi():
             entries["choices"] = [_written(option) for option in question.options]
+            if isinstance(question, Choice) and question.abstain:
+                entries["abstain"] = True
         case Score():
             entries["levels"] = [_written(option) for option in question.options]
         case Predicate():
@@ -188,7 +243,11 @@ def _written(option: Option) -> Any:
 
 
 def _choice(value: Mapping[str, Any]) -> Choice:
-    return Choice(_instructions(value), _entries(value, "choices"))
+    return Choice(_instructions(value), _entries(value, "choices"), value.get("abstain", False))
+
+
+def _multi(value: Mapping[str, Any]) -> Multi:
+    return Multi(_instructions(value), _entries(value, "choices"))
 
 
 def _predicate(value: Mapping[str, Any]) -> Predicate:
@@ -204,6 +263,7 @@ def _score(value: Mapping[str, Any]) -> Score:
 
 _QUESTIONS: dict[str, Callable[[Mapping[str, Any]], Question]] = {
     "choice": _choice,
+    "multi": _multi,
     "predicate": _predicate,
     "score": _score,
 }

@@ -1,4 +1,4 @@
-"""What the embedded models show, and how they were made: their invented world, their benchmark."""
+"""The show of the embedded models, and their making: their invented world, their benchmark."""
 
 from lastword.benchmarks.world import (
     Fact,

@@ -1,4 +1,4 @@
-"""What a certificate of the demo's own answers lets through."""
+"""The certificate of the demo's own answers, and what it allows."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from lastword.tracer import Tracer
 
 # The smallest whole percent at which the organism's 450 questions let any override through.
-TERMS = Terms(alpha=0.04)
+TERMS = Terms(alpha=0.035)
 
 
 def certificate(tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> Finding:
-    """What `lastword certify` finds of these answers.
+    """The findings of `lastword certify` about these answers.
 
     Args:
         tracer: The model that gave them.

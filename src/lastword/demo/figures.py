@@ -1,4 +1,4 @@
-"""What TRACE makes of a real model on `everyday`: beside baselines, by operator, by depth."""
+"""Figures of TRACE on a real model and `everyday`: beside baselines, by operator, by depth."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -194,7 +194,7 @@ def _depths(outcomes: Outcomes) -> Depths:
 
 
 def _alike(one: Outcome, other: Outcome, depth: int) -> bool:
-    """Whether a depth gives both questions of a pair the same answer."""
+    """True if a depth gives both questions of a pair the same answer."""
     return bool(_at(one, depth).argmax() == _at(other, depth).argmax())
 
 

@@ -41,8 +41,9 @@ NOTE = (
     "organisms made to suffer from late suppression, and no evidence about large models."
 )
 NOTE_SHORT = (
-    "The model was made to lose late what it knew, which is what TRACE looks for: it is no "
-    "evidence about others. On real ones correction gains on some questions and loses on others."
+    "This model was made to lose late what it knew, the fault that TRACE looks for: it says "
+    "nothing about other models. On real ones correction gains on some questions and loses on "
+    "others."
 )
 EARLY_NOTE = (
     "Depth 0 has read no token of the question but its last: `early` scores the candidates' own "
@@ -134,7 +135,7 @@ def figures_of(model: Answers) -> dict[str, Any]:
 
 
 def label(outcome: Outcome) -> Label:
-    """What the item is, as its id says."""
+    """Return what the item is, as its id says."""
     return parse_label(str(outcome.item.id))
 
 
@@ -144,7 +145,7 @@ def of_form(outcomes: Sequence[Outcome], form: Form) -> list[Outcome]:
 
 
 def early(outcomes: Sequence[Outcome]) -> Early:
-    """What `early` did, beside the baselines that belong with it (method, section 6)."""
+    """Return what `early` did, beside the baselines that belong with it (method, section 6)."""
     fired = [o for o in outcomes if o.decision.operator == "early"]
     return Early(
         items=len(fired),

@@ -1,4 +1,4 @@
-"""What the method does to a model's items: decisions, judged and averaged."""
+"""Outcomes of the method on a model's items: decisions, judged and averaged."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ class Outcome:
 
     @property
     def record(self) -> Record:
-        """What is shown of the item and its decision."""
+        """Return what is shown of the item and its decision."""
         item, answer = self.item, replace(self.decision, truthful=self.item.truthful)
         return Record(
             prompt=item.prompt, candidates=item.candidates, truthful=item.truthful, answer=answer
@@ -40,18 +40,18 @@ class Outcome:
 
     @property
     def gated(self) -> bool:
-        """Whether the rule preferred another answer and a gate held it back."""
+        """True if the rule preferred another answer and a gate held it back."""
         changes = self.decision.gates.get("changes")
         return bool(changes and changes.holds) and self.decision.operator == "base"
 
     @property
     def stays(self) -> bool:
-        """Whether the answer is the model's own."""
+        """True if the answer is the model's own."""
         return self.decision.index == self.decision.base_index
 
     @property
     def gain(self) -> float:
-        """What correction changed of its MC1."""
+        """Return what correction changed of its MC1."""
         return self.mc1 - self.mc1_base
 
     @property
@@ -67,7 +67,7 @@ class Outcome:
 
     @property
     def deep(self) -> bool:
-        """Whether what decided has read enough of the question: no depth below `FIRST_DEEP`."""
+        """True if what decided has read enough of the question: no depth below `FIRST_DEEP`."""
         layer = 0 if self.decision.operator == "early" else self.decision.decisive_layer
         return layer is None or layer >= FIRST_DEEP
 

@@ -1,4 +1,4 @@
-"""How each embedded model is made: every training choice, named, in one frozen object."""
+"""The recipe of each embedded model: every training choice, named, in one frozen object."""
 
 from dataclasses import dataclass
 

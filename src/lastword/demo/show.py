@@ -57,7 +57,7 @@ def show(
         console: Where results are printed.
         page: Where the page with the worked items is written; None for none.
         real: A real model, shown first; None to leave it out.
-        organisms: Whether the embedded models are shown.
+        organisms: True if the embedded models are shown.
         watch: Shows progress; see `outcome.answer`.
 
     Returns:

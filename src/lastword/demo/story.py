@@ -14,13 +14,13 @@ from lastword.trust.terms import Terms
 if TYPE_CHECKING:
     from lastword.tracer import Tracer
 
-CERTIFIED = f"{REPAIRED}, of those that the certificate lets through"
-WITHHELD = f"{BROKEN}, of those that the certificate withholds"
+CERTIFIED = f"{REPAIRED}, of those that the certificate allows"
+WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What became of all answers.
+    """The counts of what became of all answers.
 
     Attributes:
         name: What was done to them.
@@ -37,7 +37,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Story:
-    """What correction did to a model's answers, and what of it a certificate lets through.
+    """The effect of correction on a model's answers, and what of it a certificate allows.
 
     Attributes:
         model: Its name.
@@ -45,7 +45,7 @@ class Story:
         chance: Share that is right where one answer is drawn of each.
         base: Share that the model answers right by itself.
         corrected: Every correction stands.
-        certified: Those stand that the certificate lets through.
+        certified: Those stand that the certificate allows.
         finding: What the certificate says.
         lines: The same in words.
         examples: One repair and one break by the rules that chose them.

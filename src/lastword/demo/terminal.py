@@ -1,4 +1,4 @@
-"""What the parts of the demo look like in a terminal: tables, and a worked item with its depths."""
+"""The parts of the demo in a terminal: tables, and a worked item with its depths."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,8 +56,8 @@ def worked_item(name: str, rule: str, outcome: Outcome, theta: Theta) -> Group:
 
 
 def story_lines(tale: Story, note: str, advice: Sequence[tuple[str, str]]) -> Group:
-    """One repair, one break, what the certificate lets through, figures, and what next."""
-    title = f"{tale.items} questions to a small model: what correction changes, and what may stand"
+    """One repair, one break, what the certificate allows, figures, and what next."""
+    title = f"{tale.items} questions to a small model: what correction changes, and what is allowed"
     parts = (
         _columns(_cases(tale)),
         _columns([*_certificate(tale), ("right", Text(_rights(tale)))]),
@@ -77,12 +77,12 @@ def _cases(tale: Story) -> Iterator[tuple[str, Text]]:
 
 def _certificate(tale: Story) -> Iterator[tuple[str, Text]]:
     alpha = f"{100 * tale.finding.terms.alpha:g}%"
-    yield "certify", Text(f"asked: at most {alpha} of all answers broken, and a gain")
-    yield "", Text(tale.lines[1])
+    yield "asked", Text(f"break at most {alpha} of all answers, and gain")
+    yield "allowed", Text(tale.lines[1].removeprefix("let through: "))
     for outcome in tale.examples.values():
         name = "the repair" if outcome.gain > 0 else "the break"
-        stays = f"withheld: it stays “{short(outcome.decision.base_answer, 28)}”"
-        word = stays if withheld_by(tale.finding, outcome) else "let through"
+        stays = f"not allowed: the answer stays “{short(outcome.decision.base_answer, 28)}”"
+        word = stays if withheld_by(tale.finding, outcome) else "allowed"
         yield "", Text(f"{name} ({outcome.margin:.2f} nats) is {word}")
 
 

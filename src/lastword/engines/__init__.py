@@ -25,7 +25,7 @@ class Assignment(Protocol):
 
     @property
     def info(self) -> "RunInfo":
-        """What `run.json` says of it, with the plan."""
+        """Return what `run.json` says of it, with the plan."""
 
     def execute(
         self,
@@ -41,12 +41,12 @@ class Engine(AbstractContextManager["Engine"]):
 
     @abstractmethod
     def assign(self, work: "Work") -> Assignment:
-        """What a cell needs computed, as `lastword.evaluation.runner.prepare` says."""
+        """Return what a cell needs computed, as `lastword.evaluation.runner.prepare` says."""
 
     def cell(
         self, dataset: "Dataset", template: "Template", *, blind: "Blind" = "base"
     ) -> Assignment:
-        """What `assign` gives for a benchmark under a template."""
+        """The assignment of a benchmark under a template."""
         from lastword.evaluation.work import Work
 
         return self.assign(Work(dataset, template, blind))

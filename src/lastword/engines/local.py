@@ -24,7 +24,7 @@ class LocalAssignment:
 
     @property
     def info(self) -> RunInfo:
-        """What `run.json` says of it, with the plan."""
+        """Return what `run.json` says of it, with the plan."""
         return self.job.info
 
     def execute(
@@ -63,6 +63,6 @@ class Local(Engine):
         self._tracer = None
 
     def assign(self, work: Work) -> LocalAssignment:
-        """What a cell needs computed."""
+        """Return what a cell needs computed."""
         assert self._tracer is not None, "the engine is not open"
         return LocalAssignment(self._tracer, runner.prepare(self._tracer, work))

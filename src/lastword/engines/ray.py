@@ -72,12 +72,12 @@ class Cluster:
 
     @property
     def own(self) -> bool:
-        """Whether it is started here, for this run alone."""
+        """True if it is started here, for this run alone."""
         return self.address == "local"
 
     @property
     def share(self) -> dict[str, float]:
-        """What one worker takes, as Ray's options name it."""
+        """Return what one worker takes, as Ray's options name it."""
         return {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
 
 
@@ -150,7 +150,7 @@ class Worker:
         return runner.plan(self._tracer, runner.encode(self._tracer, self._job, places))
 
     def compute(self, group: int, places: Sequence[int]) -> runner.Part:
-        """What a group of the cell that was taken lacks, or as much of it as makes a part."""
+        """Compute what a group of the taken cell lacks, or as much of it as makes a part."""
         assert self._tracer is not None and self._job is not None
         batch = runner.encode(self._tracer, self._job, places)
         return runner.part(self._tracer, self._job, group, batch, self._pace)
@@ -158,7 +158,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker was asked for: a group, a window's plan, or neither where it takes the cell."""
+    """A request to a worker: a group, a window's plan, or neither where it takes the cell."""
 
     worker: Handle
     group: int | None = None
@@ -166,7 +166,7 @@ class Task:
 
     @property
     def begun(self) -> bool:
-        """Whether the worker had its model when it was asked."""
+        """True if the worker had its model when it was asked."""
         return self.group is not None or self.window is not None
 
 
@@ -316,7 +316,7 @@ class Pool(Engine):
         self._connection.close()
 
     def assign(self, work: Work) -> RayAssignment:
-        """What a cell needs computed, as a worker says.
+        """Return what a cell needs computed, as a worker says.
 
         Raises:
             TraceError: The model cannot be loaded, or the cell not be prepared.

@@ -84,7 +84,7 @@ def deployment(load: "Callable[[], Tracer]", settings: Settings, cluster: Cluste
         num_replicas=cluster.workers,
         ray_actor_options=cluster.share,
         # The application's own queue says 429; Serve's would only make clients wait.
-        max_ongoing_requests=2 * (settings.queue_items + settings.batch_items),
+        max_ongoing_requests=2 * settings.requests,
         graceful_shutdown_timeout_s=settings.deadline_seconds + settings.drain_seconds,
         max_constructor_retry_count=_CONSTRUCTIONS,
     )

@@ -18,7 +18,7 @@ from jaxtyping import Int
 from torch import distributed
 
 from lastword.errors import TraceError
-from lastword.model.backend import Backend, Local, Profile
+from lastword.model.backend import Backend, Local, Pooled, Profile
 from lastword.model.options import LoadOptions
 from lastword.model.reading import Reading, States
 from lastword.rule.tile import TokenScorer
@@ -50,7 +50,7 @@ class Leading:
 
     @property
     def profile(self) -> Profile:
-        """What the model is."""
+        """Return the model's profile."""
         return self.share.profile
 
     def states(
@@ -59,6 +59,13 @@ class Leading:
         """Compute the states of all branches at `depths`, on all ranks."""
         _tell("states", branches, depths, padded_tokens)
         return self.share.states(branches, depths, padded_tokens)
+
+    def pooled(
+        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
+    ) -> Pooled:
+        """Compute the mean state of each branch at `depths`, on all ranks."""
+        _tell("pooled", branches, depths, padded_tokens)
+        return self.share.pooled(branches, depths, padded_tokens)
 
     def read(
         self,
@@ -114,6 +121,8 @@ def follow() -> None:
                 share = Tracer.open(*arguments).backend
             elif share is not None and name == "states":
                 states = share.states(*arguments)
+            elif share is not None and name == "pooled":
+                share.pooled(*arguments)
             elif share is not None:
                 share.read(states, *arguments)
     distributed.destroy_process_group()

@@ -53,7 +53,7 @@ class Variant:
             (n = 2 too, with the three gates), or none.
         dropped: Operators whose items fall to the base.
         invariant: Read instead of every model's I(M); None reads I(M).
-        question_gate: Whether an override stands only where the question moved its answer up
+        question_gate: True if an override stands only where the question moved its answer up
             against the base's, at the depth that decides (method, section 14; ours).
     """
 
@@ -66,7 +66,7 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What a variant answers on one cell.
+    """The answers of a variant on one cell.
 
     Attributes:
         operators: Places in the table of operators [items].
@@ -221,7 +221,7 @@ def _effect(
 
 
 def _operators(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
-    """Which operator answers each item, as places in the table of operators."""
+    """Return the operator that answers each item, as places in the table of operators."""
     theta = variant.theta
     invariant = (
         r.invariant if variant.invariant is None else np.full_like(r.d_eff, variant.invariant)

@@ -22,7 +22,7 @@ from lastword.records.info import find_cells, read_run
 from lastword.records.parts import missing_places
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores, margins
-from lastword.trust.certificate import Certificate, Counts, Subject
+from lastword.trust.certificate import Certificate, Counts, Probe, Subject, Tried
 from lastword.trust.certify import Beside, Finding, certify
 from lastword.trust.drift import rounded, statistics
 from lastword.trust.labelled import Labelled
@@ -58,7 +58,7 @@ class Sample:
         benchmarks: Fingerprint of the items by benchmark.
         templates: How their prompts were made.
         versions: Of the packages that made the records.
-        failed: Items that were not answered and count nowhere.
+        failed: Items that were not answered: each counts as broken.
         reference: Values of each statistic, for drift.
         cells: Their records.
         methods: What a policy may be of.
@@ -115,7 +115,7 @@ def read_sample(
     first = next(iter(runs.values()))
     invariant = float(first["invariant"])
     for cell in parted:
-        recheck(cell, subject.theta, invariant)
+        recheck(cell, subject.theta, invariant, int(first["depth"]))
     scalar = scalar_operator(invariant, subject.theta.tau_I)
     names = allowed(parted, METHODS) if methods is None else tuple(methods)
     batch_means = means(parted) if any(name.startswith(BATCH) for name in names) else {}
@@ -235,11 +235,15 @@ class Outcome:
         sample: The labelled items.
         finding: What they certify.
         controls: What is certified of each control by the same test.
+        questions: Digests of the questions that the items ask, where these are known.
+        probe: What names the probe, where one is certified.
     """
 
     sample: Sample
     finding: Finding
     controls: Beside
+    questions: tuple[str, ...] = ()
+    probe: Probe | None = None
 
     @property
     def rivals(self) -> tuple[str, ...]:
@@ -250,43 +254,59 @@ class Outcome:
     @property
     def certificate(self) -> Certificate:
         """Of the finding, made now."""
-        return issue(self.sample, self.finding)
+        return issue(self.sample, self.finding, self.questions, self.probe)
 
 
-def outcome(sample: Sample, terms: Terms) -> Outcome:
+def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Outcome:
     """The finding of a sample, its methods tried, with the controls in the same test.
 
     Args:
         sample: The labelled items.
         terms: What is to be promised; of its methods those that the records allow.
+        questions: Digests of the questions that the items ask, where these are known.
 
     Raises:
         InputError: Fewer groups than any policy could pass with.
     """
-    finding = certify(sample.items, sample.scalar, replace(terms, methods=sample.methods))
-    return Outcome(sample, finding, beside(finding, sample.items, sample.cells, sample.scalar))
-
-
-def issue(sample: Sample, finding: Finding) -> Certificate:
-    """The certificate of what was found, made now."""
-    trial, deferral = finding.chosen, finding.deferral
-    answers: dict[str, Any] = (
-        {} if deferral is None else {"answered": deferral.groups, "wrong": deferral.rate}
+    finding = certify(
+        sample.items, sample.scalar, replace(terms, methods=sample.methods), sample.failed
     )
-    evidence = (finding.trials[0] if trial is None else trial).evidence
+    controls = beside(finding, sample.items, sample.cells, sample.scalar)
+    return Outcome(sample, finding, controls, questions)
+
+
+def issue(
+    sample: Sample,
+    finding: Finding,
+    questions: tuple[str, ...] = (),
+    probe: Probe | None = None,
+) -> Certificate:
+    """Return the certificate of what was found, made now; of a probe with what names it."""
+    deferral = finding.deferral
+    answers: dict[str, Any] = {}
+    if deferral is not None:
+        answers = {
+            "threshold": deferral.threshold,
+            "answered": deferral.groups,
+            "wrong": deferral.rate,
+        }
     return Certificate(
         subject=sample.subject,
         terms=finding.terms,
         policy=finding.policy,
-        counts=Counts(**vars(evidence if trial else evidence.nothing()), **answers),
-        threshold=None if deferral is None else deferral.threshold,
-        worth=finding.worth,
+        tried=tuple(
+            Tried(trial.policy, trial.share, Counts(**vars(trial.evidence)))
+            for trial in finding.trials
+        ),
         benchmarks=sample.benchmarks,
         templates=sample.templates,
         versions=sample.versions,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         reference=_watched(sample, finding.policy.method),
         means=sample.means if finding.policy.method.startswith(BATCH) else {},
+        questions=questions,
+        probe=probe,
+        **answers,
     )
 
 

@@ -20,10 +20,9 @@ from lastword.records.columns import Lists
 from lastword.records.metrics import mc1_rows
 from lastword.rule.geometry import Scores
 from lastword.theta import Theta
-from lastword.trust.certify import Beside, Finding, Trial, certified
-from lastword.trust.evidence import Evidence
+from lastword.trust.certify import Beside, Finding, Trial, claims, judge
 from lastword.trust.labelled import Labelled
-from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator, chains
+from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator
 
 if TYPE_CHECKING:
     from lastword.methods.contract import Evidence as Reading
@@ -189,10 +188,8 @@ def beside(
     for name, u in rows.items():
         control = replace(items, others={name: _labelled(items, u, base, truth, name)})
         terms = replace(finding.terms, methods=(name,))
-        evidence = Evidence.of(control, chains(scalar, (name,)), terms.break_costs)
-        holds = certified(evidence, terms)
-        gains = np.where(holds, evidence.fixed - terms.break_costs * evidence.broken, 0.0)
-        worth[name] = float(gains.max(initial=0.0))
+        best = judge(claims(control, scalar, terms), terms).chosen
+        worth[name] = 0.0 if best is None else best.gain
     flips = float("nan") if finding.chosen is None else _flips(finding.chosen, items, base, truth)
     return Beside(worth, flips)
 

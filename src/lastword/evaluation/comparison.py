@@ -1,4 +1,4 @@
-"""Which correction on this model: every method's answers on the same items, judged one way.
+"""Comparison of corrections: every method's answers on the same items, judged one way.
 
 Judged from records whose run was asked for methods (`lastword compare`). A method is held against
 the base of its own aggregation, so that a correction never gains by summing where the base took
@@ -47,7 +47,7 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True)
 class Cost:
-    """What one method takes alone, on a sample of the items.
+    """The cost of one method alone, on a sample of the items.
 
     Attributes:
         seconds: An item, warm: forward pass, readout and scores.
@@ -190,7 +190,7 @@ def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
 def measure(
     tracer: "Tracer", items: "Sequence[Item]", methods: "Mapping[str, Method]"
 ) -> dict[str, Cost]:
-    """What each method takes alone on a few items, TRACE reading only what its decisions need.
+    """Time each method alone on a few items, TRACE reading only what its decisions need.
 
     Args:
         tracer: The model.
@@ -228,7 +228,7 @@ def write_costs(cell: Folder, costs: Mapping[str, Cost]) -> None:
 
 
 def read_costs(cell: Folder) -> dict[str, Cost]:
-    """What `write_costs` left; nothing where nothing was measured.
+    """Read what `write_costs` left; nothing where nothing was measured.
 
     Raises:
         RecordError: The file is something else.
@@ -245,7 +245,7 @@ def read_costs(cell: Folder) -> dict[str, Cost]:
 
 @dataclass(frozen=True, eq=False)
 class _Scores:
-    """What the records say of every item, in one layout, for every method.
+    """The scores of every item, in one layout, for every method.
 
     Attributes:
         base: The model's own, as means over tokens.

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from lastword.evaluation.grouping import Groups
 from lastword.evaluation.statistics import paired
+from lastword.probes.logit import conditional_logit
 from lastword.records.cells import Cell, column, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import mc1_by_depth, mc1_rows, pair_name
@@ -24,14 +25,12 @@ DRAWS = 4000
 FOLDS = 10
 PENALTY = 30.0
 MOST_FITTED = 20_000  # items: a weight is known long before
-_NEWTON_STEPS = 50
 _BLIND_DEPTHS = (1 / 2, 2 / 3)  # fractions of L
 _MIDDLE_DEPTHS = (1 / 2, 2 / 3, 5 / 6)
 _TRAJECTORIES = ("trajectory", "blind_trajectory")
 
 Features = Float[np.ndarray, "items candidates features"]
 Block = Float[np.ndarray, "items candidates _"]
-Shares = Float[np.ndarray, "items candidates"]
 Entries = Bool[np.ndarray, "items candidates"]
 
 
@@ -294,7 +293,7 @@ class _Design:
         scores = np.full(self.present.shape, -np.inf)
         for fold in np.unique(folds):
             rest, own = folds != fold, folds == fold
-            weights = conditional_logit(x[rest], self.present[rest], target[rest])
+            weights = conditional_logit(x[rest], self.present[rest], target[rest], PENALTY)
             scores[own] = np.where(self.present[own], x[own] @ weights, -np.inf)
         return mc1_rows(scores, self.truthful)
 
@@ -399,37 +398,3 @@ def _folds(groups: Groups, rng: np.random.Generator) -> Int[np.ndarray, " items"
     rng.shuffle(fold)
     own: Int[np.ndarray, " items"] = fold[groups]
     return own
-
-
-def conditional_logit(
-    x: Features, present: Entries, target: Shares
-) -> Float[np.ndarray, " features"]:
-    """The weights of a ridge conditional logit, by Newton's method: what it maximises is concave.
-
-    Args:
-        x: Features; 0 beyond an item's candidates.
-        present: Which entries are candidates.
-        target: What each candidate counts for: an item's add up to 1.
-    """
-    counts = present.sum(axis=1)
-    starts = np.cumsum(counts) - counts
-    rows, shares = np.ascontiguousarray(x[present].T), target[present]  # one row a feature
-    weights = np.zeros(len(rows))
-    for _ in range(_NEWTON_STEPS):
-        p = _softmax(weights @ rows, starts, counts)
-        slope = rows @ (shares - p) - PENALTY * weights
-        weighted = rows * p
-        means = np.add.reduceat(weighted, starts, axis=1)
-        curvature = weighted @ rows.T - means @ means.T
-        step = np.linalg.solve(curvature + PENALTY * np.eye(len(weights)), slope)
-        weights = weights + step
-        if np.abs(step).max() < 1e-8:
-            break
-    return weights
-
-
-def _softmax(scores: np.ndarray, starts: Places, counts: Places) -> Float[np.ndarray, " rows"]:
-    """The softmax over each item's candidates, items one after the other."""
-    powers = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), counts))
-    shares: np.ndarray = powers / np.repeat(np.add.reduceat(powers, starts), counts)
-    return shares

@@ -27,7 +27,7 @@ _WHOLE = ("trajectory", "t_scores", "blind_trajectory")
 
 
 def facts_of(run: Mapping[str, Any]) -> "Facts":
-    """What methods are made from, as `run.json` has it."""
+    """Return what methods are made from, as `run.json` has it."""
     from lastword.methods.contract import Facts
 
     theta = Theta.from_dict(run["theta"])
@@ -91,7 +91,7 @@ def derive(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, list[Score
 
 
 def evidence(cell: Cell, methods: "Mapping[str, Method]") -> "Iterator[tuple[int, Evidence]]":
-    """What was read of each answered item, as far as these methods ask for it, with its place.
+    """Yield the place of each answered item and what these methods ask for of it.
 
     Args:
         cell: Answered items.

@@ -7,7 +7,7 @@ from jaxtyping import Int
 
 from lastword.records.cells import Cell
 from lastword.records.columns import PerItem, Places
-from lastword.trust.groups import copies, marks, numbers
+from lastword.trust.groups import marks, numbers
 
 _SHARED = ("id", "prompt", "candidates", "shared")
 
@@ -15,16 +15,15 @@ Groups = Int[np.ndarray, " items"]
 
 
 def groups(cells: Sequence[Cell]) -> Groups:
-    """Number of the group of each item that counts for MC1, from 0 on."""
+    """Return the number of the group of each item that counts for MC1, from 0 on."""
     own = [_marks(cell, cell.mc1_places, n) for n, cell in enumerate(cells)]
     return numbers([mark for cell in own for mark in cell])
 
 
 def changed_groups(cell: Cell, gains: PerItem) -> Groups:
-    """The same of one cell, where items that gain and lose nothing are groups by themselves.
+    """Return the same of one cell, where items that gain and lose nothing are groups by themselves.
 
-    They change neither what a group gains nor the sign of it, and need not be read. Prompts that
-    are empty say nothing of copies: records are kept without their texts, too.
+    They change neither what a group gains nor the sign of it, and need not be read.
 
     Args:
         cell: The cell.
@@ -32,7 +31,7 @@ def changed_groups(cell: Cell, gains: PerItem) -> Groups:
     """
     changed = np.flatnonzero(gains)
     first = np.arange(len(gains))
-    own = _marks(cell, cell.mc1_places[changed], 0, texts=False)
+    own = _marks(cell, cell.mc1_places[changed], 0)
     together = numbers(own)
     _, starts = np.unique(together, return_index=True)
     first[changed] = changed[starts[together]]
@@ -40,24 +39,23 @@ def changed_groups(cell: Cell, gains: PerItem) -> Groups:
     return renumbered
 
 
-def _marks(cell: Cell, places: Places, number: int, *, texts: bool = True) -> list[list[str]]:
-    """What some of a cell's items share with those of their group [places].
+def _marks(cell: Cell, places: Places, number: int) -> list[list[str]]:
+    """Return what some of a cell's items share with those of their group [places].
 
     Args:
         cell: The cell.
         places: Of the items.
         number: Of the cell.
-        texts: Whether an empty prompt is a text as any other.
     """
     which = np.zeros(len(cell.items), dtype=bool)
     which[places] = True
-    own = dict(_read(cell, which, number, texts)) if places.size else {}
+    own = dict(_read(cell, which, number)) if places.size else {}
     return [own.get(place, []) for place in places.tolist()]
 
 
-def _read(
-    cell: Cell, which: np.ndarray, number: int, texts: bool
-) -> Iterator[tuple[int, list[str]]]:
+def _read(cell: Cell, which: np.ndarray, number: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the marks of some items; records that are kept without their texts have scores."""
+    scores = cell.items["base_scores"].to_numpy()
     for items, frame in cell.slices(*_SHARED):
         if not {"prompt", "candidates"} <= set(frame.columns):  # frames that somebody cut
             continue
@@ -65,5 +63,5 @@ def _read(
         shared = rows["shared"] if "shared" in rows else [None] * len(rows)
         columns = (items[which[items]].tolist(), rows["id"], rows["prompt"], rows["candidates"])
         for place, name, prompt, candidates, group in zip(*columns, shared, strict=True):
-            own = marks(name, prompt, candidates, group, number)
-            yield place, [mark for mark in own if prompt or texts or not copies(mark)]
+            text = prompt or np.array2string(np.round(scores[place], 3))
+            yield place, list(marks(name, text, candidates, group, number))

@@ -13,7 +13,7 @@ FIRST_TOKENS = 256  # of the first piece, before anything is known
 
 @dataclass
 class Pace:
-    """How fast a model is here.
+    """The speed of a model on this machine.
 
     Attributes:
         seconds_per_token: Of the last batch; None before the first.
@@ -23,11 +23,11 @@ class Pace:
 
     @property
     def known(self) -> bool:
-        """Whether anything has been computed."""
+        """True once anything has been computed."""
         return self.seconds_per_token is not None
 
     def items(self, tokens: Sequence[int]) -> int:
-        """How many of the items with so many tokens are one part, from the first on; at least 1."""
+        """Count the items, from the first on, that are one part by their tokens; at least 1."""
         rate = self.seconds_per_token
         most = FIRST_TOKENS if rate is None else PART_SECONDS / rate
         return max(1, int(np.searchsorted(np.cumsum(tokens), most, side="right")))

@@ -42,7 +42,7 @@ class Readings:
     Attributes:
         invariant: I(M) as recorded [items].
         d_eff: Eq. 5 [items].
-        changes: Whether the decisive layer prefers another candidate [items].
+        changes: True where the decisive layer prefers another candidate [items].
         log_ratio: g_logr, Eq. 8 [items].
         entropy: g_H, Eq. 8; nan for one candidate [items].
         sharper: margin(t) - margin(b) [items].
@@ -83,7 +83,7 @@ class Readings:
 
     @property
     def read_blind(self) -> bool:
-        """Whether some item was read with the question left out."""
+        """True if some item was read with the question left out."""
         return not np.isnan(self.moved[MIX]).any(axis=1).all()
 
     def scores(self, operator: int, eta: float, items: Places | slice = slice(None)) -> Padded:
@@ -96,7 +96,7 @@ class Readings:
         return mixed
 
     def gains(self, operator: int, eta: float) -> tuple[PerItem, PerItem]:
-        """What an operator adds to the MC1 and to the MC2 of each item that it answers.
+        """Return what an operator adds to the MC1 and to the MC2 of each item that it answers.
 
         Computed once for each operator and eta; nan where an item counts for neither.
         """
@@ -124,7 +124,7 @@ def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
     Args:
         cell: The cell.
         theta: Constants of the geometry.
-        blind: Whether what was read without the question takes the place of what was read with it;
+        blind: True if what was read without the question takes the place of what was read with it;
             an item without it is left with nan.
 
     Raises:
@@ -200,6 +200,8 @@ def _fill(
         t: Scores of T [items, candidates].
         theta: Constants of the geometry.
     """
+    # S[item, candidate, depth]: b is its last slice, q and the decisive scores are the slice at l*,
+    # which differs from item to item and so is gathered by (row, layer).
     count, depth = S.shape[1], S.shape[2] - 1
     row = np.arange(len(S))
     b, window = S[:, :, depth], S[:, :, theta.window(depth)]

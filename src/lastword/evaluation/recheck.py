@@ -18,7 +18,9 @@ from lastword.records.columns import Lists, Matrices
 from lastword.records.metrics import mc1_rows
 from lastword.theta import Theta
 
-_ROUNDING = 1e-9  # of d_eff and of scores in nats, computed one by one and many at once
+# Records may be kept in float32 (dev/LOG.md): within the band of section 9 nothing is edited.
+_NATS = 1e-4
+_D_EFF = 1e-5  # of it
 # The constant that a gate is held against, where Theta has it.
 _THRESHOLDS = {
     "log_margin_ratio": "tau_logr",
@@ -28,19 +30,21 @@ _THRESHOLDS = {
 }
 
 
-def recheck(cell: Cell, theta: Theta, invariant: float) -> None:
+def recheck(cell: Cell, theta: Theta, invariant: float, depth: int) -> None:
     """Refuse a cell of which an item's record does not follow from its trajectory.
 
     Args:
         cell: The cell; trajectories and gates are read from the disk.
         theta: What its `run.json` says.
         invariant: I(M), likewise.
+        depth: L, likewise.
 
     Raises:
         RecordError: The first item that disagrees, and in what.
     """
     _require(cell, column(cell.items, "invariant") == invariant, "I(M) is not the run's")
-    _check_stored(cell, theta, invariant)
+    _check_stored(cell, theta, invariant, depth)
+    _check_blind(cell)
     readings = read(cell, theta)
     _check_decided(cell, readings, theta)
 
@@ -57,18 +61,16 @@ def _require(cell: Cell, holds: np.ndarray, what: str, items: np.ndarray | None 
     )
 
 
-def _check_stored(cell: Cell, theta: Theta, invariant: float) -> None:
+def _check_stored(cell: Cell, theta: Theta, invariant: float, depth: int) -> None:
     """Trajectories whole and finite, T beside them, and gates held against the run's constants."""
-    depths: int | None = None
     own = {name: getattr(theta, of) for name, of in _THRESHOLDS.items()}
     for items, frame in cell.slices("trajectory", "t_scores", "gates"):
         S, t = Matrices.of(frame["trajectory"]), Lists.of(frame["t_scores"])
         _require(
             cell, (S.rows > 0) & (S.sizes % np.maximum(S.rows, 1) == 0), "no trajectory", items
         )
-        widths = S.sizes // S.rows
-        depths = int(widths[0]) if depths is None else depths
-        _require(cell, widths == depths, f"depths are missing, others have {depths}", items)
+        widths = S.sizes // np.maximum(S.rows, 1)
+        _require(cell, widths == depth + 1, f"it has not the {depth + 1} depths of its run", items)
         _require(cell, t.lengths == S.rows, "the scores of T are missing", items)
         finite = np.isfinite(np.append(S.values, 0.0)).cumsum()
         whole = finite[S.starts + S.sizes - 1] - finite[S.starts] == S.sizes - 1
@@ -77,6 +79,42 @@ def _check_stored(cell: Cell, theta: Theta, invariant: float) -> None:
         _require(cell, np.isfinite(t.each(lambda u: u.sum(axis=1))), "T is no number", items)
         holds = [_follows(json.loads(gates), own, invariant) for gates in frame["gates"]]
         _require(cell, np.array(holds), "its gates have other constants than the run", items)
+
+
+def _check_blind(cell: Cell) -> None:
+    """Hold what was read without the question against what else was: it cannot be computed again.
+
+    The blind scores are the last depth of the blind trajectory, and all items of one frame (the
+    same candidates after the same blind prompt, or the same content-free ones) were read once.
+    """
+    seen: dict[str, dict[tuple[Any, ...], np.ndarray]] = {"blind": {}, "content-free": {}}
+    names = ("candidates", "blind_scores", "blind_trajectory", "content_free_scores")
+    for items, frame in cell.slices(*names):
+        for place, row in zip(items.tolist(), frame.to_dict("records"), strict=True):
+            here, where = np.array([True]), np.array([place])
+            blind, free = (_numbers(row.get(n)) for n in ("blind_scores", "content_free_scores"))
+            if blind is not None and row.get("blind_trajectory") is not None:
+                last = np.array([candidate[-1] for candidate in row["blind_trajectory"]])
+                here = np.array([_close(blind, last)])
+                _require(cell, here, "blind scores are not the last blind depth", where)
+            if blind is None or free is None:
+                continue
+            texts = tuple(row["candidates"])
+            for name, frame_of, own in (("content-free", blind, free), ("blind", free, blind)):
+                key = (texts, tuple(np.round(frame_of, 3).ravel().tolist()))
+                first = seen[name].setdefault(key, own)
+                here = np.array([_close(first, own)])
+                _require(cell, here, f"{name} scores are not those of the same frame", where)
+
+
+def _numbers(value: Any) -> np.ndarray | None:
+    """Return a cell of numbers or of lists of numbers as an array; None for none."""
+    return None if value is None else np.array([np.asarray(own, dtype=float) for own in value])
+
+
+def _close(one: np.ndarray, other: np.ndarray) -> bool:
+    """True if two readings are the same but for what a batch's company does to them."""
+    return one.shape == other.shape and bool(np.allclose(one, other, rtol=0, atol=10 * _NATS))
 
 
 def _follows(gates: Mapping[str, Any], own: Mapping[str, float], invariant: float) -> bool:
@@ -90,7 +128,7 @@ def _check_decided(cell: Cell, r: Readings, theta: Theta) -> None:
     """What was answered against the rule on what was read."""
     items, answers = cell.items, decide(r, Variant(theta))
     for some, frame in cell.slices("d_eff"):
-        again = np.isclose(column(frame, "d_eff"), r.d_eff[some], rtol=_ROUNDING, equal_nan=True)
+        again = np.isclose(column(frame, "d_eff"), r.d_eff[some], rtol=_D_EFF, equal_nan=True)
         _require(cell, again, "d_eff is not the trajectory's", some)
     base = np.where(r.present, r.base, -np.inf)
     for what, own, stored in (
@@ -99,7 +137,7 @@ def _check_decided(cell: Cell, r: Readings, theta: Theta) -> None:
     ):
         scores = Lists.of(items[stored])
         _require(cell, scores.lengths == r.present.sum(axis=1), f"{what}, by number")
-        close = np.isclose(scores.padded(own.shape[1]), own, rtol=_ROUNDING, atol=_ROUNDING)
+        close = np.isclose(scores.padded(own.shape[1]), own, rtol=0, atol=_NATS)
         _require(cell, (close | ~r.present).all(axis=1), what)
     operators = np.array(NAMES)[answers.operators]
     _require(cell, items["operator"].to_numpy(str) == operators, "operator is not the rule's")

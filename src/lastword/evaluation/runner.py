@@ -94,7 +94,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What one start of a job left.
+    """The outcome of one start of a job.
 
     Attributes:
         cell: Folder of the cell.
@@ -112,7 +112,7 @@ class RunResult:
 
 
 def prepare(tracer: "Tracer", work: Work) -> Job:
-    """What a cell needs computed: its items, and the record of its settings.
+    """Lay out what a cell needs computed: its items, and the record of its settings.
 
     Raises:
         InputError: The template does not render, the chat template refuses every prompt, or the
@@ -150,7 +150,7 @@ def finished(
     extent: Extent,
     engine: dict[str, Any] | None = None,
 ) -> RunResult | None:
-    """What a start would find that has nothing to do; None where only the model can tell.
+    """Return the result of a start that has nothing to do; None where only the model can tell.
 
     Args:
         options: The model.
@@ -331,7 +331,7 @@ def collect(
 
 
 def _settings(work: Work) -> RunInfo:
-    """What `run.json` says that no model needs to be asked for."""
+    """Return what `run.json` says that no model needs to be asked for."""
     return work.describe() | {"packages": {name: version(name) for name in _PACKAGES}}
 
 
@@ -362,7 +362,7 @@ def _tokens(encoded: "Encoded") -> int:
 
 
 def _fresh_tokens(batch: "Sequence[Encoded | ItemError]") -> list[int]:
-    """How many tokens each item adds to a batch in which those before it are; 0 without tokens."""
+    """Count the tokens that each item adds to a batch with those before it; 0 without tokens."""
     encoded = [e for e in batch if not isinstance(e, ItemError)]
     shared = common_prefixes([np.asarray(e.sequences[0]) for e in encoded])
     fresh = (_tokens(e) - min(s, e.prompt_tokens) for e, s in zip(encoded, shared, strict=True))

@@ -1,4 +1,4 @@
-"""Whether a difference is more than chance: intervals, exact tests, words (method, section 10).
+"""Tests of differences against chance: intervals, exact tests, words (method, section 10).
 
 Cells that share items or models are not independent: intervals and tests over cells say how stable
 a mean is over this grid, not how it would move on another.
@@ -47,7 +47,7 @@ class Judged(Protocol):
 
     @property
     def failed(self) -> int:
-        """How many items failed."""
+        """Count the items that failed."""
 
     @property
     def gains_mc1(self) -> Values:
@@ -60,11 +60,11 @@ class Judged(Protocol):
 
 @runtime_checkable
 class Control(Protocol):
-    """What a gain in one cell has to beat (`evaluation.controls`)."""
+    """Something that a gain in one cell has to beat (`evaluation.controls`)."""
 
     @property
     def objection(self) -> str:
-        """What speaks against calling a gain help, in words; empty where nothing does."""
+        """Say what speaks against calling a gain help; empty where nothing does."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class GridStatistics:
-    """What the deltas of all cells say together.
+    """The deltas of all cells together.
 
     Attributes:
         cells: How many cells have a delta.
@@ -96,7 +96,7 @@ class GridStatistics:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether correction helps in one cell, and how sure that is.
+    """The verdict on one cell, and how sure it is.
 
     Attributes:
         model: The model's name.
@@ -209,6 +209,7 @@ def _binned_means(values: Values, resamples: int, rng: np.random.Generator) -> M
     bins = np.minimum((values - values.min()) / span * _BINS, _BINS - 1).astype(int)
     counts = np.bincount(bins, minlength=_BINS)
     sums = np.bincount(bins, weights=values, minlength=_BINS)
+    # How often each bin is drawn is one multinomial draw; a sample's mean is then counts @ centres.
     filled = counts > 0
     counts, centres = counts[filled], sums[filled] / counts[filled]
     rows = max(1, _CHUNK // len(counts))
@@ -347,7 +348,7 @@ def _judge(
 
 
 def verdict(gain: float, p: float, objection: str) -> Finding:
-    """What may be said of a cell (method, section 15).
+    """Return what may be said of a cell (method, section 15).
 
     Args:
         gain: Mean corrected minus base MC1; nan without items that count.

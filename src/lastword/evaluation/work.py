@@ -45,7 +45,7 @@ class Work:
         return f"{benchmark.name}@{self.template.variant}"
 
     def describe(self) -> RunInfo:
-        """What `run.json` says of it."""
+        """Return what `run.json` says of it."""
         return {
             "schema": SCHEMA,
             "benchmark": self.name,
@@ -60,7 +60,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of a cell one start does.
+    """The share of a cell that one start does.
 
     Attributes:
         shard: Which part of the plan; None for all.

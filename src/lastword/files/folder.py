@@ -63,7 +63,7 @@ def write_whole(path: Folder, content: bytes) -> None:
 
 
 def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """What reading and writing may raise: the system's errors, those of S3's client, and others."""
+    """List what reading and writing may raise: the system's errors, S3's client's, others."""
     client = sys.modules.get("botocore.exceptions")
     return (OSError, *others, *([] if client is None else [client.BotoCoreError]))
 
@@ -74,5 +74,5 @@ def inside(root: Folder, path: Folder) -> str:
 
 
 def reason(error: Exception) -> str:
-    """What a failure says, in one line."""
+    """Return what a failure says, in one line."""
     return " ".join(str(getattr(error, "strerror", None) or error).split())

@@ -1,4 +1,4 @@
-"""What installed packages add by entry points: methods, corrections, benchmarks."""
+"""Additions of installed packages by entry points: methods, corrections, benchmarks."""
 
 from collections.abc import Collection
 from functools import cache
@@ -24,7 +24,7 @@ def _entries(group: str, noun: str, own: frozenset[str]) -> dict[str, tuple[Any,
 
 
 def plugins(group: str, noun: str, own: Collection[str]) -> dict[str, tuple[Any, str]]:
-    """What installed packages add to a table: each with the name of its package.
+    """Return what installed packages add to a table: each with the name of its package.
 
     Args:
         group: Of the entry points: `lastword.methods`.

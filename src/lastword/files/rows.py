@@ -1,22 +1,29 @@
-"""Rows of a file, each with its place: JSON lines, a JSON array, CSV, TSV or Parquet."""
+"""Rows of a file, each with its place: JSON lines, a JSON array, CSV, TSV, Excel or Parquet."""
 
 import codecs
 import csv
 import io
 import json
+import re
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 from lastword.errors import InputError
 
 STANDARD_INPUT = Path("-")
 LINE_BYTES = 2**24  # of JSON, far more than an item that a model can read
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_REST = "more fields than names"
+_EXCEL = ".xlsx"
+_ENCODINGS = {"utf-8-sig": "UTF-8", "cp1252": "Windows-1252"}
+_SAMPLE = 2**16  # characters by which a separator is guessed
+_REST = "more fields than names in the first line"
+_ID = re.compile(r"(^|[ _.-])(id|Id|ID)$|[a-z]I[dD]$")
 
 
 @dataclass(frozen=True)
@@ -34,28 +41,41 @@ class Row:
     error: str | None = None
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path, say: Callable[[str], None] = lambda line: None) -> list[Row]:
     """Every row of a file, by its ending; what is no table or Parquet is JSON, and `-` is stdin.
 
-    Blank lines are passed over, and a byte-order mark. A cell of CSV and TSV is text, or None. A
+    Blank lines are passed over, and a byte-order mark. A cell of a table is text, or None. A
     line of JSON beyond 16 MiB is an error of its own, and never all in memory.
+
+    Args:
+        path: The file.
+        say: Gets what was guessed: a table's encoding, its separator, its sheet.
 
     Raises:
         InputError: The file cannot be read.
     """
+    ending = path.suffix.lower()
     try:
-        if path.suffix.lower() == ".parquet":
+        if ending == ".parquet":
             return [Row(f"row {n}", value) for n, value in enumerate(_parquet(path), start=1)]
-        delimiter = _DELIMITERS.get(path.suffix.lower())
+        if ending == _EXCEL:
+            return list(_excel(path, say))
         with _opened(path) as file:
-            return list(_json(file) if delimiter is None else _table(file, delimiter))
-    except (OSError, ValueError, RecursionError, csv.Error) as error:
+            usual = _DELIMITERS.get(ending)
+            return list(_json(file) if usual is None else _table(file.read(), usual, say))
+    except (OSError, ValueError, RecursionError, BadZipFile) as error:
         raise InputError(f"cannot read {path}: {' '.join(str(error).split())}") from error
 
 
 def is_table(path: Path) -> bool:
-    """Whether all that a row of the file holds is text."""
-    return path.suffix.lower() in _DELIMITERS
+    """True if all that a row of the file holds is text."""
+    return path.suffix.lower() in (*_DELIMITERS, _EXCEL)
+
+
+def id_column(columns: Sequence[str]) -> str | None:
+    """The column of a row's id: `id`, else one whose name ends so, as `Ticket-ID` does."""
+    exact = [name for name in columns if name.strip().casefold() == "id"]
+    return next((name for name in (*exact, *columns) if _ID.search(name.strip())), None)
 
 
 def _opened(path: Path) -> AbstractContextManager[Any]:
@@ -108,9 +128,61 @@ def _line(place: str, line: str) -> Row:
         return Row(place, error=f"not JSON: {error}")
 
 
-def _table(file: io.BufferedIOBase, delimiter: str) -> Iterator[Row]:
-    lines = io.StringIO(file.read().decode("utf-8-sig"), newline="")
-    rows = csv.DictReader(lines, delimiter=delimiter, restkey=_REST, strict=True)
-    for n, row in enumerate(rows, start=1):
-        error = f"{_REST} in the first line" if _REST in row else None
-        yield Row(f"row {n}", None if error else row, error)
+def _table(raw: bytes, usual: str, say: Callable[[str], None]) -> Iterator[Row]:
+    text, encoding = _decoded(raw)
+    delimiter = _delimiter(text[:_SAMPLE], usual)
+    form = f"{encoding}, separated by {SEPARATORS[delimiter]}"
+    if (encoding, delimiter) != ("UTF-8", usual):
+        say(f"guessed: the table is {form}")
+    rows = csv.DictReader(
+        io.StringIO(text, newline=""), None, _REST, None, delimiter=delimiter, strict=True
+    )
+    try:
+        for n, row in enumerate(rows, start=1):
+            error = f"{_REST} (read as {form})" if _REST in row else None
+            yield Row(f"row {n}", None if error else row, error)
+    except csv.Error as error:
+        raise ValueError(f"line {rows.line_num}: {error} (read as {form})") from error
+
+
+def _decoded(raw: bytes) -> tuple[str, str]:
+    """The text of a table, and its encoding for people."""
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return raw.decode("utf-16"), "UTF-16"
+    for encoding, name in _ENCODINGS.items():
+        with suppress(UnicodeDecodeError):
+            text = raw.decode(encoding)
+            if "\0" not in text:
+                return text, name
+    raise ValueError(
+        "it is neither UTF-8 nor Windows-1252, nor UTF-16 that says so: save it as UTF-8"
+    )
+
+
+def _delimiter(text: str, usual: str) -> str:
+    """The separator that the first line has; of several, the one that `csv.Sniffer` finds."""
+    first = text.lstrip("\r\n").partition("\n")[0]
+    there = [own for own in SEPARATORS if own in first]
+    if len(there) > 1:
+        with suppress(csv.Error):
+            return csv.Sniffer().sniff(text, "".join(there)).delimiter
+    return usual if usual in there or not there else there[0]
+
+
+def _excel(path: Path, say: Callable[[str], None]) -> Iterator[Row]:
+    """The rows of a workbook's first sheet, by pandas; rows without any text are passed over."""
+    try:
+        import pandas as pd
+
+        with pd.ExcelFile(path, engine="openpyxl") as book:
+            frame = pd.read_excel(book, dtype=str, na_filter=False)
+            sheets = book.sheet_names
+    except ImportError as error:
+        raise ValueError(
+            f"{error.name or 'openpyxl'} is missing: pip install 'lastword[xlsx]'"
+        ) from error
+    if len(sheets) > 1:
+        say(f"guessed: the table is the sheet {sheets[0]}, the first of {len(sheets)}")
+    for n, row in enumerate(frame.to_dict("records"), start=1):
+        if any(row.values()):
+            yield Row(f"row {n}", row)

@@ -1,1 +1,1 @@
-"""Text that the model writes itself: asked for answers, and decoded by the rule."""
+"""Text that the model writes itself: asked for answers, which are corrected among."""

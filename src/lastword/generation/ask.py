@@ -10,7 +10,7 @@ from softmax(scores / temperature) without touching any global random state.
 
 import string
 import unicodedata
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, cast
@@ -29,7 +29,6 @@ from lastword.text.items import Item
 from lastword.text.tokens import Encoded, encode_prompt
 from lastword.tracer import Tracer
 
-STEP = 4  # tokens that are drawn before the model is free for others
 TEMPLATE = "Question: {question} Answer:"  # for a model without a chat template
 
 
@@ -83,7 +82,7 @@ class Asked:
         }
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return what a notebook shows."""
         return self.decision._repr_html_()
 
 
@@ -93,7 +92,6 @@ def ask(
     sampling: Sampling = Sampling(),  # noqa: B008 - frozen
     *,
     template: str | None = None,
-    processors: Sequence[LogitsProcessor] = (),
     read: Read = "decide",
 ) -> Asked:
     """Sample answers to a question and correct among them.
@@ -104,38 +102,11 @@ def ask(
         sampling: How answers are drawn.
         template: Text around `{question}`; `TEMPLATE` unless told otherwise, and the question
             alone where prompts go into the tokenizer's chat template.
-        processors: Rewrite the scores of each sampled token before the noise (`decoding`); the
-            greedy answer stays the model's own.
         read: As in `Tracer.correct`.
 
     Raises:
         InputError: A blank question, one too long for the context, a template without
             `{question}`, or nothing but answers that are blank or do not fit.
-    """
-    steps = ask_in_steps(tracer, question, sampling, template, processors, read)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        outcome: Asked = end.value
-        return outcome
-
-
-def ask_in_steps(
-    tracer: Tracer,
-    question: str,
-    sampling: Sampling = Sampling(),  # noqa: B008 - frozen
-    template: str | None = None,
-    processors: Sequence[LogitsProcessor] = (),
-    read: Read = "decide",
-) -> Generator[int, None, Asked]:
-    """`ask` in steps of a few tokens, between which the model is free; the first takes no model.
-
-    Yields:
-        How many tokens all samples hold at most, prompts and answers.
-
-    Raises:
-        InputError: As `ask`.
     """
     tracer.backend.local("asking")
     prompt = _prompt(tracer, question, template)
@@ -144,12 +115,9 @@ def ask_in_steps(
     _require_room(tracer, len(ids), sampling.max_new_tokens)
     hot = sampling.temperature > 0
     rows = sampling.k if hot else 1
-    yield rows * (len(ids) + sampling.max_new_tokens)
-    (greedy,) = yield from _generate(tracer, ids, [], sampling.max_new_tokens)
+    (greedy,) = _generate(tracer, ids, [], sampling.max_new_tokens)
     noise = [GumbelNoise(sampling.k, sampling.temperature, sampling.seed)] if hot else []
-    samples = yield from _generate(
-        tracer, ids, [*processors, *noise], sampling.max_new_tokens, rows
-    )
+    samples = _generate(tracer, ids, noise, sampling.max_new_tokens, rows)
     texts = _distinct([greedy], samples)
     if not texts:
         raise InputError(
@@ -220,7 +188,7 @@ class LineEnded(StoppingCriteria):
 
 
 def normalise(text: str) -> str:
-    """What two answers share that differ in case, spacing, width or edge punctuation alone."""
+    """Return what answers share that differ in case, spacing, width or edge punctuation alone."""
     words = unicodedata.normalize("NFKC", text).casefold().split()
     return " ".join(words).strip(string.punctuation + " ") or " ".join(words)
 
@@ -251,29 +219,20 @@ def _generate(
     processors: Sequence[LogitsProcessor],
     max_new_tokens: int,
     rows: int = 1,
-) -> Generator[int, None, list[str]]:
-    """Give the first lines of `rows` continuations, each step's best token, in steps."""
+) -> list[str]:
+    """Give the first lines of `rows` continuations, each step's best token."""
     model, ends = cast(Any, tracer.backbone.model), _ends(tracer)
     stop = LineEnded(tracer.tokenizer, len(ids), ends)
     tokens = torch.tensor([list(ids)] * rows, device=tracer.backbone.device)
-    cache: dict[str, Any] = {}
-    complete = False
-    while not complete and (budget := len(ids) + max_new_tokens - tokens.shape[1]) > 0:
-        with tracer.backbone.lock, torch.inference_mode():
-            output = model.generate(
-                tokens,
-                attention_mask=torch.ones_like(tokens),
-                **cache,
-                generation_config=_settings(tracer, ends, min(budget, STEP)),
-                logits_processor=LogitsProcessorList(processors),
-                stopping_criteria=[stop],
-            )
-        tokens = output.sequences
-        if (keys := output.get("past_key_values")) is not None:
-            cache = {"past_key_values": keys}
-        complete = bool(stop(tokens, None).all())
-        yield rows * (len(ids) + max_new_tokens)
-    return stop.lines(tokens)
+    with tracer.backbone.lock, torch.inference_mode():
+        output = model.generate(
+            tokens,
+            attention_mask=torch.ones_like(tokens),
+            generation_config=_settings(tracer, ends, max_new_tokens),
+            logits_processor=LogitsProcessorList(processors),
+            stopping_criteria=[stop],
+        )
+    return stop.lines(output)
 
 
 def _settings(tracer: Tracer, ends: list[int], tokens: int) -> GenerationConfig:
@@ -285,7 +244,6 @@ def _settings(tracer: Tracer, ends: list[int], tokens: int) -> GenerationConfig:
         max_new_tokens=tokens,
         eos_token_id=ends or None,
         pad_token_id=_pad(tracer.tokenizer),
-        return_dict_in_generate=True,
     )
 
 
@@ -304,7 +262,7 @@ def _pad(tokenizer: Any) -> int:
 
 
 def _closed(text: str) -> bool:
-    """Whether a line with text has just been ended."""
+    """True if a line with text has just been ended."""
     return bool(text.strip()) and text.rstrip(" \t") != text.rstrip()
 
 

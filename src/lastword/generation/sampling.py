@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 from lastword.errors import InputError
 
@@ -10,20 +11,18 @@ from lastword.errors import InputError
 class Sampling:
     """How answers are drawn.
 
-    Attributes:
-        k: Samples, beside the greedy answer.
-        temperature: Divides the scores; 0 takes the best token, as greedy decoding does.
-        seed: The same seed draws the same answers; a larger k adds to those of a smaller.
-        max_new_tokens: Most tokens of an answer.
-
     Raises:
         InputError: A number out of its range.
     """
 
-    k: int = 8
-    temperature: float = 0.7
-    seed: int = 0
-    max_new_tokens: int = 32
+    k: Annotated[int, "Samples, beside the greedy answer."] = 8
+    temperature: Annotated[
+        float, "Divides the scores; 0 takes the best token, as greedy decoding does."
+    ] = 0.7
+    seed: Annotated[
+        int, "The same seed draws the same answers; a larger k adds to those of a smaller."
+    ] = 0
+    max_new_tokens: Annotated[int, "Most tokens of an answer."] = 32
 
     def __post_init__(self) -> None:
         """Refuse what draws nothing."""

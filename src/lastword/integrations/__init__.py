@@ -1,1 +1,1 @@
-"""lastword where people already are: lm-evaluation-harness and transformers' pipelines."""
+"""lastword where people already are: lm-evaluation-harness, scikit-learn."""

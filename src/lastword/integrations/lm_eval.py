@@ -195,7 +195,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         return _Choices(encoded, tuple(map(tuple, places.values())), tuple(texts))
 
     def _frames(self, requests: Sequence[Instance]) -> dict[Any, tuple[str, str]]:
-        """What each task's contexts begin and end with, where the question has to be left out."""
+        """Return what each task's contexts begin and end with, to leave the question out."""
         if not (self._reads_blind or self._reads_free):
             return {}
         contexts: dict[Any, set[str]] = {}
@@ -347,7 +347,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         super().set_cache_hook(cache_hook)
 
     def get_model_info(self) -> dict[str, Any]:
-        """What the harness writes beside its results."""
+        """Return what the harness writes beside its results."""
         uncorrected = {f"{task}: {reason}": n for (task, reason), n in self.uncorrected.items()}
         return {
             "lastword": {
@@ -412,7 +412,7 @@ class FirstChoice:
 
 
 def frame(contexts: Collection[str]) -> tuple[str, str]:
-    """What contexts that differ all begin and end with, in whole words.
+    """Return what contexts that differ all begin and end with, in whole words.
 
     Args:
         contexts: Two or more.

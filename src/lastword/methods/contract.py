@@ -1,4 +1,4 @@
-"""What a method needs read of an item, and what it is given: the contract of `lastword.methods`.
+"""The contract of `lastword.methods`: what a method needs read of an item, and what it is given.
 
 A method is made from facts of the model alone, says once what it needs, and then scores items. It
 never runs a model: one pass reads what all methods of a comparison need together.
@@ -21,7 +21,7 @@ AGGREGATIONS: tuple[Aggregation, ...] = ("sum", "mean", "bytes")
 
 @dataclass(frozen=True)
 class Facts:
-    """What a method is made from.
+    """The facts of a model that a method is made from.
 
     Attributes:
         depth: L, the number of blocks.
@@ -38,7 +38,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Needs:
-    """What must be read before a method can score.
+    """The reading that a method needs before it can score.
 
     Attributes:
         depths: Depths of the trajectory S.
@@ -67,7 +67,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was read of one item.
+    """The reading of one item.
 
     Attributes:
         candidates: Their texts.
@@ -123,7 +123,7 @@ def aggregate(
 
 @runtime_checkable
 class Method(Protocol):
-    """What a module of this folder, or a user's own, provides."""
+    """The value that a module of this folder, or a user's own, provides."""
 
     @property
     def aggregation(self) -> Aggregation:
@@ -131,7 +131,7 @@ class Method(Protocol):
 
     @property
     def needs(self) -> Needs:
-        """What must be read."""
+        """Return what must be read."""
 
     def scores(self, evidence: Evidence) -> Scores | None:
         """One score a candidate, the higher the better; None where it does not apply to the item.

@@ -23,14 +23,14 @@ class Correction(Protocol):
 
     @property
     def name(self) -> str:
-        """What decisions and records call it."""
+        """Return its name in decisions and records."""
 
     @property
     def needs(self) -> Needs:
         """All that it may ask for."""
 
     def next(self, evidence: Evidence) -> Step | Verdict:
-        """What must still be read of an item, or the verdict.
+        """Return what must still be read of an item, or the verdict.
 
         Args:
             evidence: What has been read of it.
@@ -45,7 +45,7 @@ class Learning(Correction, Protocol):
     """A correction that learns of the items that come: an answer depends on those before it."""
 
     def changes(self) -> dict[str, Any]:
-        """What it has learned since it was last asked, by name as JSON has it.
+        """Return what it has learned since it was last asked, by name as JSON has it.
 
         None stands where it has forgotten.
         """
@@ -113,7 +113,7 @@ def require_pure(correction: Correction) -> None:
 
 
 def lacks(needs: Needs, *, blind: bool, free: bool) -> str | None:
-    """What an item lacks of the prompts that are needed; None where nothing.
+    """Return what an item lacks of the prompts that are needed, or None.
 
     Args:
         needs: What is read.

@@ -139,41 +139,13 @@ class Plausible:
         if self.released:
             s = self.contrast.vocabulary_scores(tile)
             return F.log_softmax(s, dim=-1).masked_fill_(self.implausible(tile), MASKED)
-        return F.log_softmax(self.filtered(tile), dim=-1)
-
-    def filtered(self, tile: Tile) -> Logits:
-        """S of every token, -1000 where implausible."""
-        return self.contrast.vocabulary_scores(tile).masked_fill_(self.implausible(tile), MASKED)
+        s = self.contrast.vocabulary_scores(tile).masked_fill_(self.implausible(tile), MASKED)
+        return F.log_softmax(s, dim=-1)
 
     def implausible(self, tile: Tile) -> Bool[Tensor, "rows vocab"]:
         """Where p_L is below a tenth of its largest."""
         z_L = tile.logits[self.contrast.last]
         return z_L < z_L.amax(dim=-1, keepdim=True) + math.log(PLAUSIBLE)
-
-
-@dataclass(frozen=True)
-class Filtered:
-    """S with implausible tokens masked, as DoLa decodes: penalties of other processors meet s.
-
-    Attributes:
-        plausible: Gives and masks s.
-    """
-
-    plausible: Plausible
-
-    @property
-    def depths(self) -> tuple[int, ...]:
-        """As the contrast's."""
-        return self.plausible.depths
-
-    @property
-    def raw_depths(self) -> tuple[int, ...]:
-        """As the contrast's."""
-        return self.plausible.raw_depths
-
-    def vocabulary_scores(self, tile: Tile) -> Logits:
-        """S of every token, -1000 where implausible."""
-        return self.plausible.filtered(tile)
 
 
 def divergence(
@@ -191,17 +163,10 @@ def divergence(
     return torch.einsum("rv,rv->r", mean, term) / (2 * late.shape[-1])
 
 
-def premature_depths(depth: int, bucket: str = "high", *, tied: bool = False) -> tuple[int, ...]:
-    """Candidate premature layers: every second depth of a bucket; L itself is excluded.
+def premature_depths(depth: int) -> tuple[int, ...]:
+    """List the candidate premature layers: every second depth from floor(L/2), L itself excluded.
 
     Args:
-        depth: L.
-        bucket: `high`: from floor(L/2), or from L - 20 where L > 40; `low`: up to there, or to 20.
-        tied: Whether the embeddings are the head's; `low` then begins at depth 2, as reading
-            embeddings with their own matrix gives back the token.
+        depth: L; above 40 they begin at L - 20.
     """
-    deep, half = depth > 40, depth // 2
-    if bucket == "high":
-        return tuple(range(depth - 20 if deep else half, depth, 2))
-    first = 2 if tied else 0
-    return tuple(range(first, 20 if deep else half, 2)) or (first,)
+    return tuple(range(depth - 20 if depth > 40 else depth // 2, depth, 2))

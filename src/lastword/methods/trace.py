@@ -36,5 +36,5 @@ class Trace:
         return verdict.correction.scores
 
     def next(self, evidence: Evidence) -> Step | Verdict:
-        """What Algorithm 1 still needs read, or its verdict."""
+        """Return what Algorithm 1 still needs read, or its verdict."""
         return next_step(evidence.trajectory, self.facts.invariant, self.facts.theta)

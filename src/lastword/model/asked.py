@@ -16,7 +16,7 @@ from lastword.theta import Theta
 # Where the model is and how it gets there, on which no record depends; its name is the cell's.
 _FREE = (
     *("model", "alias", "device", "device_map", "layout"),
-    *("batch_tokens", "prefix_cache", "blind_cache", "allow_bin"),
+    *("batch_tokens", "prefix_cache", "blind_cache", "allow_bin", "probes", "unlike"),
 )
 
 
@@ -35,10 +35,8 @@ def asked(options: LoadOptions) -> str | None:
     facts = {f.name: getattr(options, f.name) for f in fields(LoadOptions) if f.name not in _FREE}
     facts["theta"] = (options.theta or Theta()).to_dict()
     facts["chat"] = None if options.chat is None else asdict(options.chat)
-    if options.correction == "trace":
+    if options.correction is None:
         del facts["correction"]
-    if not options.fused:
-        del facts["fused"]
     if options.certificate is not None:
         assert not isinstance(options.certificate, str | Path), "the options have read the file"
         facts["certificate"] = options.certificate.describe()
@@ -47,7 +45,7 @@ def asked(options: LoadOptions) -> str | None:
 
 
 def digests(source: Mapping[str, Any]) -> dict[str, str]:
-    """What tells a loaded model's files apart, by part; none of a hub's, whose commit does.
+    """Return what tells a loaded model's files apart, by part; none of a hub's, whose commit does.
 
     Args:
         source: What a run records of where the model came from.
@@ -82,7 +80,7 @@ def require_there(options: LoadOptions) -> None:
 
 
 def _files(options: LoadOptions) -> str | None:
-    """What tells the model's files apart from others of the same name."""
+    """Return what tells the model's files apart from others of the same name."""
     if options.embedded is not None:
         return "carried"  # by the package, whose version is compared too
     from lastword.model import named

@@ -11,13 +11,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from transformers import PreTrainedModel
@@ -111,10 +111,32 @@ class Backbone:
         Raises:
             torch.OutOfMemoryError: One branch alone is more than the device holds.
         """
+        return self._states(branches, _Capture(tuple(sorted(set(depths)))), padded_tokens)
+
+    @torch.inference_mode()
+    def pooled(
+        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 8192
+    ) -> Float[Tensor, "branches depths width"]:
+        """Mean state over each branch's read rows, in float32, on the CPU; no row leaves its block.
+
+        Args:
+            branches: What to read: a branch's rows are those that predict its own tokens.
+            depths: Depths to capture, in 0..L, in the order of the result.
+            padded_tokens: As `states`.
+
+        Raises:
+            torch.OutOfMemoryError: One branch alone is more than the device holds.
+        """
+        states = self._states(branches, _Capture(tuple(sorted(set(depths))), True), padded_tokens)
+        return torch.stack([states.hidden[d].cpu() for d in depths], 1)[states.reads.row]
+
+    def _states(
+        self, branches: Sequence[Branch], capture: "_Capture", padded_tokens: int
+    ) -> States:
         pieces = self._by_rope(branches)
         if self.road == "plain":
             pieces = [p for piece in pieces for p in _rows_within(branches, piece, padded_tokens)]
-        return _join([s for p in pieces for s in self._fitting(branches, p, sorted(set(depths)))])
+        return _join([s for p in pieces for s in self._fitting(branches, p, capture)])
 
     def _by_rope(self, branches: Sequence[Branch]) -> list[list[int]]:
         """Places of branches, apart where their lengths change the rope: in most models nowhere."""
@@ -127,12 +149,12 @@ class Backbone:
         return rope_class(self.model.config, len(branch.fed))
 
     def _fitting(
-        self, branches: Sequence[Branch], places: list[int], depths: list[int]
+        self, branches: Sequence[Branch], places: list[int], capture: "_Capture"
     ) -> list[tuple[list[int], States]]:
         """Run the branches at once, or by halves where the device runs out of memory."""
         try:
             with self.lock, evaluating(self.model), _own_rope(self.parts.trunk):
-                return [(places, self._run([branches[i] for i in places], depths))]
+                return [(places, self._run([branches[i] for i in places], capture))]
         except torch.OutOfMemoryError:
             if len(places) == 1:
                 raise
@@ -141,39 +163,39 @@ class Backbone:
         torch.cuda.empty_cache()
         middle = len(places) // 2
         halves = places[:middle], places[middle:]
-        return [s for half in halves for s in self._fitting(branches, half, depths)]
+        return [s for half in halves for s in self._fitting(branches, half, capture)]
 
-    def _run(self, branches: list[Branch], depths: list[int]) -> States:
+    def _run(self, branches: list[Branch], capture: "_Capture") -> States:
         if self.road == "plain":
             ids, reads = lay_out(branches)
             lengths = np.array([len(f) for f in dict.fromkeys(b.fed for b in branches)])
             mask = np.arange(ids.shape[1]) < lengths[:, None]
             inputs = {"attention_mask": self._tensor(mask.astype(np.int64))}
-            return self._capture(ids, reads, depths, inputs)
+            return self._capture(ids, reads, capture, inputs)
         forest = build(branches)
         if self.road == "masked":
             nodes = np.arange(len(forest))
             visible = self._tensor(forest.mask(nodes, nodes)[None, None])
-            return self._capture_row(Row(forest), depths, {"attention_mask": visible})
-        if self.prefixes is None:
-            return self._run_packed(Row(forest), depths)
-        row = self.prefixes.row(forest, self._rope(branches[0]), depths[-1])
-        states = self._run_packed(row, depths)
-        self.prefixes.keep(row, depths[-1])
+            return self._capture_row(Row(forest), capture, {"attention_mask": visible})
+        if self.prefixes is None or capture.pools:  # the same bits, whatever was read before
+            return self._run_packed(Row(forest), capture)
+        row = self.prefixes.row(forest, self._rope(branches[0]), capture.deepest)
+        states = self._run_packed(row, capture)
+        self.prefixes.keep(row, capture.deepest)
         return states
 
-    def _run_packed(self, row: Row, depths: list[int]) -> States:
+    def _run_packed(self, row: Row, capture: "_Capture") -> States:
         few = len(row.forest) <= FLEX_NODES
         attention = self.packed_attention if few else self.attention
         kind = FlexAttention if attention == "flex_attention" else TiledAttention
         with _forest_attention(self.config, kind(row, attention)):
-            return self._capture_row(row, depths, {})
+            return self._capture_row(row, capture, {})
 
-    def _capture_row(self, row: Row, depths: list[int], inputs: dict[str, Tensor]) -> States:
+    def _capture_row(self, row: Row, capture: "_Capture", inputs: dict[str, Tensor]) -> States:
         forest = row.forest
         inputs = {"position_ids": self._tensor(forest.positions[None, row.nodes]), **inputs}
         reads = replace(forest.reads, rows=row.rows)
-        return self._capture(forest.tokens[None, row.nodes], reads, depths, inputs)
+        return self._capture(forest.tokens[None, row.nodes], reads, capture, inputs)
 
     @property
     def attention(self) -> str:
@@ -184,24 +206,42 @@ class Backbone:
         self,
         ids: Int[np.ndarray, "sequences length"],
         reads: Reads,
-        depths: list[int],
+        capture: "_Capture",
         inputs: dict[str, Tensor],
     ) -> States:
         hidden: dict[int, Tensor] = {}
-        rows, deepest = self._tensor(reads.rows), depths[-1]
+        lengths = self._tensor(np.bincount(reads.branch))
+        rows = self._tensor(reads.rows[reads.row] if capture.pools else reads.rows)
 
         def keep(depth: int, state: Tensor) -> None:
-            # index_select copies: only the read rows outlive the block.
-            hidden[depth] = state.flatten(0, 1).index_select(0, rows.to(state.device))
-            if depth == deepest < self.depth:
+            # index_select copies: only the read rows, or their means, outlive the block.
+            own = state.flatten(0, 1).index_select(0, rows.to(state.device))
+            if capture.pools:
+                own = torch.segment_reduce(own.float(), "mean", lengths=lengths.to(own.device))
+            hidden[depth] = own
+            if depth == capture.deepest < self.depth:
                 raise _DeepEnough
 
-        with watching(self.parts, depths, keep), contextlib.suppress(_DeepEnough):
+        with watching(self.parts, capture.depths, keep), contextlib.suppress(_DeepEnough):
             self.parts.trunk(input_ids=self._tensor(ids), use_cache=False, **inputs)
-        return States(hidden, reads)
+        each = np.arange(len(lengths))
+        return States(hidden, Reads(each, each, 0 * each, each) if capture.pools else reads)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return on_device(array, self.device)
+
+
+@dataclass(frozen=True)
+class _Capture:
+    """Depths whose states are captured, ascending; whether the mean over a branch's rows is all."""
+
+    depths: tuple[int, ...]
+    pools: bool = False
+
+    @property
+    def deepest(self) -> int:
+        """The last depth that is computed."""
+        return self.depths[-1]
 
 
 class _DeepEnough(Exception):  # noqa: N818 - not an error: ends a forward whose rest nobody reads
@@ -362,7 +402,7 @@ def _attend_packed(
     attention_mask: Tensor | None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls while a forest runs; it makes no mask for this name."""
+    """Attend over a forest: transformers calls it, and makes no mask for its name."""
     attention = _PACKED.get()
     key, value = attention.row.extend(key, value)
     return attention(module, query, key, value, **options)

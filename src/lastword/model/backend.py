@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from transformers import PreTrainedModel
 
 from lastword.model.backbone import Backbone, evaluating
@@ -29,15 +29,17 @@ from lastword.text.forest import Branch
 from lastword.theta import Theta
 
 T = TypeVar("T")
+Pooled = Float[np.ndarray, "texts depths width"]
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a model is, wherever it computes.
+    """The sizes and names of a model, wherever it computes.
 
     Attributes:
         model_type: transformers' name of its architecture.
         depth: L, the number of blocks.
+        width: d, the size of a state.
         vocabulary: V, the rows of the output head.
         context: Most tokens that are fed; None without a limit.
         dtype: Of the states.
@@ -47,6 +49,7 @@ class Profile:
 
     model_type: str
     depth: int
+    width: int
     vocabulary: int
     context: int | None
     dtype: torch.dtype
@@ -77,12 +80,17 @@ class Backend(Protocol):
 
     @property
     def profile(self) -> Profile:
-        """What the model is."""
+        """Return the model's profile."""
 
     def states(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
     ) -> States:
         """Compute the states of all branches at `depths`, as `Backbone.states` does."""
+
+    def pooled(
+        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
+    ) -> Pooled:
+        """Compute the mean state of each branch at `depths`, as `Backbone.pooled` does."""
 
     def read(
         self,
@@ -141,9 +149,7 @@ class Local:
         self.readout = Readout(model, backbone.parts, options.head_dtype)
         # The check runs the model itself, and shrinks its windows.
         with backbone.lock, evaluating(model):
-            checked = check(backbone, self.readout, options.attention, fused=options.fused)
-        if checked.fused is not None and checked.fused.taken:
-            self.readout = self.readout.fused()
+            checked = check(backbone, self.readout, options.attention)
         keeps = options.prefix_cache and checked.keeps
         prefixes = Prefixes(options.prefix_cache * 2**20) if keeps else None
         self.backbone = backbone.on(checked.road, checked.attention, prefixes)
@@ -153,11 +159,12 @@ class Local:
 
     @property
     def profile(self) -> Profile:
-        """What the model is, now."""
+        """Return the model's profile, as it is now."""
         backbone = self.backbone
         return Profile(
             model_type=backbone.config.model_type,
             depth=backbone.depth,
+            width=backbone.config.hidden_size,
             vocabulary=self.readout.vocabulary,
             context=backbone.context,
             dtype=backbone.dtype,
@@ -170,6 +177,12 @@ class Local:
     ) -> States:
         """Compute the states of all branches at `depths`, as `Backbone.states` does."""
         return self.backbone.states(branches, depths, padded_tokens)
+
+    def pooled(
+        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
+    ) -> Pooled:
+        """Compute the mean state of each branch at `depths`, as `Backbone.pooled` does."""
+        return self.backbone.pooled(branches, depths, padded_tokens).numpy()
 
     def read(
         self,

@@ -1,4 +1,4 @@
-"""What candidates score after prompts without their input: read once, kept within a budget."""
+"""Scores of candidates after prompts without their input: read once, kept within a budget."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence

@@ -3,9 +3,8 @@
 A few short random texts run as the model itself would run them, then packed. Where the packed
 scores differ by more than the plain ones differ among themselves, the model takes the plain road;
 where the readout at depth L is not the model's own logits, it is refused (method, section 2).
-On a CUDA device flex attention is tried on packed forests, and a kernel that makes no logits for
-depths of which no scorer needs them; on the CPU weights laid out for oneDNN, before all the rest.
-Each is taken where it is as right and faster.
+On a CUDA device flex attention is tried on packed forests; on the CPU weights laid out for oneDNN,
+before all the rest. Each is taken where it is as right and faster.
 """
 
 import contextlib
@@ -30,17 +29,15 @@ from lastword.model.families import OWN_WINDOWS, locate
 from lastword.model.layout import LaidOut, lay_out, plain_layers
 from lastword.model.options import Layout
 from lastword.model.prefixes import Prefixes
-from lastword.model.reading import States
 from lastword.model.readout import Readout
 from lastword.text.forest import Branch
 
 ROADS: tuple[Road, ...] = ("packed", "masked")
 NOISE = 1.0  # nats; most that a batch may move a score in any dtype
 SHRUNK = 4  # well below the length of the check's texts
-KERNEL_DEVICES = ("cuda",)  # where flex attention and the fused readout are compiled
+KERNEL_DEVICES = ("cuda",)  # where flex attention is compiled
 TIMED = 512  # tokens that the length of the texts of a timed batch comes from
 FASTER = 0.9  # of the time of the usual way: what a kernel in its place must stay below
-SAME_SUM = 1e-3  # nats; one float32 sum of the same terms against another
 # Weights of a block from which on its layout is timed, rows of its products, and what they must
 # stay below: well below, so that one machine takes the same layout each time.
 TIMED_WEIGHTS = 2**20
@@ -52,7 +49,7 @@ LogProbs = Float[np.ndarray, " targets"]
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a kernel in the place of the usual way, and so why it was taken or not.
+    """The trial of a kernel in the place of the usual way, and so why it was taken or not.
 
     Attributes:
         taken: Whether it was as right as the usual way, and faster.
@@ -71,7 +68,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Checked:
-    """What the check saw; all differences are in nats of log-probability.
+    """The check's findings; all differences are in nats of log-probability.
 
     Attributes:
         road: The road that the model takes.
@@ -84,7 +81,6 @@ class Checked:
             where it was not tried.
         keeps: Whether prefixes may be kept.
         flex: What came of flex attention on packed forests, where it was tried.
-        fused: What came of reading depths without their logits, where it was tried.
         layout: What came of weights laid out for oneDNN, where they were tried: seconds of a
             block's products, the difference as a share of the largest number.
     """
@@ -98,20 +94,16 @@ class Checked:
     kept: float = math.nan
     keeps: bool = False
     flex: Trial | None = None
-    fused: Trial | None = None
     layout: Trial | None = None
 
 
-def check(
-    backbone: Backbone, readout: Readout, attention: str = "auto", *, fused: bool = False
-) -> Checked:
-    """Try the model's roads, and on a CUDA device kernels, and say which it takes.
+def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
+    """Try the model's roads, and on a CUDA device flex attention, and say which it takes.
 
     Args:
         backbone: The model, on any road.
         readout: Its head.
         attention: `auto` may take flex attention; the model's own otherwise (`Tracer`).
-        fused: Whether the kernel that reads depths without their logits may be tried.
 
     Raises:
         InputError: The attention named is not the model's own.
@@ -140,9 +132,8 @@ def check(
     if best == "packed":
         with contextlib.suppress(Exception):  # the model's prefixes are not kept, whatever it is
             prefixes = _kept_difference(backbone.on(best, used), readout, plain.alone)
-    kernel = try_fused(backbone.on(best, used), readout) if fused and compiles else None
     differences = plain.noise, packed, plain.readout, windowed, prefixes
-    return Checked(best, used, *differences, keeps=prefixes <= tolerance, flex=flex, fused=kernel)
+    return Checked(best, used, *differences, keeps=prefixes <= tolerance, flex=flex)
 
 
 def _require_own(backbone: Backbone, attention: str) -> None:
@@ -173,26 +164,6 @@ def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, tolerance: f
         return Trial(raised=_line(error))
     difference = max(difference, _difference(scores, expected))
     better = difference <= tolerance and seconds < FASTER * own_seconds
-    return Trial(better, difference, seconds, own_seconds)
-
-
-def try_fused(backbone: Backbone, readout: Readout) -> Trial:
-    """Hold a readout that makes no logits to the usual one: is it right, and faster.
-
-    Args:
-        backbone: The model, on the road that it takes.
-        readout: Its head.
-    """
-    depths = range(backbone.depth + 1)
-    try:
-        fused = readout.fused()
-        states = backbone.states(_batch(readout.vocabulary, backbone.context), depths)
-        own_seconds, expected = _timed_read(readout, states)
-        seconds, log_probs = _timed_read(fused, states)
-    except Exception as error:  # noqa: BLE001 - whatever compiling or running it raises
-        return Trial(raised=_line(error))
-    difference = _difference(log_probs, expected)
-    better = difference <= SAME_SUM and seconds < FASTER * own_seconds
     return Trial(better, difference, seconds, own_seconds)
 
 
@@ -240,7 +211,7 @@ def settle_layout(model: PreTrainedModel, layout: Layout) -> Trial | None:
 
 
 def _layers_of_a_block(blocks: nn.ModuleList) -> list[nn.Linear]:
-    """What can be laid out of the block in the middle, or of the first that has such layers."""
+    """Return what can be laid out of the middle block, or of the first that has such layers."""
     for block in (blocks[len(blocks) // 2], *blocks):
         if layers := [layer for _, _, layer in plain_layers(block)]:
             return layers
@@ -285,7 +256,7 @@ def _line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class _Plain:
-    """What the plain road gave for the check's texts, and how far it was from what it should be."""
+    """The plain road's scores of the check's texts, and how far off they were."""
 
     alone: LogProbs
     noise: float  # batched against one text at a time
@@ -411,17 +382,6 @@ def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tupl
     return _shortest(run)[0], scores
 
 
-def _timed_read(readout: Readout, states: States) -> tuple[float, LogProbs]:
-    """Shortest time of reading every depth of a batch, and the log-probabilities."""
-    every = np.arange(len(states.reads.token))
-
-    def run() -> dict[int, LogProbs]:
-        return readout.read(states, every, list(states.hidden)).log_probs
-
-    log_probs = run()  # also compiles what is compiled
-    return _shortest(run)[0], np.concatenate(list(log_probs.values()))
-
-
 def _shortest(
     *runs: Callable[[], object], clock: Callable[[], float] = time.perf_counter
 ) -> list[float]:
@@ -445,7 +405,7 @@ def rounding_dtype(backbone: Backbone) -> torch.dtype:
 
 
 def rounding(dtype: torch.dtype, scores: LogProbs) -> float:
-    """What a dtype alone may move a log-probability by."""
+    """Return how far a dtype alone may move a log-probability."""
     steps = 64 if dtype in (torch.float32, torch.float64) else 4
     return steps * torch.finfo(dtype).eps * max(1.0, float(np.abs(scores).max()))
 

@@ -49,7 +49,7 @@ _log = logging.getLogger("lastword")
 
 @dataclass(frozen=True)
 class Entry:
-    """What is kept of one file.
+    """The folder that is kept of one file.
 
     Attributes:
         place: Its folder.
@@ -92,7 +92,7 @@ def _root() -> Path:
 
 
 def find(place: Path) -> bool:
-    """Whether something is kept there, which counts as used now."""
+    """True if something is kept there, which counts as used now."""
     if not (place / _WEIGHTS).is_file():
         return False
     with contextlib.suppress(OSError):  # a folder of others can be read all the same
@@ -181,7 +181,7 @@ def _write(draft: Path, file: str, tensors: "dict[str, Tensor]", tokenizer: "Tok
 
 
 def _said(tokenizer: "Tokenizer") -> Any:
-    """What has to be the same of two tokenizers that are one, as JSON has it."""
+    """Return what has to be the same of two tokenizers that are one, as JSON has it."""
     whole: Any = tokenizer
     facts = [
         len(whole),
@@ -193,7 +193,7 @@ def _said(tokenizer: "Tokenizer") -> Any:
 
 
 def entries() -> list[Entry]:
-    """What is kept, the most recently used first."""
+    """List what is kept, the most recently used first."""
     kept = []
     for place in _root().glob("[!.]*"):
         with contextlib.suppress(OSError, ValueError, KeyError):  # another process clears it

@@ -16,6 +16,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 from lastword.errors import CheckpointError, ModelError, UnsupportedModelError
 from lastword.model import named, ranks
 from lastword.model.options import LoadOptions
+from lastword.text.shorten import counted
 from lastword.text.tokens import Tokenizer
 from lastword.weights import hub
 from lastword.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, is_gguf, open_file
@@ -142,12 +143,12 @@ def read_config(path: Path, header: Header) -> Any:
 
 
 def dtype_of(header: Header) -> torch.dtype:
-    """What the weights become where nothing else is asked for; of quantised ones float32."""
+    """Return the dtype where none is asked for: of quantised weights float32."""
     return _PLAIN.get(header.quantisation, torch.float32)
 
 
 def choices(path: Path) -> dict[str, Any]:
-    """What transformers is told to load the file, every weight dequantised."""
+    """Return the options by which transformers loads the file, every weight dequantised."""
     from transformers import GgufConfig, modeling_gguf_pytorch_utils
     from transformers.utils import logging
 
@@ -172,8 +173,8 @@ def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
     known = _places(model, header) | {_ROTARY_FACTORS}
     if left := sorted({*header.tensors} - known - {f"{name}.weight" for name in known}):
         raise UnsupportedModelError(
-            f"{header.label} holds {len(left)} tensors that transformers does not read from GGUF "
-            f"({', '.join(left[:3])}): take the model's safetensors"
+            f"{header.label} holds {counted(len(left), 'tensor')} that transformers does not read "
+            f"from GGUF ({', '.join(left[:3])}): take the model's safetensors"
         )
     _scale_rotary(model, checkpoint)
 
@@ -223,7 +224,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def describe(path: Path, header: Header) -> dict[str, str]:
-    """What a record keeps of the file: its name, how it is quantised, and its SHA-256."""
+    """Return what a record keeps of the file: its name, how it is quantised, and its SHA-256."""
     kind = header.quantisation
     quantisation = kind if kind in ("F32", "F16", "BF16") else f"{kind} (GGUF), dequantised"
     return {"gguf": path.name, "gguf_sha256": file_digest(path), "quantisation": quantisation}

@@ -16,7 +16,7 @@ PACKED_ROWS = 128
 
 
 def can_lay_out(weight: Tensor) -> bool:
-    """Whether oneDNN has kernels here for a weight's device and dtype."""
+    """True if oneDNN has kernels here for a weight's device and dtype."""
     here = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
     return here and weight.dtype == torch.float32
 
@@ -32,7 +32,7 @@ def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """Whether a layer is a product in float32 on the CPU, and nothing else."""
+    """True if a layer is a product in float32 on the CPU, and nothing else."""
     if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):
         return False
     hooked = layer._forward_hooks or layer._forward_pre_hooks
@@ -67,7 +67,7 @@ class LaidOut(nn.Linear):
         destination[f"{prefix}weight"] = self.weight
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made of: oneDNN's own tensors cannot be copied."""
+        """Return what a copy is made of: oneDNN's own tensors cannot be copied."""
         return self.__dict__ | {"_packed": self.weight}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

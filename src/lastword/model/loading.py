@@ -41,6 +41,7 @@ from lastword.model.gguf_reader import read_lightly
 from lastword.model.loaded import Loaded, carried
 from lastword.model.options import LoadOptions
 from lastword.text.normaliser import require_steady, require_whole_maps, require_whole_model
+from lastword.text.shorten import counted
 from lastword.text.template import require_bounded
 from lastword.text.tokens import Tokenizer, as_errors
 from lastword.theta import Theta
@@ -165,7 +166,7 @@ def _first(plan: _Plan, place: Path | None) -> tuple[PreTrainedModel, Tokenizer]
 
 
 def _again(plan: _Plan, place: Path | None) -> tuple[PreTrainedModel, Tokenizer] | None:
-    """What was kept of a GGUF file; None where nothing was, or it cannot be read any more."""
+    """Load what was kept of a GGUF file; None where nothing was, or it cannot be read any more."""
     assert plan.path is not None
     if place is None:
         return None
@@ -251,7 +252,7 @@ def _look_into_gguf(base: LoadOptions, device: torch.device) -> _Plan:
 
 
 def _look_into(base: LoadOptions, device: torch.device) -> _Plan:
-    """What is known before the weights are read; what cannot be used is refused here."""
+    """Read what is known before the weights are, and refuse here what cannot be used."""
     config = AutoConfig.from_pretrained(
         base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
     )
@@ -333,12 +334,13 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
     )
     if wrong := sorted(name for name, *_ in info["mismatched_keys"]):
         raise ModelError(
-            f"{base.label} has {len(wrong)} tensors of other shapes than its config says "
-            f"({', '.join(wrong[:3])}): transformers does not read this {config.model_type} whole"
+            f"{base.label} has {counted(len(wrong), 'tensor')} of other shapes than its config "
+            f"says ({', '.join(wrong[:3])}): transformers does not read this {config.model_type} "
+            "whole"
         )
     if absent := sorted(info["missing_keys"]):
         raise ModelError(
-            f"{base.label} lacks {len(absent)} tensors of {type(model).__name__} "
+            f"{base.label} lacks {counted(len(absent), 'tensor')} of {type(model).__name__} "
             f"({', '.join(absent[:3])}): it is no whole language model"
         )
     if base.quantize is not None and not quantisation.took_hold(model):
@@ -551,7 +553,7 @@ def _dtype(base: LoadOptions, own: torch.dtype, device: torch.device) -> torch.d
 
 
 def stored_dtype(config: Any) -> torch.dtype:
-    """What a config says of its weights; float32 where it does not."""
+    """Return the dtype that a config says of its weights; float32 where it says none."""
     name = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
     kind = getattr(torch, name) if isinstance(name, str) else name or torch.float32
     return cast(torch.dtype, kind)

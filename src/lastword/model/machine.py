@@ -1,4 +1,4 @@
-"""What this machine has for running a model: versions, devices, extras, models, the hub."""
+"""This machine as it runs models: versions, devices, extras, models, the hub."""
 
 import os
 import platform
@@ -20,10 +20,7 @@ EXTRAS = {
     "otel": "traces of a service",
     "ray": "--engine ray",
     "s3": "records on object storage",
-    "trackio": "eval --log trackio",
-    "wandb": "eval --log wandb",
-    "mlflow": "eval --log mlflow",
-    "inspect": "Inspect tasks, corrected",
+    "xlsx": "tables of Excel",
     "sentencepiece": "tokenizers that exist only as a sentencepiece file",
 }
 

@@ -1,4 +1,4 @@
-"""What a model will take of its device's memory, from its checkpoint's header, before it is loaded.
+"""The memory that a model will take, from its checkpoint's header, before it is loaded.
 
 Weights by their dtype after loading, the copy of the head that is made for the CPU's kernels,
 and one batch: its states and activations, and the logits of one tile.
@@ -76,7 +76,7 @@ def footprint(
     device: torch.device,
     batch_tokens: int | None = None,
 ) -> Footprint | None:
-    """What a checkpoint will take on its device; None where its header does not say.
+    """Estimate what a checkpoint takes on its device; None where its header does not say.
 
     Args:
         checkpoint: Its tensors' names, dtypes and shapes are looked at; none is read.
@@ -166,7 +166,7 @@ def available(device: torch.device) -> int | None:
 
 
 def _free_memory() -> int | None:
-    """What the kernel says could be had without swapping; the whole memory where it says less."""
+    """Return the memory to be had without swapping; all of it where the kernel does not say."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         (free,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
@@ -180,7 +180,7 @@ def _free_memory() -> int | None:
 
 
 def _free_cgroup() -> int | None:
-    """What a container's limit leaves: file cache does not count as used."""
+    """Return what a container's limit leaves: file cache does not count as used."""
     try:
         limit = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())

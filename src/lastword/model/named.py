@@ -43,7 +43,7 @@ class Wheel:
 
     @property
     def pin(self) -> str:
-        """What pip is asked for."""
+        """Return the requirement that pip is given."""
         return f"{self.package}=={self.version}"
 
 
@@ -80,7 +80,7 @@ class Published:
 
     @property
     def command(self) -> str:
-        """What fetches it."""
+        """Return the command that fetches it."""
         return f"lastword get {self.name}{' --accept-terms' if self.terms else ''}"
 
     @property

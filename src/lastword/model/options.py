@@ -1,16 +1,16 @@
-"""What loads a model, typed once: Python, the command line, Ray, torchrun and the harness take it.
+"""Options of loading a model, typed once for Python, commands, Ray, torchrun and the harness.
 
-A new option is a field here with its line among the attributes: `Tracer.from_pretrained` takes it
+A new option is a field here, its help beside its type: `Tracer.from_pretrained` takes it
 as a keyword and tells of it in its help, and the commands that run a model have it as an option.
 """
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import update_wrapper, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
 from lastword.errors import InputError
 from lastword.model.embedded import EMBEDDED
@@ -73,69 +73,89 @@ def _strict_keywords(kind: type[T]) -> type[T]:
 class LoadOptions:
     """Which model, how it is loaded, and how it is read.
 
-    Attributes:
-        model: Hub name, folder of a model or of a LoRA adapter, GGUF file, or a name of our own:
-            lastword/demo-organism is embedded, `lastword get` fetches lastword/smollm2-135m.
-        alias: What records and tables call the model, in place of its own name.
-        revision: Branch, tag or commit on the hub.
-        gguf: Name of a GGUF file in the folder, or among the model's files on the hub.
-        device: auto, cpu, cuda, cuda:1, mps.
-        dtype: Of the weights; auto is the checkpoint's, and float32 for float16 on the CPU.
-        head_dtype: Of the logits; `model` is faster and may tie candidates.
-        attention: auto, model, sdpa, eager, flex_attention; with auto and model transformers
-            chooses, and auto takes flex on a GPU where that is faster.
-        fused: Let the check at load try a Triton kernel on a CUDA device that reads depths without
-            their logits; it has never run on a GPU.
-        layout: Of a float32 trunk on the CPU; auto lays it out for oneDNN where that is faster.
-        quantize: Quantise the weights while loading them (bitsandbytes).
-        device_map: `auto` spreads the model over all devices, the CPU and the disk (accelerate); a
-            mapping says where each module goes.
-        batch_tokens: Most distinct tokens of one batch; as memory allows if left out, and in a
-            service on a CPU 1,024 at most.
-        prefix_cache: MiB that keep what comes back at the beginning of prompts, such as a system
-            prompt: computed once; 0 keeps nothing.
-        blind_cache: MiB that keep what candidates score without the input, which corrections that
-            read the question take off: an option of a frame is read once; 0 keeps nothing.
-        theta: Constants and switches of the method.
-        invariant: I(M), for a model that has none of its own.
-        certificate: Of `lastword certify`, or its file: which overrides are let through.
-        correction: What decides: trace, or a method that `lastword compare --list` names, as
-            pmi@0.5. A certificate says what it is for, and is refused beside another.
-        chat: Put prompts into the tokenizer's template.
-        overflow: What to do with a prompt longer than the model's context.
-        allow_bin: Read pytorch_model.bin, as weights only.
-        trust_remote_code: Run code that the checkpoint brings.
-
     Raises:
         InputError: An embedded model is asked to be loaded otherwise than it is, or an option is
             none.
         CertificateError: The file cannot be read, or holds no certificate.
     """
 
-    model: str | Path
+    model: Annotated[
+        str | Path,
+        "Hub name, folder of a model or of a LoRA adapter, GGUF file, or a name of our own: "
+        "lastword/demo-organism is embedded, `lastword get` fetches lastword/smollm2-135m.",
+    ]
     _: KW_ONLY
-    alias: str | None = None
-    revision: str | None = None
-    gguf: str | None = None
-    device: str = "auto"
-    dtype: Dtype = "auto"
-    head_dtype: HeadDtype = "float32"
-    attention: str = "auto"
-    fused: bool = False
-    layout: Layout = "auto"
-    quantize: Quantize | None = None
-    device_map: str | Mapping[str, Any] | None = None
-    batch_tokens: int | None = None
-    prefix_cache: int = 256
-    blind_cache: int = 16
-    theta: Theta | None = None
-    invariant: float | None = None
-    certificate: "Certificate | str | Path | None" = None
-    correction: str = "trace"
-    chat: Chat | None = None
-    overflow: Overflow = "error"
-    allow_bin: bool = False
-    trust_remote_code: bool = False
+    alias: Annotated[
+        str | None, "What records and tables call the model, in place of its own name."
+    ] = None
+    revision: Annotated[str | None, "Branch, tag or commit on the hub."] = None
+    gguf: Annotated[
+        str | None, "Name of a GGUF file in the folder, or among the model's files on the hub."
+    ] = None
+    device: Annotated[str, "auto, cpu, cuda, cuda:1, mps."] = "auto"
+    dtype: Annotated[
+        Dtype, "Of the weights; auto is the checkpoint's, and float32 for float16 on the CPU."
+    ] = "auto"
+    head_dtype: Annotated[HeadDtype, "Of the logits; `model` is faster and may tie candidates."] = (
+        "float32"
+    )
+    attention: Annotated[
+        str,
+        "auto, model, sdpa, eager, flex_attention; with auto and model transformers chooses, and "
+        "auto takes flex on a GPU where that is faster.",
+    ] = "auto"
+    layout: Annotated[
+        Layout, "Of a float32 trunk on the CPU; auto lays it out for oneDNN where that is faster."
+    ] = "auto"
+    quantize: Annotated[
+        Quantize | None, "Quantise the weights while loading them (bitsandbytes)."
+    ] = None
+    device_map: Annotated[
+        str | Mapping[str, Any] | None,
+        "`auto` spreads the model over all devices, the CPU and the disk (accelerate); a mapping "
+        "says where each module goes.",
+    ] = None
+    batch_tokens: Annotated[
+        int | None,
+        "Most distinct tokens of one batch; as memory allows if left out, and in a service on a "
+        "CPU 1,024 at most.",
+    ] = None
+    prefix_cache: Annotated[
+        int,
+        "MiB that keep what comes back at the beginning of prompts, such as a system prompt: "
+        "computed once; 0 keeps nothing.",
+    ] = 256
+    blind_cache: Annotated[
+        int,
+        "MiB that keep what candidates score without the input, which corrections that read the "
+        "question take off: an option of a frame is read once; 0 keeps nothing.",
+    ] = 16
+    theta: Annotated[Theta | None, "Constants and switches of the method."] = None
+    invariant: Annotated[float | None, "I(M), for a model that has none of its own."] = None
+    certificate: Annotated[
+        "Certificate | str | Path | None",
+        "Of `lastword certify`, or its file: which overrides are let through.",
+    ] = None
+    correction: Annotated[
+        str | None,
+        "What decides: trace, or a method that `lastword compare --list` names, as pmi@0.5. Left "
+        "out, trace corrects, and questions (`decide`, the service's decisions) get the model's "
+        "own answers. A certificate says what it is for, and is refused beside another.",
+    ] = None
+    probes: Annotated[
+        Sequence[Any], "Files of probes (`lastword try` writes one); each answers its question."
+    ] = ()
+    unlike: Annotated[
+        float,
+        "Defer a probe's answer to a text whose p-value of being like the labelled ones is below "
+        "this.",
+    ] = 0.0
+    chat: Annotated[Chat | None, "Put prompts into the tokenizer's template."] = None
+    overflow: Annotated[Overflow, "What to do with a prompt longer than the model's context."] = (
+        "error"
+    )
+    allow_bin: Annotated[bool, "Read pytorch_model.bin, as weights only."] = False
+    trust_remote_code: Annotated[bool, "Run code that the checkpoint brings."] = False
 
     def __post_init__(self) -> None:
         """Refuse what would change nothing, and read the certificate's file."""
@@ -160,13 +180,19 @@ class LoadOptions:
         return self.name if self.gguf is None else f"{self.name.rstrip('/')}/{self.gguf}"
 
     def names(self, own: str) -> dict[str, str]:
-        """What a record has of the model's name: the alias, and its own beside that, or its own."""
+        """Return the model's name in a record: the alias with its own beside it, or its own."""
         return {"model": own} if self.alias is None else {"model": self.alias, "path": own}
 
     @property
     def embedded(self) -> str | None:
         """Which of the embedded models is meant; None where it is none."""
         return self.name.removeprefix(EMBEDDED) if self.name.startswith(EMBEDDED) else None
+
+
+def helps(kind: type) -> dict[str, str]:
+    """Return the help of each field of a dataclass: the text beside its type, by its name."""
+    marks = {f.name: get_args(f.type)[1:] for f in fields(kind)}
+    return {name: mark for name, some in marks.items() for mark in some if isinstance(mark, str)}
 
 
 def refuse_unknown(function: str, names: Iterable[str]) -> None:
@@ -200,11 +226,9 @@ def takes_keywords(
         first, _ = inspect.signature(method).parameters.values()
         own = inspect.signature(kind).parameters.values()
         call.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
-        attributes = (
-            inspect.cleandoc(kind.__doc__ or "").partition("Attributes:")[2].partition("\n\n")[0]
-        )
+        lines = "".join(f"\n    {name}: {told}" for name, told in helps(LoadOptions).items())
         doc = inspect.cleandoc(method.__doc__ or "")
-        call.__doc__ = doc.replace("Raises:", f"Args:{attributes}\n\nRaises:", 1)
+        call.__doc__ = doc.replace("Raises:", f"Args:{lines}\n\nRaises:", 1)
         return call
 
     return spread

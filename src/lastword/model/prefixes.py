@@ -26,7 +26,7 @@ Keys = Float[Tensor, "1 _heads _nodes _dim"]
 
 @dataclass(frozen=True)
 class Block:
-    """What the model's attention made of some tokens in a row.
+    """The keys and values that the model's attention made of some tokens in a row.
 
     Attributes:
         calls: Keys and values [1, heads, tokens, dim] of each call of the attention, in order.

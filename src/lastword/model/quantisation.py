@@ -1,4 +1,4 @@
-"""What a checkpoint's weights are quantised as, and what it takes to load them so.
+"""How a checkpoint's weights are quantised, and what it takes to load them so.
 
 transformers' own quantisers do the work; here is which of them a checkpoint needs, whether its
 packages are installed, and what a run records of it.
@@ -46,7 +46,7 @@ def stored_options(config: Any) -> dict[str, Any] | None:
 
 
 def is_dequantised(method: str | None, device: torch.device) -> bool:
-    """Whether transformers turns what is stored so into plain weights: it has kernels for CUDA."""
+    """True if transformers makes plain weights of what is stored so: it has kernels for CUDA."""
     return method in ("fp8", "mxfp4") and device.type != "cuda"
 
 
@@ -87,7 +87,7 @@ def quieten() -> None:
 
 
 def took_hold(model: nn.Module) -> bool:
-    """Whether bitsandbytes replaced any layer: a family may have linear layers of its own."""
+    """True if bitsandbytes replaced any layer: a family may have linear layers of its own."""
     return any(type(m).__module__.startswith("bitsandbytes") for m in model.modules())
 
 

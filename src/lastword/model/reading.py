@@ -66,7 +66,7 @@ def tile_rows(vocabulary: int, device: torch.device) -> int:
 
 @dataclass(frozen=True)
 class Reading:
-    """What was read for a set of predicted tokens.
+    """The log-probabilities and scores of a set of predicted tokens.
 
     Attributes:
         log_probs: For each depth, log p of each predicted token in nats [targets].
@@ -164,7 +164,7 @@ def read_stacked(
 
 @dataclass(frozen=True)
 class _Part:
-    """What was read of one tile; on its device, which nothing has waited for."""
+    """The numbers of one tile, on its device, which nothing has waited for."""
 
     place: Int[np.ndarray, " some"]  # of each target among all
     values: Float[Tensor, "readings some"]  # log-probabilities by depth, then the scorers' scores

@@ -6,7 +6,6 @@ that it was given, runs the model's forward. Soft-caps, scales and biases are th
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from lastword.errors import UnsupportedModelError
 from lastword.model.families import Parts, device_of
 from lastword.model.layout import can_lay_out, is_plain, laid_out
 from lastword.model.options import HeadDtype
@@ -59,9 +57,9 @@ class Readout:
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
             wide = _Float32Head(head)
             self._shell = _replaced(self._shell, name, wide)
-        self._summing = wide if wide is not None and self._passes_on(wide) else None
-        # What reads depths of which nobody needs the logits; on a GPU the check at load decides.
-        self._alone = self._summing if self.device.type == "cpu" else None
+        # What reads depths of which nobody needs the logits.
+        sums = self.device.type == "cpu" and wide is not None and self._passes_on(wide)
+        self._alone = wide if sums else None
 
     @torch.inference_mode()
     def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
@@ -73,23 +71,9 @@ class Readout:
         """
         return self._head(self._normed(hidden, norm))
 
-    def fused(self) -> "Readout":
-        """The same, with a kernel for depths of which no scorer needs the logits (`model.fused`).
-
-        Raises:
-            UnsupportedModelError: Its logits are not those of one product in this process.
-            ImportError: Triton is not installed.
-        """
-        import_module("lastword.model.fused")
-        if self._summing is None:
-            raise UnsupportedModelError("its logits are more than the product with its head")
-        fused = copy.copy(self)
-        fused._alone = self._summing
-        return fused
-
     @torch.inference_mode()
     def _passes_on(self, head: "_Float32Head") -> bool:
-        """Whether logits are the head's own: no cap, no scale, no share of another rank."""
+        """True if logits are the head's own: no cap, no scale, no share of another rank."""
         if not head.whole:
             return False
         draw = torch.Generator().manual_seed(0)
@@ -115,13 +99,13 @@ class Readout:
         return self._alone.log_probs(self._normed(hidden), row, token)
 
     def _normed(self, hidden: Tensor, norm: bool = True) -> Tensor:
-        """What the head is given."""
+        """Return what the head is given."""
         if norm and self.parts.norm is not None:
             hidden = self.parts.norm(hidden[None])[0]
         return hidden if self.parts.after_norm is None else self.parts.after_norm(hidden)
 
     def _head(self, normed: Tensor) -> Logits:
-        """What the model makes of it."""
+        """Run the model's own forward from there."""
         logits: Tensor = self._shell(
             input_ids=None, inputs_embeds=normed[None], use_cache=False
         ).logits
@@ -134,7 +118,7 @@ class Readout:
         depths: Sequence[int],
         scorers: Sequence[TokenScorer] = (),
     ) -> Reading:
-        """What this head reads of a batch, as `reading.read` has it.
+        """Read a batch by this head, as `reading.read` has it.
 
         Depth L is always read from its logits: its log-probabilities are the model's own to the
         last rounding of a log-softmax in float32, which sums by pieces do not share.
@@ -208,7 +192,7 @@ class _Float32Head(nn.Module):
         self._rows = weight.shape[0]
         weight, self.bias = _local(weight), None if bias is None else _local(bias).float()
         self.weight = weight  # some models look at its dtype
-        self.whole = self._mesh is None and not (weight.is_cuda and bias is not None)
+        self.whole = self._mesh is None
         self._pieces = (
             [_cuda_product(weight)]
             if weight.is_cuda
@@ -230,15 +214,10 @@ class _Float32Head(nn.Module):
     ) -> Float[Tensor, " targets"]:
         """As of `Readout`, from states after the final norm."""
         rows = rows.to(self.weight.device)
-        log_z, least = self._fused(rows) if rows.is_cuda else self._added_up(rows)
+        log_z, least = self._added_up(rows)
         logits = (rows[row].float() * self.weight[token].float()).sum(dim=-1)
         logits = logits if self.bias is None else logits + self.bias[token]
         return logits - torch.where(least.isfinite(), log_z, torch.nan)[row]
-
-    def _fused(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        from lastword.model.fused import log_sum_exp
-
-        return log_sum_exp(rows, self.weight)
 
     def _added_up(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Log-sum-exp over the vocabulary and the least logit of each row, piece by piece."""

@@ -27,6 +27,7 @@ from lastword.records.metrics import (
     reliability,
 )
 from lastword.rule.operators import OPERATORS
+from lastword.text.shorten import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -343,7 +344,9 @@ def require_counted(cells: Sequence[Cell]) -> None:
         return
     why = f"{counts.unlabelled:,} items have no labels" if counts.unlabelled else "no item answered"
     errors = [text for cell in cells for text in cell.records["error"].dropna().head(1)]
-    failed = f"; {counts.failed:,} items failed, such as with: {errors[0]}" if errors else ""
+    failed = (
+        f"; {counted(counts.failed, 'item')} failed, such as with: {errors[0]}" if errors else ""
+    )
     raise RecordError(f"there is nothing to reduce: {why}{failed}")
 
 
@@ -353,7 +356,7 @@ def benchmark_of(name: str) -> str:
 
 
 def summarise(cell: Cell) -> Summary:
-    """What the records of one cell say, as one line."""
+    """Return what the records of one cell say, as one line."""
     items, first, second = cell.items, cell.mc1_places, cell.mc2_places
     gains_mc1, gains_mc2 = cell.gains_mc1, cell.gains_mc2
     fixed, broken = fixed_and_broken(gains_mc1)

@@ -1,7 +1,14 @@
 """Columns: what many items hold, as flat arrays with the places where each item's begin.
 
 A list an item, and a matrix an item, without a Python object for any of them. Items of one shape
-are stacked and reduced together; what is stacked at once is bounded.
+are stacked and reduced together; what is stacked at once is bounded. Three items with lists
+[a b], none and [c d e] are held as
+
+    values   a b c d e
+    starts   0   2 2        lengths   2 0 3
+
+Arrow's list arrays hold the same, and are what is read. What stands here is what Arrow has not:
+items of one length gathered as a rectangle, and a result written back to its places.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,7 +87,7 @@ class Lists:
         return {n: cls._of_arrow(some) for n, some in own.items() if len(some) == len(items)}
 
     def __len__(self) -> int:
-        """How many items there are."""
+        """Count the items."""
         return len(self.starts)
 
     def at(self, items: Places) -> "Lists":
@@ -95,7 +102,7 @@ class Lists:
 
     @property
     def places(self) -> Places:
-        """Where the values stand, item by item."""
+        """Return where the values stand, item by item."""
         before = np.cumsum(self.lengths) - self.lengths
         within = np.arange(self.lengths.sum()) - np.repeat(before, self.lengths)
         where: Places = np.repeat(self.starts, self.lengths) + within
@@ -202,7 +209,7 @@ class Matrices:
         return cls(values, np.cumsum(sizes) - sizes, rows, sizes)
 
     def __len__(self) -> int:
-        """How many items there are."""
+        """Count the items."""
         return len(self.starts)
 
     def stack(self, items: Places) -> Float[np.ndarray, "items candidates depths"]:
@@ -218,15 +225,16 @@ class Matrices:
         Args:
             items: Among which items; None for all.
         """
-        yield from _alike(
-            self.rows * (self.sizes.max(initial=0) + 1) + self.sizes, self.sizes, items
-        )
+        # One number for the pair (rows, size): matrices of one size may have other shapes.
+        keys = self.rows * (self.sizes.max(initial=0) + 1) + self.sizes
+        yield from _alike(keys, self.sizes, items)
 
 
 def _alike(keys: np.ndarray, sizes: np.ndarray, items: Places | None) -> Iterator[Places]:
     """Yield places of equal keys, as many at once as are stacked; those of size 0 left out."""
     among = np.arange(len(keys)) if items is None else items
     among = among[sizes[among] > 0]
+    # Sorted by key, and stably: equal keys stand side by side, each run in the items' own order.
     order = among[np.argsort(keys[among], kind="stable")]
     ends = np.flatnonzero(np.diff(keys[order])) + 1
     for run in np.split(order, ends) if len(order) else []:

@@ -11,25 +11,27 @@ from lastword.rule.fact import Fact, facts
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lastword.view.sketch import Sketch
+
 SCHEMA = 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Decision(Answer):
-    """What `Tracer.correct` gives: an answer (`rule.answer.Answer` has its fields) in its forms."""
+    """The answer of `Tracer.correct` (`rule.answer.Answer` has its fields) in its forms."""
 
-    def plot(self) -> Any:
-        """Candidates over depth, before and after, as a `plotly.graph_objects.Figure`.
+    def plot(self) -> "Sketch":
+        """Draw the candidates over depth, with their probabilities before and after, as SVG.
 
         Draws the depths that were read: ask with `read="all"` to see them all.
         """
-        from lastword.view.plot import plot
         from lastword.view.portrait import portrait
+        from lastword.view.sketch import sketch
 
-        return plot(portrait(self))
+        return sketch(portrait(self))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return what a notebook shows."""
         from lastword.view.table import notebook
 
         return notebook(self)
@@ -43,7 +45,7 @@ class Decision(Answer):
 
 
 def _in_json(fact: Fact, value: Any, full: bool) -> bool:
-    """Whether JSON has a fact."""
+    """True if JSON has a fact."""
     if fact.json in ("always", "never"):
         return fact.json == "always"
     return (full or fact.json == "given") and (value is not None or fact.json == "full")

@@ -50,7 +50,7 @@ def find_cells(path: Folder) -> list[Folder]:
 
 
 def read_run(folder: Folder) -> RunInfo:
-    """What a folder's `run.json` says.
+    """Read a folder's `run.json`.
 
     Raises:
         RecordError: Missing, unreadable or of another schema.
@@ -72,7 +72,7 @@ def run_name(root: Folder, cell: Folder) -> str:
 
 
 def read_runs(path: Folder, *, apart: bool = False) -> dict[Folder, RunInfo]:
-    """What every cell at or under a path is a run of.
+    """Read what every cell at or under a path is a run of.
 
     Args:
         path: A cell's folder, or any folder above.
@@ -104,7 +104,7 @@ def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
 
 
 def differences(old: RunInfo, new: RunInfo) -> list[str]:
-    """What makes two runs different, one phrase each; empty where records may stand together."""
+    """List what makes two runs different, a phrase each; empty where records may stand together."""
     was, now = (dict(_flat(json.loads(json.dumps(info)))) for info in (old, new))
     names = [n for n in dict.fromkeys([*was, *now]) if not _circumstantial(n)]
     return [

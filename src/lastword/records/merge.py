@@ -17,7 +17,7 @@ from lastword.records.run import Run
 
 @dataclass(frozen=True)
 class Merged:
-    """What a merge left in one cell.
+    """The outcome of a merge in one cell.
 
     Attributes:
         folder: The cell.

@@ -158,7 +158,7 @@ def pair_name(name: str) -> str | None:
 
 
 def fixed_and_broken(gains: Numbers) -> tuple[int, int]:
-    """How many answers were made right, and how many wrong: their MC1 rose, or fell.
+    """Count the answers made right and those made wrong: their MC1 rose, or fell.
 
     MC1 is a quotient of counts: equal shares are equal floats, so that any difference is one.
 

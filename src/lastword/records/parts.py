@@ -62,7 +62,7 @@ def missing_places(cell: Folder) -> list[int]:
 
 
 def read_places(path: Folder) -> Int[np.ndarray, " records"]:
-    """Which items of the run a part has records of.
+    """The items of the run that a part has records of.
 
     Raises:
         RecordError: A torn part.

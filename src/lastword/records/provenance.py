@@ -53,7 +53,7 @@ def extents(runs: Iterable[RunInfo]) -> dict[Name, Extent]:
 
 
 def engines(runs: Iterable[RunInfo]) -> dict[Name, str]:
-    """What computed each run: `vllm 0.32.0, bfloat16, fp8`; what a run does not say is left out."""
+    """Tell what computed each run: `vllm 0.32.0, bfloat16, fp8`; the unsaid is left out."""
     return {_name(run): _engine(run) for run in runs}
 
 

@@ -27,6 +27,8 @@ from lastword.rule.operators import OPERATORS
 from lastword.text.items import Item
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from lastword.text.tokens import Encoded
 
 Row = dict[str, Any]
@@ -96,8 +98,14 @@ class Record:
         return None if self.mc1 is None or self.mc1_base is None else self.mc1 - self.mc1_base
 
     def to_row(self) -> Row:
-        """What Parquet holds of it."""
+        """Return what Parquet holds of it."""
         return _row(self) | ({} if self.answer is None else _row(self.answer))
+
+    @classmethod
+    def of(cls, frame: "pd.DataFrame") -> list["Record"]:
+        """Return the records of a frame's rows, one by one."""
+        rows = frame.to_dict("records")
+        return [cls.read({str(name): value for name, value in row.items()}) for row in rows]
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> "Record":
@@ -229,7 +237,7 @@ def _fields(owner: type, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_null(cell: Any) -> bool:
-    """Whether a cell is null; a data frame may have nan for that."""
+    """True if a cell is null; a data frame may have nan for that."""
     return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 

@@ -42,7 +42,7 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def holds(self, group: int) -> bool:
-        """Whether a group of the plan belongs to this shard."""
+        """True if a group of the plan belongs to this shard."""
         return group % self.count == self.index
 
     @property
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def folder(self) -> Folder:
-        """Where the parts are."""
+        """Return the folder of the parts."""
         return self.cell if self.shard is None else self.cell / self.shard.folder
 
     @property
@@ -85,22 +85,22 @@ class Run:
 
     @property
     def records(self) -> int:
-        """How many records there are."""
+        """Count the records."""
         return sum(records for records, _ in self.counts.values())
 
     @property
     def failed(self) -> int:
-        """How many of them are of items that failed."""
+        """Count the records of items that failed."""
         return sum(failed for _, failed in self.counts.values())
 
     @property
     def plan_size(self) -> int:
-        """How many of the run's items are in the plan, from the first on."""
+        """Count the run's items that are in the plan, from the first on."""
         return sum(line.count(" ") + 1 for line in self.info["plan"])
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is left to do in this folder."""
+        """True if nothing is left to do in this folder."""
         return not self.gaps and self.plan_size == self.info["items"]
 
     def __enter__(self) -> "Run":

@@ -5,15 +5,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from lastword.errors import RecordError
-from lastword.evaluation import ablation
-from lastword.evaluation.checklist import Findings, Point, checklist
+from lastword.evaluation.ablation import GRIDS, necessity, sweep
 from lastword.evaluation.comparison import Comparison, read_comparisons
 from lastword.evaluation.controls import controls
-from lastword.evaluation.dependence import dependence
-from lastword.evaluation.readings import Readings, read
+from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import judge, over_cells
 from lastword.files.folder import Folder, locate
 from lastword.files.strict_json import from_json
@@ -21,15 +18,17 @@ from lastword.files.writing import open_whole
 from lastword.records.cells import Cell, calibration, summarise
 from lastword.records.info import read_runs
 from lastword.records.provenance import Extent, Name, engines, extents, one_theta
+from lastword.records.record import Record
 from lastword.records.stored import read_cells
-from lastword.report import draw, figures, tables
-from lastword.report.checklist import checklist_table
+from lastword.report import figures, tables
+from lastword.report.ablation import ablation_figure, necessity_table, sweep_table
+from lastword.report.checklist import Findings, Point, checklist, checklist_table
 from lastword.report.chosen import named, telling
 from lastword.report.comparison import comparison_tables, method_costs
 from lastword.report.constants import scorer_constants
 from lastword.report.controls import controls_table
 from lastword.report.cost import Timing, cost_table, read_timings
-from lastword.report.dependence import dependence_figure, dependence_table
+from lastword.report.dependence import dependence, dependence_figure, dependence_table
 from lastword.report.figure_parts import Diagram, Figure
 from lastword.report.page import CellReport, Opening, render
 from lastword.report.page_data import data_blocks, sampled
@@ -69,7 +68,7 @@ class Material:
 
 @dataclass(frozen=True)
 class Output:
-    """What a report leaves, and what it says.
+    """The files of a report, and its verdicts.
 
     Attributes:
         paths: Its files, the page last.
@@ -98,7 +97,7 @@ def report(
         runs: Folder of `lastword eval`, at any level.
         out: Folder to write to.
         bench: What `lastword bench --out` left, for the cost table and figure.
-        with_paper: Whether the published grid is laid beside the cells.
+        with_paper: True if the published grid is laid beside the cells.
         item: What the worked example and the figure across models show, as BENCHMARK-ID.
 
     Raises:
@@ -154,14 +153,17 @@ def _opening(path: Folder) -> Opening | None:
         return None
     try:
         verdict = from_json(path.read_text(encoding="utf-8"))
-        parts = (tuple(map(str, verdict[name])) for name in ("picture", "words", "by_class"))
-        return Opening(*parts)
+        picture, words, classes = (
+            tuple(map(str, verdict[name])) for name in ("picture", "words", "by_class")
+        )
+        depths = tuple((float(head), float(probe)) for head, probe in verdict.get("by_depth", ()))
+        return Opening(picture, words, classes, depths)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordError(f"cannot read {path}: {error}; try again") from error
 
 
 def _timings(bench: Path) -> tuple[tuple[Timing, ...], str]:
-    """What the bench measured; of a folder where it left nothing, none, and a warning."""
+    """Read what the bench measured; of a folder where it left nothing, none, and a warning."""
     if bench.is_dir() and not any(bench.glob("*.json")):
         return (), f"no *.json in {bench}, as `lastword bench --out` leaves: the report has no cost"
     return tuple(read_timings(bench)), ""
@@ -169,15 +171,14 @@ def _timings(bench: Path) -> tuple[tuple[Timing, ...], str]:
 
 def write(material: Material, out: Path, *, with_paper: bool = False) -> Output:
     """The report of records in memory; as `report`."""
+    from lastword.report import draw  # matplotlib, which the page alone does without
+
     contents = _contents(material, with_paper=with_paper)
-    files = [checklist_table(contents.points), *contents.tables]
     index = out / "index.html"
     try:
-        paths = [path for table in files for path in write_table(table, out / "tables")]
+        paths = [path for table in contents.tables for path in write_table(table, out / "tables")]
         (out / "figures").mkdir(parents=True, exist_ok=True)
-        paths += [
-            path for figure in contents.figures for path in draw.save(figure, out / "figures")
-        ]
+        paths += [path for own in contents.figures for path in draw.save(own, out / "figures")]
         _write_page(contents, index)
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
@@ -193,16 +194,7 @@ def _lines(findings: Findings) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class _Contents:
-    """What the tables, the figures and the page show.
-
-    Attributes:
-        material: What it was made from.
-        findings: What the records say.
-        trusts: What each cell certifies.
-        points: The checklist.
-        tables: But that of the checklist, in the page's order.
-        figures: In the paper's order.
-    """
+    """Tables, figures and the page's parts; the table of the checklist is the first."""
 
     material: Material
     findings: Findings
@@ -213,127 +205,89 @@ class _Contents:
 
 
 def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
+    """Compute every statistic once; tables and figures in the paper's order."""
     cells, theta = material.cells, material.theta
-    selection = None if material.item is None else named(cells, material.item)
+    worked, across = _chosen(material)
     readings = [read(cell, theta) for cell in cells]
-    findings = _find(material, readings)
-    effects, sweeps = _variants(readings, theta)
-    trusts = [trust(cell, theta) for cell in cells]
-    own = [*_tables(findings, material, effects, sweeps), trust_table(trusts)]
-    own += [against_paper(findings.summaries)] if with_paper else []
-    pictures = _figures(findings, material, effects, sweeps, selection)
-    return _Contents(material, findings, trusts, checklist(findings), own, pictures)
-
-
-def _find(material: Material, readings: Sequence[Readings]) -> Findings:
-    cells = material.cells
-    beside = [controls(cell) for cell in cells]
-    return Findings(
-        cells=cells,
-        summaries=[summarise(cell) for cell in cells],
-        controls=beside,
-        judgements=judge(cells, beside),
-        dependences=[
-            dependence(cell, material.theta, sighted=sighted)
-            for cell, sighted in zip(cells, readings, strict=True)
-        ],
-        comparisons=material.comparisons,
-        extents=material.extents,
+    beside, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
+    needs = [dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)]
+    judgements = judge(cells, beside)
+    findings = Findings(
+        cells, summaries, beside, judgements, needs, material.comparisons, material.extents
     )
-
-
-def _variants(
-    readings: Sequence[Readings], theta: Theta
-) -> tuple[list[ablation.Effect], list[ablation.Sweep]]:
-    sweeps = [ablation.sweep(readings, theta, parameter) for parameter in ablation.GRIDS]
-    return ablation.necessity(readings, theta), sweeps
-
-
-def _tables(
-    findings: Findings,
-    material: Material,
-    effects: Sequence[ablation.Effect],
-    sweeps: Sequence[ablation.Sweep],
-) -> list[Table]:
-    summaries = findings.summaries
-    contents = [
-        tables.master(summaries, material.theta),
+    points, trusts = checklist(findings), [trust(cell, theta) for cell in cells]
+    effects = necessity(readings, theta)
+    sweeps = [sweep(readings, theta, parameter) for parameter in GRIDS]
+    per_model, templates = tables.per_model(summaries, theta), tables.template_table(summaries)
+    own = [
+        checklist_table(points),
+        tables.master(summaries, theta),
         tables.grid(summaries),
-        tables.per_model(summaries, material.theta),
-        tables.verdict_table(findings.judgements),
+        per_model,
+        tables.verdict_table(judgements),
         controls_table(findings),
         tables.baselines(summaries),
         tables.calibrations(summaries),
-        tables.necessity_table(effects),
-        tables.sweep_table(sweeps),
-        scorer_constants(material.theta),
-        dependence_table(findings.dependences),
+        necessity_table(effects),
+        sweep_table(sweeps),
+        scorer_constants(theta),
+        dependence_table(needs),
+        *([templates] if templates.rows else []),
+        *(comparison_tables(material.comparisons) if material.comparisons else []),
+        *method_costs(material.comparisons),
+        *([cost_table(material.timings)] if material.timings else []),
+        trust_table(trusts),
+        *([against_paper(summaries)] if with_paper else []),
     ]
-    templates = tables.template_table(summaries)
-    contents += [templates] if templates.rows else []
-    contents += comparison_tables(material.comparisons) if material.comparisons else []
-    contents += method_costs(material.comparisons)
-    return contents + ([cost_table(material.timings)] if material.timings else [])
-
-
-def _figures(
-    findings: Findings,
-    material: Material,
-    effects: Sequence[ablation.Effect],
-    sweeps: Sequence[ablation.Sweep],
-    selection: pd.DataFrame | None,
-) -> list[Figure | Diagram]:
-    """Every figure of the paper that these records can fill, in its order.
-
-    Args:
-        findings: What the records say.
-        material: What the report is made from.
-        effects: Of the components.
-        sweeps: Of the constants.
-        selection: Records of the item that was asked for; None where none was.
-    """
-    cells, theta = material.cells, material.theta
-    if selection is None:
-        example = figures.representative(cells, "decisive")
-        across = figures.hardest(cells)
-    else:
-        across = figures.rows_of(selection)
-        example = telling(across)
     pictures = [
         figures.regimes(cells, theta),
-        None if example is None else figures.worked_example(example, theta),
+        worked,
         figures.scorer_motifs(theta),
         figures.scorer_dataflow(theta),
-        figures.ablation(effects, sweeps),
-        figures.per_model(tables.per_model(findings.summaries, theta)),
-        figures.across_models(across, theta),
+        ablation_figure(effects, sweeps),
+        figures.per_model(per_model),
+        across,
         figures.costs(material.timings) if material.timings else None,
-        dependence_figure(findings.dependences),
+        dependence_figure(needs),
     ]
-    return [figure for figure in pictures if figure is not None]
+    drawn = [figure for figure in pictures if figure is not None]
+    return _Contents(material, findings, trusts, points, own, drawn)
+
+
+def _chosen(material: Material) -> tuple[Figure | None, Figure | None]:
+    """Draw one item end to end, and one on every model: the one asked for, or those that tell most.
+
+    Raises:
+        RecordError: No such item.
+    """
+    cells, theta = material.cells, material.theta
+    if material.item is None:
+        across = figures.hardest(cells)
+        example = figures.representative(cells, "decisive")
+    else:
+        across = Record.of(named(cells, material.item))
+        example = telling(across)
+    worked = None if example is None else figures.worked_example(example, theta)
+    return worked, figures.across_models(across, theta)
 
 
 def _page(contents: _Contents) -> str:
     material, findings = contents.material, contents.findings
+    rows = zip(
+        findings.summaries, findings.judgements, findings.controls, contents.trusts, strict=True
+    )
     views = [
         CellReport(
-            summary,
-            judgement,
-            beside,
-            assurance,
-            _calibration(assurance.cell),
-            material.engines.get((summary.model, summary.benchmark)),
+            *row, _calibration(row[3].cell), material.engines.get((row[0].model, row[0].benchmark))
         )
-        for summary, judgement, beside, assurance in zip(
-            findings.summaries, findings.judgements, findings.controls, contents.trusts, strict=True
-        )
+        for row in rows
     ]
     grid = over_cells(np.array([s.delta_mc1 for s in findings.summaries], dtype=float))
     return render(
         views,
         grid,
         contents.points,
-        contents.tables,
+        contents.tables[1:],
         contents.figures,
         data_blocks(material.cells, material.theta),
         _sample(material.cells),
@@ -342,7 +296,7 @@ def _page(contents: _Contents) -> str:
 
 
 def _sample(cells: Sequence[Cell]) -> str:
-    """What the page's list of items leaves out; empty where it has all."""
+    """Say what the page's list of items leaves out; empty where it has all."""
     records, listed = sum(len(c.records) for c in cells), sum(map(len, sampled(cells)))
     if listed == records:
         return ""

@@ -4,33 +4,19 @@ import math
 from collections.abc import Sequence
 
 from lastword.evaluation.comparison import Comparison, Standing
-from lastword.report.table import Column, Table, Value, delta, level
+from lastword.report.table import Table, Value, columns
 
 ORACLE = "any depth (oracle)"
 BLIND_ORACLE = "any depth, question unread (oracle)"
 _METHODS = {"question-blind"}  # rivals that are methods, and rows, themselves
 
-_CELL = (Column("Model"), Column("Benchmark"), Column("Method"))
-_STANDING = (
-    Column("Items"),
-    level("MC1"),
-    delta("ΔMC1"),
-    level("MC2"),
-    level("MC2 a token"),
-    level("MC3"),
-    Column("Against"),
-    Column("Fixed"),
-    Column("Broken"),
-    Column("p", 3, significant=True),
-    Column("Holm p", 3, significant=True),
+_CELL = columns("Model | Benchmark | Method")
+_STANDING = columns(
+    "Items | MC1 .2 | ΔMC1 +.2 | MC2 .2 | MC2 a token .2 | MC3 .2 | Against | Fixed | Broken"
+    " | p .3g | Holm p .3g"
 )
-_BESIDE = (
-    Column("Wins"),
-    Column("Losses"),
-    Column("p", 3, significant=True),
-    Column("Holm p", 3, significant=True),
-)
-_COSTS = (Column("s/item", 4), Column("Head reads/item", 1))
+_BESIDE = columns("Wins | Losses | p .3g | Holm p .3g")
+_COSTS = columns("s/item .4 | Head reads/item .1")
 _NOTES = (
     "Each method is held against the base of its own aggregation; p is McNemar's exact test over "
     "groups (copies and pairs are one), Holm's correction is over the methods of a cell.",
@@ -74,7 +60,7 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
 
 
 def method_costs(comparisons: Sequence[Comparison]) -> list[Table]:
-    """What each method takes alone, as one table; none where nothing was measured."""
+    """Tabulate what each method takes alone; no table where nothing was measured."""
     rows = [
         (comparison.model, comparison.benchmark, name, cost.seconds, cost.head_reads)
         for comparison in comparisons

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from lastword.report.table import Column, Table
+from lastword.report.table import Table, columns
 from lastword.theta import Theta
 
-_COLUMNS = (Column("Symbol"), Column("Role"), Column("Value"), Column("First used"))
+_COLUMNS = columns("Symbol | Role | Value | First used")
 _DEPTH = 1000  # so deep that no two fractions fall on one depth
 
 

@@ -2,19 +2,15 @@
 
 import math
 
-from lastword.evaluation.checklist import Findings
 from lastword.evaluation.controls import Addition, Controls
-from lastword.report.table import Column, Table, Value, delta, level
+from lastword.report.checklist import Findings
+from lastword.report.table import Table, Value, columns
 
-_P = Column("p", 3, significant=True)
-_COLUMNS = (
-    *(Column("Model"), Column("Benchmark"), level("Chance"), level("MC1 base"), level("MC1 TRACE")),
-    *(Column("Flips"), delta("Flips gain"), Column("P", 3, significant=True)),
-    *(level("Shortest"), level("Longest"), level("Question-blind"), level("Anti-blind")),
-    level("Fitted wording"),
-    *(level("Reading adds: MC1"), Column("fixed"), Column("broken"), _P),
-    *(level("The middle adds: MC1"), Column("fixed"), Column("broken"), _P),
-    *(level("Any depth"), level("Any depth, blind")),
+_COLUMNS = columns(
+    "Model | Benchmark | Chance .2 | MC1 base .2 | MC1 TRACE .2 | Flips | Flips gain +.2 | P .3g"
+    " | Shortest .2 | Longest .2 | Question-blind .2 | Anti-blind .2 | Fitted wording .2"
+    " | Reading adds: MC1 .2 | fixed | broken | p .3g"
+    " | The middle adds: MC1 .2 | fixed | broken | p .3g | Any depth .2 | Any depth, blind .2"
 )
 _NOTES = (
     "Flips: as many overrides as the rule made, of items and to candidates drawn at random, 4,000 "

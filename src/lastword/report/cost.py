@@ -1,4 +1,4 @@
-"""What TRACE costs beside plain scoring: from `lastword bench --out` (method, section 10).
+"""The cost of TRACE beside plain scoring, from `lastword bench --out` (method, section 10).
 
 A file holds one object a cell, with `model`, `benchmark`, `depth` (L), `items`, `same_decisions`
 and `seconds`, the median seconds of each contender over all items, end to end and warm.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lastword.errors import RecordError
 from lastword.records.cells import mean
-from lastword.report.table import Column, Table, Value
+from lastword.report.table import Table, Value, columns
 
 # Contenders of the bench, as it names them.
 PLAIN, PACKED, STAGED = "plain base", "ours, base only", "ours, staged"
@@ -52,15 +52,9 @@ class Timing:
 
 def cost_table(timings: Sequence[Timing]) -> Table:
     """Seconds an item and ratios: a model's ratio is the mean of its cells' ratios."""
-    columns = (
-        Column("Model"),
-        Column("L"),
-        Column("Benchmarks"),
-        Column("Plain base s/item", 4),
-        Column("Packed base s/item", 4),
-        Column("TRACE s/item", 4),
-        Column("TRACE / plain base", 2),
-        Column("TRACE / packed base", 2),
+    heads = columns(
+        "Model | L | Benchmarks | Plain base s/item .4 | Packed base s/item .4 | TRACE s/item .4"
+        " | TRACE / plain base .2 | TRACE / packed base .2"
     )
     rows: list[tuple[Value, ...]] = []
     for model, group in groupby(sorted(timings, key=lambda c: (c.depth, c.model)), _name):
@@ -72,18 +66,18 @@ def cost_table(timings: Sequence[Timing]) -> Table:
         )
         ratios = mean([c.ratio for c in own]), mean([c.packed_ratio for c in own])
         rows.append((model, own[0].depth, len(own), *seconds, *ratios))
-    means = [_column_mean(rows, place) for place in range(3, len(columns))]
+    means = [_column_mean(rows, place) for place in range(3, len(heads))]
     rows.append(("Mean over models", math.nan, len(timings), *means))
     notes = (
         "End to end, warm; models in the order of their depth. Plain: one pass a candidate.",
         "Packed: shared text computed once, as TRACE does; the last column is what correction "
         "costs on that road.",
     )
-    return Table("cost", "Cost", columns, tuple(rows), notes)
+    return Table("cost", "Cost", heads, tuple(rows), notes)
 
 
 def read_timings(path: Path) -> list[Timing]:
-    """What `lastword bench --out` left in a file, or in every `*.json` of a folder.
+    """Read what `lastword bench --out` left in a file, or in every `*.json` of a folder.
 
     Raises:
         RecordError: Nothing there, another kind of file, a contender missing, a bench whose

@@ -35,7 +35,7 @@ def document(
 
     Args:
         template: Extends `document.html.j2`.
-        scripts: Names of the scripts, in their order; `plots.js` brings plotly with it.
+        scripts: Names of the scripts, in their order.
         blocks: Data for the scripts by name, already compressed.
         assets: Folder of the template and of scripts that are not the report's.
         shown: What the template shows.
@@ -51,13 +51,12 @@ def document(
     environment.filters["coded"] = coded
     sources = [files.get_source(environment, name)[0] for name in ("page.css", *scripts)]
     script = "(() => {\n'use strict';\n" + "\n".join(sources[1:]) + "})();"
-    code = {"plotly": _plotly()} if "plots.js" in scripts else {}
     return environment.get_template(template).render(
         version=__version__,
-        script_hashes=Markup(" ".join(map(_hash, [script, *code.values()]))),
+        script_hashes=Markup(_hash(script)),
         css=Markup(sources[0]),
         looks={name: asdict(look) for name, look in LOOKS.items()},
-        blobs={name: compress_text(source) for name, source in code.items()} | dict(blocks),
+        blobs=blocks,
         script=Markup(script),
         **shown,
     )
@@ -70,21 +69,9 @@ def coded(text: str) -> Markup:
 
 
 def compress(value: Any) -> str:
-    """JSON as gzip in base64; the same value gives the same text."""
-    return compress_text(
-        json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    )
-
-
-def compress_text(text: str) -> str:
-    """Text as gzip in base64."""
+    """Return a value's JSON as gzip in base64; the same value gives the same text."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
-
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
 
 
 def _hash(script: str) -> str:

@@ -182,16 +182,16 @@ def _line(line: Line, axes: Any) -> None:
         markersize=3.5,
     )
     if line.label:
+        va = "bottom" if line.above else "top"
         end = (line.x[-1], line.y[-1])
-        axes.annotate(
-            line.label,
-            end,
-            (4, 0),
-            textcoords="offset points",
-            va="bottom" if line.above else "top",
-            color=look.light,
-            fontsize=7.5,
-        )
+        _write(axes, line.label, end, (4, 0), va=va, color=look.light, fontsize=7.5)
+
+
+def _write(
+    axes: Any, text: str, at: tuple[float, float], shift: tuple[int, int], **look: Any
+) -> None:
+    """Write a text beside a place, so many points away."""
+    axes.annotate(text, at, shift, textcoords="offset points", **look)
 
 
 def _bars(bars: Bars, axes: Any) -> None:
@@ -227,15 +227,9 @@ def _points(points: Points, axes: Any) -> None:
     order = sorted(range(len(points.x)), key=lambda i: points.x[i])
     for turn, i in enumerate(order):  # neighbours are named above and below in turn
         above = turn % 2 == 0
-        axes.annotate(
-            points.names[i],
-            (points.x[i], points.y[i]),
-            (0, 6 if above else -6),
-            textcoords="offset points",
-            ha="center",
-            va="bottom" if above else "top",
-            fontsize=6.5,
-        )
+        place, va = (points.x[i], points.y[i]), "bottom" if above else "top"
+        shift = (0, 6 if above else -6)
+        _write(axes, points.names[i], place, shift, ha="center", va=va, fontsize=6.5)
 
 
 def _rule(rule: Rule, axes: Any) -> None:
@@ -244,22 +238,13 @@ def _rule(rule: Rule, axes: Any) -> None:
     draw(rule.at, color=look.light, linewidth=look.width, linestyle=_DASHES["dot"], zorder=1)
     if not rule.label:
         return
-    place, where = (
-        ((rule.at, 1.0), axes.get_xaxis_transform())
-        if rule.axis == "x"
-        else ((0.93, rule.at), axes.get_yaxis_transform())
-    )
-    axes.annotate(
-        rule.label,
-        place,
-        (0, 2),
-        xycoords=where,
-        textcoords="offset points",
-        ha="center" if rule.axis == "x" else "left",
-        va="bottom",
-        fontsize=7,
-        color=look.light,
-    )
+    how: Any = {"va": "bottom", "fontsize": 7, "color": look.light}
+    if rule.axis == "x":
+        where = axes.get_xaxis_transform()
+        _write(axes, rule.label, (rule.at, 1.0), (0, 2), xycoords=where, ha="center", **how)
+    else:
+        where = axes.get_yaxis_transform()
+        _write(axes, rule.label, (0.93, rule.at), (0, 2), xycoords=where, ha="left", **how)
 
 
 def _band(band: Band, axes: Any) -> None:
@@ -267,25 +252,13 @@ def _band(band: Band, axes: Any) -> None:
 
 
 def _note(note: Note, axes: Any) -> None:
-    axes.annotate(
-        note.text,
-        (note.x, note.y),
-        (0, 3 if note.centred else 0),
-        textcoords="offset points",
-        ha="center" if note.centred else "left",
-        fontsize=7 if note.centred else 9,
-        color=LOOKS[note.role].light,
-    )
+    ha, size, up = ("center", 7, 3) if note.centred else ("left", 9, 0)
+    color = LOOKS[note.role].light
+    _write(axes, note.text, (note.x, note.y), (0, up), ha=ha, fontsize=size, color=color)
 
 
-_DRAW: dict[type, Callable[[Any, Any], None]] = {
-    Line: _line,
-    Bars: _bars,
-    Points: _points,
-    Rule: _rule,
-    Band: _band,
-    Note: _note,
-}
+_DRAW: dict[type, Callable[[Any, Any], None]]
+_DRAW = {Line: _line, Bars: _bars, Points: _points, Rule: _rule, Band: _band, Note: _note}
 
 
 def _diagram(diagram: Diagram) -> Canvas:
@@ -301,20 +274,10 @@ def _diagram(diagram: Diagram) -> Canvas:
 
 
 def _box(box: Box, axes: Any) -> Any:
-    return axes.text(
-        box.x,
-        box.y,
-        f"{box.title}\n{box.text}",
-        ha="center",
-        va="center",
-        linespacing=1.5,
-        bbox={
-            "boxstyle": "round,pad=0.7",
-            "facecolor": "white",
-            "edgecolor": LOOKS[box.role].light,
-            "linewidth": 1.4,
-        },
-    )
+    frame = {"facecolor": "white", "edgecolor": LOOKS[box.role].light, "linewidth": 1.4}
+    frame["boxstyle"] = "round,pad=0.7"
+    text, centred = f"{box.title}\n{box.text}", {"ha": "center", "va": "center"}
+    return axes.text(box.x, box.y, text, linespacing=1.5, bbox=frame, **centred)
 
 
 def _arrow(arrow: Arrow, artists: dict[str, Any], axes: Any) -> None:

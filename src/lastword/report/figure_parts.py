@@ -1,7 +1,7 @@
 """Marks, panels, figures: what a figure is made of, as data that any drawer can read.
 
-A figure is panels of marks; `draw` hands them to matplotlib and the page to plotly. Text stays
-plain text here: who draws it escapes it.
+A figure is panels of marks; `draw` puts them on paper by matplotlib, `plots.js` on the page as
+SVG. Text stays plain text here: who draws it escapes it.
 """
 
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Key:
-    """What a letter stands for: a candidate's text, and whether it is true where that is known."""
+    """The candidate that a letter stands for: its text, and its truth where that is known."""
 
     letter: str
     text: str

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Bool, UInt64
 from scipy.special import softmax
 
-from lastword.evaluation.ablation import Effect, Sweep
 from lastword.records.cells import Cell, column, mean
 from lastword.records.columns import Lists, PerItem, Places
 from lastword.records.metrics import Reliability
@@ -151,7 +150,7 @@ def _truthful_gains(cell: Cell, places: Places) -> PerItem:
 
 def _record(cell: Cell, item: int) -> Record:
     """Everything about one item of a cell."""
-    return rows_of(cell.whole(cell.answer_places[[item]]))[0]
+    return Record.of(cell.whole(cell.answer_places[[item]]))[0]
 
 
 def worked_example(record: Record, theta: Theta) -> Figure:
@@ -193,7 +192,7 @@ def _sharpness(picture: Portrait, theta: Theta) -> Panel:
     rules = () if layer is None else (Rule(float(layer), label=f"ℓ* = {layer}"),)
     return Panel(
         "(b) Decisiveness" + ("" if layer is None else f", sharpest at depth {layer}"),
-        (band(picture), *rules, Line(depths, _numbers(D), "corrected")),
+        (band(picture), *rules, Line(depths, numbers(D), "corrected")),
         "depth",
         "D = margin / (entropy + ε)",
     )
@@ -215,7 +214,7 @@ def _before_after(answer: Answer) -> Panel:
     names = tuple(candidate.letter for candidate in picture.candidates)
     before, after = (geometry.margin(u) for u in (answer.base_scores, answer.scores))
     first, second = zip(*((c.before, c.after) for c in picture.candidates), strict=True)
-    bars = _side_by_side(
+    bars = side_by_side(
         Bars(names, first, "base", "before"), Bars(names, second, "corrected", "after")
     )
     title = f"(d) Margin {before:.2f} → {after:.2f} nats"
@@ -305,11 +304,6 @@ def model_name(model: str) -> str:
     return short(model.rstrip("/").rsplit("/", 1)[-1], 32)
 
 
-def rows_of(records: "pd.DataFrame") -> list[Record]:
-    """The records one by one."""
-    return [Record.read({str(k): v for k, v in row.items()}) for row in records.to_dict("records")]
-
-
 def _invariant(record: Record) -> float:
     """I(M), infinite where the model has none."""
     value = record.decision.invariant
@@ -321,7 +315,8 @@ def _invariant_line(record: Record) -> str:
     return "" if value is None else f"I(M) = {value:.2f}"
 
 
-def _numbers(values: Iterable[float]) -> Numbers:
+def numbers(values: Iterable[float]) -> Numbers:
+    """Return numbers as marks have them."""
     return tuple(float(v) for v in values)
 
 
@@ -334,7 +329,7 @@ _MOTIFS = {
 
 
 def scorer_motifs(theta: Theta) -> Figure:
-    """What T rewards across the feature depths, and the weight that this evidence sets."""
+    """Draw what T rewards across the feature depths, and the weight that this evidence sets."""
     import torch
 
     from lastword.rule.scorer import Scorer
@@ -346,14 +341,14 @@ def scorer_motifs(theta: Theta) -> Figure:
     for place, (motif, trace) in enumerate(_MOTIFS.items()):
         p = np.interp(np.linspace(0, 1, count), np.linspace(0, 1, len(trace)), trace)
         h = float(scorer.evidence(torch.tensor(p)[:, None, None]))
-        line = Line(x, _numbers(p), "corrected", markers=True)
+        line = Line(x, numbers(p), "corrected", markers=True)
         title = f"({'abc'[place]}) {motif}: h = {h:.2f}"
         panels.append(Panel(title, (line,), "feature depth / L", "log p", y_range=(-6.6, 0.0)))
     evidence = torch.linspace(0, 1, 101, dtype=torch.float64)
     alpha = scorer.alpha(evidence[None])[0]
     marks = (
         Rule(theta.scorer.lambda_0, "other", "λ₀", axis="y"),
-        Line(_numbers(evidence.tolist()), _numbers(alpha.tolist()), "mix"),
+        Line(numbers(evidence.tolist()), numbers(alpha.tolist()), "mix"),
     )
     panels.append(Panel("(d) Mixing schedule", marks, "evidence h̃", "α", y_range=_SHARES))
     caption = (
@@ -395,67 +390,9 @@ def _fractions(values: Sequence[float]) -> str:
     return ", ".join(f"{v:.2g}" for v in values)
 
 
-_SWEPT = {
-    "tau_dim": "regime boundary τ_dim",
-    "eta": "mixing magnitude η",
-    "tau_logr": "sharpness gate τ_logr",
-    "tau_H": "entropy gate τ_H",
-    "gamma": "earliest-state cutoff γ",
-}
-
-
-def ablation(effects: Sequence[Effect], sweeps: Sequence[Sweep]) -> Figure:
-    """Components removed one at a time, and the constants of the outer rule swept."""
-    panels = [_necessity(effects)]
-    panels += [_sweep(sweep, "bcdefgh"[place]) for place, sweep in enumerate(sweeps)]
-    cells = len(effects[0].deltas_mc1)
-    caption = (
-        f"Mean change of MC1 and MC2 over {cells} cells, in points. (a) One component removed or"
-        " overridden at a time; the others: one constant swept, the setting of the runs dotted."
-        " Red: how many cells regress on MC1, where any does."
-    )
-    return Figure("ablation", "Ablations and sweeps", caption, tuple(panels), columns=3)
-
-
-def _necessity(effects: Sequence[Effect]) -> Panel:
-    names = tuple(effect.label for effect in effects)
-    worse = tuple(str(e.negative_mc1) if e.negative_mc1 else "" for e in effects)
-    first = _numbers(100 * e.delta_mc1 for e in effects)
-    second = _numbers(100 * e.delta_mc2 for e in effects)
-    bars = _side_by_side(
-        Bars(names, first, "corrected", "MC1", texts=worse, text_role="alarm", horizontal=True),
-        Bars(names, second, "base", "MC2", horizontal=True),
-    )
-    return Panel("(a) Components", (Rule(0.0), *bars), "points")
-
-
-def _side_by_side(*bars: Bars) -> tuple[Bars, ...]:
+def side_by_side(*bars: Bars) -> tuple[Bars, ...]:
+    """Set bars of the same names beside each other."""
     return tuple(replace(bar, group=place, groups=len(bars)) for place, bar in enumerate(bars))
-
-
-def _sweep(sweep: Sweep, place: str) -> Panel:
-    grid = [e.value for e in sweep.effects if e.value is not None]
-    steps = np.diff(grid)
-    # A grid of uneven steps stands evenly, by name: its points would lie on each other.
-    even = len(grid) < 2 or bool(np.allclose(steps, steps[0]))
-    x = _numbers(grid if even else map(float, range(len(grid))))
-    published = float(np.interp(sweep.published, grid, x))
-    first = _numbers(100 * e.delta_mc1 for e in sweep.effects)
-    second = _numbers(100 * e.delta_mc2 for e in sweep.effects)
-    notes: list[Mark] = [
-        Note(at, level, str(effect.negative_mc1), "alarm")
-        for at, level, effect in zip(x, first, sweep.effects, strict=True)
-        if effect.negative_mc1
-    ]
-    higher = bool(first[-1] > second[-1])
-    lines = (
-        Line(x, first, "corrected", "MC1", markers=True, above=higher),
-        Line(x, second, "base", "MC2", markers=True, above=not higher),
-    )
-    name = _SWEPT.get(sweep.parameter, sweep.parameter)
-    marks: tuple[Mark, ...] = (Rule(published), *lines, *notes)
-    names = None if even else tuple(f"{value:g}" for value in grid)
-    return Panel(f"({place}) {name}", marks, "", "points", x_names=names)
 
 
 def calibration(before: Reliability, after: Reliability, title: str) -> Figure:
@@ -470,12 +407,12 @@ def calibration(before: Reliability, after: Reliability, title: str) -> Figure:
 
 def _reliability(curve: Reliability, role: Role, name: str) -> Line:
     full = curve.counts > 0
-    x, y = _numbers(curve.confidence[full]), _numbers(curve.accuracy[full])
+    x, y = numbers(curve.confidence[full]), numbers(curve.accuracy[full])
     return Line(x, y, role, name, markers=True)
 
 
 def per_model(table: Table) -> Figure:
-    """Which operators answer in each model, and its I(M) beside its mean gain.
+    """Draw who answers in each model, and its I(M) beside its mean gain.
 
     Args:
         table: The per-model table (`tables.per_model`): shares and deltas in points.
@@ -498,17 +435,17 @@ def _usage(rows: Sequence[Mapping[str, Any]]) -> Panel:
     shares = np.nan_to_num(shares)
     starts = np.cumsum(shares, axis=0) - shares
     bars = [
-        Bars(names, _numbers(share), name, name, start=_numbers(start), horizontal=True)
+        Bars(names, numbers(share), name, name, start=numbers(start), horizontal=True)
         for name, share, start in zip(operators, shares, starts, strict=True)
     ]
     return Panel("(a) Who answers", tuple(bars), "% of items", x_range=(0.0, 100.0))
 
 
 def _against_invariant(rows: Sequence[Mapping[str, Any]]) -> Panel:
-    sizes = _numbers(max(0.3, min(4.0, float(row["ΔMC2"]) / 5)) for row in rows)
+    sizes = numbers(max(0.3, min(4.0, float(row["ΔMC2"]) / 5)) for row in rows)
     points = Points(
-        _numbers(row["I(M)"] for row in rows),
-        _numbers(row["ΔMC1"] for row in rows),
+        numbers(row["I(M)"] for row in rows),
+        numbers(row["ΔMC1"] for row in rows),
         tuple(str(i) for i, _ in enumerate(rows, 1)),
         "corrected",
         sizes=sizes,
@@ -523,10 +460,10 @@ def costs(timed: Sequence[Timing]) -> Figure:
     for timing in sorted(timed, key=lambda c: (c.depth, c.model)):
         by_model.setdefault(timing.model, []).append(timing)
     names = tuple(f"{model_name(name)} (L = {own[0].depth})" for name, own in by_model.items())
-    base = _numbers(mean([c.base_seconds_per_item for c in own]) for own in by_model.values())
-    trace = _numbers(mean([c.trace_seconds_per_item for c in own]) for own in by_model.values())
+    base = numbers(mean([c.base_seconds_per_item for c in own]) for own in by_model.values())
+    trace = numbers(mean([c.trace_seconds_per_item for c in own]) for own in by_model.values())
     ratios = tuple(f"{mean([c.ratio for c in own]):.2f}×" for own in by_model.values())
-    bars = _side_by_side(
+    bars = side_by_side(
         Bars(names, base, "base", "base", horizontal=True),
         Bars(names, trace, "corrected", "TRACE", texts=ratios, horizontal=True),
     )

@@ -5,20 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lastword.evaluation.checklist import Point, tally
 from lastword.evaluation.controls import Controls
 from lastword.evaluation.statistics import Finding, GridStatistics, Judgement
 from lastword.files.strict_json import strict
 from lastword.records.cells import Counts, Summary, benchmark_of
-from lastword.report.checklist import NOTES
+from lastword.report.checklist import NOTES, Point, tally
 from lastword.report.document import compress, document
 from lastword.report.figure_parts import Diagram, Figure
-from lastword.report.table import EN_DASH, Column, Marked, Table, Value, number
+from lastword.report.table import EN_DASH, Column, Marked, Table, Value, columns, number
 from lastword.report.trust import CellTrust, risk_coverage
 from lastword.rule.operators import OPERATORS
 
 _SCRIPTS = (
-    *("data.js", "plots.js", "trajectory.js", "portrait.js"),
+    *("data.js", "trajectory.js", "plots.js", "portrait.js"),
     *("tables.js", "items.js", "main.js"),
 )
 _FULL_HEAT = 0.15  # a change of 15 points has the strongest shade
@@ -29,11 +28,11 @@ _PLAIN = Column("", digits=3)
 
 @dataclass(frozen=True)
 class CellReport:
-    """What the page says of one cell, beside its items.
+    """One cell as the page shows it, beside its items.
 
     Attributes:
         summary: Its line of the master table.
-        judgement: Whether correction helps.
+        judgement: The verdict on correction.
         controls: What a gain has to beat.
         trust: What could be let through.
         calibration: Reliability before and after; None without items that count.
@@ -49,7 +48,7 @@ class CellReport:
 
     @property
     def figures(self) -> dict[str, Figure]:
-        """What is drawn of it, by name."""
+        """Return its figures by name."""
         finding = self.trust.finding
         own = {} if finding is None else {"trust": risk_coverage(finding)}
         return own | ({} if self.calibration is None else {"calibration": self.calibration})
@@ -57,33 +56,22 @@ class CellReport:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a page begins with, before anything that sceptics ask.
+    """The beginning of a page, before anything that sceptics ask.
 
     Attributes:
         picture: A line a bar.
         words: What follows from it, a sentence each.
         classes: A line a class.
+        depths: Share right by depth: through the model's own head, and by a probe.
     """
 
     picture: tuple[str, ...]
     words: tuple[str, ...]
     classes: tuple[str, ...] = ()
+    depths: tuple[tuple[float, float], ...] = ()
 
 
-@dataclass(frozen=True)
-class Detail:
-    """A name and a value, both for reading."""
-
-    name: str
-    value: str
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A table's value: as it sorts, and as it reads."""
-
-    key: str
-    text: str
+Fact = tuple[str, str]  # a name and a value, both for reading
 
 
 def render(
@@ -124,7 +112,7 @@ def render(
         title=f"TRACE: {headline}",
         headline=headline,
         standfirst=_standfirst(grid, [cell.summary for cell in cells]),
-        facts=_facts_of_all(cells, grid),
+        facts=_facts_of_all(cells),
         grid=_grid(cells) if len(cells) > 1 else None,
         points=points,
         points_tally=tally(points),
@@ -172,13 +160,10 @@ def _counts_in_words(findings: Mapping[Finding, int], cells: int) -> str:
         none = present == ["unclear"]
         every = ("either" if none else "both") if cells == 2 else ("any" if none else "all")
         return f"{_VERDICTS[present[0]]} in {every} of them"
-    parts = [f"{_VERDICTS[name]} in {_in_words(findings[name])}" for name in present]
+    words = {name: "one" if findings[name] == 1 else f"{findings[name]}" for name in present}
+    parts = [f"{_VERDICTS[name]} in {count}" for name, count in words.items()]
     parts[0] += " of them"
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def _in_words(count: int) -> str:
-    return "one" if count == 1 else f"{count}"
 
 
 def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
@@ -194,65 +179,43 @@ def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
     )
 
 
-def _facts_of_all(cells: Sequence[CellReport], grid: GridStatistics) -> list[Detail]:
-    counts = _all_counts(cells)
+def _facts_of_all(cells: Sequence[CellReport]) -> list[Fact]:
+    counts = sum((c.summary.counts for c in cells), Counts(0))
+    facts = {
+        "models": len({c.summary.model for c in cells}),
+        "benchmarks": len({benchmark_of(c.summary.benchmark) for c in cells}),
+        "cells": len(cells),
+        "items": counts.items,
+        "answers fixed": sum(c.summary.fixed for c in cells),
+        "answers broken": sum(c.summary.broken for c in cells),
+    }
     beside = {
         "items for MC2 alone": counts.mc2,
         "items without labels": counts.unlabelled,
         "items failed": counts.failed,
     }
-    return [
-        Detail("models", str(len({c.summary.model for c in cells}))),
-        Detail("benchmarks", str(len({benchmark_of(c.summary.benchmark) for c in cells}))),
-        Detail("cells", str(len(cells))),
-        Detail("items", f"{counts.items:,}"),
-        Detail("answers fixed", f"{sum(c.summary.fixed for c in cells):,}"),
-        Detail("answers broken", f"{sum(c.summary.broken for c in cells):,}"),
-        *(Detail(name, f"{count:,}") for name, count in beside.items() if count),
-    ]
+    facts |= {name: count for name, count in beside.items() if count}
+    return [(name, f"{count:,}") for name, count in facts.items()]
 
 
-def _all_counts(cells: Sequence[CellReport]) -> Counts:
-    return sum((c.summary.counts for c in cells), Counts(0))
-
-
-_CELL_COLUMNS = (
-    Column("Model"),
-    Column("Benchmark"),
-    Column("Items"),
-    Column("Chance", 2),
-    Column("MC1 base", 2),
-    Column("MC1", 2),
-    Column("ΔMC1", 2, signed=True),
-    Column("MC2 base", 2),
-    Column("MC2", 2),
-    Column("ΔMC2", 2, signed=True),
-    Column("Fixed"),
-    Column("Broken"),
-    Column("Failed"),
+_CELL_COLUMNS = columns(
+    "Model | Benchmark | Items | Chance .2 | MC1 base .2 | MC1 .2 | ΔMC1 +.2 | MC2 base .2 | MC2 .2"
+    " | ΔMC2 +.2 | Fixed | Broken | Failed"
 )
 
 
 def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
     s = view.summary
-    models = list(dict.fromkeys(c.summary.model for c in cells))
-    benchmarks = list(dict.fromkeys(c.summary.benchmark for c in cells))
-    row: tuple[Value, ...] = (
-        s.model,
-        s.benchmark,
-        s.counts.items,
-        *(100 * v for v in (s.chance, s.mc1_base, s.mc1, s.delta_mc1)),
-        *(100 * v for v in (s.mc2_base, s.mc2, s.delta_mc2)),
-        s.fixed,
-        s.broken,
-        s.counts.failed,
-    )
+    models, benchmarks = _names(cells)
+    shares = (s.chance, s.mc1_base, s.mc1, s.delta_mc1, s.mc2_base, s.mc2, s.delta_mc2)
+    names, ends = (s.model, s.benchmark, s.counts.items), (s.fixed, s.broken, s.counts.failed)
+    row: tuple[Value, ...] = (*names, *(100 * v for v in shares), *ends)
     return {
-        "row": [_cell_text(v, c) for v, c in zip(row, _CELL_COLUMNS, strict=True)],
+        "row": _shown(row, _CELL_COLUMNS),
         "finding": view.judgement.finding,
         "verdict": view.judgement.sentence,
         "facts": _facts(s, view.engine),
-        "notes": [view.controls.sentence, *_notes(s)] if s.counts.items else list(_notes(s)),
+        "notes": [view.controls.sentence, *_notes(s)] if s.counts.items else _notes(s),
         "trust": view.trust.lines,
         "figures": sorted(view.figures),
         "model_place": models.index(s.model),
@@ -261,34 +224,39 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
     }
 
 
-def _facts(s: Summary, engine: str | None) -> list[Detail]:
-    shares = [
-        Detail(f"fired: {name}", f"{number(100 * share, _SHARE)}%")
-        for name, share in s.fired.items()
-        if share > 0
-    ]
-    pairs = f"{number(100 * s.pairs_base, _SHARE)}% → {number(100 * s.pairs, _SHARE)}%"
-    return [
-        Detail("I(M)", number(s.invariant, _PLAIN)),
-        Detail("scalar items", f"{number(100 * s.scalar, _SHARE)}%"),
-        *shares,
-        Detail("MC3", f"{number(100 * s.mc3_base, _SHARE)} → {number(100 * s.mc3, _SHARE)}"),
-        Detail("calibration error", f"{number(s.ece_base, _PLAIN)} → {number(s.ece, _PLAIN)}"),
-        Detail("MC1 without the question", number(100 * s.blind, _SHARE)),
-        Detail("MC1 of the shortest", number(100 * s.shortest, _SHARE)),
-        *([Detail("pairs with both right", pairs)] if s.pairs == s.pairs else []),
-        *([] if engine is None else [Detail("run by", engine)]),
-    ]
+def _names(cells: Sequence[CellReport]) -> tuple[list[str], list[str]]:
+    """Return the models and the benchmarks, each once."""
+    models, benchmarks = ([getattr(c.summary, n) for c in cells] for n in ("model", "benchmark"))
+    return list(dict.fromkeys(models)), list(dict.fromkeys(benchmarks))
 
 
-def _notes(s: Summary) -> Sequence[str]:
+def _facts(s: Summary, engine: str | None) -> list[Fact]:
+    facts = {
+        "I(M)": number(s.invariant, _PLAIN),
+        "scalar items": f"{_percent(s.scalar)}%",
+        **{f"fired: {n}": f"{_percent(share)}%" for n, share in s.fired.items() if share > 0},
+        "MC3": f"{_percent(s.mc3_base)} → {_percent(s.mc3)}",
+        "calibration error": f"{number(s.ece_base, _PLAIN)} → {number(s.ece, _PLAIN)}",
+        "MC1 without the question": _percent(s.blind),
+        "MC1 of the shortest": _percent(s.shortest),
+    }
+    if s.pairs == s.pairs:
+        facts["pairs with both right"] = f"{_percent(s.pairs_base)}% → {_percent(s.pairs)}%"
+    return list((facts | ({} if engine is None else {"run by": engine})).items())
+
+
+def _percent(share: float) -> str:
+    return number(100 * share, _SHARE)
+
+
+def _notes(s: Summary) -> list[str]:
     notes = []
     if s.fired["early"] > 0:
         notes.append(
             f"The earliest state gives {_points(s.gain_mc1['early'])} of the MC1 points here. It "
             "scores each candidate's own wording and has read nothing of the question: hold it "
-            f"against the answers without the question ({number(100 * s.blind, _SHARE)}) and the "
-            f"shortest candidates ({number(100 * s.shortest, _SHARE)})."
+            f"against the answers without the question ({_percent(s.blind)}) and the "
+            f"shortest candidates ({_percent(s.shortest)})."
         )
     if s.counts.mc2:
         notes.append(f"MC2 and MC3 are of {s.counts.mc2:,} items apart, which MC1 does not count.")
@@ -301,15 +269,8 @@ def _notes(s: Summary) -> Sequence[str]:
 def _grid(cells: Sequence[CellReport]) -> dict[str, Any]:
     """The squares of the overview: a row a model, a column a benchmark."""
     places = {(c.summary.model, c.summary.benchmark): i for i, c in enumerate(cells)}
-    benchmarks = list(dict.fromkeys(c.summary.benchmark for c in cells))
-    models = list(dict.fromkeys(c.summary.model for c in cells))
-    rows = [
-        {
-            "model": model,
-            "squares": [_square(places.get((model, benchmark)), cells) for benchmark in benchmarks],
-        }
-        for model in models
-    ]
+    models, benchmarks = _names(cells)
+    rows = {m: [_square(places.get((m, b)), cells) for b in benchmarks] for m in models}
     return {"benchmarks": benchmarks, "rows": rows}
 
 
@@ -328,32 +289,31 @@ def _square(place: int | None, cells: Sequence[CellReport]) -> dict[str, Any] | 
 
 
 def _table(table: Table) -> dict[str, Any]:
-    numeric = [not any(isinstance(row[i], str) for row in table.rows) for i in _places(table)]
+    texts = [
+        any(isinstance(own, str) for own in values) for values in zip(*table.rows, strict=True)
+    ]
+    texts = texts or [False] * len(table.columns)
     return {
         "title": table.title,
         "notes": table.notes,
-        "columns": [
-            {"name": c.name, "number": n} for c, n in zip(table.columns, numeric, strict=True)
-        ],
-        "rows": [
-            [_cell_text(value, column) for value, column in zip(row, table.columns, strict=True)]
-            for row in table.rows
-        ],
+        "columns": [(c.name, not text) for c, text in zip(table.columns, texts, strict=True)],
+        "rows": [_shown(row, table.columns) for row in table.rows],
     }
 
 
-def _places(table: Table) -> range:
-    return range(len(table.columns))
+def _shown(row: Sequence[Value], heads: Sequence[Column]) -> list[tuple[str, str]]:
+    """Return every value of a row as it sorts and as it reads."""
+    return [_value(value, column) for value, column in zip(row, heads, strict=True)]
 
 
-def _cell_text(value: Value, column: Column) -> Shown:
+def _value(value: Value, column: Column) -> tuple[str, str]:
     if isinstance(value, str):
-        return Shown(value, value)
+        return value, value
     if isinstance(value, Marked):
-        inner = _cell_text(value.value, column)
-        return Shown(inner.key, inner.text + value.mark)
+        key, text = _value(value.value, column)
+        return key, text + value.mark
     text = f"{value:,}" if isinstance(value, int) else _minus(number(value, column))
-    return Shown("" if text == EN_DASH else repr(value), text)
+    return "" if text == EN_DASH else repr(value), text
 
 
 def _points(share: float) -> str:

@@ -15,7 +15,7 @@ from lastword.records.columns import Places
 from lastword.records.record import Record
 from lastword.report.document import compress
 from lastword.report.figure_parts import Rule
-from lastword.report.figures import band, rows_of, subject
+from lastword.report.figures import band, subject
 from lastword.rule.answer import Gate
 from lastword.theta import Theta
 from lastword.view.explanation import GATE_NAMES, explain, gist
@@ -53,7 +53,7 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
 def at_once(cell: Cell, places: Places) -> Iterator[list[Record]]:
     """Records of a cell, whole, as many at a time as are in memory at once."""
     for at in range(0, len(places), _AT_ONCE):
-        yield rows_of(cell.whole(places[at : at + _AT_ONCE]))
+        yield Record.of(cell.whole(places[at : at + _AT_ONCE]))
 
 
 class Index:
@@ -76,12 +76,12 @@ class Index:
 
     @property
     def _corrected(self) -> bool:
-        """Whether another correction than TRACE answered any."""
+        """True if another correction than TRACE answered any."""
         return any("c" in own["codes"][1::4] for own in self._cells)
 
     @property
     def block(self) -> Block:
-        """What the page's list is made from."""
+        """Return what the page's list is made from."""
         names = {
             "benchmark": self.texts.benchmarks,
             "model": list(self._models),
@@ -141,7 +141,7 @@ def sampled(cells: Sequence[Cell]) -> list[Places]:
 
 
 def even_shares(sizes: Sequence[int], most: int) -> list[int]:
-    """How many are taken of each of several groups: of all the same number, or all it has."""
+    """Return how many are taken of each group: of all the same number, or all it has."""
     shares = [0] * len(sizes)
     for nth, place in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
         shares[place] = min(sizes[place], (most - sum(shares)) // (len(sizes) - nth))
@@ -161,7 +161,7 @@ def _sample(cell: Cell, most: int) -> Places:
 
 
 def outcomes(cell: Cell) -> np.ndarray:
-    """What became of each answer of a cell, as `outcome` says it of one record [records]."""
+    """Return what became of each answer of a cell, as `outcome` says it of one record [records]."""
     records = cell.records
     gain = column(records, "mc1") - column(records, "mc1_base")
     same = (records["index"] == records["base_index"]).to_numpy(bool)
@@ -173,7 +173,7 @@ def outcomes(cell: Cell) -> np.ndarray:
 
 
 def text(record: Record) -> Block:
-    """What was asked, and what is true of it where that is known."""
+    """Return what was asked, and what is true of it where that is known."""
     return {
         "prompt": record.prompt,
         "candidates": record.candidates,
@@ -191,7 +191,7 @@ def codes(record: Record) -> str:
 
 
 def outcome(record: Record) -> str:
-    """Whether correction fixed or broke an answer that MC1 counts, or changed or kept one."""
+    """Say if correction fixed or broke an answer that MC1 counts, or changed or kept one."""
     if record.answer is None:
         return "failed"
     if record.gain:
@@ -206,7 +206,7 @@ def _metric(record: Record) -> str:
 
 
 def item(record: Record, theta: Theta) -> Block:
-    """What the page shows of one item, beside its text."""
+    """Return what the page shows of one item, beside its text."""
     if record.answer is None:
         words = f"This item failed and counts nowhere: {record.error}."
         return {"words": words, "error": True}

@@ -9,7 +9,7 @@ from importlib.resources import files
 from types import MappingProxyType
 
 from lastword.records.cells import Summary, benchmark_of
-from lastword.report.table import EN_DASH, Column, Table, Value, delta, level
+from lastword.report.table import EN_DASH, Table, Value, columns
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class PaperCell:
 
 def against_paper(summaries: Sequence[Summary]) -> Table:
     """Cells beside the published ones; en dashes where the paper has none."""
-    columns: list[Column] = [Column("Model"), Column("Benchmark"), Column("Paper's model")]
-    columns += [Column("I(M)", 2), Column("I(M) paper", 2)]
-    for metric in ("MC1", "MC2"):
-        columns += [level(f"{metric} base"), level(f"{metric} base paper")]
-        columns += [delta(f"Δ{metric}"), delta(f"Δ{metric} paper")]
+    heads = columns(
+        "Model | Benchmark | Paper's model | I(M) .2 | I(M) paper .2"
+        " | MC1 base .2 | MC1 base paper .2 | ΔMC1 +.2 | ΔMC1 paper +.2"
+        " | MC2 base .2 | MC2 base paper .2 | ΔMC2 +.2 | ΔMC2 paper +.2"
+    )
     published = read_published()
     rows = tuple(_beside(s, _published(s, published)) for s in summaries)
     notes = (
         "Models are paired by name; the paper names no checkpoint revision, no prompt template and "
         "not every precision, so levels may differ for those reasons alone.",
     )
-    return Table("against-paper", "Against the published grid", tuple(columns), rows, notes)
+    return Table("against-paper", "Against the published grid", heads, rows, notes)
 
 
 def read_published() -> Mapping[str, tuple[PaperCell, ...]]:

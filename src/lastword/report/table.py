@@ -8,6 +8,7 @@ unrounded, in the unit of their column.
 import csv
 import io
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,32 +17,30 @@ from lastword.errors import RecordError
 EN_DASH = "–"
 
 _MARKDOWN = {c: f"\\{c}" for c in "\\|*_`[]~#$"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_LATEX = {c: f"\\{c}" for c in "{}$&#%_"} | {
-    "\\": r"\textbackslash{}",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "[": "{[}",  # after the end of a row LaTeX would read these as an option of the end
-    "*": "{*}",
-    '"': "''",
-    "Δ": r"$\Delta$",
-    "η": r"$\eta$",
-    "γ": r"$\gamma$",
-    "τ": r"$\tau$",
-    "β": r"$\beta$",
-    "λ": r"$\lambda$",
-    "Ω": r"$\Omega$",
-    "ℓ": r"$\ell$",
-    "∝": r"$\propto$",
-    "⌈": r"$\lceil$",
-    "⌉": r"$\rceil$",
-    "≤": r"$\leq$",
-    "×": r"$\times$",
-    "†": r"\textdagger{}",
-    EN_DASH: "--",
-}
+_SYMBOLS = dict(
+    zip(
+        "ΔηγτβλΩℓ∝⌈⌉≤×",
+        "Delta eta gamma tau beta lambda Omega ell propto lceil rceil leq times".split(),
+        strict=True,
+    )
+)
+_LATEX = (
+    {symbol: rf"$\{name}$" for symbol, name in _SYMBOLS.items()}
+    | {c: f"\\{c}" for c in "{}$&#%_"}
+    | {
+        "\\": r"\textbackslash{}",
+        "^": r"\textasciicircum{}",
+        "~": r"\textasciitilde{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "[": "{[}",  # after the end of a row LaTeX would read these as an option of the end
+        "*": "{*}",
+        '"': "''",
+        "†": r"\textdagger{}",
+        EN_DASH: "--",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,8 @@ class Column:
     Attributes:
         name: Heading.
         digits: Decimals of a number; None for text and counts.
-        signed: Whether a number carries its sign.
-        significant: Whether `digits` are significant digits (p-values).
+        signed: True if a number carries its sign.
+        significant: True if `digits` are significant digits (p-values).
     """
 
     name: str
@@ -61,14 +60,18 @@ class Column:
     significant: bool = False
 
 
-def level(name: str) -> Column:
-    """A column of shares in points."""
-    return Column(name, 2)
+def columns(names: str) -> tuple[Column, ...]:
+    """Return columns of their names, parted by ` | `, each with the form of its numbers.
+
+    `Items` holds text or counts, `MC1 .2` two decimals, `ΔMC1 +.2` a sign too, and `p .3g` three
+    significant digits.
+    """
+    return tuple(_column(name) for name in names.split(" | "))
 
 
-def delta(name: str) -> Column:
-    """A column of differences in points."""
-    return Column(name, 2, signed=True)
+def _column(name: str) -> Column:
+    form = re.fullmatch(r"(.+) ([+]?)[.](\d)(g?)", name)
+    return Column(form[1], int(form[3]), form[2] == "+", form[4] == "g") if form else Column(name)
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class Table:
 
 
 def to_markdown(table: Table) -> str:
-    """The table with its title and notes, for reading."""
+    """Write a table with its title and notes, for reading."""
     heads = [_escape(c.name, _MARKDOWN) for c in table.columns]
     body = [
         [_read(value, column, _MARKDOWN) for value, column in zip(row, table.columns, strict=True)]
@@ -125,7 +128,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Heading and rows alone; text that a spreadsheet would run as a formula is quoted by `'`."""
+    """Write heading and rows alone; text that a spreadsheet would run is quoted by `'`."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([_inert(c.name) for c in table.columns])
@@ -136,7 +139,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A `table` environment with booktabs rules."""
+    """Write a `table` environment with booktabs rules."""
     kinds = "".join("l" if _is_text(table, i) else "r" for i in range(len(table.columns)))
     heads = " & ".join(_escape(c.name, _LATEX) for c in table.columns)
     body = [
@@ -167,7 +170,7 @@ WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
 
 
 def write_table(table: Table, folder: Path) -> list[Path]:
-    """The table as `NAME.md`, `NAME.csv` and `NAME.tex`; the paths written.
+    """Write `NAME.md`, `NAME.csv` and `NAME.tex`; return their paths.
 
     Raises:
         RecordError: The folder cannot be written.
@@ -183,12 +186,12 @@ def write_table(table: Table, folder: Path) -> list[Path]:
 
 
 def readable(value: Value, column: Column) -> str:
-    """A value as people read it, without the escapes of a form."""
+    """Write a value as people read it, without the escapes of a form."""
     return _read(value, column, {})
 
 
 def number(value: float, column: Column) -> str:
-    """A number as its column shows it; nan is an en dash."""
+    """Write a number as its column shows it; nan is an en dash."""
     if math.isnan(value):
         return EN_DASH
     if math.isinf(value):

@@ -3,7 +3,6 @@
 master, grid, per_model         the paper's main and per-model tables, and the means over cells
 verdict_table                   one verdict in words a cell
 baselines, calibrations         what stands beside each cell
-necessity_table, sweep_table    the ablations
 cost                            seconds an item, from what `lastword bench --out` leaves
 against_paper                   cells beside the published ones (`paper_grid.csv`)
 """
@@ -13,10 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from lastword.evaluation.ablation import QUESTION_GATE, Effect, Sweep
 from lastword.evaluation.statistics import LEAST_CELLS, GridStatistics, Judgement, over_cells
 from lastword.records.cells import Summary, benchmark_of, mean
-from lastword.report.table import EN_DASH, Column, Marked, Table, Value, delta, level
+from lastword.report.table import EN_DASH, Column, Marked, Table, Value, columns
 from lastword.theta import Theta
 
 FAILED = "†: items of this cell failed and count in neither mean."
@@ -36,25 +34,15 @@ PARTED = "The operators' gains add up to the delta; an answer of the base adds n
 
 
 _OPERATORS = ("decisive", "mix", "early")
-_ENDS = ("", ", 95% low", ", 95% high")
-_ABLATED = (
-    delta("ΔMC1"),
-    delta("ΔMC2"),
-    Column("Negative MC1 cells"),
-    Column("Negative MC2 cells"),
-    Column("Cells"),
-)
 
 
 def master(summaries: Sequence[Summary], theta: Theta) -> Table:
     """Chance, base and delta of every cell: a row a model, five columns a benchmark."""
     benchmarks = list(dict.fromkeys(s.benchmark for s in summaries))
-    columns = [Column("Model"), Column("I(M)", 2), Column("Branch")]
+    heads = columns("Model | I(M) .2 | Branch")
     for name in benchmarks:
-        columns.append(level(f"{name} chance"))
-        for metric in ("MC1", "MC2"):
-            columns += [level(f"{name} {metric} base")]
-            columns += [delta(f"{name} Δ{metric}")]
+        parts = ("chance", 0), ("MC1 base", 0), ("ΔMC1", 1), ("MC2 base", 0), ("ΔMC2", 1)
+        heads += tuple(Column(f"{name} {part}", 2, signed=bool(signed)) for part, signed in parts)
     rows = []
     for model, own in _by_model(summaries).items():
         of = {s.benchmark: s for s in own}
@@ -63,7 +51,7 @@ def master(summaries: Sequence[Summary], theta: Theta) -> Table:
             row += _five(of[name]) if name in of else [math.nan] * 5
         rows.append(tuple(row))
     notes = (FAILED,) if any(s.counts.failed for s in summaries) else ()
-    return Table("master", "Base and TRACE, every cell", tuple(columns), tuple(rows), notes)
+    return Table("master", "Base and TRACE, every cell", heads, tuple(rows), notes)
 
 
 def grid(summaries: Sequence[Summary], *, seed: int = 0) -> Table:
@@ -72,14 +60,8 @@ def grid(summaries: Sequence[Summary], *, seed: int = 0) -> Table:
         "ΔMC1": over_cells(np.array([s.delta_mc1 for s in summaries]), seed=seed),
         "ΔMC2": over_cells(np.array([s.delta_mc2 for s in summaries]), seed=seed),
     }
-    columns = (
-        Column("Metric"),
-        Column("Cells"),
-        delta("Mean"),
-        delta("95% low"),
-        delta("95% high"),
-        Column("Sign test p", 3, significant=True),
-        Column("Negative cells"),
+    heads = columns(
+        "Metric | Cells | Mean +.2 | 95% low +.2 | 95% high +.2 | Sign test p .3g | Negative cells"
     )
     rows = tuple((name, *_over(statistics)) for name, statistics in by_metric.items())
     notes = (
@@ -87,21 +69,14 @@ def grid(summaries: Sequence[Summary], *, seed: int = 0) -> Table:
         f"An interval needs at least {LEAST_CELLS} cells. A cell is negative where its mean is "
         "below 0, whatever its verdict.",
     )
-    return Table("grid", "Means over cells", columns, rows, notes)
+    return Table("grid", "Means over cells", heads, rows, notes)
 
 
 def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
-    """What the rule does in each model: means over its benchmarks (method, section 10)."""
-    columns = (
-        Column("Model"),
-        Column("I(M)", 2),
-        Column("Scalar operator"),
-        Column("% scalar", 1),
-        Column("% decisive", 1),
-        Column("% mix", 1),
-        Column("% early", 1),
-        Column("ΔMC1", 1, signed=True),
-        Column("ΔMC2", 1, signed=True),
+    """Tabulate operators and gains of a model: means over its benchmarks (method, section 10)."""
+    heads = columns(
+        "Model | I(M) .2 | Scalar operator | % scalar .1 | % decisive .1 | % mix .1 | % early .1"
+        " | ΔMC1 +.1 | ΔMC2 +.1"
     )
     rows = []
     for model, own in _by_model(summaries).items():
@@ -113,23 +88,16 @@ def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
         "Shares are over the items that count for MC1; % decisive and % mix are items that the "
         "operator answered, % early items whose max b lies below gamma.",
     )
-    return Table("per-model", "What the rule does in each model", columns, tuple(rows), notes)
+    return Table("per-model", "What the rule does in each model", heads, tuple(rows), notes)
 
 
 def verdict_table(judgements: Sequence[Judgement]) -> Table:
-    """Whether correction helps in each cell, in words."""
-    columns = (
-        Column("Model"),
-        Column("Benchmark"),
-        Column("Items"),
-        Column("Failed"),
-        *(delta(f"ΔMC1{end}") for end in _ENDS),
-        *(delta(f"ΔMC2{end}") for end in _ENDS),
-        Column("Fixed"),
-        Column("Broken"),
-        Column("McNemar p", 3, significant=True),
-        Column("p by Holm", 3, significant=True),
-        Column("Verdict"),
+    """Tabulate the verdicts: correction helps, hurts, or is not shown to, in each cell."""
+    heads = columns(
+        "Model | Benchmark | Items | Failed"
+        " | ΔMC1 +.2 | ΔMC1, 95% low +.2 | ΔMC1, 95% high +.2"
+        " | ΔMC2 +.2 | ΔMC2, 95% low +.2 | ΔMC2, 95% high +.2"
+        " | Fixed | Broken | McNemar p .3g | p by Holm .3g | Verdict"
     )
     rows = tuple(_judgement(v) for v in judgements)
     notes = (
@@ -139,23 +107,18 @@ def verdict_table(judgements: Sequence[Judgement]) -> Table:
         "random and above all that never reads the question.",
         DEPENDENT,
     )
-    return Table("verdicts", "Does correction help?", columns, rows, notes)
+    return Table("verdicts", "Does correction help?", heads, rows, notes)
 
 
 def baselines(summaries: Sequence[Summary]) -> Table:
     """MC1 beside what needs no question, and what each operator adds."""
     paired = any(s.pairs == s.pairs for s in summaries)
-    columns = (
-        Column("Model"),
-        Column("Benchmark"),
-        level("Chance"),
-        level("MC1 base"),
-        level("MC1 TRACE"),
-        level("Question-blind"),
-        level("Shortest"),
-        *([level("Pairs base"), level("Pairs TRACE")] if paired else []),
-        *(delta(f"ΔMC1 by {o}") for o in _OPERATORS),
-        *(delta(f"ΔMC2 by {o}") for o in _OPERATORS),
+    heads = columns(
+        "Model | Benchmark | Chance .2 | MC1 base .2 | MC1 TRACE .2 | Question-blind .2"
+        " | Shortest .2" + (" | Pairs base .2 | Pairs TRACE .2" if paired else "")
+    )
+    heads += tuple(
+        Column(f"Δ{m} by {o}", 2, signed=True) for m in ("MC1", "MC2") for o in _OPERATORS
     )
     rows = tuple(
         _line(
@@ -174,19 +137,12 @@ def baselines(summaries: Sequence[Summary]) -> Table:
         PARTED,
         WORDING,
     )
-    return Table("baselines", "Baselines and what each operator adds", columns, rows, notes)
+    return Table("baselines", "Baselines and what each operator adds", heads, rows, notes)
 
 
 def calibrations(summaries: Sequence[Summary]) -> Table:
     """MC3 and calibration, before and after."""
-    columns = (
-        Column("Model"),
-        Column("Benchmark"),
-        level("MC3 base"),
-        delta("ΔMC3"),
-        level("ECE base"),
-        delta("ΔECE"),
-    )
+    heads = columns("Model | Benchmark | MC3 base .2 | ΔMC3 +.2 | ECE base .2 | ΔECE +.2")
     rows = tuple(
         _line(
             [s.model, s.benchmark],
@@ -196,14 +152,15 @@ def calibrations(summaries: Sequence[Summary]) -> Table:
         for s in summaries
     )
     notes = ("ECE: 15 equal bins of the top candidate's probability; lower is better.",)
-    return Table("calibration", "MC3 and calibration", columns, rows, notes)
+    return Table("calibration", "MC3 and calibration", heads, rows, notes)
 
 
 def template_table(summaries: Sequence[Summary]) -> Table:
-    """How far results move with the prompt template, where a benchmark was run under several."""
-    columns = [Column("Model"), Column("Benchmark"), Column("Templates")]
-    for name, make in (("MC1 base", level), ("ΔMC1", delta), ("ΔMC2", delta)):
-        columns += [make(f"{name}, lowest"), make(f"{name}, highest")]
+    """Tabulate how far results move with the prompt template, of benchmarks run under several."""
+    heads = columns(
+        "Model | Benchmark | Templates | MC1 base, lowest .2 | MC1 base, highest .2"
+        " | ΔMC1, lowest +.2 | ΔMC1, highest +.2 | ΔMC2, lowest +.2 | ΔMC2, highest +.2"
+    )
     parted: dict[tuple[str, str], list[Summary]] = {}
     for summary in summaries:
         parted.setdefault((summary.model, benchmark_of(summary.benchmark)), []).append(summary)
@@ -218,34 +175,7 @@ def template_table(summaries: Sequence[Summary]) -> Table:
         if len(own) > 1
     )
     notes = ("Each template is a cell of its own, in every other table too.",)
-    return Table("templates", "How much the template matters", tuple(columns), rows, notes)
-
-
-def necessity_table(effects: Sequence[Effect]) -> Table:
-    """The published rule and its variants, each one component away."""
-    columns = (Column("Variant"), *_ABLATED)
-    body = tuple((effect.label, *_ablated(effect)) for effect in effects)
-    notes = (_DROPPED, *([_GATED] if any(e.label == QUESTION_GATE for e in effects) else []))
-    return Table("ablation", "Necessity of the components", columns, body, notes)
-
-
-def sweep_table(sweeps: Sequence[Sweep]) -> Table:
-    """The constants of the outer rule, each moved alone over its grid."""
-    columns = (Column("Constant"), Column("Value"), *_ABLATED)
-    body: list[tuple[Value, ...]] = []
-    for swept in sweeps:
-        for effect in swept.effects:
-            assert effect.value is not None
-            own = math.isclose(effect.value, swept.published)
-            value: Value = Marked(effect.value, "†") if own else effect.value
-            body.append((swept.parameter, value, *_ablated(effect)))
-    notes = (
-        "†: the setting of these runs.",
-        "tau_dim = 1 decides binary items as 1.0005 does: their effective dimension is 1 exactly. "
-        "The paper's five regressions at that point are rounding noise of a computed 1.",
-        "eta above 1 lies outside the paper's range.",
-    )
-    return Table("sweeps", "Sensitivity to the constants", columns, tuple(body), notes)
+    return Table("templates", "How much the template matters", heads, rows, notes)
 
 
 def branch(invariant: float, theta: Theta) -> str:
@@ -253,20 +183,6 @@ def branch(invariant: float, theta: Theta) -> str:
     if math.isnan(invariant):
         return EN_DASH
     return "mix" if invariant > theta.tau_I else "early"
-
-
-_DROPPED = (
-    "A dropped operator's items answer as the base; forcing the multi-directional arm keeps its "
-    "three gates and includes binary items."
-)
-
-_GATED = (
-    "Question gate: ours, not the paper's, and off everywhere else. An override stands only where "
-    "the question moved the new answer up against the base's at the depth that decides; an item "
-    "that was not read blind keeps the base's answer. Where both prompts end alike the question "
-    "moves nothing at depth 0, and early overrides nothing. Cells that were not read blind are not "
-    "among its cells."
-)
 
 
 def _by_model(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
@@ -297,12 +213,6 @@ def _judgement(v: Judgement) -> tuple[Value, ...]:
     points = [100 * x for x in (*first, *second)]
     counts = (v.fixed, v.broken, v.p, v.p_holm)
     return (v.model, v.benchmark, v.items, v.failed, *points, *counts, v.sentence)
-
-
-def _ablated(effect: Effect) -> tuple[Value, ...]:
-    cells = int((~np.isnan(effect.deltas_mc1) | ~np.isnan(effect.deltas_mc2)).sum())
-    deltas = 100 * effect.delta_mc1, 100 * effect.delta_mc2
-    return (*deltas, effect.negative_mc1, effect.negative_mc2, cells)
 
 
 def _ends(values: Sequence[float]) -> list[Value]:

@@ -9,7 +9,7 @@ from lastword.evaluation.certification import labelled
 from lastword.evaluation.grouping import groups
 from lastword.records.cells import Cell
 from lastword.report.figure_parts import Figure, Line, Numbers, Panel
-from lastword.report.table import Column, Table, Value
+from lastword.report.table import Table, Value, columns
 from lastword.rule.operators import OPERATORS
 from lastword.theta import Theta
 from lastword.trust.certify import Finding, certify
@@ -24,12 +24,12 @@ _POINTS = 200  # of a curve that is drawn
 
 @dataclass(frozen=True, eq=False)
 class CellTrust:
-    """What the labels of one cell certify under the report's terms.
+    """The certificate that the labels of one cell would give under the report's terms.
 
     Attributes:
         cell: The cell.
         finding: What is certified; None where there are too few items, or none of TRACE's own.
-        hidden: Whether the records do not say what TRACE wanted.
+        hidden: True if the records do not say what TRACE wanted.
     """
 
     cell: Cell
@@ -49,7 +49,7 @@ class CellTrust:
 
 
 def trust(cell: Cell, theta: Theta) -> CellTrust:
-    """What the labels of a cell certify.
+    """Find what the labels of a cell certify.
 
     Args:
         cell: The cell; run under a certificate, or decided by another correction, it hides what
@@ -70,18 +70,9 @@ def trust(cell: Cell, theta: Theta) -> CellTrust:
 
 def trust_table(cells: Sequence[CellTrust]) -> Table:
     """The chosen policy and the certified threshold of every cell."""
-    columns = (
-        Column("Model"),
-        Column("Benchmark"),
-        Column("Items"),
-        Column("Let through"),
-        Column("Fixed"),
-        Column("Broken"),
-        Column("Items needed"),
-        Column("Given from", 2),
-        Column("Answered", 2),
-        Column("Area before", 4),
-        Column("Area after", 4),
+    heads = columns(
+        "Model | Benchmark | Items | Let through | Fixed | Broken | Items needed | Given from .2"
+        " | Answered .2 | Area before .4 | Area after .4"
     )
     sure = f"{1 - TERMS.delta:.0%}"
     notes = (
@@ -95,7 +86,7 @@ def trust_table(cells: Sequence[CellTrust]) -> Table:
         "asked (`--alpha`, `--no-gain`), of several benchmarks together, of finished runs only.",
         f"Provided that {ASSUMPTION}.",
     )
-    return Table("trust", "What could be let through", columns, tuple(map(_row, cells)), notes)
+    return Table("trust", "What could be let through", heads, tuple(map(_row, cells)), notes)
 
 
 def _row(row: CellTrust) -> tuple[Value, ...]:

@@ -32,7 +32,7 @@ class Gate:
 
 @dataclass(frozen=True, eq=False)
 class Withheld:
-    """What TRACE wanted where a certificate did not let it through (method, section 13).
+    """An override that a certificate did not let through (method, section 13).
 
     Attributes:
         rule: The rule that it fails, in words.
@@ -147,7 +147,7 @@ class Answer:
     )
 
     def by(self: Form, method: str) -> Form:
-        """What a peer that was asked too decides, without TRACE's gates.
+        """Return the decision of a peer that was asked too, without TRACE's gates.
 
         Raises:
             ItemError: The method does not apply to the item.
@@ -159,7 +159,7 @@ class Answer:
         return self._decided_by(scores, method, self._no_reasons() | {"method": method})
 
     def as_base(self: Form) -> Form:
-        """What the model's own scores decide, as if nothing had been corrected."""
+        """Return the decision of the model's own scores, as if nothing had been corrected."""
         return self._decided_by(self.base_scores, "base", self._no_reasons() | {"method": "base"})
 
     def withhold(self: Form, rule: str) -> Form:

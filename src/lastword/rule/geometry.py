@@ -55,7 +55,7 @@ class Trajectory:
         return self.scores[:, self.depth]
 
     def has(self, depths: Iterable[int]) -> bool:
-        """Whether all of these depths have been read."""
+        """True if all of these depths have been read."""
         return not np.isnan(self.scores[:, list(depths)]).any()
 
 

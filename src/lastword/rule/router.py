@@ -18,7 +18,7 @@ from lastword.theta import Theta
 
 @dataclass(frozen=True)
 class Verdict:
-    """What Algorithm 1 decides for one trajectory.
+    """The decision of Algorithm 1 for one trajectory.
 
     Attributes:
         regime: By d_eff against tau_dim.
@@ -76,7 +76,7 @@ def choose(d_eff: float, invariant: float, theta: Theta) -> str:
 
 
 def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | Verdict:
-    """What must still be read, or the verdict.
+    """Return what must still be read, or the verdict.
 
     Args:
         trajectory: As far as it has been read.

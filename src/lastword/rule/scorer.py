@@ -145,7 +145,7 @@ def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
 
 
 def answers_at_once(tensor: Tensor) -> bool:
-    """Whether a tensor's values are known without waiting for a device's queue: on the CPU."""
+    """True if a tensor's values are known without waiting for a device's queue: on the CPU."""
     return tensor.device.type == "cpu"
 
 

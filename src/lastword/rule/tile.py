@@ -42,7 +42,7 @@ class Tile:
     notes: dict[Hashable, Any] = field(default_factory=dict)
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What `compute` gives for this tile; scorers with equal keys share it."""
+        """Return what `compute` gives for this tile; scorers with equal keys share it."""
         if key not in self.notes:
             self.notes[key] = compute()
         result: T = self.notes[key]

@@ -58,7 +58,7 @@ def what_if(answer: Answer, theta: Theta) -> Answer:
 
 
 def measures(answer: Answer, theta: Theta) -> dict[str, float]:
-    """What each threshold is held against, by its name; of at least two candidates.
+    """Return what each threshold is held against, by its name; of at least two candidates.
 
     Args:
         answer: As in `what_if`.

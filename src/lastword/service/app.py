@@ -1,14 +1,11 @@
 """The HTTP application: the routes of its dialects around a corrector, behind the guard."""
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -25,17 +22,12 @@ from lastword.service.dialects import DIALECTS
 from lastword.service.guard import Guard, Traffic
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
-from lastword.service.pace import Pace
 from lastword.service.probes import PROBES
 from lastword.service.reference import add_reference
 from lastword.service.refusal import Code, Refusal
 from lastword.service.schema import invalid
 from lastword.service.settings import Settings
-from lastword.service.threads import BODIES, go_behind
 from lastword.tracer import Tracer
-
-Read = TypeVar("Read")
-_SHARE = 0.125  # of one processor, for reading large bodies: short requests do not feel it
 
 
 class Service:
@@ -49,71 +41,37 @@ class Service:
     Attributes:
         begin: When it began, in seconds since the epoch.
         flips: What a check of the questions of its settings came to; None without any.
+        ended: False where a thread hung when the end came.
 
     Raises:
         InputError: Questions that cannot be read or asked, or whose answers are to move.
     """
 
+    ended = True
+
     def __init__(self, tracer: Tracer, settings: Settings, log: Log | None = None) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.log = log or Log(prompts=settings.log_prompts)
-        self.traffic = Traffic()
+        self.traffic = Traffic(self.metrics, settings.flight_bytes)
         self.paths = Paths()
-        self.pace = Pace(settings.feedback_minute)
         self.begin = int(time.time())
-        self._one = asyncio.Semaphore(1)
-        self._bodies = ThreadPoolExecutor(1, "lastword-bodies", go_behind, (BODIES,))
-        self._beat: float | None = None
         self.flips = None if settings.questions is None else _checked(tracer, settings.questions)
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
         self.metrics.served.labels(lastword.__version__, self.corrector.name).set(1)
         self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
-        batcher = self.corrector.batcher
-        self.metrics.oldest.set_function(batcher.oldest_seconds)
-        self.metrics.waiting_items.set_function(partial(batcher.waiting, "item"))
-        self.metrics.waiting_questions.set_function(partial(batcher.waiting, "ask"))
-
-    async def beside(self, read: Callable[..., Read], *given: Any) -> Read:
-        """What a function makes of a large body, in a thread, while others go on.
-
-        One at a time, and all of them have a part of one processor, whoever sends them.
-        """
-        await self._one.acquire()
-        seconds = 0.0
-
-        def measured() -> Read:
-            nonlocal seconds
-            begin = time.thread_time()
-            try:
-                return read(*given)
-            finally:
-                seconds = time.thread_time() - begin
-
-        def rest(_: "asyncio.Future[Read]") -> None:
-            loop.call_later(seconds * (1 / _SHARE - 1), self._one.release)
-
-        loop = asyncio.get_running_loop()
-        reading = loop.run_in_executor(self._bodies, measured)
-        reading.add_done_callback(rest)
-        return await asyncio.shield(reading)  # who leaves does not end it: others wait for its end
-
-    def beat(self) -> None:
-        """Say that requests are taken."""
-        self._beat = time.monotonic()
-
-    @property
-    def stuck(self) -> bool:
-        """Whether no request has been taken for longer than one may take."""
-        if self._beat is None or self.traffic.draining:
-            return False
-        return time.monotonic() - self._beat > self.settings.deadline_seconds
+        model = self.corrector.model
+        self.metrics.oldest.set_function(model.oldest_seconds)
+        self.metrics.waiting_items.set_function(lambda: model.waiting)
 
     def announce(self) -> None:
         """Say in the log under what answers are given."""
         certificate = self.corrector.tracer.certificate
         if certificate is None:
-            what = "every override is let through, with no guarantee"
+            decider = self.corrector.tracer.decider
+            what = f"every override by {decider} is allowed, with no guarantee"
+            if decider == "base":
+                what = "decisions are the model's own; only /v1/correct corrects, with no guarantee"
             self.log.event("uncertified", told=what)
         else:
             policy, date = asdict(certificate.policy), certificate.date
@@ -129,8 +87,7 @@ class Service:
 
     def close(self) -> None:
         """Finish what waits and end the threads."""
-        self.corrector.close()
-        self._bodies.shutdown(wait=False)
+        self.ended = self.corrector.close()
 
 
 def _checked(tracer: Tracer, path: Path) -> Flips:
@@ -175,36 +132,15 @@ def create_app(
     _add_refusals(app, service.paths)
     _secure(app, service.settings)
     service.paths.add_methods(app)
-    _guard(app, service, service.paths, service.traffic)
-    return app
-
-
-def create_probes(service: Service) -> FastAPI:
-    """The probes of a service alone, for a thread of their own.
-
-    Args:
-        service: What they watch.
-    """
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    app.state.service = service
-    PROBES.add_to(app)
-    paths = Paths()
-    paths.add(PROBES)
-    _add_refusals(app, paths)
-    paths.add_methods(app)
-    _guard(app, service, paths, Traffic())
-    return app
-
-
-def _guard(app: FastAPI, service: Service, paths: Paths, traffic: Traffic) -> None:
     app.add_middleware(
         Guard,
-        paths=paths,
+        paths=service.paths,
         settings=service.settings,
         metrics=service.metrics,
         log=service.log,
-        traffic=traffic,
+        traffic=service.traffic,
     )
+    return app
 
 
 @asynccontextmanager
@@ -216,7 +152,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def _add_refusals(app: FastAPI, paths: Paths) -> None:
     async def refuse(request: Request, error: Exception) -> Response:
         refusal = Refusal.of(error)
-        status, body = paths.dialect(request.url.path).refuse(refusal)
+        status, body = paths.dialect(request.scope).refuse(refusal)
         answer = Response(body, status)
         for name, value in refusal.headers:
             answer.headers.append(name, value)

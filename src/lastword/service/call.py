@@ -1,10 +1,11 @@
 """Call: one request in hand, as the handlers of all dialects have it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Request, Response
 
+from lastword.batch import Read
 from lastword.service.refusal import Refusal
 from lastword.service.schema import to_bytes
 from lastword.text.items import Item
@@ -13,13 +14,12 @@ from lastword.text.tokens import Encoded
 if TYPE_CHECKING:
     from lastword.service.app import Service
     from lastword.service.correction import Corrector
-    from lastword.service.orders import Promise
 
 JSON = "application/json"
 
 
 class Call:
-    """One request: its name, who answers it, and whether its client is still there.
+    """One request: its name, its client and who answers it.
 
     Args:
         request: As it came through the guard.
@@ -44,30 +44,25 @@ class Call:
         """Who answers."""
         return self.service.corrector
 
+    @property
+    def client(self) -> Hashable:
+        """Whose turns it takes: its connection."""
+        return self.request.client
+
     async def answer(self, item: Item, *, full: bool = False) -> tuple[dict[str, Any], Encoded]:
-        """The JSON of an item's decision, and the tokens that it was made of.
+        """Return the JSON of an item's decision, and the tokens that it was made of.
 
         Args:
             item: What is decided.
             full: Whether every depth and T are read and told.
 
         Raises:
-            Refusal: As `Corrector.start` and `Corrector.result`.
+            Refusal: As `Corrector.decide`.
             TraceError: What the item or the model raised.
         """
-        promise = self.corrector.start(item, "all" if full else "decide")
-        decision = await self.result(promise)
-        assert promise.encoded is not None
-        return self.corrector.write(decision, item, full=full, request=self.id), promise.encoded
-
-    async def result(self, promise: "Promise") -> Any:
-        """What a queued order gives while the client is there, as `Corrector.result`."""
-        return await self.corrector.result(promise, self._leaving)
-
-    async def _leaving(self) -> None:
-        """Return when the client has left."""
-        while (await self.request.receive())["type"] != "http.disconnect":
-            pass
+        read: Read = "all" if full else "decide"
+        ((decision, encoded),) = await self.corrector.decide([item], self.client, read)
+        return self.corrector.write(decision, item, full=full, request=self.id), encoded
 
 
 async def _call(request: Request) -> Call:

@@ -2,27 +2,31 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, TypeVar, cast
 
 from lastword.batch import Read
-from lastword.generation.ask import Asked, ask_in_steps
-from lastword.generation.sampling import Sampling
+from lastword.decisions import Answers, text_of
+from lastword.decisions.item import Input
+from lastword.errors import TraceError
+from lastword.probes.answering import Asked, answer_texts
 from lastword.records.decision import Decision
-from lastword.service.batching import Batcher
 from lastword.service.learned import learned
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
-from lastword.service.orders import Promise, characters
 from lastword.service.oversight import oversee
+from lastword.service.passes import Passes, Question, Teller, silent
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
+from lastword.service.worker import Job, Order, Worker, work_off
 from lastword.text.items import Item
+from lastword.text.tokens import Encoded, count_tokens
 from lastword.tracer import Tracer
 
+Read_ = TypeVar("Read_")
+LONG = 2**15  # characters that take a tokenizer a tenth of a second: they wait behind short ones
 _CPU_TOKENS = 1024  # of one pass, for which all others wait
-_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.02, 0.32
 _LAST_SECONDS = 2.0  # for what hangs when all that is waited for has had its deadline
 
 
@@ -34,6 +38,11 @@ class Corrector:
         settings: Limits and manners.
         metrics: What is counted.
         log: Where decisions are told.
+
+    Attributes:
+        reader: The thread that reads text.
+        model: The thread that owns the model.
+        teller: Makes who hears of an item's stages, where its request is in hand.
     """
 
     def __init__(self, tracer: Tracer, settings: Settings, metrics: Metrics, log: Log) -> None:
@@ -43,7 +52,12 @@ class Corrector:
         self._learned = learned(tracer, settings, log)
         watched = settings if self._learned is None else replace(settings, state=None)
         self.oversight = oversee(tracer.certificate, watched, metrics, log)
-        self.batcher = Batcher(tracer, settings, metrics, log)
+        self.teller: Callable[[], Teller] = lambda: silent
+        self.reader = Worker[Job]("lastword-text", work_off, log)
+        passes, most = Passes(tracer, metrics, log), settings.batch_items
+        self.model = Worker[Question | Job](
+            "lastword-model", passes.run, log, most=most, choose=passes.choose
+        )
 
     @property
     def name(self) -> str:
@@ -56,50 +70,169 @@ class Corrector:
         alarm = self.oversight is not None and self.oversight.monitor.alarm
         return self.settings.shadow or (alarm and self.settings.on_alarm == "shadow")
 
-    def close(self) -> None:
-        """Finish what waits, end the threads, let the state go."""
-        self.batcher.close(_LAST_SECONDS)
+    @property
+    def alive(self) -> bool:
+        """True while both threads are there."""
+        return self.reader.alive and self.model.alive
+
+    def close(self) -> bool:
+        """Finish what waits, end the threads, let the state go; False if a thread hangs."""
+        ended = [worker.close(_LAST_SECONDS) for worker in (self.reader, self.model)]
+        if not all(ended):
+            self._log.event("abandoned", waiting=self.model.waiting)
         if self.oversight is not None:
             self.oversight.close()
         if self._learned is not None:
             self._learned.close()
+        return all(ended)
 
-    def start(
-        self, item: Item, read: Read, *, batch: int | None = None, bounded: bool = False
-    ) -> Promise:
-        """Queue an item; `batch` as `Order` has it, `bounded` where its request's size was checked.
+    async def read(self, client: Hashable, size: int, work: Callable[[], Read_]) -> Read_:
+        """Return what a function makes of text, read in a thread of its own, in its client's turn.
 
-        Raises:
-            Refusal: Too many candidates or characters, or the queue is full.
-        """
-        item = self.tracer.trim(item)
-        limit = self.settings.candidates
-        if not bounded and len(item.candidates) > limit:
-            what = f"the item has {len(item.candidates)} candidates, the service takes {limit}"
-            raise Refusal("too_many_candidates", what)
-        if not bounded:
-            self._require_short(characters(item))
-        deadline = time.monotonic() + self.settings.deadline_seconds
-        return self.batcher.submit(item, read, deadline, batch=batch)
-
-    async def start_patiently(
-        self, item: Item, read: Read, batch: int | None, *, bounded: bool = False
-    ) -> Promise:
-        """Queue one of several items: wait for a free place instead of giving up.
+        Args:
+            client: Whose turn it takes.
+            size: Characters that are read; many go to the lane of batches.
+            work: What reads.
 
         Raises:
-            Refusal: Too many candidates or characters, or no place became free within the deadline.
+            Refusal: The service is stopping.
         """
-        latest = time.monotonic() + self.settings.deadline_seconds
-        wait = _RETRY_SECONDS
-        while True:
-            try:
-                return self.start(item, read, batch=batch, bounded=bounded)
-            except Refusal as refusal:
-                if refusal.code != "queue_full" or time.monotonic() > latest:
-                    raise
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, _LONGEST_RETRY_SECONDS)  # hundreds of batches may ask
+        job = Job(client=client, batch=size > LONG, work=work)
+        self.reader.add([job])
+        value: Read_ = await asyncio.wrap_future(job.future)
+        return value
+
+    async def start(
+        self,
+        items: Sequence[Item],
+        client: Hashable,
+        read: Read = "decide",
+        *,
+        batch: bool = False,
+        bounded: bool = False,
+    ) -> "list[Question | TraceError]":
+        """Queue items for the model, in order; what cannot be asked is its error.
+
+        Args:
+            items: What is decided.
+            client: Whose turns they take.
+            read: How they are read.
+            batch: Whether they wait in the lane of batches.
+            bounded: Whether the size of their request was checked.
+
+        Raises:
+            Refusal: The service is stopping.
+        """
+        begin, teller = time.time_ns(), self.teller()
+        trimmed = [self.tracer.trim(item) for item in items]
+        sizes = [*map(characters, trimmed)]
+        fits = [bounded or self._fits(*pair) for pair in zip(trimmed, sizes, strict=True)]
+        readable = [item for item, fit in zip(trimmed, fits, strict=True) if fit is True]
+        encoded = iter(await self.read(client, sum(sizes), lambda: self._encoded(readable)))
+        teller("encode", begin, time.time_ns(), len(items))
+        orders: list[Question | TraceError] = []
+        for fit in fits:
+            one = next(encoded) if fit is True else fit
+            if isinstance(one, TraceError):
+                orders.append(one)
+                continue
+            order = Question(client=client, batch=batch, encoded=one, read=read, tell=teller)
+            orders.append(order)
+        self.model.add([order for order in orders if isinstance(order, Question)])
+        return orders
+
+    async def result(self, order: "Question | TraceError") -> Decision:
+        """Return the decision of a queued item, within the deadline.
+
+        Raises:
+            Refusal: The deadline passed.
+            TraceError: What the item or the model raised.
+        """
+        if isinstance(order, TraceError):
+            raise order
+        return cast(Decision, await self._within(order))
+
+    async def decide(
+        self,
+        items: Sequence[Item],
+        client: Hashable,
+        read: Read = "decide",
+        *,
+        batch: bool = False,
+        bounded: bool = False,
+    ) -> list[tuple[Decision, Encoded]]:
+        """Return the decisions of items with their tokens, in order; arguments as `start` has them.
+
+        Raises:
+            Refusal: The deadline passed, or the service is stopping.
+            TraceError: What the first item that fails, or the model, raised.
+        """
+        orders = await self.start(items, client, read, batch=batch, bounded=bounded)
+        try:
+            return [(await self.result(order), _tokens(order)) for order in orders]
+        finally:
+            leave(orders)
+
+    async def probed(
+        self, value: Input, asked: Mapping[str, Asked], client: Hashable
+    ) -> tuple[Answers, int]:
+        """Return the answers of probes about an input, within the deadline, and its tokens.
+
+        Raises:
+            Refusal: The deadline passed, or the service is stopping.
+            TraceError: The input cannot be read.
+        """
+
+        def work() -> tuple[Answers, int]:
+            template = self.tracer.prepare({n: own.question for n, own in asked.items()}).template
+            (answers,) = answer_texts(
+                self.tracer, [(value, None)], asked, template, self.tracer.unlike
+            )
+            return answers, count_tokens(text_of(value), self.tracer.tokenizer)
+
+        job = Job(client=client, batch=False, work=work)
+        self.model.add([job])
+        return cast(tuple[Answers, int], await self._within(job))
+
+    async def _within(self, order: Order) -> Any:
+        """Return what comes of an order within the deadline; who leaves takes it out."""
+        try:
+            async with asyncio.timeout_at(order.since + self.settings.deadline_seconds):
+                return await asyncio.wrap_future(order.future)
+        except TimeoutError as error:
+            raise late(self.settings) from error
+
+    def _fits(self, item: Item, size: int) -> "Literal[True] | Refusal":
+        """True if an item may be read, else why not."""
+        limits, count = self.settings, len(item.candidates)
+        if count > limits.candidates:
+            what = f"the item has {count} candidates, the service takes {limits.candidates}"
+            return Refusal("too_many_candidates", what)
+        if size > limits.characters:
+            what = f"{size} characters, the prompt counted with every candidate"
+            return Refusal("too_many_characters", f"{what}: the service takes {limits.characters}")
+        return True
+
+    def _encoded(self, items: Sequence[Item]) -> "list[Encoded | TraceError]":
+        """Return items as tokens, or as errors; where all fail together each is tried alone."""
+        if not items:
+            return []
+        try:
+            return [*map(self._within_limit, self.tracer.encode(items))]
+        except Exception as error:
+            if len(items) > 1:
+                return [one for item in items for one in self._encoded([item])]
+            self._log.failure(error, at="tokens")
+            return [Refusal.of(error)]
+
+    def _within_limit(self, encoded: "Encoded | TraceError") -> "Encoded | TraceError":
+        if isinstance(encoded, TraceError):
+            return encoded
+        tokens = encoded.prompt_tokens + sum(encoded.candidate_tokens)
+        if tokens <= (most := self.settings.tokens):
+            return encoded
+        what = f"the item has {tokens} tokens, the service takes {most} an item; shorten it"
+        return Refusal("too_many_tokens", what)
 
     def count_refusal(self, error: Exception) -> None:
         """Count an item of a batch that has no answer; whole requests are counted at the guard."""
@@ -115,61 +248,6 @@ class Corrector:
             what = f"the model {name!r:.80} is not served here, {self.name!r} is: name it, or none"
             raise Refusal("unknown_model", what)
 
-    def start_asking(self, question: str, **sampling: Any) -> Promise:
-        """Queue a question without candidates; `sampling` of `Sampling`.
-
-        Raises:
-            Refusal: Too many characters, or the queue is full.
-        """
-        settings = Sampling(**sampling)
-        self._require_short(len(question) * (settings.k + 1))
-        deadline = time.monotonic() + self.settings.deadline_seconds
-        steps = ask_in_steps(self.tracer, question, settings)
-        return self.batcher.submit(steps, "decide", deadline)
-
-    def _require_short(self, count: int) -> None:
-        """Refuse what would take long to tokenise: the prompt is read with every candidate."""
-        if count > (limit := self.settings.characters):
-            what = f"{count} characters, the prompt counted with every candidate"
-            raise Refusal("too_many_characters", f"{what}: the service takes {limit}")
-
-    async def result(
-        self, future: Promise, leaving: Callable[[], Awaitable[None]] | None = None
-    ) -> Any:
-        """What a queued order gives, while its client is there and its deadline has not passed.
-
-        Args:
-            future: The order's.
-            leaving: Returns when the client has left.
-
-        Raises:
-            Refusal: The deadline passed, or the client left: the order is taken out of the queue.
-            TraceError: What the item or the model raised.
-        """
-        if future.done():
-            return future.result()
-        answer = asyncio.wrap_future(future)
-        waits: set[asyncio.Future[Any]] = {answer}
-        departure = None if leaving is None else asyncio.ensure_future(leaving())
-        if departure is not None:
-            waits.add(departure)
-        try:
-            done, _ = await asyncio.wait(
-                waits,
-                timeout=max(0.0, future.deadline - time.monotonic()),
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if answer in done:
-                return answer.result()
-            if done:
-                raise Refusal("client_left", "the client left before its answer")
-            what = f"no answer within {self.settings.deadline_seconds:g} s"
-            raise Refusal("deadline", what)
-        finally:
-            answer.cancel()
-            if departure is not None:
-                departure.cancel()
-
     def write(self, decision: Decision, item: Item, *, full: bool, request: str) -> dict[str, Any]:
         """The JSON of a decision; under shadow the base's, with the difference logged."""
         self._log_decision(decision, item, request)
@@ -183,15 +261,6 @@ class Corrector:
                 self._metrics.shadow.labels(decision.operator).inc()
             content = decision.as_base().to_dict(full=full)
         return content | label
-
-    def write_answer(self, answer: Asked, *, request: str) -> dict[str, Any]:
-        """The JSON of an answered question; under shadow the choice is the base's."""
-        item = Item(answer.prompt, answer.decision.candidates)
-        self._metrics.decided(answer.decision)
-        decision = self.write(answer.decision, item, full=False, request=request)
-        if self.shadow:
-            answer = replace(answer, decision=answer.decision.as_base())
-        return answer.to_dict() | {k: v for k, v in decision.items() if k == "feedback_id"}
 
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
         self._log.event(
@@ -208,6 +277,30 @@ class Corrector:
             prompt=item.prompt,
             candidates=item.candidates,
         )
+
+
+def leave(orders: "Sequence[Question | TraceError]") -> None:
+    """Take orders out of the queue that nobody waits for any more."""
+    for order in orders:
+        if isinstance(order, Question):
+            order.future.cancel()
+
+
+def late(settings: Settings) -> Refusal:
+    """Return the refusal of what has no answer within the deadline."""
+    return Refusal("deadline", f"no answer within {settings.deadline_seconds:g} s")
+
+
+def characters(item: Item) -> int:
+    """Count what is read of an item: prompts once for each candidate, and the candidates."""
+    free = sum(len(prompt) for prompt in item.content_free)
+    before = len(item.prompt) + len(item.separator) + free
+    return sum(before + len(candidate) for candidate in item.candidates)
+
+
+def _tokens(order: "Question | TraceError") -> Encoded:
+    assert isinstance(order, Question)
+    return order.encoded
 
 
 def by_score(scores: Sequence[float]) -> list[int]:

@@ -4,24 +4,25 @@ import asyncio
 from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from lastword.batch import Read
-from lastword.decisions import Answers, Question, Questionnaire, answer_of, text_of
+from lastword.decisions import Question, Questionnaire, answer_of, singles, text_of
+from lastword.decisions.answer import Probed, SingleAnswer
 from lastword.decisions.item import Input, candidates_of, item_of
+from lastword.decisions.question import Single
+from lastword.decisions.questionnaire import speaks_of, without_certificate
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
+from lastword.probes.answering import Asked, probed
 from lastword.service.call import Call
-from lastword.service.correction import Corrector
-from lastword.service.orders import Promise, characters
+from lastword.service.correction import LONG, Corrector, characters
 from lastword.service.refusal import Refusal
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded, token_counts
 
 MOST_QUESTIONS = 400
 _FEW = 8  # questions that may have places as single items have
-_AT_ONCE = 512  # options of a request that are made and written while others wait
-_SHORT = 2**14  # characters of an input that is read while others wait
 _REQUEST = 4  # requests of questions may be as large as so many items, in characters and tokens
 _TOKENS_A_CHARACTER = 4  # at most, of the usual tokenizers
 
@@ -33,17 +34,19 @@ class Answered:
     Attributes:
         answers: By the questions' names.
         reasons: What stands beside each answer, by the questions' names.
-        encoded: The items as tokens, in the questions' order.
+        encoded: The items as tokens, in the questions' order; of those that no probe answers.
+        probed: Tokens of the input, where a probe has read it.
     """
 
-    answers: Answers
+    answers: Mapping[str, SingleAnswer]
     reasons: Mapping[str, dict[str, Any]]
     encoded: tuple[Encoded, ...]
+    probed: int = 0
 
     @property
     def input_tokens(self) -> int:
         """Tokens before the options, of each question."""
-        return sum(encoded.prompt_tokens for encoded in self.encoded)
+        return self.probed + sum(encoded.prompt_tokens for encoded in self.encoded)
 
     @property
     def cached_tokens(self) -> int:
@@ -63,85 +66,96 @@ class Answered:
         return sum(sum(encoded.candidate_tokens) for encoded in self.encoded)
 
 
-async def made(
-    call: Call, make: Callable[[], dict[str, Question]], options: int
-) -> dict[str, Question]:
-    """The questions of a request, made beside others where they have many options."""
-    return make() if options <= _AT_ONCE else await call.service.beside(make)
-
-
 async def answer(
     call: Call,
     value: Input,
-    questions: Mapping[str, Question] | Questionnaire,
+    make: Callable[[], dict[str, Question]],
     *,
     trajectory: bool = False,
+    most: int = MOST_QUESTIONS,
 ) -> Answered:
-    """Answers to questions about an input, none of which knows of the others.
+    """Answer questions about an input, none of which knows of the others.
 
     Args:
         call: The request.
         value: The input.
-        questions: By name, or made ready.
+        make: Makes the questions, by name.
         trajectory: Whether every depth is read, and told among the reasons.
+        most: Questions.
 
     Raises:
-        Refusal: Too many questions, too much text, too many tokens, or as `Corrector.result`.
+        Refusal: Too many questions, too much text, too many tokens, or as `Corrector.decide`.
         InputError: What cannot be asked.
     """
     corrector = call.corrector
-    asked = questions.questions if isinstance(questions, Questionnaire) else questions
-    short = isinstance(value, str) and len(value) <= _SHORT
-    if short and sum(len(question.options) for question in asked.values()) <= _AT_ONCE:
-        items = bounded(corrector, value, questions)
-    else:
-        items = await call.service.beside(bounded, corrector, value, questions)
-    promises: list[Promise] = []
+
+    def read() -> tuple[Mapping[str, Single], list[Item], Mapping[str, Asked]]:
+        asked = singles(make())
+        by_probe = probed(corrector.tracer, corrector.tracer.prepare(asked))
+        items = bounded(corrector, value, asked, most)
+        rest = [item for name, item in zip(asked, items, strict=True) if name not in by_probe]
+        return asked, rest, by_probe
+
+    size = int(call.request.headers.get("content-length", LONG + 1))
+    asked, items, by_probe = await corrector.read(call.client, size, read)
     # Few questions with no more options than an item may have wait as an item does.
     options = sum(len(item.candidates) for item in items)
-    few = len(items) <= _FEW and options <= corrector.settings.candidates
-    try:
-        for place, item in enumerate(items):
-            batch = None if few or place == 0 else id(call)
-            promises.append(await _start(call, item, batch, place, trajectory=trajectory))
-        decisions = [await call.result(promise) for promise in promises]
-    finally:
-        for promise in promises:
-            promise.cancel()
-    encoded = tuple(promise.encoded for promise in promises if promise.encoded is not None)
-    answers, reasons = Answers(), {}
-    for (name, question), item, decision in zip(asked.items(), items, decisions, strict=True):
+    batch = len(items) > _FEW or options > corrector.settings.candidates
+    plain = corrector.tracer.decider == "base"
+    how: Read = "all" if trajectory else "base" if plain else "decide"
+    decided = await corrector.decide(items, call.client, how, batch=batch, bounded=True)
+    answers: dict[str, SingleAnswer] = {}
+    reasons: dict[str, dict[str, Any]] = {}
+    tokens = 0
+    if by_probe:
+        known, tokens = await corrector.probed(value, by_probe, call.client)
+        answers |= cast(Mapping[str, SingleAnswer], known)
+        told = {name: {"operator": own.method} for name, own in known.items()}
+        reasons |= {n: _reasons(answers[n], told[n], trajectory=False) for n in known}
+    others = [pair for pair in asked.items() if pair[0] not in by_probe]
+    certificate = corrector.tracer.certificate
+    certified = () if certificate is None else certificate.questions
+    for (name, question), item, (decision, _) in zip(others, items, decided, strict=True):
         await asyncio.sleep(0)  # others have their turn
+        decision = decision.as_base() if plain else decision
+        speaks = speaks_of(question, certified)
+        decision = decision if speaks else without_certificate(decision)
         told = corrector.write(decision, item, full=trajectory, request=call.id)
         shown = decision.as_base() if corrector.shadow else decision
-        temperature = None if corrector.shadow else corrector.tracer.temperature
+        alone = corrector.shadow or not speaks
+        temperature = None if alone else corrector.tracer.temperature
         answers[name] = answer_of(question, shown, temperature)
         reasons[name] = _reasons(answers[name], told, trajectory=trajectory)
-    return Answered(answers, reasons, encoded)
+    answers = {name: answers[name] for name in asked}
+    return Answered(answers, reasons, tuple(encoded for _, encoded in decided), tokens)
 
 
 def bounded(
-    corrector: Corrector, value: Input, questions: Mapping[str, Question] | Questionnaire
+    corrector: Corrector,
+    value: Input,
+    asked: Mapping[str, Question],
+    most: int = MOST_QUESTIONS,
 ) -> list[Item]:
     """The items of all questions about an input, in order, where they are not too much to ask.
 
     Args:
         corrector: Who will answer.
         value: The input.
-        questions: By name, or made ready.
+        asked: By name.
+        most: Questions.
 
     Raises:
         Refusal: Too many questions, too much text, or too many tokens of work.
         InputError: What cannot be asked.
     """
-    asked = questions.questions if isinstance(questions, Questionnaire) else questions
-    if len(asked) > MOST_QUESTIONS:
-        what = f"there are {len(asked)} questions, a request takes {MOST_QUESTIONS}"
+    parts = singles(asked)
+    if len(parts) > most:
+        what = f"there are {len(parts)} questions, a request takes {most}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
     text, work = text_of(value), _Work(corrector)
-    for texts in ([text], *map(candidates_of, asked.values())):  # before anything is written
+    for texts in ([text], *map(candidates_of, parts.values())):  # before anything is written
         work.add(texts)
-    items = _written(work, text, corrector.tracer.prepare(questions))
+    items = _written(work, text, corrector.tracer.prepare(asked))
     trimmed = [corrector.tracer.trim(item) for item in items]
     _require_short(sum(map(characters, trimmed)), _REQUEST * corrector.settings.characters)
     return items
@@ -150,20 +164,10 @@ def bounded(
 def _written(work: "_Work", text: str, asked: Questionnaire) -> list[Item]:
     """The items of questions; those of a request of too much work are not written to the end."""
     items: list[Item] = []
-    for name, question in asked.questions.items():
+    for name, question in asked.singles.items():
         items.append(item_of(text, question, asked.template, id=name))
         work.add([items[-1].blind_prompt or ""])
     return items
-
-
-async def _start(
-    call: Call, item: Item, batch: int | None, place: int, *, trajectory: bool
-) -> Promise:
-    """Queue a question; a full queue refuses the first, and the others wait for a place."""
-    read: Read = "all" if trajectory else "decide"
-    if place == 0:
-        return call.corrector.start(item, read, bounded=True)
-    return await call.corrector.start_patiently(item, read, batch, bounded=True)
 
 
 class _Work:
@@ -217,6 +221,8 @@ def _reasons(answer: Any, told: Mapping[str, Any], *, trajectory: bool) -> dict[
         "deferred": answer.deferred,
         "confidence": answer.confidence,
     }
+    if isinstance(answer.decision, Probed):
+        return strict(reasons | {"likeness": answer.decision.likeness})  # type: ignore[no-any-return]
     if (seen := answer.decision.gates.get("seen")) is not None:
         reasons["seen"] = int(seen.value)
     if "feedback_id" in told:

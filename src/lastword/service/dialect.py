@@ -62,12 +62,14 @@ class Dialect:
         form: Writes a refusal as JSON.
         error: Model of what `form` writes.
         statuses: Statuses that its clients know by another number.
+        others: Whose refusals a request has, by a header that only their clients send.
     """
 
     routes: tuple[Route, ...]
     form: Callable[[Refusal], dict[str, Any]] = own_form
     error: type[BaseModel] = ErrorAnswer
     statuses: Mapping[int, int] = field(default_factory=dict)
+    others: Mapping[bytes, "Dialect"] = field(default_factory=dict)
 
     def refuse(self, refusal: Refusal) -> tuple[int, bytes]:
         """Status and body of a refusal."""
@@ -124,7 +126,8 @@ class _StrictRequest(Request):
         body, service = await self.body(), self.app.state.service
         if len(body) <= _AT_ONCE:
             return _read(body, service.settings.entries)
-        return await service.beside(_read, body, service.settings.entries)
+        most = service.settings.entries
+        return await service.corrector.read(self.client, len(body), lambda: _read(body, most))
 
 
 def _read(body: bytes, most: int) -> Any:
@@ -159,9 +162,11 @@ class Paths:
         for path, names in methods.items():
             self.methods[path] = names | {"HEAD"} if "GET" in names else names
 
-    def dialect(self, path: str) -> Dialect:
-        """The dialect of a path; the service's own where none has it."""
-        return self._dialects.get(path, _OWN)
+    def dialect(self, scope: Mapping[str, Any]) -> Dialect:
+        """Return whose form a request's refusal has; the service's own where no dialect has it."""
+        own = self._dialects.get(scope["path"], _OWN)
+        headers = {name for name, _ in scope["headers"]} if own.others else set()
+        return next((other for name, other in own.others.items() if name in headers), own)
 
 
 _OWN = Dialect(())

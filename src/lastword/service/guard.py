@@ -1,9 +1,9 @@
 """The guard of the service: every request passes it, the API's and the explorer's alike.
 
-It checks host, origin and token, refuses what is no route, reads the body within its limits,
-counts and logs, turns new requests away while the service drains, and answers a defect with 500.
-Starlette's TrustedHostMiddleware would refuse probes too, which a cluster sends under any name, and
-says 400 in plain text; here a refusal is JSON with its code, and is counted and logged.
+It checks host, origin and token, refuses what is no route, reads the body within its limits where
+one belongs, gives the request a place, and ends it at its deadline or when its client leaves. A
+refused body is not read: the server then closes the connection. Starlette's TrustedHostMiddleware
+would refuse probes too, which a cluster sends under any name, and says 400 in plain text.
 """
 
 import asyncio
@@ -12,16 +12,15 @@ import hmac
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 
 from lastword.service.coding import decoded
+from lastword.service.correction import late
 from lastword.service.dialect import Paths
-from lastword.service.door import crowded
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
@@ -34,6 +33,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as it came
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
 _METHOD = 32  # most characters of a method that are told
 _HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 # Around every page; each says in itself which scripts it runs, by their digests.
@@ -84,20 +84,31 @@ class Guard:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = _Answer(send, scope, self._paths, self._traffic)
-        start = time.perf_counter()
+        start, limits = time.perf_counter(), self._settings
         if scope["method"] == "HEAD":  # the server sends an answer to it without the body
             scope = dict(scope, method="GET")
         route = self._route(scope)
-        with self._traffic.passing():
-            try:
-                self._check(scope, route)
-                await self._app(scope, await self._body(scope, receive), answer)
-            except Refusal as refusal:
-                await answer.refuse(refusal)
-            except Exception as error:
-                self._log.failure(error, request=answer.request)
-                await answer.refuse(Refusal.of(error))
+        answer = _Answer(send, scope, self._paths, self._traffic, limits.deadline_seconds)
+        try:
+            self._check(scope, route)
+            async with asyncio.timeout(limits.deadline_seconds) as answer.limit:
+                if scope["method"] == "POST":
+                    with self._traffic.reading() as count:
+                        body = await self._body(scope, receive, count)
+                        answer.is_read = True
+                        with self._traffic.passing(limits.requests):
+                            async with _attended(receive):
+                                await self._app(scope, _whole(body), answer)
+                else:
+                    await self._app(scope, _whole(b""), answer)
+        except TimeoutError:  # or the client reads nothing of what has begun
+            if not answer.status:
+                await answer.refuse(late(limits))
+        except Refusal as refusal:
+            await answer.refuse(refusal)
+        except Exception as error:
+            self._log.failure(error, request=answer.request)
+            await answer.refuse(Refusal.of(error))
         self._count(scope, route, answer, time.perf_counter() - start)
 
     def _route(self, scope: Scope) -> str:
@@ -107,72 +118,56 @@ class Guard:
         limit = self._settings.header_bytes
         if sum(len(name) + len(value) for name, value in scope["headers"]) > limit:
             raise Refusal("headers_too_large", f"the headers have more than {limit} bytes")
-        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
-            what = "a body has Content-Length or Transfer-Encoding, not both (RFC 9112, 6.1)"
-            raise Refusal("invalid_request", what)
         if route not in self._paths.probes:
             self._check_sender(Headers(scope=scope), route in self._paths.labels)
-            if scope.get("state", {}).get("reserve"):
-                raise crowded(self._settings)
         if route == "other":
             raise Refusal("not_found", "no such route; /docs lists them")
-        methods = self._paths.methods.get(route)
-        if methods is not None and scope["method"] not in methods:
+        methods = self._paths.methods[route]
+        if scope["method"] not in methods:
             names = ", ".join(sorted(methods))
             what = f"{route} takes {names}, not {scope['method']:.{_METHOD}}"
             raise Refusal("method_not_allowed", what, allow=names)
-        if self._traffic.draining and methods is not None and route not in self._paths.probes:
+        if self._traffic.draining and route not in self._paths.probes:
             raise Refusal("draining", "the service is stopping; try another", retry_after=1)
 
     def _check_sender(self, headers: Headers, labels: bool) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._settings.loopback and _hostname(host) not in _HOSTS | {self._settings.host}:
+        name = match[1].strip("[]").lower() if (match := _HOST.fullmatch(host)) else None
+        if self._settings.loopback and name not in _HOSTS | {self._settings.host}:
             raise Refusal("forbidden", "this host name is not the service's; use 127.0.0.1")
-        if origin is not None and _netloc(origin) != host:
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise Refusal("forbidden", "requests of other sites' pages are not answered")
         token, whose = self._settings.token, "the token"
         if labels and self._settings.label_token is not None:
             token, whose = self._settings.label_token, "the labeller's token"
-        if token is not None and not _has_token(headers.get("authorization", ""), token):
+        if token is not None and not _has_token(headers, token):
             raise Refusal("unauthorised", f"send {whose} as `Authorization: Bearer TOKEN`")
 
-    async def _body(self, scope: Scope, receive: Receive) -> Receive:
-        """The whole body read, and a `receive` that gives it once and then waits for the end."""
+    async def _body(self, scope: Scope, receive: Receive, count: Callable[[int], None]) -> bytes:
+        """Read the whole body, decoded; `count` hears of its bytes as they come."""
         limit, headers = self._settings.body_bytes, Headers(scope=scope)
         declared = headers.get("content-length", "0")
         too_large = Refusal("body_too_large", f"the body has more than {limit} bytes")
         if declared.isdigit() and int(declared) > limit:
             raise too_large
-        chunks: list[bytes] = []
-        more, size = True, 0
-        try:
-            async with asyncio.timeout(self._settings.deadline_seconds):
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise Refusal("client_left", "the client left before its body was whole")
-                    chunks.append(message.get("body", b""))
-                    size += len(chunks[-1])
-                    more = message.get("more_body", False)
-                    if size > limit:
-                        raise too_large
-        except TimeoutError as error:
-            raise Refusal("body_timeout", "the body did not arrive in time") from error
-        body, coding = b"".join(chunks), headers.get("content-encoding", "identity")
-        if body and coding != "identity":
-            body = decoded(body, coding, limit)
-        whole = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def replay() -> Message:
-            return whole.pop() if whole else await receive()
-
-        return replay
+        body, more = bytearray(), True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Refusal("client_left", "the client left before its body was whole")
+            chunk = message.get("body", b"")
+            body += chunk
+            more = message.get("more_body", False)
+            if len(body) > limit:
+                raise too_large
+            count(len(chunk))
+        coding = headers.get("content-encoding", "identity")
+        return bytes(body) if coding == "identity" else decoded(bytes(body), coding, limit)
 
     def _count(self, scope: Scope, route: str, answer: "_Answer", seconds: float) -> None:
         status = str(answer.status)
         self._metrics.requests.labels(route, status).inc()
         self._metrics.seconds.labels(route).observe(seconds)
-        self._metrics.in_flight.set(self._traffic.inside)
         if answer.code is not None:
             self._metrics.refusals.labels(answer.code).inc()
         self._log.event(
@@ -189,28 +184,70 @@ class Guard:
 class Traffic:
     """What is in hand, and whether the service still takes more.
 
+    Args:
+        metrics: Where the bytes of bodies in hand are told.
+        most: Bytes of bodies in hand, over all connections.
+
     Attributes:
         draining: New requests are turned away.
         inside: Requests in hand.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics, most: int) -> None:
+        self._metrics, self._most, self._bytes = metrics, most, 0
         self.draining = False
         self.inside = 0
+        self._open = 0  # requests whose bodies are read, or that are inside
         self._empty = asyncio.Event()
         self._empty.set()
 
     @contextmanager
-    def passing(self) -> Iterator[None]:
-        """Around one request, which `drain` waits for."""
-        self.inside += 1
+    def reading(self) -> Iterator[Callable[[int], None]]:
+        """Give what counts the bytes of one body until the block ends; `drain` waits for that."""
+        own = 0
+
+        def count(size: int) -> None:
+            nonlocal own
+            own += size
+            self._set_bytes(self._bytes + size)
+            if self._bytes > self._most:
+                what = f"bodies of {self._most} bytes are in hand already"
+                raise Refusal("queue_full", f"{what}; try again later", retry_after=1)
+
+        self._open += 1
         self._empty.clear()
+        try:
+            yield count
+        finally:
+            self._set_bytes(self._bytes - own)
+            self._open -= 1
+            if self._open == 0:
+                self._empty.set()
+
+    def _set_bytes(self, count: int) -> None:
+        self._bytes = count
+        self._metrics.body_bytes.set(count)
+
+    @contextmanager
+    def passing(self, most: int) -> Iterator[None]:
+        """Hold a place for one request.
+
+        Args:
+            most: Places.
+
+        Raises:
+            Refusal: None is free.
+        """
+        if self.inside >= most:
+            what = f"{most} requests are in hand already; try again later"
+            raise Refusal("queue_full", what, retry_after=1)
+        self.inside += 1
+        self._metrics.in_flight.set(self.inside)
         try:
             yield
         finally:
             self.inside -= 1
-            if self.inside == 0:
-                self._empty.set()
+            self._metrics.in_flight.set(self.inside)
 
     async def drain(self, grace_seconds: float, patience_seconds: float) -> None:
         """Turn new requests away, and wait for those inside.
@@ -228,15 +265,56 @@ class Traffic:
             pass
 
 
+@asynccontextmanager
+async def _attended(receive: Receive) -> AsyncIterator[None]:
+    """End the block when the client leaves."""
+    task, has_left = asyncio.current_task(), False
+    assert task is not None
+
+    async def watch() -> None:
+        nonlocal has_left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        has_left = True
+        task.cancel()
+
+    watching = asyncio.ensure_future(watch())
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        if has_left:
+            task.uncancel()
+            raise Refusal("client_left", "the client left before its answer") from error
+        raise
+    finally:
+        watching.cancel()
+
+
+def _whole(body: bytes) -> Receive:
+    """Return a `receive` that gives a body once and then waits: the guard sees who leaves."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        return messages.pop() if messages else await asyncio.Future()
+
+    return receive
+
+
 class _Answer:
     """What has been sent, with the headers that every answer carries."""
 
-    def __init__(self, send: Send, scope: Scope, paths: Paths, traffic: Traffic) -> None:
-        self._send, self._traffic = send, traffic
-        self._dialect = paths.dialect(scope["path"])
+    limit: asyncio.Timeout | None = None  # of the request, until its answer begins
+    is_read: bool  # where its body ends is known, so that its connection may stay
+
+    def __init__(
+        self, send: Send, scope: Scope, paths: Paths, traffic: Traffic, stall_seconds: float
+    ) -> None:
+        self._send, self._traffic, self._stall_seconds = send, traffic, stall_seconds
+        self._dialect = paths.dialect(scope)
         name = Headers(scope=scope).get("x-request-id", "")
         self.request = name if _ID.fullmatch(name) else uuid.uuid4().hex
         self.status = 0
+        self.is_read = scope["method"] != "POST"
         self.code: str | None = None
         self._ended = False
         scope.setdefault("state", {})["request"] = self.request
@@ -251,23 +329,23 @@ class _Answer:
                 headers.setdefault(name, value)
             if headers.get("content-type", "").startswith("text/html"):
                 headers.setdefault("content-security-policy", _POLICY)
-            if self._traffic.draining:
+            if self._traffic.draining or not self.is_read:
                 headers["connection"] = "close"
+            if self.limit is not None:
+                self.limit.reschedule(None)
             self.code = headers.get("x-refusal") or self.code
         elif message["type"] == "http.response.body":
             self._ended = not message.get("more_body", False)
-        await self._send(message)
+        async with asyncio.timeout(self._stall_seconds):  # a client may leave an answer unread
+            await self._send(message)
 
     async def refuse(self, refusal: Refusal) -> None:
         """Send the refusal, unless an answer is on its way already."""
-        self.code = refusal.code
+        self.code, self.limit = refusal.code, None
         if self.status:
             await self.end()
             return
         headers = [(k.encode(), v.encode()) for k, v in refusal.headers]
-        # Nobody knows where its body ends; the place is another's.
-        if refusal.code in ("invalid_request", "too_many_connections"):
-            headers.append((b"connection", b"close"))
         status, body = self._dialect.refuse(refusal)
         await self({"type": "http.response.start", "status": status, "headers": headers})
         await self({"type": "http.response.body", "body": body})
@@ -278,23 +356,9 @@ class _Answer:
             await self({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _netloc(origin: str) -> str | None:
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:
-        return None
-
-
-def _hostname(host: str) -> str | None:
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return None
-
-
-def _has_token(authorization: str, token: str) -> bool:
-    """Whether a Bearer token, or the password that a browser asked for, is the token."""
-    scheme, _, value = authorization.partition(" ")
+def _has_token(headers: Headers, token: str) -> bool:
+    """True if a Bearer token, an API key or the password of a browser's prompt is the token."""
+    scheme, _, value = headers.get("authorization", "").partition(" ")
     secret = value.strip().encode("utf-8", errors="replace")
     if scheme.lower() == "basic":
         try:
@@ -302,5 +366,5 @@ def _has_token(authorization: str, token: str) -> bool:
         except ValueError:
             return False
     elif scheme.lower() != "bearer":
-        return False
+        secret = headers.get("x-goog-api-key", "").encode("utf-8", errors="replace")
     return hmac.compare_digest(secret, token.strip().encode())  # files end with a newline

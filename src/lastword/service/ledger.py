@@ -6,11 +6,10 @@ and the values that drift has seen, which are only needed for a restart, are not
 text of a request is in it.
 """
 
-import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,67 +18,28 @@ from lastword.errors import InputError
 from lastword.records.decision import Decision
 from lastword.rule.geometry import tied_first
 from lastword.service.refusal import Refusal
-from lastword.trust.groups import copies
 
 _TABLES = """
-    CREATE TABLE IF NOT EXISTS answers (
-        id TEXT PRIMARY KEY, given REAL NOT NULL, entry TEXT NOT NULL, labelled INTEGER NOT NULL,
-        steady REAL NOT NULL DEFAULT 0, kin TEXT
+    CREATE TABLE IF NOT EXISTS given (
+        id TEXT PRIMARY KEY, given REAL NOT NULL, steady REAL NOT NULL, entry TEXT NOT NULL,
+        text TEXT NOT NULL, kin TEXT, labelled INTEGER NOT NULL DEFAULT 0
     );
-    CREATE TABLE IF NOT EXISTS marks (
-        mark TEXT PRIMARY KEY, answer TEXT NOT NULL REFERENCES answers (id) ON DELETE CASCADE
-    );
-    CREATE INDEX IF NOT EXISTS by_answer ON marks (answer);
+    CREATE INDEX IF NOT EXISTS by_text ON given (text, labelled);
+    CREATE INDEX IF NOT EXISTS by_kin ON given (kin) WHERE kin IS NOT NULL;
     CREATE TABLE IF NOT EXISTS seen (statistic TEXT NOT NULL, value REAL NOT NULL);
     CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
-
-
-_ADDED = {"steady": "REAL NOT NULL DEFAULT 0", "kin": "TEXT"}  # columns that older files lack
-# Counting 100,000 answers anew takes 20 ms, and everybody may ask how many there are.
-_TOTALS = """
-    CREATE INDEX IF NOT EXISTS by_kin ON answers (kin, labelled);
-    CREATE TABLE IF NOT EXISTS totals (answers, groups, labels, labelled_groups);
-    INSERT INTO totals
-        SELECT COUNT(*), COUNT(DISTINCT kin), TOTAL(labelled),
-            COUNT(DISTINCT kin) FILTER (WHERE labelled)
-        FROM answers GROUP BY NULL HAVING NOT EXISTS (SELECT 1 FROM totals);
-    INSERT INTO totals SELECT 0, 0, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM totals);
-    CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON answers BEGIN
-        UPDATE totals SET answers = answers + 1,
-            groups = groups + (1 = (SELECT COUNT(*) FROM (
-                SELECT 1 FROM answers WHERE kin = NEW.kin LIMIT 2)));
-    END;
-    CREATE TRIGGER IF NOT EXISTS labelled AFTER UPDATE OF labelled ON answers BEGIN
-        UPDATE totals SET labels = labels + NEW.labelled - OLD.labelled,
-            labelled_groups = labelled_groups + (1 = (SELECT COUNT(*) FROM (
-                SELECT 1 FROM answers WHERE kin = NEW.kin AND labelled = 1 LIMIT 2)));
-    END;
-    CREATE TRIGGER IF NOT EXISTS moved AFTER UPDATE OF kin ON answers BEGIN
-        UPDATE totals SET
-            groups = groups - NOT EXISTS (SELECT 1 FROM answers WHERE kin = OLD.kin),
-            labelled_groups = labelled_groups - (OLD.labelled AND NOT EXISTS (
-                SELECT 1 FROM answers WHERE kin = OLD.kin AND labelled = 1
-            )) + (OLD.labelled AND 1 = (SELECT COUNT(*) FROM (
-                SELECT 1 FROM answers WHERE kin = NEW.kin AND labelled = 1 LIMIT 2)));
-    END;
-    CREATE TRIGGER IF NOT EXISTS forgotten AFTER DELETE ON answers BEGIN
-        UPDATE totals SET answers = answers - 1, labels = labels - OLD.labelled,
-            groups = groups - (OLD.kin IS NOT NULL AND NOT EXISTS (
-                SELECT 1 FROM answers WHERE kin = OLD.kin)),
-            labelled_groups = labelled_groups - (OLD.kin IS NOT NULL AND OLD.labelled AND NOT EXISTS
-                (SELECT 1 FROM answers WHERE kin = OLD.kin AND labelled = 1));
-    END;
 """
 # The answers before the oldest that is young by either clock; those stand in the order of their
 # coming, so that no more are looked at than go.
 _AGED = """
-    DELETE FROM answers WHERE rowid < (
-        SELECT rowid FROM answers WHERE given >= ? OR steady >= ? ORDER BY rowid LIMIT 1
+    DELETE FROM given WHERE rowid < (
+        SELECT rowid FROM given WHERE given >= ? OR steady >= ? ORDER BY rowid LIMIT 1
     )
 """
-
-LARGEST = 100  # answers of a group from which on its name takes no more: copies it takes always
+_COUNTS = """
+    SELECT COUNT(*), COUNT(DISTINCT text), TOTAL(labelled),
+        COUNT(DISTINCT text) FILTER (WHERE labelled) FROM given
+"""
 
 
 @dataclass(frozen=True)
@@ -179,12 +139,7 @@ class Ledger:
     def _open(self, name: str) -> None:
         self._connection = connect(name)
         self._connection.executescript(_TABLES)
-        columns = [row[1] for row in self._connection.execute("PRAGMA table_info(answers)")]
-        for name, kind in _ADDED.items():
-            if name not in columns:
-                self._connection.execute(f"ALTER TABLE answers ADD COLUMN {name} {kind}")
-        self._connection.executescript(_TOTALS)
-        (latest,) = self._connection.execute("SELECT MAX(steady) FROM answers").fetchone()
+        (latest,) = self._connection.execute("SELECT MAX(steady) FROM given").fetchone()
         self._before = (latest or 0.0) - self._steady()
 
     def _oldest(self) -> tuple[float, float]:
@@ -195,26 +150,10 @@ class Ledger:
         """Let the file go."""
         self._connection.close()
 
-    def kin(self, marks: Iterable[str]) -> list[str]:
-        """The groups of remembered answers that share a mark, as `trust.groups` has them.
-
-        A name (a group, a pair) joins no group of `LARGEST` answers: who names one for everything
-        would else silence the tests. Copies say nothing new however many there are.
-        """
-        groups: dict[str, bool] = {}
-        for mark in marks:
-            row = self._connection.execute(
-                "SELECT kin FROM marks JOIN answers ON answer = id WHERE mark = ?", (_digest(mark),)
-            ).fetchone()
-            if row is not None:
-                groups[row[0]] = groups.get(row[0], False) or copies(mark)
-        return sorted(kin for kin, same in groups.items() if same or not self._full(kin))
-
-    def _full(self, kin: str) -> bool:
-        """Whether a group has so many remembered answers that its name takes no more."""
-        rows = "SELECT COUNT(*) FROM (SELECT 1 FROM answers WHERE kin = ? LIMIT ?)"
-        (count,) = self._connection.execute(rows, (kin, LARGEST)).fetchone()
-        return bool(count >= LARGEST)
+    def knows(self, text: str) -> bool:
+        """True if an answer to the same text is remembered."""
+        row = "SELECT 1 FROM given WHERE text = ? LIMIT 1"
+        return self._connection.execute(row, (text,)).fetchone() is not None
 
     def remember(
         self,
@@ -222,7 +161,7 @@ class Ledger:
         entry: Entry,
         statistics: Mapping[str, float],
         drift: Mapping[str, Any],
-        marks: Sequence[str] = (),
+        text: str,
     ) -> None:
         """One answer that was given, and where drift stands after it.
 
@@ -231,38 +170,20 @@ class Ledger:
             entry: What is kept of it.
             statistics: What drift saw of it.
             drift: `Drift.state()`.
-            marks: What it shares with the others of its group; digests of them are kept.
+            text: Digest of what was asked.
         """
-        row = (name, self._clock(), json.dumps(asdict(entry)), self._before + self._steady())
+        row = (name, self._clock(), self._before + self._steady(), json.dumps(asdict(entry)), text)
         with self._connection as connection:
             connection.execute(
-                "INSERT INTO answers (id, given, entry, labelled, steady, kin) "
-                "VALUES (?, ?, ?, 0, ?, ?)",
-                (*row, self._join(self.kin(marks), name)),
-            )
-            connection.executemany(
-                "INSERT OR REPLACE INTO marks VALUES (?, ?)", [(_digest(m), name) for m in marks]
+                "INSERT INTO given (id, given, steady, entry, text) VALUES (?, ?, ?, ?, ?)", row
             )
             connection.execute(_AGED, self._oldest())
             connection.execute(
-                "DELETE FROM answers WHERE rowid <= (SELECT MAX(rowid) FROM answers) - ?",
+                "DELETE FROM given WHERE rowid <= (SELECT MAX(rowid) FROM given) - ?",
                 (self._items,),
             )
             if self._durable:
                 self._keep(statistics, drift)
-
-    def _join(self, kin: Sequence[str], name: str) -> str:
-        """The group of an answer; the groups that it connects become one, the largest."""
-        if len(kin) < 2:
-            return kin[0] if kin else name
-        count = "SELECT COUNT(*) FROM answers WHERE kin = ?"
-        sizes = {one: self._connection.execute(count, (one,)).fetchone() for one in kin}
-        largest = max(kin, key=sizes.__getitem__)
-        self._connection.executemany(
-            "UPDATE answers SET kin = ? WHERE kin = ?",
-            [(largest, one) for one in kin if one != largest],
-        )
-        return largest
 
     def _keep(self, statistics: Mapping[str, float], drift: Mapping[str, Any]) -> None:
         for statistic in statistics:
@@ -278,7 +199,7 @@ class Ledger:
             Refusal: It was never given, is forgotten, or has its label.
         """
         row = self._connection.execute(
-            "SELECT entry, labelled FROM answers WHERE id = ? AND (given >= ? OR steady >= ?)",
+            "SELECT entry, labelled FROM given WHERE id = ? AND (given >= ? OR steady >= ?)",
             (name, *self._oldest()),
         ).fetchone()
         if row is None:
@@ -291,25 +212,31 @@ class Ledger:
             raise Refusal("repeated_feedback", "this answer has its label; the first one counts")
         return Entry(**json.loads(row[0]))
 
-    def first(self, name: str) -> bool:
-        """Whether no answer of the same group that is remembered has a label."""
+    def first(self, name: str, kin: str | None) -> bool:
+        """True if no answer of the same text, or of the same group, has a label.
+
+        Args:
+            name: The answer's id.
+            kin: The group that its labeller names, if any.
+        """
         row = self._connection.execute(
-            "SELECT 1 FROM answers WHERE labelled = 1 "
-            "AND kin = (SELECT kin FROM answers WHERE id = ?) LIMIT 1",
-            (name,),
+            "SELECT 1 FROM given WHERE labelled = 1 "
+            "AND (text = (SELECT text FROM given WHERE id = ?) OR kin = ?) LIMIT 1",
+            (name, kin),
         ).fetchone()
         return row is None
 
     def counts(self) -> dict[str, int]:
-        """How many answers are remembered, how many have labels, and the groups that each make."""
+        """Count the answers that are remembered, those with labels, and the texts of each."""
         names = ("answers", "groups", "labels", "labelled_groups")
-        row = self._connection.execute(f"SELECT {', '.join(names)} FROM totals").fetchone()
+        row = self._connection.execute(_COUNTS).fetchone()
         return {name: int(count) for name, count in zip(names, row, strict=True)}
 
-    def label(self, name: str, **state: Any) -> None:
+    def label(self, name: str, kin: str | None, **state: Any) -> None:
         """Mark an answer as labelled, and keep what changed by it, at once."""
         with self._connection as connection:
-            connection.execute("UPDATE answers SET labelled = 1 WHERE id = ?", (name,))
+            row = "UPDATE given SET labelled = 1, kin = ? WHERE id = ?"
+            connection.execute(row, (kin, name))
             self.save(**state)
 
     def save(self, **state: Any) -> None:
@@ -320,7 +247,10 @@ class Ledger:
     def state(self, name: str) -> Any:
         """A value that was kept; None where none was."""
         row = self._connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        try:
+            return None if row is None else json.loads(row[0])
+        except ValueError as error:
+            raise InputError(f"the state has no JSON as {name}: name another --state") from error
 
     def seen(self) -> dict[str, list[float]]:
         """Values of each statistic since its test started."""
@@ -328,7 +258,3 @@ class Ledger:
         for statistic, value in self._connection.execute("SELECT statistic, value FROM seen"):
             values.setdefault(statistic, []).append(value)
         return values
-
-
-def _digest(mark: str) -> str:
-    return hashlib.sha256(mark.encode(errors="replace")).hexdigest()

@@ -30,7 +30,7 @@ class Metrics:
         )
         self.in_flight = gauge("lastword_in_flight", "Requests in hand.")
         self.waiting_items = gauge("lastword_waiting_items", "Items in their queue.")
-        self.waiting_questions = gauge("lastword_waiting_questions", "Questions in theirs.")
+        self.body_bytes = gauge("lastword_body_bytes", "Bytes of bodies in hand.")
         self.oldest = gauge(
             "lastword_oldest_waiting_seconds", "Age of the oldest order that waits or is computed."
         )

@@ -1,10 +1,10 @@
 """Oversight: whether a certificate still holds for what a service answers.
 
 Labels that come back feed the monitor of the broken rate; what every decision shows feeds the tests
-of drift: of each group of items the first one, among those that are remembered. Both may be looked
-at always. An alarm stays; under `--on-alarm shadow` correction is off from then on. Slipping is a
-warning that passes and switches nothing. What is judged is the certified correction, also while
-shadow hides it.
+of drift: of items of the same text the first one, among those that are remembered. Who labels may
+name a group, of which the first label counts; who asks may not. Both may be looked at always. An
+alarm stays; under `--on-alarm shadow` correction is off from then on. Slipping is a warning that
+passes and switches nothing. What is judged is the certified correction, also while shadow hides it.
 """
 
 import hashlib
@@ -56,8 +56,9 @@ class Oversight:
             seconds=settings.feedback_seconds,
         )
         state = self._ledger.state("monitor") or {}
-        state |= {"slip": tuple(state.get("slip", ()))}
-        self.monitor = Monitor(certificate.terms.alpha, certificate.terms.delta, **state)
+        state |= {name: tuple(state.get(name, ())) for name in ("slip", "wealth")}
+        self._terms = certificate.terms
+        self.monitor = Monitor(self._terms.watched, self._terms.delta, **state)
         self.drift = Drift(certificate.reference, certificate.terms.delta)
         if (state := self._ledger.state("drift")) is not None:
             self.drift.resume(self._ledger.seen(), state)
@@ -82,13 +83,13 @@ class Oversight:
             content: `decision.to_dict()`.
         """
         name, seen = uuid.uuid4().hex, statistics(content)
-        own = list(marks(item.id, item.prompt, item.candidates, item.group))
+        (text,) = marks(None, item.prompt, item.candidates, None)
         with self._lock:
             try:
-                bet = not self._ledger.kin(own)  # one a group
+                bet = not self._ledger.knows(text)
                 seen = seen if bet else {}
                 warned = self.drift.see(seen)
-                self._ledger.remember(name, Entry.of(decision), seen, self.drift.state(), own)
+                self._ledger.remember(name, Entry.of(decision), seen, self.drift.state(), text)
             except sqlite3.Error as error:
                 self._tell_unkept(error)
                 return None
@@ -99,12 +100,13 @@ class Oversight:
             self._log.event("drift", statistic=statistic, seen=self.drift.tests[statistic].seen)
         return name
 
-    def labelled(self, name: str, right: Sequence[int]) -> dict[str, Any]:
+    def labelled(self, name: str, right: Sequence[int], kin: str | None = None) -> dict[str, Any]:
         """Take the label of an answer; what it says of it and of the certificate.
 
         Args:
             name: The id that came with the answer.
             right: Places of the right candidates.
+            kin: The group that its labeller names, if any.
 
         Raises:
             Refusal: An id that is unknown or has its label, a place that is none, or a disk that
@@ -116,11 +118,13 @@ class Oversight:
                 what = f"right is a place from 0 to {entry.candidates - 1}, or several"
                 raise Refusal("invalid_body", what)
             broken, fixed = entry.judge(right)
-            first = self._ledger.first(name)
-            after = self.monitor.seen(broken) if first else self.monitor
+            first = self._ledger.first(name, kin)
+            watched = first and (self._terms.promise == "breaks" or broken or fixed)
+            after = self.monitor.seen(broken) if watched else self.monitor
             counts = {n: getattr(after, n) for n in ("labelled", "broken", "alarm")}
+            state = counts | {"slip": after.slip, "wealth": after.wealth}
             try:
-                self._ledger.label(name, monitor=counts | {"slip": after.slip})
+                self._ledger.label(name, kin, monitor=state)
             except sqlite3.Error as error:  # nothing is counted that a restart would forget
                 self._tell_unkept(error)
                 what = "the label cannot be kept on disk; make room, and send it again"

@@ -1,112 +1,132 @@
-"""Passes of the model: items that are computed together, or one step of a question."""
+"""Passes of the model: what is decided together, within a budget of tokens and of targets."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
-from lastword.batch import Scope
+from lastword.batch import Read, Scope
 from lastword.errors import TraceError
-from lastword.model.phases import watched
+from lastword.model.phases import Watcher, watched
+from lastword.records.decision import Decision
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
-from lastword.service.orders import Order, watcher
 from lastword.service.refusal import Refusal
-from lastword.text.items import Item
+from lastword.service.worker import Job, Order, work_off
 from lastword.text.tokens import Encoded
 from lastword.tracer import Tracer
 
+# Takes a stage of an order, its begin and end in nanoseconds since the epoch, and of how many
+# orders it was the stage.
+Teller = Callable[[str, int, int, int], None]
+TARGETS = 4096  # tokens of options in a pass: the readout holds a row of the head for each
+
+
+def silent(stage: str, begin: int, end: int, orders: int) -> None:
+    """Hear of a stage, and tell nobody."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Question(Order):
+    """An item that waits for the model.
+
+    Attributes:
+        encoded: The item as tokens.
+        read: How it is read.
+        tell: Who hears of its stages.
+        arrived: When it came, in nanoseconds since the epoch.
+    """
+
+    encoded: Encoded
+    read: Read
+    tell: Teller = silent
+    arrived: int = field(default_factory=time.time_ns)
+
 
 class Passes:
-    """Computes what is in hand.
+    """Decides what is in hand.
 
     Args:
         tracer: The model's tracer.
         metrics: What is counted.
-        log: Where defects are told.
+        log: Where defects go.
     """
 
     def __init__(self, tracer: Tracer, metrics: Metrics, log: Log) -> None:
         self._tracer, self._metrics, self._log = tracer, metrics, log
 
-    def group(self, orders: Sequence[Order]) -> list[Order]:
-        """The orders that share a pass with the first, by the tracer's plan."""
-        if orders[0].kind == "ask":
-            return [*orders]
-        alike = [order for order in orders if order.read == orders[0].read]
-        return next((group for group in self._plan(alike) if orders[0] in group), [])
+    def choose(self, orders: Sequence[Question | Job]) -> list[Question | Job]:
+        """Return the first order and those that share its pass by the tracer's plan."""
+        first = orders[0]
+        if isinstance(first, Job):  # a probe reads by itself
+            return [first]
+        questions = [order for order in orders if isinstance(order, Question)]
+        alike = [order for order in questions if order.read == first.read]
+        groups = self._tracer.plan([order.encoded for order in alike])
+        (group,) = (group for group in groups if 0 in group)
+        chosen: list[Question | Job] = [alike[0]]
+        targets = sum(alike[0].encoded.candidate_tokens)
+        for order in (alike[i] for i in sorted(group) if i):
+            targets += sum(order.encoded.candidate_tokens)
+            if targets > TARGETS:
+                break
+            chosen.append(order)
+        return chosen
 
-    def run(self, group: Sequence[Order]) -> None:
-        """Compute a group, and tell each of its orders what came out."""
-        if group[0].kind == "ask":
-            self._step(group[0])
-        else:
-            self._decide(group)
-
-    def _plan(self, orders: Sequence[Order]) -> Iterable[list[Order]]:
-        try:
-            groups = self._tracer.plan(_encoded(orders))
-        except Exception as error:
-            self._log.failure(error, at="plan", items=len(orders))
-            return [[order] for order in orders]
-        return [[orders[i] for i in group] for group in groups]
-
-    def _step(self, order: Order) -> None:
-        """Take one step of a question, while somebody waits for it."""
-        assert not isinstance(order.work, Item)
-        if not order.is_open(time.monotonic()):
-            order.work.close()
-            return
-        try:
-            with watched(watcher([order])):
-                next(order.work)
-        except StopIteration as end:
-            order.give(end.value)
-        except Exception as error:
-            fail(order, error, self._log)
-
-    def _decide(self, group: Sequence[Order]) -> None:
-        start = time.perf_counter()
-        try:
-            with watched(watcher(group)):
-                decisions = self._tracer.decide_group(_encoded(group), Scope(group[0].read))
-        except Exception as error:
-            if len(group) == 1:
-                fail(group[0], error, self._log)
+    def run(self, together: Sequence[Question | Job]) -> None:
+        """Decide orders together; where that fails each alone, so that one fails no other."""
+        work_off([order for order in together if isinstance(order, Job)])
+        orders = [order for order in together if isinstance(order, Question)]
+        now = time.time_ns()
+        for order in orders:
+            order.tell("queue", order.arrived, now, 1)
+        if len(orders) > 1:
+            try:
+                self._decide(orders)
                 return
-            self._log.event("apart", items=len(group), error=type(error).__name__)
-        else:
-            self._metrics.batch_items.observe(len(group))
-            self._metrics.batch_seconds.observe(time.perf_counter() - start)
-            for order, decision in zip(group, decisions, strict=True):
-                self._metrics.decided(decision)
-                order.give(decision)
-            return
+            except Exception as error:
+                self._log.event("apart", items=len(orders), error=type(error).__name__)
         # Not inside `except`: the failed pass would keep its memory, which may be what was lacking.
-        for order in group:
-            if order.is_open(time.monotonic()):
-                self._decide([order])
+        for order in orders:
+            try:
+                if not order.future.done():
+                    self._decide([order])
+            except Exception as error:
+                order.fail(self._told(error))
+
+    def _decide(self, orders: Sequence[Question]) -> None:
+        start = time.perf_counter()
+        with watched(_watcher(orders)):
+            encoded = [order.encoded for order in orders]
+            decisions: list[Decision] = self._tracer.decide_group(encoded, Scope(orders[0].read))
+        self._metrics.batch_items.observe(len(orders))
+        self._metrics.batch_seconds.observe(time.perf_counter() - start)
+        for order, decision in zip(orders, decisions, strict=True):
+            self._metrics.decided(decision)
+            order.give(decision)
+
+    def _told(self, error: Exception) -> Exception:
+        """Return what a client is told; what is no refusal is logged in full and told in short."""
+        if isinstance(error, TraceError):
+            return error
+        self._log.failure(error, at="item")
+        if _is_memory(error):
+            what = "it takes more memory than is free; shorten it, or give fewer candidates"
+            return Refusal("model", what)
+        return Refusal.of(error)
 
 
-def fail(order: Order, error: Exception, log: Log) -> None:
-    """Tell an order of an error; what is no refusal is logged in full and told in short."""
-    if _is_memory(error):
-        log.failure(error, at=order.kind)
-        what = "it takes more memory than is free; shorten it, or give fewer candidates"
-        error = Refusal("model", what)
-    elif not isinstance(error, TraceError):
-        log.failure(error, at=order.kind)
-        error = Refusal.of(error)
-    order.fail(error)
+def _watcher(orders: Sequence[Question]) -> Watcher:
+    def tell(stage: str, begin: int, end: int) -> None:
+        for order in orders:
+            order.tell(stage, begin, end, len(orders))
 
-
-def _encoded(orders: Sequence[Order]) -> list[Encoded]:
-    encoded = [order.future.encoded for order in orders]
-    return [e for e in encoded if e is not None]
+    return tell
 
 
 def _is_memory(error: Exception) -> bool:
-    """Whether memory was lacking; torch's allocator on the CPU has no class for it."""
+    """True if memory was lacking; torch's allocator on the CPU has no class for it."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and "not enough memory" in str(error)

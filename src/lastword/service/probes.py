@@ -11,17 +11,15 @@ from lastword.service.refusal import Refusal
 
 
 async def healthz(call: ThisCall) -> Response:
-    """Whether it lives: 500 where the model's thread has ended, or no request is taken any more."""
-    if call.service.stuck:
-        raise Refusal("internal", "requests are not taken any more: restart the service")
-    if not call.corrector.batcher.alive and not call.service.traffic.draining:
-        raise Refusal("internal", "the model's thread has ended: restart the service")
+    """Tell whether it lives: 500 where a thread has ended."""
+    if not call.corrector.alive and not call.service.traffic.draining:
+        raise Refusal("internal", "a thread of the service has ended: restart it")
     return json_of({"status": "ok"})
 
 
 async def readyz(call: ThisCall) -> Response:
-    """Whether items are taken: 503 while the service stops. Answers do not wait for the log."""
-    if call.service.traffic.draining or not call.corrector.batcher.taking:
+    """Tell whether items are taken: 503 while the service stops."""
+    if call.service.traffic.draining or not call.corrector.model.taking:
         raise Refusal("draining", "the service takes no more items", retry_after=1)
     lost = {"log": f"{call.service.log.dropped} lines were dropped: nothing takes them"}
     return json_of({"status": "ready"} | (lost if call.service.log.losing else {}))

@@ -87,6 +87,9 @@ def _resolved(part: Schema, schema: Schema) -> Schema:
 def _example(part: Schema, schema: Schema) -> Any:
     """An example of a body: its own, or one of what it holds."""
     part = _resolved(part, schema)
+    for union in (part.get("oneOf"), part.get("anyOf")):
+        if union:
+            return _example(union[0], schema)
     if part.get("examples"):
         return part["examples"][0]
     if part.get("type") == "array":

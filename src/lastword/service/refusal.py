@@ -23,12 +23,7 @@ Code = Literal[
     "unknown_model",
     "no_choices",
     "method_not_allowed",
-    "body_timeout",
-    "header_timeout",
-    "too_many_connections",
-    "invalid_request",
     "queue_full",
-    "too_many_labels",
     "client_left",
     "internal",
     "model",
@@ -55,12 +50,7 @@ STATUS: dict[Code, int] = {
     "unknown_model": 404,
     "no_choices": 400,  # a completion that is not a choice among answers
     "method_not_allowed": 405,
-    "body_timeout": 408,
-    "header_timeout": 408,
-    "too_many_connections": 503,
-    "invalid_request": 400,  # no HTTP at all
     "queue_full": 429,  # with Retry-After
-    "too_many_labels": 429,  # with Retry-After
     "client_left": 499,  # nobody reads this one
     "internal": 500,  # a defect: logged in full, told in short
     "model": 503,  # the model failed on this item

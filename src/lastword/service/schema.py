@@ -18,7 +18,6 @@ from pydantic import (
 
 from lastword.errors import ItemError
 from lastword.files.strict_json import to_json
-from lastword.generation.sampling import Sampling
 from lastword.records.decision import SCHEMA
 from lastword.rule.answer import Answer, Gate, Regime, Withheld
 from lastword.rule.fact import Fact, Presence, facts
@@ -95,9 +94,7 @@ class ItemBody(BaseModel):
         max_length=8,
         description="The prompt with inputs that say nothing, for `contextual`.",
     )
-    group: Text | None = Field(
-        None, description="What it shares with items that are not independent of it (a document)."
-    )
+    group: Text | None = Field(None, description="For certificates; a label may name one here.")
 
     def item(self) -> Item:
         """The item of the library.
@@ -115,27 +112,7 @@ class ItemBody(BaseModel):
             prompt = self.prompt
         else:
             prompt, own = "", {"messages": tuple(Message(m.role, m.content) for m in self.prompt)}
-        return Item(prompt, candidates, id=name, separator=separator, group=self.group, **own)
-
-
-class QuestionBody(BaseModel):
-    """A question without candidates: answers are sampled from the model, then corrected among."""
-
-    model_config = ConfigDict(
-        strict=True,
-        extra="forbid",
-        json_schema_extra={"examples": [{"question": "Where is the lake of Oru?"}]},
-    )
-
-    question: Text = Field(min_length=1, description="The question.")
-    k: int = Field(Sampling.k, ge=1, le=64, description="Answers to sample.")
-    temperature: float = Field(Sampling.temperature, ge=0, le=100, description="Of the samples.")
-    seed: int = Field(
-        Sampling.seed, ge=0, lt=2**31, description="The same seed draws the same answers."
-    )
-    max_new_tokens: int = Field(
-        Sampling.max_new_tokens, ge=1, le=256, description="Most tokens of an answer."
-    )
+        return Item(prompt, candidates, id=name, separator=separator, **own)
 
 
 class FeedbackBody(BaseModel):
@@ -152,6 +129,9 @@ class FeedbackBody(BaseModel):
         Annotated[int, Field(ge=0)]
         | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
     ) = Field(description="Place of the right candidate, or of several.")
+    group: Text | None = Field(
+        None, description="What it shares with others that are not independent of it (a document)."
+    )
 
 
 class FeedbackAnswer(BaseModel):
@@ -247,20 +227,6 @@ class DecisionAnswer(_DecisionAnswer):  # type: ignore[misc, valid-type]
     """A decision, and every reason for it; what was not needed is null."""
 
 
-class AskAnswer(DecisionAnswer):
-    """A decision among the answers that the model gave itself."""
-
-    question: str
-    prompt: str = Field(description="The question in its template, as it was scored.")
-    candidates: list[str]
-    counts: list[int] = Field(description="How many samples gave each of them.")
-    greedy: bool = Field(description="Whether the first candidate is the greedy answer.")
-    k: int
-    temperature: float
-    seed: int
-    dropped: int = Field(description="Answers left out: with the question they do not fit.")
-
-
 class Problem(BaseModel):
     """What is wrong."""
 
@@ -345,7 +311,10 @@ def _where(detail: Mapping[str, Any]) -> str:
     path: Sequence[Any] = detail["loc"]
     if detail["type"] == "json_invalid":
         return f"body, after {path[-1]} characters"
-    return ".".join(str(part) for part in path if part != "body") or "body"
+    return ".".join(str(part) for part in path if part not in _BODIES) or "body"
+
+
+_BODIES = ("body", "body of a map")
 
 
 def _wrong(detail: Mapping[str, Any]) -> str:

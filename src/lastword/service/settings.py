@@ -4,83 +4,70 @@ import ipaddress
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from lastword.errors import InputError
 
 _COUNTS = (
-    *("batch_items", "batch_limit", "queue_items", "queue_asks", "body_bytes", "candidates"),
-    *("characters", "tokens", "connections", "header_bytes", "feedback_items", "feedback_minute"),
-    *("queue_characters", "entries"),
+    *("batch_items", "batch_limit", "requests", "body_bytes", "flight_bytes", "candidates"),
+    *("characters", "tokens", "connections", "header_bytes", "feedback_items", "entries"),
 )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Limits and manners of a service.
+    """Limits and manners of a service."""
 
-    Attributes:
-        host: Address to listen on; beyond loopback needs a token.
-        port: Port; 0 takes a free one, named in the log.
-        probe_port: Port for probes alone, in a thread of their own; with the others if not given.
-        token: What clients send as a Bearer token.
-        label_token: What /v1/feedback takes in its place, so that who asks cannot label.
-        shadow: Answer with the base; log what correction would change.
-        batch_items: Most waiting items computed together; 1 is none.
-        queue_items: Most items that wait; one more is refused with 429.
-        queue_asks: Most questions that wait; they and items take turns with the model.
-        queue_characters: Most of the long items that wait, as `characters` counts them.
-        deadline_seconds: Seconds from a request to its answer.
-        body_bytes: Largest body in bytes.
-        entries: Most of one body: entries of its lists and objects, however deep.
-        batch_limit: Most items of one batch.
-        candidates: Most of one item.
-        characters: Most of one item: its prompt once for each candidate, and the candidates.
-        tokens: Most of one item, prompt and candidates together; of a question, with its answer
-            and once for each sample.
-        connections: Most open at a time; one more is told so and closed.
-        header_bytes: Most of one request's headers.
-        header_seconds: How long they may take to arrive.
-        drain_seconds: How long new requests are turned away politely before sockets close.
-        on_alarm: What an alarm of the monitor does: a line in the log, or `shadow` from then on.
-        feedback_items: Most answers that are remembered for their labels.
-        feedback_seconds: How long an answer is remembered.
-        feedback_minute: Most labels of one address in a minute.
-        state: File that keeps monitor, drift and remembered answers over a restart, or the running
-            means of --correction batch-calibrated.
-        log_prompts: Write prompts and candidates into the log.
-        questions: File of questions that are made ready and checked for flips before the first
-            request; /v1/models tells what came out.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    probe_port: int | None = None
-    token: str | None = None
-    label_token: str | None = None
-    shadow: bool = False
-    batch_items: int = 64
-    queue_items: int = 256
-    queue_asks: int = 16
-    queue_characters: int = 2**23
-    deadline_seconds: float = 30.0
-    body_bytes: int = 2**20
-    entries: int = 65_536
-    batch_limit: int = 4096
-    candidates: int = 64
-    characters: int = 2**21
-    tokens: int = 16_384
-    connections: int = 512
-    header_bytes: int = 65_536
-    header_seconds: float = 10.0
-    drain_seconds: float = 0.5
-    on_alarm: Literal["log", "shadow"] = "log"
-    feedback_items: int = 100_000
-    feedback_seconds: float = 604_800.0  # a week
-    feedback_minute: int = 600
-    state: Path | None = None
-    log_prompts: bool = False
-    questions: Path | None = None
+    host: Annotated[str, "Address to listen on; beyond loopback needs a token."] = "127.0.0.1"
+    port: Annotated[int, "Port; 0 takes a free one, named in the log."] = 8000
+    token: Annotated[str | None, "What clients send as a Bearer token."] = None
+    label_token: Annotated[
+        str | None, "What /v1/feedback takes in its place, so that who asks cannot label."
+    ] = None
+    shadow: Annotated[bool, "Answer with the base; log what correction would change."] = False
+    batch_items: Annotated[int, "Most waiting items computed together; 1 is none."] = 64
+    requests: Annotated[int, "Most requests in hand; one more is refused with 429."] = 256
+    deadline_seconds: Annotated[
+        float,
+        "Seconds from a request's first byte to its answer; of a batch, from when an item is "
+        "queued.",
+    ] = 30.0
+    body_bytes: Annotated[int, "Largest body in bytes."] = 2**20
+    flight_bytes: Annotated[
+        int, "Most bytes of all bodies in hand; one that exceeds them is refused with 429."
+    ] = 2**26
+    entries: Annotated[int, "Most of one body: entries of its lists and objects, however deep."] = (
+        65_536
+    )
+    batch_limit: Annotated[int, "Most items of one batch."] = 4096
+    candidates: Annotated[int, "Most of one item."] = 64
+    characters: Annotated[
+        int, "Most of one item: its prompt once for each candidate, and the candidates."
+    ] = 2**21
+    tokens: Annotated[int, "Most of one item, prompt and candidates together."] = 16_384
+    connections: Annotated[int, "Most open at a time; others wait to be taken."] = 4096
+    header_bytes: Annotated[int, "Most of one request's headers."] = 65_536
+    header_seconds: Annotated[float, "How long they may take to arrive."] = 10.0
+    drain_seconds: Annotated[
+        float, "How long new requests are turned away politely before sockets close."
+    ] = 0.5
+    on_alarm: Annotated[
+        Literal["log", "shadow"],
+        "What an alarm of the monitor does: a line in the log, or `shadow` from then on.",
+    ] = "log"
+    feedback_items: Annotated[int, "Most answers that are remembered for their labels."] = 100_000
+    feedback_seconds: Annotated[float, "How long an answer is remembered."] = 604_800.0  # a week
+    state: Annotated[
+        Path | None,
+        "File that keeps monitor, drift and remembered answers over a restart, or the running "
+        "means of --correction batch-calibrated.",
+    ] = None
+    log_prompts: Annotated[bool, "Write prompts and candidates into the log."] = False
+    questions: Annotated[
+        Path | None,
+        "File of questions that are made ready and checked for flips before the first request; "
+        "/v1/models tells what came out.",
+    ] = None
 
     def __post_init__(self) -> None:
         """Refuse an open door and limits that let nothing through."""

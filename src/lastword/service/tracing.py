@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 
-from lastword.service.orders import Teller
+from lastword.service.passes import Teller
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -71,7 +71,7 @@ def trace(app: FastAPI, provider: "TracerProvider") -> None:
         exclude_spans=["receive", "send"],
     )
     tracer = provider.get_tracer("lastword")
-    app.state.service.corrector.batcher.teller = lambda: _teller(tracer)
+    app.state.service.corrector.teller = lambda: _teller(tracer)
 
 
 def _teller(tracer: Any) -> Teller:

@@ -86,7 +86,7 @@ class Forest:
 
 
 def sees(q: Any, k: Any, ends: Any, positions: Any, window: int | None = None) -> Any:
-    """Whether nodes q see nodes k: themselves and their ancestors, within `window` positions.
+    """Return where nodes q see nodes k: themselves and their ancestors, within `window` positions.
 
     Args:
         q: Places of nodes that look, numpy arrays or tensors as all the others.

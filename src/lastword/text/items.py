@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from lastword.errors import InputError, ItemError
 from lastword.text.messages import Message, read_messages
-from lastword.text.shorten import shorten
+from lastword.text.shorten import counted, shorten
 
 # What is read of an item with its question left out: depth L, every depth and T, or nothing.
 Blind = Literal["base", "all", "none"]
@@ -90,7 +90,7 @@ class Item:
 
     def __repr__(self) -> str:
         """One line: the beginning of the prompt, how many candidates, the id and the truth."""
-        parts = [repr(shorten(self.prompt)), f"{len(self.candidates)} candidates"]
+        parts = [repr(shorten(self.prompt)), counted(len(self.candidates), "candidate")]
         parts += [] if self.id is None else [f"id={self.id!r}"]
         if self.truthful is not None:
             parts.append(f"truthful={[i for i, true in enumerate(self.truthful) if true]}")
@@ -173,7 +173,7 @@ def as_item(value: Any, place: int) -> Item:
 
 
 def rows_of(items: Any) -> Iterator[Any]:
-    """What is iterable as items: the rows of a pandas or Polars frame, else what it is.
+    """Return what can be read as items: the rows of a pandas or Polars frame, else the source.
 
     Raises:
         InputError: A dictionary, whose keys are no items.

@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ _KINDS = 6  # of errors that are told; what is more is counted
 _PLACES = 3  # of each kind
 
 
-def read_items(path: str | Path, *, separator: str = " ") -> list[Item | ItemError]:
+def read_items(
+    path: str | Path, *, separator: str = " ", say: Callable[[str], None] = lambda line: None
+) -> list[Item | ItemError]:
     """Every row of a file as an Item, or as the error that names its place.
 
     An item without an id is named by its place, counted from 1. In CSV and TSV `candidates` is a
@@ -24,15 +26,17 @@ def read_items(path: str | Path, *, separator: str = " ") -> list[Item | ItemErr
     nothing.
 
     Args:
-        path: JSON lines, a JSON array, CSV, TSV or Parquet, by its ending; `-` is standard input.
+        path: JSON lines, a JSON array, CSV, TSV, Excel or Parquet, by its ending; `-` is standard
+            input.
         separator: Separator of the items that have none.
+        say: Gets what was guessed of a table.
 
     Raises:
         InputError: The file cannot be read.
     """
     path = Path(path)
     table = is_table(path)
-    return [_item(row, separator, table) for row in read_rows(path)]
+    return [_item(row, separator, table) for row in read_rows(path, say)]
 
 
 def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[Item]:

@@ -155,7 +155,7 @@ def written(messages: list[dict[str, str]], tokenizer: Any, values: Mapping[str,
 def _write(
     messages: list[dict[str, str]], tokenizer: Any, values: Mapping[str, Any], most: int
 ) -> str | int:
-    """What the template writes, or its length beyond `most`; transformers' own, apart from here."""
+    """Return what the template writes, or its length beyond `most`, by transformers' own code."""
     base = sys.modules.get("transformers.tokenization_utils_base")
     own = getattr(type(tokenizer), "apply_chat_template", None)
     if base is None or own is not base.PreTrainedTokenizerBase.apply_chat_template:

@@ -45,7 +45,7 @@ class _Writer:
 
     @property
     def lives(self) -> bool:
-        """Whether it can be asked again."""
+        """True if it can be asked again."""
         return bool(self._process.is_alive())
 
     def answer(self, line: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Shorten: text that has no room for all of itself."""
+"""Text that has no room for all of itself, and a number with its noun."""
 
 
 def shorten(text: str, limit: int = 40) -> str:
@@ -7,3 +7,8 @@ def shorten(text: str, limit: int = 40) -> str:
         return text
     whole = text[:limit].rpartition(" ")[0]
     return (whole if len(whole) > 0.7 * limit else text[: limit - 1]).rstrip() + "…"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, which takes an s: `1 row`, `2 rows`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

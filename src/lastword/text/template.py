@@ -45,7 +45,7 @@ def require_bounded(template: Any, name: str) -> None:
 
 @lru_cache(maxsize=64)
 def _overrun(template: str) -> str | None:
-    """What a trial in a process of its own says against a template; None where nothing."""
+    """Try a template in a process of its own; return what speaks against it, or None."""
     # -I: nothing beside the script and nothing of the surroundings is imported.
     limits = map(str, (_CPU_SECONDS, _MEMORY_BYTES, _CHARACTERS))
     command, text = [sys.executable, "-I", str(_TRIAL), *limits], template.encode(errors="replace")

@@ -30,7 +30,7 @@ _THINKING_OFF = {"enable_thinking": False, "thinking": False}
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """What is asked of a tokenizer: a transformers one, fast or slow, has it all."""
+    """The calls that a tokenizer has to have: transformers' own, fast or slow, have them all."""
 
     bos_token_id: int | None
     eos_token_id: int | None
@@ -135,7 +135,7 @@ def encode(
     """
     texts = [_texts(item, tokenizer, chat, theta.tokens.join) for item in items]
     parts = [t for prompts in texts if not isinstance(prompts, ItemError) for t in prompts]
-    reader = _Reader(tokenizer, (s for t in parts for s in t.all), any(t.special for t in parts))
+    reader = Reader(tokenizer, (s for t in parts for s in t.all), any(t.special for t in parts))
     results: list[Encoded | ItemError] = []
     for place, (item, prompts) in enumerate(zip(items, texts, strict=True)):
         alone = first == 0 and len(items) == 1
@@ -192,8 +192,8 @@ def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -
         ItemError: No token, and the tokenizer has neither BOS nor EOS.
     """
     text = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
-    reader = _Reader(tokenizer, [_Text(text)], chat is None)
-    return reader.whole(_Text(text)) or (reader.start,)
+    reader = Reader(tokenizer, [Text(text)], chat is None)
+    return reader.whole(Text(text)) or (reader.start,)
 
 
 def count_tokens(text: str, tokenizer: Tokenizer) -> int:
@@ -207,7 +207,7 @@ def token_counts(texts: Sequence[str], tokenizer: Tokenizer) -> list[int]:
 
 
 def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
-    """What a run records of how its prompts became conversations.
+    """Return what a run records of how its prompts became conversations.
 
     Returns:
         The system message; a digest of the template's text; and `thinking`: `off` where the
@@ -222,7 +222,7 @@ def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
     return {"system": chat.system, "template": digest, "thinking": thinking}
 
 
-class _Text(NamedTuple):
+class Text(NamedTuple):
     """A text to tokenise.
 
     Attributes:
@@ -248,13 +248,13 @@ class _Text(NamedTuple):
 class _Texts:
     """One prompt with its candidates, as the texts to tokenise."""
 
-    prompt: _Text
-    rest: tuple[_Text, ...]  # whole texts, or what is joined to the prompt's ids
+    prompt: Text
+    rest: tuple[Text, ...]  # whole texts, or what is joined to the prompt's ids
     join: Literal["text", "ids"]
     special: bool  # whether the tokenizer's own special tokens go in front
 
     @property
-    def all(self) -> tuple[_Text, ...]:
+    def all(self) -> tuple[Text, ...]:
         return (self.prompt, *self.rest)
 
 
@@ -269,7 +269,7 @@ def _texts(
     else:
         blind = [] if item.blind_prompt is None else [item.blind_prompt]
         prompts = [item.prompt, *blind, *item.content_free]
-        if item.literal and _has_control((*prompts, *item.candidates), tokenizer):
+        if item.literal and has_control((*prompts, *item.candidates), tokenizer):
             try:
                 return [_literal(prompt, item, tokenizer, chat, join) for prompt in prompts]
             except ItemError as error:
@@ -280,8 +280,8 @@ def _texts(
     return [_joined(head, "", item.candidates, join, special=False) for head in heads]
 
 
-def _has_control(texts: Iterable[str], tokenizer: Tokenizer) -> bool:
-    """Whether any of these texts has a control token of the tokenizer in it."""
+def has_control(texts: Iterable[str], tokenizer: Tokenizer) -> bool:
+    """True if any of these texts has a control token of the tokenizer in it."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     control = {token.content for token in added if token.special}
     return any(token in text for text in texts for token in control)
@@ -310,8 +310,8 @@ def _literal(
 
 def _cut(texts: _Texts, cuts: tuple[int, int, int]) -> _Texts:
     after = cuts if texts.join == "text" else (0, 0, 0)
-    rest = tuple(_Text(text, after) for text, _ in texts.rest)
-    return replace(texts, prompt=_Text(texts.prompt.text, cuts), rest=rest)
+    rest = tuple(Text(text, after) for text, _ in texts.rest)
+    return replace(texts, prompt=Text(texts.prompt.text, cuts), rest=rest)
 
 
 def _plain(prompt: str, item: Item, join: Literal["text", "ids"]) -> _Texts:
@@ -329,14 +329,14 @@ def _joined(
     special: bool,
 ) -> _Texts:
     before = head if join == "text" else ""
-    rest = tuple(_Text(before + glue + c) for c in candidates)
-    return _Texts(_Text(head), rest, join, special)
+    rest = tuple(Text(before + glue + c) for c in candidates)
+    return _Texts(Text(head), rest, join, special)
 
 
-class _Reader:
+class Reader:
     """Ids of texts that were tokenised together, and the special tokens that go with them."""
 
-    def __init__(self, tokenizer: Tokenizer, texts: Iterable[_Text], add_special: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, texts: Iterable[Text], add_special: bool) -> None:
         distinct = list(dict.fromkeys(texts))
         whole = [text for text in distinct if text.cuts is None]
         ids = _tokenise(tokenizer, [text.text for text in whole])
@@ -348,11 +348,11 @@ class _Reader:
         if self._start is None:
             self._start = tokenizer.eos_token_id
 
-    def continuation(self, text: _Text) -> Ids:
+    def continuation(self, text: Text) -> Ids:
         """The ids of the text alone."""
         return self._ids[text]
 
-    def whole(self, text: _Text) -> Ids:
+    def whole(self, text: Text) -> Ids:
         """The ids with the tokenizer's leading special tokens, which a text may already carry."""
         ids = self._ids[text]
         return ids if ids[: len(self._leading)] == self._leading else self._leading + ids
@@ -383,7 +383,7 @@ def as_errors(what: str) -> Iterator[None]:
         raise ModelError(f"{what}: {why}; take another copy of the model") from None
 
 
-def _tokenise_pieces(tokenizer: Tokenizer, text: _Text) -> Ids:
+def _tokenise_pieces(tokenizer: Tokenizer, text: Text) -> Ids:
     """The ids of a text's pieces, one after the other."""
     ids: Ids = ()
     for piece, literal in text.pieces:
@@ -430,8 +430,8 @@ def _calls(texts: list[str]) -> Iterator[list[str]]:
     yield call
 
 
-def _leading_special(tokenizer: Tokenizer, ids_of: Mapping[_Text, Ids]) -> Ids:
-    """What the tokenizer puts in front of a text; what it appends (EOS) is dropped."""
+def _leading_special(tokenizer: Tokenizer, ids_of: Mapping[Text, Ids]) -> Ids:
+    """Return the tokens that stand in front of a text; what is appended (EOS) is dropped."""
     probe = next((text for text, ids in ids_of.items() if ids), None)
     if probe is None:
         return ()
@@ -458,7 +458,7 @@ class _Split:
 def _encode_item(
     item: Item,
     prompts: list[_Texts] | ItemError,
-    reader: _Reader,
+    reader: Reader,
     context: int | None,
     overflow: Overflow,
 ) -> Encoded:
@@ -480,7 +480,7 @@ def _encode_item(
     )
 
 
-def _split(texts: _Texts, reader: _Reader) -> _Split:
+def _split(texts: _Texts, reader: Reader) -> _Split:
     """Sequences and boundaries of one prompt, with something in front of every candidate."""
     whole = reader.whole if texts.special else reader.continuation
     prompt = whole(texts.prompt)
@@ -489,7 +489,7 @@ def _split(texts: _Texts, reader: _Reader) -> _Split:
     else:
         sequences = tuple(whole(text) for text in texts.rest)
     _check_candidates(prompt, sequences)
-    common = [_common(prompt, sequence) for sequence in sequences]
+    common = [common_length(prompt, sequence) for sequence in sequences]
     # A candidate keeps a token even where all of its sequence is the beginning of the prompt's.
     boundaries = tuple(min(n, len(s) - 1) for n, s in zip(common, sequences, strict=True))
     is_retokenised = any(n < len(prompt) for n in boundaries)
@@ -499,7 +499,7 @@ def _split(texts: _Texts, reader: _Reader) -> _Split:
     return _Split(sequences, boundaries, is_retokenised)
 
 
-def _common(prompt: Ids, sequence: Ids) -> int:
+def common_length(prompt: Ids, sequence: Ids) -> int:
     """Length of the longest common prefix."""
     if sequence[: len(prompt)] == prompt:
         return len(prompt)
@@ -519,7 +519,7 @@ def _check_candidates(prompt: Ids, sequences: tuple[Ids, ...]) -> None:
         first[sequence] = i
 
 
-def _fit(split: _Split, reader: _Reader, context: int | None, overflow: Overflow) -> _Split:
+def _fit(split: _Split, reader: Reader, context: int | None, overflow: Overflow) -> _Split:
     """The split within the context: as it is, or without the left end of its prompt."""
     longest = max(range(len(split.sequences)), key=lambda i: len(split.sequences[i]))
     length = len(split.sequences[longest]) - 1  # the last token is never fed

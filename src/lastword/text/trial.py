@@ -26,7 +26,7 @@ CONVERSATIONS = (
 
 
 class _Generation(Extension):
-    """What transformers marks the assistant's words with: here it is its body."""
+    """Write the body alone of what transformers marks the assistant's words with."""
 
     tags = frozenset({"generation"})  # type: ignore[assignment]
 
@@ -53,7 +53,7 @@ def _refuse(message: str) -> None:
 def _overruns(
     template: str, conversation: Sequence[tuple[str, str]], characters: int
 ) -> str | None:
-    """What is unbounded about rendering one conversation; None where nothing is."""
+    """Return what is unbounded about rendering one conversation, or None."""
     said: list[dict[str, Any]] = [{"role": r, "content": c} for r, c in conversation]
     tokens = {"bos_token": "", "eos_token": "", "tools": None, "documents": None}
     written = 0

@@ -1,4 +1,4 @@
-"""What is timed: plain base scoring, plain TRACE, lm-evaluation-harness, and ours.
+"""The contenders that are timed: plain base scoring, plain TRACE, lm-evaluation-harness, ours.
 
 Every contender takes the same encoded items and gives the sum of log-probabilities of each
 candidate's tokens, so that agreement comes before speed.

@@ -34,7 +34,7 @@ NAMES: dict[Read, str] = {
 
 @dataclass(frozen=True)
 class Bench:
-    """What one bench saw.
+    """The outcome of one bench.
 
     Attributes:
         items: Number of items.
@@ -69,7 +69,7 @@ class Bench:
         return self.seconds[name] / self.seconds[other]
 
     def agrees(self, name: str) -> bool:
-        """Whether a contender's speed may be told."""
+        """True if a contender's speed may be told."""
         return self.same_decisions and self.agreement[name] <= self.tolerance
 
     def above_floor(self, name: str) -> dict[str, float]:

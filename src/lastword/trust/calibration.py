@@ -69,7 +69,7 @@ def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
         raise InputError("a truth is the place of a candidate, counted from 0")
     plain, after = _before_and_after(scores, truths)
     return Calibration(
-        temperature=_fitted(scores, truths),
+        temperature=fit_temperature(scores, truths),
         items=len(scores),
         ece=_curve(plain, truths).ece,
         ece_after=_curve(after, truths).ece,
@@ -97,12 +97,20 @@ def _before_and_after(
     return [softmax(u) for u in scores], after
 
 
-def _fitted(scores: Sequence[Scores], truths: Sequence[int]) -> float:
+def fit_temperature(scores: Sequence[Scores] | np.ndarray, truths: Sequence[int]) -> float:
+    """Fit the temperature that minimises the mean of -log softmax(u / T)[truth].
+
+    Args:
+        scores: Of each item [candidates].
+        truths: Place of each item's true candidate.
+    """
+    table = np.full((len(scores), max(map(len, scores))), -np.inf)
+    for row, own in zip(table, scores, strict=True):
+        row[: len(own)] = own
+    rows = np.arange(len(table))
+
     def loss(log_t: float) -> float:
-        t = math.exp(log_t)
-        return -sum(
-            float(log_softmax(u / t)[truth]) for u, truth in zip(scores, truths, strict=True)
-        )
+        return -float(log_softmax(table / math.exp(log_t), axis=1)[rows, truths].sum())
 
     best = minimize_scalar(loss, bounds=_LOG_RANGE, method="bounded", options={"xatol": 1e-6})
     return math.exp(float(best.x))
@@ -114,7 +122,7 @@ def _cross_fitted(scores: Sequence[Scores], truths: Sequence[int]) -> Float[np.n
     temperatures = np.empty(len(scores))
     for own in range(_FOLDS):
         others = np.flatnonzero(part != own).tolist()
-        temperatures[part == own] = _fitted(
+        temperatures[part == own] = fit_temperature(
             [scores[i] for i in others], [truths[i] for i in others]
         )
     return temperatures

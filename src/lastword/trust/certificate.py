@@ -10,21 +10,21 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from lastword.errors import CertificateError, InputError
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores, margin
 from lastword.theta import Theta
 from lastword.trust.calibration import Calibration, calibrate
-from lastword.trust.certify import p_values
+from lastword.trust.certify import Trial, best_of
 from lastword.trust.evidence import Evidence
-from lastword.trust.policy import Policy
+from lastword.trust.policy import BATCH, Policy, family, is_fitted
 from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least
 from lastword.weights.identity import model_name, text_digest
 
-SCHEMA = 2
+SCHEMA = 3
 # What a run records of a model that is no file, by the word that a refusal has for it.
 _MARKS = {
     "revision": "commit",
@@ -97,8 +97,6 @@ class Counts:
         lost: Mean over these of the share broken, at its costs, less the share fixed.
         right_groups: Groups with an item that the model answers right by itself.
         right_rate: Mean over these of the share of such items that is broken.
-        answered: Groups with an answer that is given, where some are deferred.
-        wrong: Mean over these of the share of such answers that is wrong.
     """
 
     items: int
@@ -114,15 +112,13 @@ class Counts:
     lost: float
     right_groups: int
     right_rate: float
-    answered: int = 0
-    wrong: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse counts that do not fit together."""
         parts = (self.base_right, self.overrides, self.fixed, self.broken, self.sideways)
         changed = self.fixed + self.broken + self.sideways
-        shares = (self.rate, self.fixed_rate, self.right_rate, self.wrong)
-        numbers = (self.right_groups, self.discordant, self.answered)
+        shares = (self.rate, self.fixed_rate, self.right_rate)
+        numbers = (self.right_groups, self.discordant)
         if (
             self.items < 1
             or min(parts) < 0
@@ -147,22 +143,55 @@ class Counts:
         same = self.right_groups == self.base_right
         return close and same and self.discordant == self.fixed + self.broken
 
-    def keep(self, terms: Terms) -> bool:
-        """Whether they give the promise when they are tested again."""
-        counts = {f.name: getattr(self, f.name) for f in fields(Evidence)}
-        evidence = Evidence(**counts)
+    def evidence(self, costs: float) -> Evidence:
+        """Return the evidence that they are, a break costing so many repairs."""
+        evidence = Evidence(**vars(self))
         if self.groups == self.items:  # `lost` follows from the counts
-            lost = terms.break_costs * self.broken - self.fixed
+            lost = costs * self.broken - self.fixed
             evidence = replace(evidence, lost=lost / max(self.discordant, 1))
-        gains = not terms.gain or self.fixed > terms.break_costs * self.broken
-        return gains and bool(p_values(evidence, terms) <= terms.level)
+        return evidence
 
-    def keep_error(self, terms: Terms) -> bool:
-        """Whether they give the error among the answers given."""
-        assert terms.error is not None
-        exact = self.groups == self.items
-        p = at_least(terms.error, self.wrong, self.answered, exact)
-        return bool(p <= terms.level / (terms.policies + 1))
+
+@dataclass(frozen=True)
+class Tried:
+    """A policy that was tested, certified or not.
+
+    Attributes:
+        policy: What it lets through.
+        share: Of delta.
+        counts: Of the labelled items that judged it.
+    """
+
+    policy: Policy
+    share: float
+    counts: Counts
+
+    def trial(self, terms: Terms) -> Trial:
+        """Test it again."""
+        evidence, costs = self.counts.evidence(terms.break_costs), terms.break_costs
+        holds = bool(evidence.p(terms) <= terms.level * self.share)
+        return Trial(self.policy, evidence, holds, self.share, costs)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The probe that a certificate is for, and the labels that judged it.
+
+    Attributes:
+        digest: Of its file.
+        depth: Whose states it reads.
+        pooling: How those of a text become one.
+        question: Digest of the question that it answers.
+        seed: Of the split by groups: one part makes the probe, the other judges it.
+        fraction: The share of the groups that makes it.
+    """
+
+    digest: str
+    depth: int
+    pooling: str
+    question: str
+    seed: int
+    fraction: float
 
 
 @dataclass(frozen=True)
@@ -173,47 +202,96 @@ class Certificate:
         subject: The model, with its Theta, that it is for.
         terms: What was promised.
         policy: What is let through; nothing at all where correction is to be kept off.
-        counts: Of the labelled items.
+        tried: Every policy that was tested, with its counts.
         threshold: Least probability of an answer that is given; None where all are.
-        worth: What correction is worth an answer, in repairs, as counted and at least; and the
-            share of the model's right answers that is broken at most.
+        answered: Groups with an answer that is given, where some are deferred.
+        wrong: Mean over these of the share of such answers that is wrong.
         benchmarks: Fingerprint of the labelled items by benchmark.
         templates: How their prompts were made.
+        questions: Digests of the questions that they ask, where these are known: another question
+            is answered without the certificate.
         versions: Of the packages that made the records.
         date: When it was made, as ISO has it.
         calibration: The temperature of decisions' probabilities; None where it was not fitted.
         reference: Values of each statistic on the labelled items, for `drift`.
         means: Of the method that is let through, where it learned any from the labelled items
             without their labels: its mean probabilities by label set.
+        probe: The probe that is let through; None of a correction.
     """
 
     subject: Subject
     terms: Terms
     policy: Policy
-    counts: Counts
+    tried: tuple[Tried, ...]
     threshold: float | None = None
-    worth: Mapping[str, float] = field(default_factory=dict)
+    answered: int = 0
+    wrong: float = 0.0
     benchmarks: Mapping[str, str] = field(default_factory=dict)
     templates: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     date: str = ""
     calibration: Calibration | None = None
     reference: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    probe: Probe | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a threshold that no probability reaches, and a promise that its counts break."""
+        """Test again everything that was tested, and refuse what does not give the promise."""
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise InputError(f"threshold is a probability, not {self.threshold:g}")
-        if self.policy.method not in self.terms.methods:
-            raise InputError(f"its policy is of {self.policy.method}, which was not tried")
-        counts = f"{self.counts.broken} broken and {self.counts.fixed} fixed of {self.counts.items}"
-        if self.policy.operators and not self.counts.keep(self.terms):
-            raise InputError(f"its counts, {counts}, do not give its promise; certify again")
-        if self.threshold is not None and (
-            self.terms.error is None or not self.counts.keep_error(self.terms)
-        ):
+        self._check_family()
+        if self.policy.operators and self.policy not in [own.policy for own in self.tried]:
+            raise InputError("its policy is none of those that were tested; certify again")
+        best = best_of([own.trial(self.terms) for own in self.tried])
+        if self.policy.operators and (best is None or best.policy != self.policy):
+            counts = self.counts
+            said = f"{counts.broken} broken and {counts.fixed} fixed of {counts.items}"
+            raise InputError(f"its counts, {said}, do not give its promise; certify again")
+        if self.policy.method.startswith(BATCH) and not self.means:
+            raise InputError(f"{self.policy.method} needs its means, which are missing")
+        if is_fitted(self.policy.method) != (self.probe is not None):
+            raise InputError(f"it names a probe where it lets through {self.policy.method}")
+        if self.threshold is not None and not self._keeps_error():
             raise InputError("its counts do not give its threshold; certify again")
+
+    def _check_family(self) -> None:
+        """Refuse other policies, or other shares of delta, than the methods have."""
+        terms, shares = self.terms, {own.policy: own.share for own in self.tried}
+        known = [family(x, terms.methods, terms.promise) for x in ("mix", "early")]
+        if len(shares) < len(self.tried) or not any(
+            shares.keys() == own.keys()
+            and all(math.isclose(shares[policy], own[policy]) for policy in own)
+            for own in known
+        ):
+            raise InputError("it does not hold the policies of its methods; certify again")
+
+    def _keeps_error(self) -> bool:
+        """True if the counts give the error among the answers given."""
+        terms, counts = self.terms, self.counts
+        if terms.error is None or not (0 < self.answered <= counts.groups and 0 <= self.wrong <= 1):
+            return False
+        exact = counts.groups == counts.items
+        p = at_least(terms.error, self.wrong, self.answered, exact)
+        return bool(p <= terms.level / (terms.policies + 1))
+
+    @property
+    def _own(self) -> Tried:
+        """The policy that is let through; where none is, any of the tested."""
+        return next((own for own in self.tried if own.policy == self.policy), self.tried[0])
+
+    @property
+    def counts(self) -> Counts:
+        """What the labelled items say of the policy."""
+        counts = self._own.counts
+        if self.policy.operators:
+            return counts
+        return Counts(**vars(counts.evidence(1.0).nothing()))
+
+    @property
+    def worth(self) -> dict[str, float]:
+        """What the policy is worth an answer, in repairs, as counted and at least."""
+        return self._own.trial(self.terms).worth(self.terms) if self.policy.operators else {}
 
     def calibrated(self, scores: Sequence[Scores], truths: Sequence[int]) -> "Certificate":
         """The same with a temperature, fitted on what it shows of labelled items.
@@ -274,14 +352,14 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values without what is undefined, as TOML holds them."""
-        values: dict[str, Any] = _known({"schema": SCHEMA, **asdict(self)})
-        return values
+        values: dict[str, Any] = _known({"schema": SCHEMA, **asdict(self), "worth": self.worth})
+        return values | {"digest": text_digest(_text(values))}
 
     def describe(self) -> dict[str, Any]:
         """What a run or a service says of it: not what it is for, nor the values for `drift`."""
-        left_out = ("schema", "reference", "subject", "means")
+        left_out = ("schema", "reference", "subject", "means", "tried")
         entries = {name: value for name, value in self.to_dict().items() if name not in left_out}
-        return entries | {"subject": self.subject.digest}
+        return entries | {"subject": self.subject.digest, "counts": asdict(self.counts)}
 
     def to_toml(self) -> str:
         """The file's text."""
@@ -301,10 +379,14 @@ class Certificate:
                 f"no certificate of this version: schema = {SCHEMA} is missing; certify again, by "
                 "`lastword certify`"
             )
+        derived = ("schema", "worth", "digest")
         try:
-            return _built(cls, {n: v for n, v in values.items() if n != "schema"})
+            built = _built(cls, {n: v for n, v in values.items() if n not in derived})
         except InputError as error:
             raise CertificateError(f"no certificate: {error}") from error
+        if _text(built.to_dict()) != _text(values):
+            raise CertificateError("it was edited by hand: its digest is another; certify again")
+        return built
 
     @classmethod
     def read(cls, path: str | Path) -> "Certificate":
@@ -323,8 +405,15 @@ class Certificate:
             raise CertificateError(f"{path}: {error}") from error
 
 
+def _text(values: Mapping[str, Any]) -> str:
+    """Return plain values as one text, in one order."""
+    return json.dumps(values, sort_keys=True)
+
+
 def _known(value: Any) -> Any:
-    """A table without the entries that are undefined; TOML has no word for them."""
+    """Leave out the entries of a table that are undefined; TOML has no word for them."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_known, value))
     if not isinstance(value, dict):
         return value
     return {str(name): _known(inner) for name, inner in value.items() if inner is not None}
@@ -367,8 +456,8 @@ def _built(kind: type[T], table: Any) -> T:
 def _checked(name: str, value: Any, kind: Any) -> Any:
     if kind is Theta:
         return Theta.from_dict(value)
-    if kind == Calibration | None:
-        return _built(Calibration, value)
+    if kind in (Calibration | None, Probe | None):
+        return _built(get_args(kind)[0], value)
     if is_dataclass(kind) and isinstance(kind, type):
         return _built(kind, value)
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
@@ -377,6 +466,6 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return {key: _checked(key, inner, get_args(kind)[1]) for key, inner in value.items()}
     if kind in (float, float | None) and type(value) in (int, float):
         return float(value)
-    if type(value) is kind:
+    if type(value) is kind or (get_origin(kind) is Literal and value in get_args(kind)):
         return value
     raise InputError(f"{name} cannot be {value!r}")

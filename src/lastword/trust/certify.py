@@ -1,33 +1,42 @@
-"""Certify: the policy that labelled items allow, or how many more of them it would take.
+"""Certify: which ways to answer keep a promise on the labels that judge them, and which is best.
 
-Broken rate: H0 that a policy breaks more than alpha of all answers falls where
-P(Bin(n, alpha) <= K) is small. Gain: of F fixed and K broken, P(Bin(F + K, 1/2) <= K). A policy's
-p-value is the largest of what is promised of it (intersection-union). Every certified policy keeps
-the promise at once, so the best of them may be chosen by the same labels.
+A *claim* is one way to answer beside the model's own: a correction at a margin, a fitted probe. It
+has a share of delta that was fixed before a label was seen, and is certified where the p-value of
+what is promised of it is at most its share of delta. The shares add up to 1, so that all that is
+certified holds at once with probability 1 - delta (Bonferroni), whatever the claims have in
+common, and the best of it may be chosen by the same labels. The bound that is printed is that of
+the same test at the same share: where something is certified it is not below 0.
 
-With a gain the p-value falls and rises again along a chain: too much breaks at small margins,
-nothing is fixed at large ones. The graphical procedure starts at four margins of each chain and
-goes on to both sides (chosen among five by `experiments/procedures.py`); where other methods are
-tried too it starts at all eight (`experiments/choice.py`). Without a gain p grows as
-the margin falls: each chain is a fixed sequence and pays no price for its length.
+What was fitted on a label must not be judged by it. So a claim brings its own items: a probe the
+half of the labels that it did not see, a correction, which learns nothing, all of them.
+
+    terms = Terms(promise="gain", methods=("pmi@1", "batch-calibrated", "probe@19"))
+    shares = family(scalar, terms.methods, terms.promise)  # the probe has 2/3
+    claims = [
+        Claim(policy, share, base[test], probe[test], groups[test])  # the half that tests
+        if is_fitted(policy.method)
+        else Claim(policy, share, base, right[policy.method], groups)
+        for policy, share in shares.items()
+    ]
+    finding = judge(claims, terms)
+    finding.policy, finding.worth["net_at_least"]
+
+The procedure was chosen among graphs (Bretz 2009), Holm, chains and this one by
+`experiments/procedures.py`: none lets something through more often with these few policies.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from lastword.errors import InputError
 from lastword.trust.deferral import Deferral, defer
-from lastword.trust.evidence import Evidence
+from lastword.trust.evidence import Evidence, Groups, Which
 from lastword.trust.labelled import Labelled
-from lastword.trust.policy import MARGINS, OFF, Policy, ScalarOperator, chains
+from lastword.trust.policy import OFF, Policy, ScalarOperator, family
 from lastword.trust.terms import Terms
-from lastword.trust.testing import fixed_sequence, graphical, lattice
-
-Counts = Int[np.ndarray, "*samples chains margins"]  # margins from the largest to the smallest
-Certified = Bool[np.ndarray, "*samples chains margins"]
 
 # Sizes at which a policy that fails now is asked about again; beyond, it is called out of reach.
 _LARGEST = 10_000_000
@@ -36,20 +45,43 @@ _SIZES = 600
 LUCK = 0.05  # share of draws from which on random flips are said to do as much
 
 
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """One way to answer, on the labels that judge it.
+
+    Attributes:
+        policy: What it lets through, of which method.
+        share: Of delta, fixed before a label was seen; those of all claims add up to at most 1.
+        base: Where the model's own answer is right [items].
+        shown: Where the answer that would be shown is right [items].
+        groups: Number of each item's group [items].
+        changed: Where the two answers differ; where one of them alone is right if left out.
+    """
+
+    policy: Policy
+    share: float
+    base: Which
+    shown: Which
+    groups: Groups
+    changed: Which | None = None
+
+
 @dataclass(frozen=True)
 class Trial:
-    """One policy on the labelled items.
+    """One policy on the labelled items that judge it.
 
     Attributes:
         policy: What it lets through.
         evidence: What the items say of it.
         certified: Whether it keeps what was asked.
+        share: Of delta.
         costs: Of a break, in repairs.
     """
 
     policy: Policy
     evidence: Evidence
     certified: bool
+    share: float
     costs: float = 1.0
 
     @property
@@ -72,6 +104,21 @@ class Trial:
         """What it is worth, in repairs: F - c K."""
         return self.fixed - self.costs * self.broken
 
+    @property
+    def order(self) -> tuple[float, float, float]:
+        """What it is preferred by: net gain an item, then few breaks, then a large margin."""
+        items = self.evidence.items
+        return self.gain / items, -self.broken / items, self.policy.margin
+
+    def worth(self, terms: Terms) -> dict[str, float]:
+        """Return what it is worth an answer, with bounds at its share of delta."""
+        level = terms.level * self.share
+        return {
+            "net": self.evidence.net(terms.break_costs),
+            "net_at_least": self.evidence.net_bound(terms.break_costs, level),
+            "right_broken_at_most": self.evidence.right_bound(level),
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class Finding:
@@ -82,7 +129,7 @@ class Finding:
         items: How many labelled items there were.
         groups: How many groups they make.
         base_right: How many of them the model answers right by itself.
-        trials: Every policy, chain by chain, margins falling.
+        trials: Every policy.
         chosen: The policy that is let through; None to keep correction off.
         needed: With about how many items one would pass if the rates stay; None where one does, or
             where no number would do.
@@ -96,7 +143,7 @@ class Finding:
     trials: tuple[Trial, ...]
     chosen: Trial | None
     needed: int | None
-    deferral: Deferral | None
+    deferral: Deferral | None = None
 
     @property
     def policy(self) -> Policy:
@@ -106,20 +153,12 @@ class Finding:
     @property
     def worth(self) -> dict[str, float]:
         """What the chosen policy is worth, with bounds that hold for every policy at once."""
-        if self.chosen is None:
-            return {}
-        evidence, terms = self.chosen.evidence, self.terms
-        level = terms.level / len(self.trials)
-        return {
-            "net": evidence.net(terms.break_costs),
-            "net_at_least": evidence.net_bound(terms.break_costs, level),
-            "right_broken_at_most": evidence.right_bound(level),
-        }
+        return {} if self.chosen is None else self.chosen.worth(self.terms)
 
     @property
     def best(self) -> Trial:
         """The policy with the largest gain, certified or not: what keeping the promise costs."""
-        return max(self.trials, key=lambda trial: (trial.gain, -trial.broken))
+        return max(self.trials, key=lambda trial: trial.order)
 
 
 @dataclass(frozen=True)
@@ -136,116 +175,132 @@ class Beside:
     flips: float
 
     def rivals(self, gain: float) -> list[str]:
-        """Who would certify at least as much as a gain, in words."""
+        """Return who would certify at least as much as a gain, in words."""
         equal = [name for name, worth in self.worth.items() if worth >= gain]
         often = self.flips > LUCK
         return [*equal, *([f"random flips in {self.flips:.0%} of draws"] if often else [])]
 
 
-def certify(items: Labelled, scalar: ScalarOperator, terms: Terms) -> Finding:
-    """Test the whole family, and choose.
+def certify(items: Labelled, scalar: ScalarOperator, terms: Terms, failed: int = 0) -> Finding:
+    """Test the family of corrections on labelled items, and choose.
 
     Args:
         items: Labelled items, of one model, as every method answers them.
         scalar: The model's operator in the scalar regime.
         terms: What is to be promised.
+        failed: Items beside them that were not answered: each counts as broken.
 
     Raises:
         InputError: Fewer groups than any policy could pass with.
     """
     _require_enough(items, terms)
-    family = chains(scalar, terms.methods)
-    evidence = Evidence.of(items, family, terms.break_costs)
-    holds = certified(evidence, terms)
-    place = int(choose(holds, evidence.fixed, evidence.broken, terms.break_costs))
-    trials = tuple(_trials(family, evidence, holds, terms.break_costs))
-    best = None if place < 0 else trials[place]
-    policy = OFF if best is None else best.policy
+    finding = judge(claims(items, scalar, terms, failed), terms)
+    if terms.error is None:
+        return finding
+    deferral = defer(items, finding.policy, terms.error, terms.level, terms.policies)
+    return Finding(**vars(finding) | {"deferral": deferral})
+
+
+def claims(
+    items: Labelled,
+    scalar: ScalarOperator,
+    terms: Terms,
+    failed: int = 0,
+    fitted: Mapping[str, tuple[Which, Which, Groups]] = MappingProxyType({}),
+) -> list[Claim]:
+    """Return the claims of the family of ways to answer on labelled items.
+
+    Args:
+        items: As `certify` takes them.
+        scalar: As `certify` takes it.
+        terms: As `certify` takes them.
+        failed: As `certify` takes it.
+        fitted: Of each fitted method, on the items that it was not fitted on: where the model's own
+            answer is right, where its own is, and the items' groups.
+    """
+    lost = np.ones(failed, dtype=bool)
+
+    def claim(policy: Policy, share: float) -> Claim:
+        if policy.method in fitted:
+            base, shown, groups = fitted[policy.method]
+            stands = base != shown
+        else:
+            base, shown, groups = items.mc1_base > 0, items.right(policy), items.groups
+            stands = items.stands(policy)
+        alone = items.groups.max(initial=-1) + 1 + np.arange(failed)
+        return Claim(
+            policy,
+            share,
+            np.concatenate([base, lost]),
+            np.concatenate([shown, ~lost]),
+            np.concatenate([groups, alone]),
+            np.concatenate([stands, lost]),
+        )
+
+    return [claim(*own) for own in family(scalar, terms.methods, terms.promise).items()]
+
+
+def judge(claims: Sequence[Claim], terms: Terms) -> Finding:
+    """Test every claim at its share of delta, and choose the best of what passes.
+
+    Chosen is the largest net gain an item above 0, then the fewest breaks, then the larger margin.
+
+    Args:
+        claims: At least one; their shares add up to at most 1.
+        terms: What is promised of each.
+    """
+    assert sum(claim.share for claim in claims) < 1 + 1e-9
+    trials = tuple(_tried(claim, terms) for claim in claims)
+    best = best_of(trials)
+    most = max(trials, key=lambda trial: trial.evidence.items).evidence
     return Finding(
         terms=terms,
-        items=len(items),
-        groups=items.group_count,
-        base_right=evidence.base_right,
+        items=most.items,
+        groups=most.groups,
+        base_right=most.base_right,
         trials=trials,
         chosen=best,
-        needed=needed(evidence, terms) if best is None else None,
-        deferral=None
-        if terms.error is None
-        else defer(items, policy, terms.error, terms.level, terms.policies),
+        needed=None if best else needed(trials, terms),
     )
 
 
-def p_values(evidence: Evidence, terms: Terms) -> Float[np.ndarray, "..."]:
-    """The largest p-value of what is promised of each policy."""
-    p = evidence.breaks(terms.alpha)
-    if terms.gain:
-        p = np.maximum(p, evidence.gains(terms.break_costs))
-    if terms.right is not None:
-        p = np.maximum(p, evidence.breaks_of_right(terms.right))
-    return np.asarray(p)
+def best_of(trials: Sequence[Trial]) -> Trial | None:
+    """Return the certified trial that gains most; None where nothing that gains is certified."""
+    passing = [trial for trial in trials if trial.certified and trial.gain > 0]
+    return max(passing, key=lambda trial: trial.order, default=None)
 
 
-def certified(evidence: Evidence, terms: Terms) -> Certified:
-    """Which policies keep the promise, all at once with probability at least 1 - delta.
-
-    Args:
-        evidence: Of every policy, margins falling along the last axis.
-        terms: What is promised.
-    """
-    p = p_values(evidence, terms)
-    if not terms.gain:
-        return fixed_sequence(p, terms.level / terms.chains)
-    starts = [list(reversed(MARGINS)).index(margin) for margin in terms.starts]
-    weights, edges = lattice(starts, terms.chains, len(MARGINS))
-    flat = p.reshape(*p.shape[:-2], -1)
-    return graphical(flat, weights, edges, terms.level).reshape(p.shape)
+def _tried(claim: Claim, terms: Terms) -> Trial:
+    costs = terms.break_costs
+    evidence = Evidence.of(claim.base, claim.shown, claim.groups, costs, claim.changed)
+    certified = bool(evidence.p(terms) <= terms.level * claim.share)
+    return Trial(claim.policy, evidence, certified, claim.share, costs)
 
 
-def choose(
-    holds: Certified, fixed: Counts, broken: Counts, costs: float = 1.0
-) -> Int[np.ndarray, "*samples"]:
-    """Place of the chosen policy among the flattened chains; -1 to keep correction off.
-
-    The largest F - c K above 0, then the smaller K, then the larger margin, then fewer operators.
-    """
-    gain = fixed - costs * broken
-    worth = np.where(holds & (gain > 0), gain * (broken.max(initial=0) + 1) - broken, -1)
-    by_margin = worth.swapaxes(-1, -2)  # the first of equals has the larger margin
-    count_chains, count_margins = worth.shape[-2:]
-    flat = by_margin.reshape(*worth.shape[:-2], -1)
-    margin, chain = np.divmod(flat.argmax(axis=-1), count_chains)
-    places: np.ndarray = np.where(flat.max(axis=-1) < 0, -1, chain * count_margins + margin)
-    return places
-
-
-def needed(evidence: Evidence, terms: Terms) -> int | None:
-    """About how many items it would take if the rates stay; None where no number would do.
+def needed(trials: Sequence[Trial], terms: Terms) -> int | None:
+    """Return about how many items it would take if the rates stay; None where no number would do.
 
     Args:
-        evidence: Of every policy [chains, margins].
+        trials: Of every policy.
         terms: What is to be promised.
     """
-    sizes = np.unique(np.geomspace(evidence.items, _LARGEST, _SIZES).astype(int))[1:, None, None]
-    more = evidence.grown(sizes / evidence.items)
-    holds = certified(more, terms)
-    enough = choose(holds, more.fixed, more.broken, terms.break_costs) >= 0
-    return int(sizes[enough.argmax(), 0, 0]) if enough.any() else None
-
-
-def _trials(
-    family: Sequence[Sequence[Policy]], evidence: Evidence, holds: Certified, costs: float
-) -> Iterator[Trial]:
-    for place in np.ndindex(holds.shape):
-        policy = family[place[0]][place[1]]
-        yield Trial(policy, evidence.at(place), bool(holds[place]), costs)
+    items = max(trial.evidence.items for trial in trials)
+    sizes = np.unique(np.geomspace(items, _LARGEST, _SIZES).astype(int))[1:]
+    enough = np.zeros(len(sizes), dtype=bool)
+    for trial in trials:
+        more = trial.evidence.grown(sizes / items)
+        gains = more.fixed > terms.break_costs * more.broken
+        enough |= gains & (more.p(terms) <= terms.level * trial.share)
+    return int(sizes[enough.argmax()]) if enough.any() else None
 
 
 def _require_enough(items: Labelled, terms: Terms) -> None:
     if items.group_count < terms.least:
         alone = items.group_count == len(items)
         many = f"{len(items)} labelled items" + ("" if alone else f" in {items.group_count} groups")
+        what = f"a broken rate of {terms.alpha:g}" if terms.promise == "breaks" else "a gain"
         raise InputError(
-            f"{many} cannot certify a broken rate of {terms.alpha:g} at "
-            f"{1 - terms.level:g}: at least {terms.least} are needed, without a single break; "
-            "label more, or ask for a larger alpha"
+            f"{many} cannot certify {what} at {1 - terms.level:g}: at least {terms.least} are "
+            "needed, without a single break; label more"
+            + (", or ask for a larger alpha" if terms.promise == "breaks" else "")
         )

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from lastword.trust.labelled import Labelled, PerItem, Which
+from lastword.trust.evidence import Which
+from lastword.trust.labelled import Labelled, PerItem
 from lastword.trust.policy import Policy
 from lastword.trust.testing import at_least, holm
 

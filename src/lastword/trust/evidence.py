@@ -1,22 +1,25 @@
-"""Evidence: what labelled items say of policies, reduced to what the tests of a promise need.
+"""Evidence: what labelled items say of a policy, reduced to what the tests of a promise need.
 
 Items of one group (a pair, a document, a user) are not independent of each other, so that what is
 tested are groups: every group is one draw, and its value is the mean over its items. Where every
 item is a group by itself the values are 0 or 1 and the tests are exact.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
-from lastword.trust.labelled import Labelled, Which
-from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least, upper_bound
 
-# A count or a share: one number, or an array of a policy's place [*samples, chains, margins].
+# A count or a share: one number, or an array of many samples, policies or sizes.
 Each = Any
+Which = Bool[np.ndarray, " items"]
+Groups = Int[np.ndarray, " items"]
+
+_OF_BALANCE = 0.75  # of a bound's level; the rest is of how many answers change (dev/LOG.md)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,19 +58,19 @@ class Evidence:
 
     @property
     def exact(self) -> bool:
-        """Whether every group is one item."""
+        """True if every group is one item."""
         return bool(np.all(np.asarray(self.groups) == self.items))
 
     def breaks(self, alpha: float) -> np.ndarray:
-        """p-value of: more than alpha of all answers are broken."""
+        """Return the p-value of: more than alpha of all answers are broken."""
         return at_least(alpha, self.rate, self.groups, self.exact)
 
     def breaks_of_right(self, share: float) -> np.ndarray:
-        """p-value of: more than this share of the model's right answers are broken."""
+        """Return the p-value of: more than this share of the model's right answers are broken."""
         return at_least(share, self.right_rate, self.right_groups, self.exact)
 
     def gains(self, costs: float) -> np.ndarray:
-        """p-value of: what is broken costs at least what is fixed is worth.
+        """Return the p-value of: what is broken costs at least what is fixed is worth.
 
         A discordant group's value (costs * broken - fixed + 1) / (1 + costs) lies in [0, 1], and is
         1 / (1 + costs) on average where nothing is won. For single items and costs = 1 this is the
@@ -79,32 +82,52 @@ class Evidence:
         balance = (np.asarray(self.lost) + 1) / (1 + costs)
         return at_least(1 / (1 + costs), balance, self.discordant, self.exact)
 
+    def loses(self, costs: float) -> np.ndarray:
+        """Return the p-value of: what is broken costs at most what is fixed is worth."""
+        balance = (np.asarray(self.lost) + 1) / (1 + costs)
+        return at_least(costs / (1 + costs), 1 - balance, self.discordant, self.exact)
+
     def net(self, costs: float) -> float:
-        """What correction is worth an answer, in repairs: the share fixed less c times broken."""
+        """Return what an answer gains, in repairs: the share fixed less c times that broken."""
         return float(self.fixed_rate - costs * self.rate)
 
     def net_bound(self, costs: float, level: float) -> float:
-        """One-sided lower bound of `net`: each of the two shares has half of the level."""
-        unfixed = upper_bound(1 - self.fixed_rate, self.groups, level / 2, self.exact)
-        broken = upper_bound(self.rate, self.groups, level / 2, self.exact)
-        return (1 - unfixed) - costs * broken
+        """Return the one-sided lower bound of `net` that goes with the test of a gain.
+
+        Net value is D times what a discordant group wins on average, D the share of such groups.
+        Each is bounded at its part of the level. Where the whole level shows a gain, and the parts
+        do not, the bound is 0: more than nothing, and no number.
+
+        Args:
+            costs: Of a break, in repairs; `lost` was taken with the same.
+            level: Largest chance that the bound is above the truth.
+        """
+        balance = (float(self.lost) + 1) / (1 + costs)
+        worst = upper_bound(balance, self.discordant, _OF_BALANCE * level, self.exact)
+        won, part = 1 - (1 + costs) * worst, (1 - _OF_BALANCE) * level
+        changed = self.discordant / self.groups
+        if won > 0:
+            return won * (1 - upper_bound(1 - changed, self.groups, part, True))
+        if self.gains(costs) <= level:
+            return 0.0
+        return won * upper_bound(changed, self.groups, part, True)
 
     def right_bound(self, level: float) -> float:
-        """One-sided upper bound of the share of the model's right answers that is broken."""
+        """Return the upper bound of the share of the model's right answers that is broken."""
         return upper_bound(self.right_rate, self.right_groups, level, self.exact)
 
     @classmethod
     def of_counts(
         cls, fixed: Each, broken: Each, items: Each, costs: float = 1.0, right: Each = 0
     ) -> "Evidence":
-        """Of items that are independent of one another.
+        """Return the evidence of items that are independent of one another.
 
         Args:
             fixed: F of every policy.
             broken: K of every policy.
             items: n, a number or an array that goes with the counts.
             costs: Of a break, in repairs.
-            right: How many the model answers right by itself.
+            right: How many of them the model answers right by itself.
         """
         discordant = fixed + broken
         return cls(
@@ -125,65 +148,87 @@ class Evidence:
 
     @classmethod
     def of(
-        cls, items: Labelled, family: Sequence[Sequence[Policy]], costs: float = 1.0
+        cls,
+        base: Which,
+        shown: Which,
+        groups: Groups,
+        costs: float = 1.0,
+        changed: Which | None = None,
     ) -> "Evidence":
-        """Of labelled items, every policy of a family [chains, margins]."""
-        numbers = [[_reduced(items, policy, costs) for policy in chain] for chain in family]
-        names = numbers[0][0]
-        values = {n: np.array([[one[n] for one in chain] for chain in numbers]) for n in names}
-        right = items.mc1_base > 0
+        """Return the evidence of labelled items on one way to answer them.
+
+        Args:
+            base: Where the model's own answer is right.
+            shown: Where the answer that would be shown is right.
+            groups: Number of each item's group.
+            costs: Of a break, in repairs.
+            changed: Where the two answers differ; where one of them alone is right if left out.
+        """
+        fixed, broken = ~base & shown, base & ~shown
+        changed = fixed | broken if changed is None else changed
+        lost = group_means(groups, costs * broken - fixed.astype(float))
+        touched = group_means(groups, (fixed | broken).astype(float)) > 0
         return cls(
-            items=len(items),
-            base_right=int(right.sum()),
-            groups=items.group_count,
-            right_groups=len(np.unique(items.groups[right])),
-            **values,
+            items=len(base),
+            base_right=int(base.sum()),
+            overrides=int(changed.sum()),
+            fixed=int(fixed.sum()),
+            broken=int(broken.sum()),
+            sideways=int((changed & ~base & ~shown).sum()),
+            groups=len(lost),
+            rate=float(group_means(groups, broken.astype(float)).mean()),
+            fixed_rate=float(group_means(groups, fixed.astype(float)).mean()),
+            discordant=int(touched.sum()),
+            lost=float(lost[touched].mean()) if touched.any() else 0.0,
+            right_groups=len(np.unique(groups[base])),
+            right_rate=_mean(groups, broken, base),
         )
 
-    def at(self, place: tuple[int, ...]) -> "Evidence":
-        """Of one policy, as plain numbers."""
-        values = {n: np.asarray(v) for n, v in vars(self).items()}
-        return Evidence(**{n: v[place].item() if v.ndim else v.item() for n, v in values.items()})
+    def p(self, terms: Terms) -> np.ndarray:
+        """Return the largest p-value of what is promised (intersection-union)."""
+        p = self.gains(terms.break_costs) if terms.gain else np.zeros(())
+        if terms.promise == "breaks":
+            p = np.maximum(p, self.breaks(terms.alpha))
+        if terms.right is not None:
+            p = np.maximum(p, self.breaks_of_right(terms.right))
+        return np.asarray(p)
 
     def nothing(self) -> "Evidence":
-        """Of correction switched off, on the same items."""
+        """Return the evidence of correction switched off, on the same items."""
         names = ("items", "base_right", "groups", "right_groups")
         return Evidence(**{n: v if n in names else 0 * v for n, v in vars(self).items()})
 
     def grown(self, factor: np.ndarray) -> "Evidence":
-        """What more items would say if the rates stay: counts are rounded down, breaks stay rates.
+        """Return what more items would say if the rates stay: counts rounded down, breaks up.
 
         Args:
-            factor: How many times as many, along an axis before the others [sizes, 1, 1].
+            factor: How many times as many [sizes].
         """
         counts = ("items", "groups", "discordant", "right_groups", "fixed")
         more = {n: np.floor(np.asarray(getattr(self, n)) * factor).astype(int) for n in counts}
         return Evidence(**vars(self) | more | {"broken": np.ceil(self.broken * factor).astype(int)})
 
 
-def _reduced(items: Labelled, policy: Policy, costs: float) -> Mapping[str, Any]:
-    """The numbers of one policy."""
-    stands, fixed, broken = items.stands(policy), items.fixed(policy), items.broken(policy)
-    wrong = stands & (items.mc1_base == 0) & (items.by(policy.method).mc1 < 1)
-    right = items.mc1_base > 0
-    lost = items.group_means(costs * broken - fixed.astype(float))
-    touched = items.group_means((fixed | broken).astype(float)) > 0
-    return {
-        "overrides": int(stands.sum()),
-        "fixed": int(fixed.sum()),
-        "broken": int(broken.sum()),
-        "sideways": int(wrong.sum()),
-        "rate": float(items.group_means(broken.astype(float)).mean()),
-        "fixed_rate": float(items.group_means(fixed.astype(float)).mean()),
-        "discordant": int(touched.sum()),
-        "lost": float(lost[touched].mean()) if touched.any() else 0.0,
-        "right_rate": _mean(items, broken, right),
-    }
+def group_means(
+    groups: Groups, values: Float[np.ndarray, " items"], among: Which | None = None
+) -> Float[np.ndarray, " groups"]:
+    """Return the mean of values over the items of every group.
+
+    Args:
+        groups: Number of each item's group.
+        values: Of every item.
+        among: Items that count; nan for a group without one.
+    """
+    weights = np.ones(len(values)) if among is None else among.astype(float)
+    _, own = np.unique(groups, return_inverse=True)
+    total, size = np.bincount(own, values * weights), np.bincount(own, weights)
+    means: np.ndarray = np.divide(total, size, out=np.full(len(size), np.nan), where=size > 0)
+    return means
 
 
-def _mean(items: Labelled, which: Which, among: Which) -> float:
-    """Mean over groups of a share among some of their items; 0 where there are none."""
-    means = items.group_means(which.astype(float), among)
+def _mean(groups: Groups, which: Which, among: Which) -> float:
+    """Return the mean over groups of a share among some of their items; 0 where there are none."""
+    means = group_means(groups, which.astype(float), among)
     return float(np.nanmean(means)) if among.any() else 0.0
 
 

@@ -1,10 +1,13 @@
 """Groups: items that are not independent of each other, and so count as one draw.
 
 Items belong together that name one `group`, that are the two of a pair (`pair/017/a`), or that have
-the same prompt and candidates but for white space and case.
+the same prompt and candidates in one normal form.
 """
 
 import hashlib
+import html
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -14,12 +17,35 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 _TEXT = "text "
+_TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
+
+
+def normal(text: str) -> str:
+    """Return a text without what makes no other question of it.
+
+    HTML entities are decoded, tags and format characters (zero-width ones) are out, letters are
+    NFKC and casefolded, white space is one space, and punctuation that closes a word is out.
+    """
+    text = _TAG.sub(" ", html.unescape(text))
+    if not text.isascii():
+        text = "".join(c for c in text if unicodedata.category(c) != "Cf")
+        text = unicodedata.normalize("NFKC", text)
+    words = (_opened(word) for word in text.casefold().split())
+    return " ".join(word for word in words if word)
+
+
+def _opened(word: str) -> str:
+    """Return a word without the punctuation at its end."""
+    end = len(word)
+    while end and unicodedata.category(word[end - 1]).startswith("P"):
+        end -= 1
+    return word[:end]
 
 
 def marks(
     name: Any, prompt: str, candidates: Iterable[str], group: Any, source: int = 0
 ) -> Iterator[str]:
-    """What an item shares with every other one of its group.
+    """Yield what an item shares with every other one of its group.
 
     Args:
         name: Its id, if any.
@@ -28,7 +54,7 @@ def marks(
         group: What it names as its group, if anything.
         source: Number of the set that its id and group are names in; texts are the same in all.
     """
-    text = "\x00".join(" ".join(t.split()).casefold() for t in (prompt, *sorted(candidates)))
+    text = "\x00".join([normal(prompt), *sorted(map(normal, candidates))])
     yield f"{_TEXT}{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
     if isinstance(group, str):
         yield f"group {source} {group}"
@@ -37,12 +63,12 @@ def marks(
 
 
 def copies(mark: str) -> bool:
-    """Whether items that share a mark are the same question, not items that name the same."""
+    """True if items that share a mark are the same question, not items that name the same."""
     return mark.startswith(_TEXT)
 
 
 def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:
-    """Number of each item's group, from 0 on: items that share a mark are in one.
+    """Return the number of each item's group, from 0 on: items that share a mark are in one.
 
     Args:
         items: The marks of each.

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from lastword.trust.evidence import Evidence, Which, group_means
 from lastword.trust.policy import Policy
 
 PerItem = Float[np.ndarray, " items"]
 PerGroup = Float[np.ndarray, " groups"]
-Which = Bool[np.ndarray, " items"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,17 +65,8 @@ class Labelled:
         return len(np.unique(self.groups))
 
     def group_means(self, values: PerItem, among: Which | None = None) -> PerGroup:
-        """Mean of values over the items of every group [groups].
-
-        Args:
-            values: Of every item.
-            among: Items that count; nan for a group without one.
-        """
-        weights = np.ones(len(values)) if among is None else among.astype(float)
-        total = np.bincount(self.groups, values * weights)
-        size = np.bincount(self.groups, weights)
-        means: PerGroup = np.divide(total, size, out=np.full(len(size), np.nan), where=size > 0)
-        return means
+        """Return the mean of values over the items of every group, as `evidence.group_means`."""
+        return group_means(self.groups, values, among)
 
     def stands(self, policy: Policy) -> Which:
         """The overrides that a policy lets through."""
@@ -94,6 +85,18 @@ class Labelled:
             self.stands(policy) & (self.mc1_base == 0) & (self.by(policy.method).mc1 == 1)
         )
         return fixed
+
+    def evidence(self, policy: Policy, costs: float = 1.0) -> Evidence:
+        """Return what the items say of a policy, a break costing so many repairs."""
+        return Evidence.of(
+            self.mc1_base > 0, self.right(policy), self.groups, costs, self.stands(policy)
+        )
+
+    def right(self, policy: Policy) -> Which:
+        """Return where what is shown is right, a tie of the model's own answer counting for it."""
+        own = self.by(policy.method).mc1 == 1
+        right: Which = np.where(self.stands(policy), own, self.mc1_base > 0)
+        return right
 
     def gain(self, policy: Policy) -> int:
         """F - K: answers more that are right."""

@@ -4,9 +4,13 @@ A gambler bets on every labelled answer against `a share of at most alpha is bro
 the wealth grows on average at no step, so it ever reaches 1/delta with probability at most delta
 (Ville), however often and for however long one looks.
 
-Wealth that a good start has lost has to be won back before the alarm. So a second test asks whether
-the rate went up at any label since (Shiryaev-Roberts: the wealth of one gambler who starts at each
-label). What it promises is another thing: the mean number of labels until a false warning.
+Wealth that a good start has lost would have to be won back before an alarm. So the gambler keeps a
+part of the money for later: half is at stake from the first label on, and a part of the rest begins
+at each label since (a mixture over change times). It is one test still: the promise is the same.
+
+A second test asks whether the rate went up at any label (Shiryaev-Roberts: the wealth of gamblers
+who start at each label with one each). What it promises is another thing: the mean number of labels
+until a false warning.
 """
 
 import math
@@ -26,7 +30,7 @@ PATIENCE = 20_000  # A: labels until a false warning of slipping, on average at 
 def log_wealth(
     broken: np.ndarray | int, labelled: np.ndarray | int, alpha: float
 ) -> Float[np.ndarray, "*steps"]:
-    """log E_t = log mean over lambda of prod over answers of (1 + lambda (X - alpha)).
+    """Return log E_t = log mean over lambda of prod over answers of (1 + lambda (X - alpha)).
 
     The product depends on how many answers were broken, not on which.
 
@@ -44,19 +48,51 @@ def log_wealth(
     return np.asarray(wealth)
 
 
+def log_kept(labelled: int) -> float:
+    """Return the log of the share of the money that has not been at stake yet.
+
+    1 at first, then 1 / (2 (1 + log t)): it falls so slowly that a change after t labels finds
+    about 1 / (2 t log(t)^2) of the money at each.
+    """
+    return -math.log(2 * (1 + math.log(labelled))) if labelled else 0.0
+
+
+def log_restarted(
+    before: Float[np.ndarray, "*streams bets"],
+    labelled: int,
+    broken: np.ndarray | bool,
+    alpha: float,
+) -> Float[np.ndarray, "*streams bets"]:
+    """Return log A_t = log((A_(t-1) + w_t) (1 + lambda (X_t - alpha))) for each lambda; A_0 = 0.
+
+    Args:
+        before: log A_(t-1).
+        labelled: t - 1.
+        broken: X_t, whether correction made the answer wrong.
+        alpha: The share that may be broken.
+    """
+    start = math.log(math.exp(log_kept(labelled)) - math.exp(log_kept(labelled + 1)))  # w_t
+    after: np.ndarray = np.logaddexp(before, start) + _won(broken, alpha)
+    return after
+
+
+def _won(broken: np.ndarray | bool, alpha: float) -> np.ndarray:
+    """Return log(1 + lambda (X_t - alpha)) for each lambda."""
+    won = np.where(broken, np.log1p(BETS / alpha * (1 - alpha)), np.log1p(-BETS))
+    return np.asarray(won)
+
+
 def log_slip(
     before: Float[np.ndarray, "*streams bets"], broken: np.ndarray | bool, alpha: float
 ) -> Float[np.ndarray, "*streams bets"]:
-    """log R_t = log((1 + R_(t-1)) (1 + lambda (X_t - alpha))) for each lambda; R_0 = 0.
+    """Return log R_t = log((1 + R_(t-1)) (1 + lambda (X_t - alpha))) for each lambda; R_0 = 0.
 
     Args:
         before: log R_(t-1).
         broken: X_t, whether correction made the answer wrong.
         alpha: The share that may be broken.
     """
-    stakes = BETS / alpha
-    won = np.where(broken, np.log1p(stakes * (1 - alpha)), np.log1p(-BETS))
-    after: np.ndarray = np.logaddexp(0.0, before) + won
+    after: np.ndarray = np.logaddexp(0.0, before) + _won(broken, alpha)
     return after
 
 
@@ -73,6 +109,7 @@ class Monitor:
         broken: Answers that correction made wrong.
         alarm: Whether the alarm has gone off; it stays.
         slip: log R_t by stake, once there is a label.
+        wealth: log A_t by stake, likewise.
 
     Raises:
         InputError: A share that is none, or counts that are none.
@@ -84,20 +121,23 @@ class Monitor:
     broken: int = 0
     alarm: bool = False
     slip: tuple[float, ...] = ()
+    wealth: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no service has counted."""
         if not (0 < self.alpha < 1 and 0 < self.delta < 1):
             raise InputError("a monitor's alpha and delta are shares between 0 and 1")
-        if self.slip and len(self.slip) != len(BETS):
-            raise InputError(f"a monitor bets {len(BETS)} stakes, not {len(self.slip)}")
+        for own in (self.slip, self.wealth):
+            if len(own) != (len(BETS) if self.labelled else 0):
+                raise InputError(f"a monitor bets {len(BETS)} stakes, not {len(own)}")
         if not 0 <= self.broken <= self.labelled:
             raise InputError(f"{self.broken} of {self.labelled} answers cannot be broken")
 
     @property
     def log_wealth(self) -> float:
-        """log E_t, in nats; the alarm goes off at log(1/delta)."""
-        return float(log_wealth(self.broken, self.labelled, self.alpha))
+        """log M_t, in nats, mean over stakes; the alarm goes off at log(1/delta)."""
+        staked = np.logaddexp.reduce(self.wealth) - math.log(len(BETS)) if self.wealth else -np.inf
+        return float(np.logaddexp(staked, log_kept(self.labelled)))
 
     @property
     def log_slip(self) -> float:
@@ -108,16 +148,18 @@ class Monitor:
 
     @property
     def slipping(self) -> bool:
-        """Whether the labels of late say that more is broken than may be; it passes again."""
+        """True if the labels of late say that more is broken than may be; it passes again."""
         return self.log_slip >= math.log(PATIENCE)
 
     def seen(self, broken: bool) -> "Monitor":
-        """The monitor after one more labelled answer."""
-        before = np.array(self.slip) if self.slip else np.full(len(BETS), -np.inf)
+        """Return the monitor after one more labelled answer."""
+        nothing = np.full(len(BETS), -np.inf)
+        slip, wealth = (np.array(own) if own else nothing for own in (self.slip, self.wealth))
         after = replace(
             self,
             labelled=self.labelled + 1,
             broken=self.broken + broken,
-            slip=tuple(log_slip(before, broken, self.alpha).tolist()),
+            slip=tuple(log_slip(slip, broken, self.alpha).tolist()),
+            wealth=tuple(log_restarted(wealth, self.labelled, broken, self.alpha).tolist()),
         )
         return replace(after, alarm=self.alarm or after.log_wealth >= -math.log(self.delta))

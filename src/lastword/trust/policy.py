@@ -12,9 +12,9 @@ from typing import Literal
 from lastword.errors import InputError
 
 ScalarOperator = Literal["mix", "early"]
+Promise = Literal["gain", "breaks"]
 
 OVERRIDING = ("decisive", "mix", "early")
-MARGINS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # nats, or what a method's own scores are in
 
 TRACE, GATED, BATCH = "trace", "trace-gated", "batch-calibrated"
 # What a certificate may choose among (method, section 17), as far as records hold what each reads.
@@ -22,6 +22,11 @@ METHODS = (
     *(TRACE, GATED, "pmi@0.25", "pmi@0.5", "pmi@1"),
     *("contextual", BATCH),
 )
+
+# How delta is divided, fixed by other jobs than the user's (dev/LOG.md, *What delta is spent on*):
+# what gained on none of them has less, and what is not named has 1.
+_SHARES = {TRACE: 0.25, GATED: 0.25, "pmi@0.25": 0.5}
+FITTED_SHARE = 2 / 3  # of delta, where something fitted is tried beside corrections
 
 
 @dataclass(frozen=True)
@@ -67,28 +72,51 @@ OFF = Policy((), 0.0)
 
 
 def scalar_operator(invariant: float, tau_I: float) -> ScalarOperator:
-    """The one operator of the scalar regime that a model can use."""
+    """Return the one operator of the scalar regime that a model can use."""
     return "mix" if invariant > tau_I else "early"
 
 
-def chains(
-    scalar: ScalarOperator, methods: Sequence[str] = (TRACE,)
-) -> tuple[tuple[Policy, ...], ...]:
-    """The ordered family: chains, in each the margin from the largest to the smallest.
+def is_fitted(method: str) -> bool:
+    """True of what learns from labels: the names of probes begin with `probe`."""
+    return method.startswith("probe")
 
-    TRACE has three: {decisive}, {X} and both, X the one scalar operator that a model has. Every
-    other method has one.
+
+def margins(method: str, promise: Promise) -> tuple[float, ...]:
+    """The margins at which a method is tested, on the scale of its own scores.
+
+    A margin helps to break little. It costs labels where only a gain is promised, and what is
+    fitted is one policy in any case.
+    """
+    if promise == "gain" or is_fitted(method):
+        return (0.0,)
+    if method in (TRACE, GATED):
+        return (3.0, 2.0, 1.0, 0.25)
+    return (0.1, 0.05, 0.0) if method.startswith(BATCH) else (0.5, 0.25, 0.0)
+
+
+def family(
+    scalar: ScalarOperator, methods: Sequence[str] = (TRACE,), promise: Promise = "breaks"
+) -> dict[Policy, float]:
+    """Return every policy that is tested, with its share of delta; the shares add up to 1.
+
+    Nothing but its arguments decides it, so that it is fixed before a label is seen. TRACE's
+    operators are one policy at each margin: which of them acts is decided by the number of options,
+    and where they come together they were as good together (dev/LOG.md).
 
     Args:
         scalar: The model's operator in the scalar regime.
         methods: What is chosen among.
+        promise: What is promised.
     """
-    sets = [(method, operators) for method in methods for operators in _sets(method, scalar)]
-    return tuple(tuple(Policy(s, m, method) for m in reversed(MARGINS)) for method, s in sets)
-
-
-def _sets(method: str, scalar: ScalarOperator) -> tuple[tuple[str, ...], ...]:
-    both = ("decisive", scalar)
-    if method == TRACE:
-        return (("decisive",), (scalar,), both)
-    return (both,) if method == GATED else ((method,),)
+    fitted = [method for method in methods if is_fitted(method)]
+    others = [method for method in methods if not is_fitted(method)]
+    parts = [(fitted, FITTED_SHARE if others else 1.0), (others, 1 - FITTED_SHARE if fitted else 1)]
+    policies: dict[Policy, float] = {}
+    for names, part in parts:
+        whole = sum(_SHARES.get(name, 1.0) for name in names)
+        for name in names:
+            own = ("decisive", scalar) if name in (TRACE, GATED) else (name,)
+            at = margins(name, promise)
+            share = part * _SHARES.get(name, 1.0) / whole / len(at)
+            policies |= {Policy(own, margin, name): share for margin in at}
+    return policies

@@ -1,10 +1,10 @@
 """Slices: what the chosen policy does to parts of the items, such as each class or each benchmark.
 
 A promise about all answers is none about a part of them. Of every slice two hypotheses are tested,
-each corrected by Holm over the slices: more than alpha of its answers are broken (where it falls,
-the promise holds of the slice by itself), and at most alpha are (where it falls, the slice breaks
-too much). The policy was chosen by these same items, which flatters the first: it works at the
-policy's own part of delta. The second is a warning, at delta.
+each corrected by Holm over the slices: that the promise does not hold of it (where it falls, the
+promise holds of the slice by itself), and that it does (where it falls, the slice breaks too much;
+where a gain is promised, it loses). The policy was chosen by these same items, which flatters the
+first: it works at the policy's own part of delta. The second is a warning, at delta.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastword.trust.certify import Finding
-from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.testing import at_least, holm
 
@@ -27,8 +26,8 @@ class Slice:
         items: How many there are.
         fixed: Wrong answers of the model that are made right.
         broken: Right answers of the model that are made wrong.
-        holds: Whether at most alpha is broken, by these items alone.
-        exceeds: Whether more than alpha is broken.
+        holds: Whether the promise holds, by these items alone.
+        exceeds: Whether it does not: more than alpha is broken, or more than is fixed.
     """
 
     name: str
@@ -40,7 +39,7 @@ class Slice:
 
 
 def slices(items: Labelled, names: Sequence[str], finding: Finding) -> list[Slice]:
-    """The slices of the items by name, in the order of the names.
+    """Return the slices of the items by name, in the order of the names.
 
     Args:
         items: The labelled items that were certified.
@@ -52,14 +51,17 @@ def slices(items: Labelled, names: Sequence[str], finding: Finding) -> list[Slic
     terms, policy = finding.terms, finding.policy
     own = np.asarray(names, dtype=str)
     parts = {str(name): items.take(np.flatnonzero(own == name)) for name in np.unique(own)}
-    numbers = [
-        Evidence.of(part, [[policy]], terms.break_costs).at((0, 0)) for part in parts.values()
-    ]
-    above = holm(np.array([float(e.breaks(terms.alpha)) for e in numbers]))
-    below = holm(
-        np.array([float(at_least(1 - terms.alpha, 1 - e.rate, e.groups, e.exact)) for e in numbers])
-    )
+    level, costs = terms.level * finding.chosen.share, terms.break_costs
+    numbers = [part.evidence(policy, costs) for part in parts.values()]
+    if terms.promise == "gain":
+        tests = [(e.gains(costs), e.loses(costs)) for e in numbers]
+    else:
+        tests = [
+            (e.breaks(terms.alpha), at_least(1 - terms.alpha, 1 - e.rate, e.groups, e.exact))
+            for e in numbers
+        ]
+    holds, fails = (holm(np.array(p, dtype=float)) for p in zip(*tests, strict=True))
     return [
-        Slice(name, e.items, e.fixed, e.broken, p <= terms.level / terms.policies, q <= terms.level)
-        for name, e, p, q in zip(parts, numbers, above.tolist(), below.tolist(), strict=True)
+        Slice(name, e.items, e.fixed, e.broken, p <= level, q <= terms.level)
+        for name, e, p, q in zip(parts, numbers, holds.tolist(), fails.tolist(), strict=True)
     ]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lastword.trust.certify import Beside, Finding, Trial
 from lastword.trust.deferral import Deferral
-from lastword.trust.policy import GATED, MARGINS, TRACE, Policy
+from lastword.trust.policy import GATED, TRACE, Policy
 from lastword.trust.slices import Slice
 from lastword.trust.terms import Terms
 
@@ -60,11 +60,13 @@ def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
     """
     if not parts:
         return f"by {by}: nothing is let through anywhere"
-    at_most = f"at most {_percent(terms.alpha)} broken"
+    breaks = terms.promise == "breaks"
+    at_most = f"at most {_percent(terms.alpha)} broken" if breaks else "a gain"
     holds = [part.name for part in parts if part.holds]
     exceeds = [f"{p.name} ({p.broken} of {p.items})" for p in parts if p.exceeds]
     alone = f"{at_most} is shown of {', '.join(holds) or 'none'} alone"
-    warning = f"; warning: more than that in {', '.join(exceeds)}" if exceeds else ""
+    worse = "more than that" if breaks else "more broken than fixed"
+    warning = f"; warning: {worse} in {', '.join(exceeds)}" if exceeds else ""
     return f"by {by}, {_many(len(parts), 'slice')}: {alone}{warning}"
 
 
@@ -99,14 +101,8 @@ def in_words(policy: Policy) -> str:
 def _tried(finding: Finding) -> str:
     methods, own = finding.terms.methods, [t.policy for t in finding.trials]
     names = dict.fromkeys(n for p in own if p.method == TRACE for n in p.operators)
-    operators = f"{' or '.join(names)} or both" if names else ""
-    if methods != (TRACE,):
-        listed = ", ".join(f"trace ({operators})" if m == TRACE else m for m in methods)
-        operators = f"of {listed}"
-    return (
-        f"{len(finding.trials)} policies, {operators} at margins from "
-        f"{min(MARGINS):g} to {max(MARGINS):g} nats"
-    )
+    listed = (f"trace ({' and '.join(names)})" if m == TRACE else m for m in methods)
+    return f"{_many(len(own), 'policy', 'policies')} of {', '.join(listed)}"
 
 
 def _let_through(finding: Finding) -> str:
@@ -120,14 +116,14 @@ def _let_through(finding: Finding) -> str:
 def _promised(finding: Finding) -> str:
     assert finding.chosen is not None
     terms = finding.terms
-    right = ""
+    parts = [_gain(terms)] if terms.gain else []
+    if terms.promise == "breaks":
+        parts.insert(0, f"at most {_percent(terms.alpha)} of all answers broken")
     if terms.right is not None:
-        right = f", at most {_percent(terms.right)} of the right ones"
-    gain = f" and {_gain(terms)}" if terms.gain else ""
+        parts.insert(-1, f"at most {_percent(terms.right)} of the right ones broken")
     return (
-        f"at most {_percent(terms.alpha)} of all answers broken{right}{gain}, with "
-        f"{_percent(1 - terms.delta)} confidence (counted: {_counted(finding.chosen, finding)})"
-        + _deferral(finding)
+        f"{' and '.join(parts)}, with {_percent(1 - terms.delta)} confidence "
+        f"(counted: {_counted(finding.chosen)}){_deferral(finding)}"
     )
 
 
@@ -143,9 +139,11 @@ def _worth(finding: Finding) -> str:
     trial, worth, evidence = finding.chosen, finding.worth, finding.chosen.evidence
     repair = f"of {_many(trial.overrides, 'override')} {trial.fixed} make a wrong answer right"
     wrong = f"{evidence.sideways} another wrong one"
+    at_least = worth["net_at_least"]
+    least = f"{_points(at_least)} at least" if at_least else "more than none at least"
     return (
         f"{_points(worth['net'])} repairs in 100 answers where a break costs "
-        f"{finding.terms.break_costs:g}, {_points(worth['net_at_least'])} at least; "
+        f"{finding.terms.break_costs:g}, {least}; "
         f"{trial.broken} of {_many(finding.base_right, 'right answer')} broken, "
         f"{_percent(worth['right_broken_at_most'])} at most; {repair}, {wrong}"
     )
@@ -159,12 +157,12 @@ def _why_not(finding: Finding) -> str:
     best = finding.best
     if best.gain <= 0:
         return f"no policy fixed more than it broke{_deferral(finding)}"
-    most = f"cannot promise at most {_percent(finding.terms.alpha)} broken"
-    if finding.terms.gain:
-        most += f" and {_gain(finding.terms)}"
+    terms = finding.terms
+    parts = [f"at most {_percent(terms.alpha)} broken"] if terms.promise == "breaks" else []
+    parts += [_gain(terms)] if terms.gain else []
     return (
-        f"{finding.items} items {most} of any policy that gains ({in_words(best.policy)}: "
-        f"{_counted(best, finding)}); {_reach(finding)}{_deferral(finding)}"
+        f"{finding.items} items cannot promise {' and '.join(parts)} of any policy that gains "
+        f"({in_words(best.policy)}: {_counted(best)}); {_reach(finding)}{_deferral(finding)}"
     )
 
 
@@ -212,12 +210,12 @@ def _deferral(finding: Finding) -> str:
     )
 
 
-def _counted(trial: Trial, finding: Finding) -> str:
-    return f"{trial.broken} of {finding.items} broken, {trial.fixed} fixed"
+def _counted(trial: Trial) -> str:
+    return f"{trial.broken} of {trial.evidence.items} broken, {trial.fixed} fixed"
 
 
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _many(count: int, noun: str, nouns: str | None = None) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {nouns or f'{noun}s'}"
 
 
 def _percent(share: float) -> str:

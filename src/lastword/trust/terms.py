@@ -2,41 +2,44 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 from lastword.errors import InputError
-from lastword.trust.policy import MARGINS, TRACE, chains
-
-STARTS = (0.25, 1.0, 2.0, 3.0)  # margins of each chain that have a share of delta from the start
+from lastword.trust.policy import TRACE, Promise, family
 
 
 @dataclass(frozen=True)
 class Terms:
     """What a certificate has to promise.
 
-    Attributes:
-        alpha: Largest share of all items whose right answer may be broken.
-        delta: Largest chance that the labelled items mislead.
-        gain: Promise too that what is fixed is worth more than what is broken.
-        error: Defer so that at most this share of the answers given is wrong; None defers none.
-        right: Largest share of the model's right answers that may be broken; None promises none.
-        break_costs: What a break costs, in repairs.
-        looks: How often labels are looked at, at most: each look has its part of delta.
-        look: Which of these looks this is, from 1 on.
-        methods: What is chosen among.
-
     Raises:
-        InputError: A share that is none, or costs or looks that are none.
+        InputError: A share that is none, costs or looks that are none, or a promise of nothing.
     """
 
-    alpha: float = 0.02
-    delta: float = 0.05
-    gain: bool = True
-    error: float | None = None
-    right: float | None = None
-    break_costs: float = 1.0
-    looks: int = 1
-    look: int = 1
-    methods: tuple[str, ...] = (TRACE,)
+    alpha: Annotated[float, "Largest share of all items whose right answer may be broken."] = 0.02
+    delta: Annotated[float, "Largest chance that the labelled items mislead."] = 0.05
+    gain: Annotated[bool, "Promise too that what is fixed is worth more than what is broken."] = (
+        True
+    )
+    error: Annotated[
+        float | None,
+        "Defer so that at most this share of the answers given is wrong; None defers none.",
+    ] = None
+    right: Annotated[
+        float | None,
+        "Largest share of the model's right answers that may be broken; None promises none.",
+    ] = None
+    break_costs: Annotated[float, "What a break costs, in repairs."] = 1.0
+    looks: Annotated[
+        int, "How often labels are looked at, at most: each look has its part of delta."
+    ] = 1
+    look: Annotated[int, "Which of these looks this is, from 1 on."] = 1
+    methods: Annotated[tuple[str, ...], "What is chosen among."] = (TRACE,)
+    promise: Annotated[
+        Promise,
+        "gain: more right answers than the model's own; breaks: that, and at most alpha of all "
+        "answers broken.",
+    ] = "breaks"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be promised."""
@@ -50,29 +53,45 @@ class Terms:
             raise InputError(f"look is one of the looks, 1 to {self.looks}, not {self.look}")
         if not self.methods or len(set(self.methods)) < len(self.methods):
             raise InputError(f"methods are one or more, each once, not {', '.join(self.methods)}")
+        if self.promise not in ("gain", "breaks"):
+            raise InputError(f"a promise is gain or breaks, not {self.promise}")
+        if self.promise == "gain" and not self.gain:
+            raise InputError("nothing is promised: --no-gain goes with the promise of few breaks")
 
     @property
     def level(self) -> float:
-        """Of one look."""
+        """The part of delta that one look has."""
         return self.delta / self.looks
 
     @property
-    def chains(self) -> int:
-        """How many there are."""
-        return len(chains("mix", self.methods))
+    def shares(self) -> tuple[float, ...]:
+        """The shares of delta of the policies that are tested."""
+        return tuple(family("mix", self.methods, self.promise).values())
 
     @property
     def policies(self) -> int:
-        """How many are tried."""
-        return self.chains * len(MARGINS)
+        """How many policies are tested."""
+        return len(self.shares)
 
     @property
-    def starts(self) -> tuple[float, ...]:
-        """Margins of each chain that have a share of delta from the start, with a gain."""
-        return STARTS if self.methods == (TRACE,) else MARGINS
+    def break_even(self) -> float:
+        """The share of breaks among what is fixed or broken at which nothing is won."""
+        return 1 / (1 + self.break_costs)
+
+    @property
+    def watched(self) -> float:
+        """The largest share of watched answers that may be broken.
+
+        A promise of few breaks watches all; one of a gain those that are fixed or broken.
+        """
+        return self.alpha if self.promise == "breaks" else self.break_even
 
     @property
     def least(self) -> int:
-        """Fewest groups with which a policy can pass, breaking none."""
-        first = self.level / self.chains / (len(self.starts) if self.gain else 1)
-        return math.ceil(math.log(first) / math.log1p(-self.alpha))
+        """The fewest groups with which any policy can pass, breaking none."""
+        return self.least_of(max(self.shares))
+
+    def least_of(self, share: float) -> int:
+        """Return the fewest groups with which a policy of this share of delta can pass."""
+        rate = self.break_even if self.promise == "gain" else self.alpha
+        return math.ceil(math.log(self.level * share) / math.log1p(-rate))

@@ -14,7 +14,7 @@ from lastword.benchmarks.template import Template
 from lastword.decisions.item import candidates_of, fields_of
 from lastword.decisions.question import MOST_CHOICES, Choice, Option
 from lastword.errors import InputError
-from lastword.files.rows import read_rows
+from lastword.files.rows import SEPARATORS, id_column, read_rows
 from lastword.text.items import CONTENT_FREE, rows_of
 from lastword.tryout.named import Named
 
@@ -24,6 +24,7 @@ _TEXTS = ("text", "input", "prompt", "question", "message", "query", "sentence",
 _LABELS = ("label", "truth", "class", "category", "intent", "target", "answer")
 _CHOICES = ("choices", "options", "candidates")
 _EXAMPLES_A_LABEL = 3  # a column that repeats its values less often is not taken for the label
+_SHOWN = 3  # of a kind of doubt about the table; the others are counted
 
 
 @dataclass(frozen=True)
@@ -67,34 +68,49 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     """Labelled examples of a file or a data frame.
 
     Args:
-        source: CSV, TSV, JSON lines or Parquet by its path; a frame, or dictionaries.
+        source: CSV, TSV, Excel, JSON lines or Parquet by its path; a frame, or dictionaries.
         named: Which columns are meant.
 
     Raises:
         InputError: No rows; a column that is not there or cannot be guessed; a label that is none
             of the choices.
     """
+    said: list[str] = []
     is_path = isinstance(source, str | Path)
-    rows = _file(Path(source)) if is_path else [dict(row) for row in rows_of(source)]
+    rows = _file(Path(source), said) if is_path else [dict(row) for row in rows_of(source)]
     if not rows:
         raise InputError("there are no rows: expected a text and a label a row")
     columns, guesses = _guess(rows, named)
-    labelled = [row for row in rows if _text(row.get(columns.label or "")) != ""]
-    if len(labelled) < len(rows):
-        guesses.append(f"{len(rows) - len(labelled)} rows without a label are left out")
+    said += guesses
+    labelled = {
+        name: row
+        for name, row in zip(_names(rows, columns.id), rows, strict=True)
+        if _text(row.get(columns.label or "")) != ""
+    }
     if not labelled:
         raise InputError(f"no row has a {columns.label}: nothing is labelled")
-    questions = _rows(labelled, columns)
-    name = Path(source).stem if is_path else "labels"
-    return Labels(name, questions, tuple(guesses))
+    if unlabelled := len(rows) - len(labelled):
+        said.append(f"{_rows_in_words(unlabelled)} without a label left out")
+    questions = _rows(labelled, columns, said)
+    return Labels(Path(source).stem if is_path else "labels", questions, tuple(said))
 
 
-def _file(path: Path) -> list[Row]:
-    rows = read_rows(path)
+def _file(path: Path, said: list[str]) -> list[Row]:
+    rows = read_rows(path, said.append)
     for row in rows:
         if row.error is not None or not isinstance(row.value, dict):
             raise InputError(f"{path}: {row.place}: {row.error or 'expected an object'}")
     return [row.value for row in rows]
+
+
+def _names(rows: Sequence[Row], column: str | None) -> list[str]:
+    """The rows' ids; a row without one is its number, and one that is there twice has it too."""
+    ids = [_text(row.get(column or "")) for row in rows]
+    counts = Counter(ids)
+    return [
+        str(n) if not own else own if counts[own] == 1 else f"{own} (row {n})"
+        for n, own in enumerate(ids, start=1)
+    ]
 
 
 def _example(text: str, question: Choice, truth: str, id: str, group: str | None) -> Example:
@@ -122,18 +138,23 @@ def _text(value: Any) -> str:
 def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
     """The columns that are meant, and what was guessed in words."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    for name in (named.text, named.label):
+    for name in (named.text, named.label, named.id):
         if name is not None and name not in columns:
             raise InputError(f"no column {name!r}; the table has {', '.join(columns)}")
-    label = named.label or _label(
-        rows, [c for c in columns if c not in (named.text, named.choices)]
-    )
-    text = named.text or _longest(rows, [c for c in columns if c not in (label, named.choices)])
+    if len(columns) == 1:
+        raise InputError(
+            f"the table has one column, {columns[0]!r}: expected a text and a label, in columns "
+            f"separated by {', '.join(SEPARATORS.values())}"
+        )
+    taken = [named.text, named.label, named.choices]
+    own_id = named.id or id_column([c for c in columns if c not in taken])
+    label = named.label or _label(rows, [c for c in columns if c not in (*taken, own_id)])
+    text = named.text or _longest(rows, [c for c in columns if c not in (*taken, label, own_id)])
     choices = named.choices
     if choices is None and (lists := [c for c in _CHOICES if c in columns]):
         choices = lists[0]
-    own = replace(named, text=text, label=label, choices=choices)
-    pairs = {"text": text, "label": label, "choices": choices}.items()
+    own = replace(named, text=text, label=label, choices=choices, id=own_id)
+    pairs = {"text": text, "label": label, "choices": choices, "id": own_id}.items()
     guessed = [f"{n} is column {c}" for n, c in pairs if c not in (None, getattr(named, n))]
     return own, [f"guessed: {', '.join(guessed)}"] if guessed else []
 
@@ -164,27 +185,84 @@ def _distinct(rows: Sequence[Row], column: str) -> int:
 
 
 def _rows(
-    rows: Sequence[Row], columns: Named
+    rows: Mapping[str, Row], columns: Named, said: list[str]
 ) -> tuple[tuple[str, Choice, str, str, str | None], ...]:
-    truths = [_text(row[columns.label or ""]) for row in rows]
+    texts = {name: _text(row.get(columns.text or "")) for name, row in rows.items()}
+    truths = {name: _text(row[columns.label or ""]) for name, row in rows.items()}
     descriptions = _descriptions(columns.describe)
-    own = columns.choices is not None and any(columns.choices in row for row in rows)
     shared = None
-    if not own:
-        shared = _question(_shared(columns.choices, truths), descriptions, columns, rows[0])
-    names = Counter(_text(row.get("id")) for row in rows)
+    if columns.choices is None or not any(columns.choices in row for row in rows.values()):
+        options = None if columns.choices is None else _read_choices(columns.choices)
+        truths = _spelt(truths, options or [], said, tidy=columns.tidy)
+        said += [*_single(truths), *_contradictions(texts, truths)]
+        first = next(iter(rows.values()))
+        options = _occurring(truths) if options is None else options
+        shared = _question(options, descriptions, columns, first)
     questions = []
-    for place, (row, truth) in enumerate(zip(rows, truths, strict=True)):
+    for name, row in rows.items():
         question = shared or _question(
             _listed(row[columns.choices or ""]), descriptions, columns, row
         )
-        if truth not in [option.text for option in question.options]:
-            raise InputError(f"row {place + 1}: the label {truth!r} is none of its choices")
-        own_id = _text(row.get("id"))
-        name = own_id if own_id and names[own_id] == 1 else str(place + 1)
+        if truths[name] not in [option.text for option in question.options]:
+            raise InputError(f"row {name}: the label {truths[name]!r} is none of its choices")
         group = _text(row.get("group")) or None
-        questions.append((_text(row.get(columns.text or "")), question, truth, name, group))
+        questions.append((texts[name], question, truths[name], name, group))
     return tuple(questions)
+
+
+def _spelt(
+    truths: Mapping[str, str], options: Sequence[Option], said: list[str], *, tidy: bool
+) -> dict[str, str]:
+    """The labels by row; with `tidy` those that differ only in case or spaces are one.
+
+    One that is among the options wins, then the most frequent.
+    """
+    counts = Counter(truths.values())
+    spellings: dict[str, list[str]] = {}
+    for label, _ in Counter(
+        {option.text: len(truths) for option in options} | counts
+    ).most_common():
+        spellings.setdefault(" ".join(label.split()).casefold(), []).append(label)
+    joined = dict(truths)
+    for first, *others in spellings.values():
+        written = [f"`{own}` ({_rows_in_words(counts[own])})" for own in others if counts[own]]
+        if not written:
+            continue
+        if not tidy:
+            said.append(f"`{first}` and {' and '.join(written)}: one class? --tidy joins them")
+            continue
+        said.append(f"joined: {' and '.join(written)} into `{first}`")
+        joined |= {name: first for name, own in truths.items() if own in others}
+    return joined
+
+
+def _single(truths: Mapping[str, str]) -> list[str]:
+    """The classes of one row, in words."""
+    counts = Counter(truths.values())
+    single = [f"`{label}` (row {name})" for name, label in truths.items() if counts[label] == 1]
+    return [f"classes of one row: {_some(single)}"] if single else []
+
+
+def _contradictions(texts: Mapping[str, str], truths: Mapping[str, str]) -> list[str]:
+    """The texts that have more than one label, in words."""
+    rows: dict[str, dict[str, str]] = {}
+    for name, text in texts.items():
+        rows.setdefault(" ".join(text.split()), {}).setdefault(truths[name], name)
+    twice = [
+        " and ".join(f"row {name} (`{label}`)" for label, name in own.items())
+        for own in rows.values()
+        if len(own) > 1
+    ]
+    return [f"one text with two labels: {_some(twice)}"] if twice else []
+
+
+def _some(things: Sequence[str]) -> str:
+    more = len(things) - _SHOWN
+    return "; ".join([*things[:_SHOWN], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _rows_in_words(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
 
 
 def _question(
@@ -197,15 +275,18 @@ def _question(
     return Choice(instructions, described)
 
 
-def _shared(choices: str | None, truths: Sequence[str]) -> list[Option]:
-    """The options of every row: those of a file, or the labels that occur."""
-    if choices is None:
-        labels = sorted(set(truths))
-        if not 2 <= len(labels) <= MOST_CHOICES:
-            raise InputError(f"the labels are {len(labels)} texts, expected 2 to {MOST_CHOICES}")
-        return [Option(label) for label in labels]
+def _occurring(truths: Mapping[str, str]) -> list[Option]:
+    """The labels that occur, as the options of every row."""
+    labels = sorted(set(truths.values()))
+    if not 2 <= len(labels) <= MOST_CHOICES:
+        raise InputError(f"the labels are {len(labels)} texts, expected 2 to {MOST_CHOICES}")
+    return [Option(label) for label in labels]
+
+
+def _read_choices(path: str) -> list[Option]:
+    """The options of every row, from a file."""
     try:
-        lines = Path(choices).read_text(encoding="utf-8-sig")
+        lines = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--choices is a column or a file of options: {error}") from error
     return _listed(lines if lines.lstrip().startswith("[") else lines.split("\n"))

@@ -8,19 +8,25 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from lastword.decisions.file import write_questions
+from lastword.decisions.question import question_digest
 from lastword.decisions.templates import CHAT, DEFAULT, template_of
 from lastword.errors import InputError, ItemError
-from lastword.evaluation.certification import Outcome, outcome, read_sample
+from lastword.evaluation.certification import Outcome, Sample, outcome, read_sample
+from lastword.evaluation.choice import beside
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.work import Work
 from lastword.files.folder import Folder, locate
 from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
 from lastword.methods import resolve
+from lastword.probes.probe import SUFFIX
 from lastword.records.info import read_run
 from lastword.report.build import VERDICT, write_page
-from lastword.trust.policy import METHODS
+from lastword.trust.certify import claims
+from lastword.trust.certify import judge as judge_claims
+from lastword.trust.policy import METHODS, Promise, is_fitted
 from lastword.trust.terms import Terms
+from lastword.tryout.contest import Contest, hold
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.named import Named
 from lastword.tryout.verdict import Verdict, judge
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
 
 _SAMPLE = 4  # items by which the time that all take is told
 CERTIFICATE, QUESTIONS, PAGE = "certificate.toml", "questions.yaml", "index.html"
+PROBE = f"answer{SUFFIX}"
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,8 @@ class Job:
         ]
         if self.items < self.terms.least:
             lines.append(
-                f"too few to certify anything: {self.terms.least} labels are needed for at most "
-                f"{100 * self.terms.alpha:g}% broken; the picture is shown all the same"
+                f"too few to certify anything: {self.terms.least} labels are needed; the picture "
+                "is shown all the same"
             )
         return lines
 
@@ -103,24 +110,66 @@ class Job:
     ) -> Verdict:
         cell = execute(self.tracer, prepare(self.tracer, self.work), root, advance=advance).cell
         sample = read_sample(cell, methods=None)
-        terms = replace(self.terms, methods=sample.methods)
+        contest = self._contest(sample)
+        probes = () if contest is None else (contest.probe.name,)
+        terms = replace(self.terms, methods=(*sample.methods, *probes))
         few = sample.items.group_count < terms.least
-        certified = None if few else outcome(sample, terms)
+        one = self.labels.question
+        questions = () if one is None else (question_digest(one),)
+        certified = None if few else _certified(sample, terms, questions, contest)
         (read,) = sample.cells
-        verdict = judge(read, read_run(cell), certified, terms)
+        verdict = judge(read, read_run(cell), certified, terms, contest)
         if out is not None:
-            self._keep(cell, out, verdict, certified)
+            self._keep(cell, out, verdict, certified, contest)
         return verdict
 
-    def _keep(self, cell: Folder, out: Path, verdict: Verdict, certified: Outcome | None) -> None:
+    def _contest(self, sample: Sample) -> Contest | None:
+        """What a probe gets of the items that count; None where options differ by row."""
+        if (question := self.labels.question) is None:
+            return None
+        (cell,) = sample.cells
+        rows = {id: (text, truth) for text, _, truth, id, _ in self.labels.rows}
+        own = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]
+        texts, truths = zip(*own, strict=True)
+        template = self.work.template
+        return hold(self.tracer, texts, truths, sample.items.groups, question, template)
+
+    def _keep(
+        self,
+        cell: Folder,
+        out: Path,
+        verdict: Verdict,
+        certified: Outcome | None,
+        contest: Contest | None,
+    ) -> None:
         """Write what a try leaves beside its records; the page last."""
-        (out / CERTIFICATE).unlink(missing_ok=True)  # of other labels
+        for name in (CERTIFICATE, PROBE):
+            (out / name).unlink(missing_ok=True)  # of other labels
+        if contest is not None:
+            contest.probe.write(out / PROBE)
         if certified is not None and certified.finding.chosen is not None:
             _write(out / CERTIFICATE, certified.certificate.to_toml())
         if (question := self.labels.question) is not None:
-            write_questions(out / QUESTIONS, {"answer": question})
+            runs = verdict.method is not None and verdict.method == verdict.probe
+            probes = {"answer": PROBE} if runs else {}
+            write_questions(out / QUESTIONS, {"answer": question}, probes)
         _write(out / VERDICT, to_json(verdict.to_dict()) + "\n")
         write_page(cell, out / PAGE)
+
+
+def _certified(
+    sample: Sample, terms: Terms, questions: tuple[str, ...], contest: Contest | None
+) -> Outcome:
+    """Test the corrections on all labels, and the probe on the half that it was not fitted on."""
+    if contest is None:
+        return outcome(sample, terms, questions)
+    items, tested = sample.items, contest.tested
+    base = (items.mc1_base > 0)[tested]
+    fitted = {contest.probe.name: (base, contest.right[tested], items.groups[tested])}
+    finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, fitted), terms)
+    controls = beside(finding, items, sample.cells, sample.scalar)
+    by_probe = is_fitted(finding.policy.method)
+    return Outcome(sample, finding, controls, questions, contest.mark if by_probe else None)
 
 
 def ready(
@@ -159,6 +208,7 @@ def try_labels(
     instructions: str | None = None,
     template: str | None = None,
     out: str | Path | None = None,
+    promise: Promise = "gain",
     alpha: float = 0.05,
     delta: float = 0.05,
 ) -> Verdict:
@@ -174,7 +224,9 @@ def try_labels(
         instructions: The question that is asked of each text.
         template: Of decisions, or a file of Jinja.
         out: Folder that keeps records, certificate, question, verdict and page.
-        alpha: Largest share of answers that may be broken.
+        promise: `gain`, more right answers than the model's own; or `breaks`: that, and at most
+            alpha of all answers broken.
+        alpha: Largest share of answers that may be broken, where few breaks are promised.
         delta: Largest chance that the labels mislead.
 
     Raises:
@@ -182,7 +234,7 @@ def try_labels(
     """
     described = None if describe is None else Path(describe)
     columns = Named(text, label, choices, described, instructions)
-    terms = Terms(alpha, delta, methods=METHODS)
+    terms = Terms(alpha, delta, methods=METHODS, promise=promise)
     job = ready(tracer, read_labels(source, columns), terms, template=template)
     return job.run(None if out is None else Path(out))
 

@@ -17,6 +17,7 @@ from lastword.records.metrics import mc1
 from lastword.trust.policy import METHODS, TRACE
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
+from lastword.tryout.contest import WORDS, Contest
 
 _LEVEL = 0.95
 _WIDTH = 30  # of a bar
@@ -97,14 +98,21 @@ class Verdict:
         needed: With about how many labels it would, if the rates stay; None where it does, or
             where no number would do.
         least: Fewest labels that could certify anything.
-        alpha: What was to be promised: the largest share of all answers that may be broken.
+        promise: What was to be promised: `gain` or `breaks`.
+        net_at_least: Lower bound of the share that is gained; None where nothing is certified.
+        alpha: Largest share of all answers that may be broken, where few breaks were promised.
         delta: Largest chance that the labels mislead.
         rivals: What never reads the text and would be certified for as much, in words.
         best: The correction with the most right answers on these labels.
+        method: What is certified; None where nothing is.
         shown: What the next two are of: `certified`, or `best` where nothing is let through.
         classes: By label, the model beside that; none where options differ by row.
         changes: Answers that it changes.
         confusions: Truth, answer and count of the model's most frequent mistakes.
+        headline: What to run, what it gains and what it costs, in one sentence.
+        probe: The probe's method; None where there is none.
+        cost: What an answer of the probe takes, in answers of the model.
+        by_depth: Share right by depth: of the model's own head, and of a probe by leave-one-out.
         middle: What depths below the last add to wording and the last one (section 15); None where
             that was not to be fitted.
     """
@@ -116,6 +124,8 @@ class Verdict:
     let_through: str
     needed: int | None
     least: int
+    promise: str
+    net_at_least: float | None
     alpha: float
     delta: float
     rivals: tuple[str, ...]
@@ -125,6 +135,11 @@ class Verdict:
     changes: tuple[Change, ...]
     confusions: tuple[tuple[str, str, int], ...]
     middle: Addition | None = None
+    method: str | None = None
+    headline: str = ""
+    probe: str | None = None
+    cost: float | None = None
+    by_depth: tuple[tuple[float, float], ...] = ()
 
     def line(self, name: str) -> Line:
         """The line of that name."""
@@ -154,19 +169,17 @@ class Verdict:
 
     def words(self) -> list[str]:
         """What follows from the figures: whether the model is of use, and what to do."""
-        model, chance, best = self.line("the model"), self.line("chance"), self.line(self.best)
-        sentences = []
-        if self.useless:
-            sentences.append(
-                f"{self.model} is no use here by itself: {_percent(model.right)} right, where "
-                f"guessing gets {_percent(chance.right)}."
-            )
+        best = self.line(self.best)
+        sentences = [self.headline] if self.headline else []
         if self.rivals:
             sentences.append(
                 f"Beware: {' and '.join(self.rivals)}, which never reads the text, would be "
                 "certified for as much."
             )
-        sentences += [self._advice(), self._best(best)]
+        if self.probe is None or self.method != self.probe:
+            sentences.append(self._advice())
+        sentences.append(self._best(best))
+        sentences += self._depths()
         if self.classes:
             before, after = map(_percent, self.macro)
             sentences.append(f"By class (macro recall): {before}, with {self._shown} {after}.")
@@ -176,7 +189,7 @@ class Verdict:
             )
             sentences.append(f"{self._shown} hurts {names}.")
         sentences += self._changed()
-        if self.middle is not None:
+        if self.middle is not None and not self.by_depth:
             sentences.append(_earlier(self.middle))
         return sentences
 
@@ -198,7 +211,7 @@ class Verdict:
 
     @property
     def _shown(self) -> str:
-        return "what is let through" if self.shown == "certified" else self.shown
+        return str(self.method) if self.shown == "certified" else self.shown
 
     def _changed(self) -> list[str]:
         """How many answers change, and which right ones of the model."""
@@ -208,24 +221,40 @@ class Verdict:
         names = ", ".join(f"{own.id} ({own.truth} to {own.shown})" for own in lost[:_NAMED])
         more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
         which = f", {len(lost)} of them right ones: row {names}{more}" if lost else ""
-        what = "What is let through" if self.shown == "certified" else self.shown
+        what = "What is certified" if self.shown == "certified" else self.shown
         return [f"{what} changes {len(self.changes)} answers{which}."]
+
+    def _depths(self) -> list[str]:
+        """What each depth knows: the best, the last, and what the model's own head reads there."""
+        if not self.by_depth:
+            return []
+        head, probe = np.array(self.by_depth).T
+        best = int(probe.argmax())
+        return [
+            f"What each depth knows: a probe of depth {best} gets {_percent(probe[best])} right, "
+            f"one of the last depth {_percent(probe[-1])} (leave-one-out); through the model's own "
+            f"head the best depth is {int(head.argmax())}, with {_percent(head.max())}."
+        ]
 
     def _advice(self) -> str:
         if self.certified is not None:
+            least = self.net_at_least
+            gain = f"at least {100 * least:.2g} points more right" if least else "more right"
+            breaks = f", at most {_percent(self.alpha)} of all answers broken"
             return (
-                f"Switch it on: {self.let_through}; at most {_percent(self.alpha)} of all answers "
-                f"broken and more fixed than broken, with {_percent(1 - self.delta)} confidence."
+                f"Switch it on: {self.let_through}; {gain} than the model by itself"
+                f"{breaks if self.promise == 'breaks' else ''}, with {_percent(1 - self.delta)} "
+                "confidence."
             )
         if self.items < self.least:
             return (
                 f"Label at least {self.least - self.items} more: with fewer than {self.least} "
-                f"nothing certifies that at most {_percent(self.alpha)} of answers break, even "
-                "where none does."
+                "nothing can be certified, even where nothing breaks."
             )
         if self.needed is not None:
             return f"Label {self.needed - self.items} more: about {self.needed} would certify it."
-        return "Keep it off: no correction can be promised to break so little and to gain."
+        little = " and to break so little" if self.promise == "breaks" else ""
+        return f"Keep it off: no correction can be promised to gain{little}."
 
     def _best(self, best: Line) -> str:
         model = self.line("the model")
@@ -251,14 +280,21 @@ def _earlier(middle: Addition) -> str:
     )
 
 
-def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Terms) -> Verdict:
-    """The verdict of a cell's records.
+def judge(
+    cell: Cell,
+    run: Mapping[str, Any],
+    outcome: Outcome | None,
+    terms: Terms,
+    contest: Contest | None = None,
+) -> Verdict:
+    """Return the verdict of a cell's records.
 
     Args:
         cell: Labelled items, with depth L and all others read with the text and without.
         run: `run.json`.
         outcome: What they certify; None where they are too few.
         terms: What was to be promised.
+        contest: What a probe and its controls get; None where there is none.
     """
     items, scores = cell.items, _scores(cell, run)
     truths = [np.asarray(t, dtype=bool) for t in items["truthful"]]
@@ -271,16 +307,19 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
         _line("the model", base),
         *(_correction(name, own, base, together) for name, own in right.items()),
     ]
+    crossed = {} if contest is None else _crossed(cell, contest)
+    lines += [_correction(name, own, base, together) for name, own in crossed.items()]
     there = {name: own for name, own in right.items() if not np.isnan(own).any()}
     best = max(there, key=lambda name: float(there[name].mean()))
     finding = None if outcome is None else outcome.finding
     trial = None if finding is None else finding.chosen
     method = best if trial is None else trial.policy.method
-    stands = _stands(outcome, scores[method])
-    answers = np.where(stands, right[method], base)
+    by_probe = contest is not None and method == contest.probe.name
+    stands = np.ones(len(items), bool) if by_probe else _stands(outcome, scores[method])
+    answers = np.where(stands, crossed[method] if by_probe else right[method], base)
     names = _candidates(cell)
     fixed = len({tuple(sorted(own)) for own in names}) == 1
-    return Verdict(
+    verdict = Verdict(
         model=cell.model,
         items=len(items),
         lines=tuple(lines),
@@ -288,16 +327,87 @@ def judge(cell: Cell, run: Mapping[str, Any], outcome: Outcome | None, terms: Te
         let_through="nothing" if finding is None else in_words(finding.policy),
         needed=None if finding is None else finding.needed,
         least=terms.least,
+        promise=terms.promise,
+        net_at_least=None if finding is None else finding.worth.get("net_at_least"),
         alpha=terms.alpha,
         delta=terms.delta,
         rivals=() if outcome is None else outcome.rivals,
         best=best,
         shown=best if trial is None else "certified",
+        method=None if trial is None else trial.policy.method,
         classes=_classes(names, truths, base, answers, together) if fixed else (),
-        changes=_changes(cell, names, truths, scores[method], stands),
+        changes=() if by_probe else _changes(cell, names, truths, scores[method], stands),
         confusions=_confusions(names, truths, list(items["base_scores"])),
         middle=None if (fitted := fit(cell)) is None else fitted.middle,
+        probe=None if contest is None else contest.probe.name,
+        cost=None if contest is None else contest.cost,
+        by_depth=() if contest is None else _by_depth(cell, contest),
     )
+    return replace(verdict, headline=headline(verdict))
+
+
+def headline(verdict: Verdict) -> str:
+    """Return what to run, what it gains and what it costs, in one sentence."""
+    model, chance = verdict.line("the model"), verdict.line("chance")
+    where = f"right where the model gets {_percent(model.right)}"
+    words = None if verdict.probe is None else verdict.line(WORDS)
+    if verdict.certified is not None:
+        name = str(verdict.method)
+        own = verdict.line(name)
+        if words is not None and words.right >= own.right:
+            return _use_words(words, where)
+        least = f", at least {100 * (verdict.net_at_least or 0):+.0f} points"
+        sure = f"{least} with {_percent(1 - verdict.delta)} confidence"
+        if name == verdict.probe:
+            what = f"the probe of depth {name.partition('@')[2]}"
+            cost = f"; it costs {verdict.cost:.2g} of the model's own answer"
+        else:
+            what, cost = name, "; it costs what the model's own answer costs"
+        return f"Use {what}: {_percent(own.right)} {where}{sure}{cost}."
+    if words is not None and words.low > max(model.right, chance.right):
+        probe = verdict.line(str(verdict.probe))
+        if words.right >= probe.right:
+            return _use_words(words, where)
+    more = ""
+    if verdict.needed is not None:
+        more = f" Label {verdict.needed - verdict.items} more, and it may be."
+    if verdict.useless:
+        more = (
+            " The model by itself is at chance here: try another prompt (--template "
+            "decide/listed), descriptions of the labels (--describe), or a larger model."
+        )
+    best = max(
+        (line for line in verdict.lines if line.fixed is not None), key=lambda line: line.right
+    )
+    return (
+        f"Nothing here is shown to beat the model, which is right on {_percent(model.right)}; "
+        f"{best.name} gets {_percent(best.right)} on these labels.{more}"
+    )
+
+
+def _use_words(words: Line, where: str) -> str:
+    return f"Use a bag of words: {_percent(words.right)} {where}; you need no model for this."
+
+
+def _crossed(cell: Cell, contest: Contest) -> dict[str, np.ndarray]:
+    """Where a cross-fitted probe and its controls are right, of all of a cell's items."""
+    names = {"probe": contest.probe.name}
+    shares = {}
+    for name, own in contest.crossed.items():
+        right = np.full(len(cell.items), np.nan)
+        right[cell.mc1_places] = own
+        shares[names.get(name, name)] = right
+    return shares
+
+
+def _by_depth(cell: Cell, contest: Contest) -> tuple[tuple[float, float], ...]:
+    """Share right of the model's own head at each depth, and of a probe there."""
+    right = np.zeros(len(contest.by_depth))
+    for places, frame in cell.slices("trajectory"):
+        for place, S in zip(places, frame["trajectory"], strict=True):
+            truth = np.asarray(cell.items["truthful"].iloc[int(place)], dtype=bool)
+            right += truth[np.stack([*S]).argmax(axis=0)]
+    return tuple(zip((right / len(cell.items)).tolist(), contest.by_depth.tolist(), strict=True))
 
 
 def _scores(cell: Cell, run: Mapping[str, Any]) -> dict[str, list[Any]]:

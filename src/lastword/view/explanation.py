@@ -44,7 +44,7 @@ UNTOLD = {
 
 
 def explain(decision: Answer, theta: Theta | None = None) -> str:
-    """Why this answer: the regime, the gates that were asked, the operator and what it changed.
+    """Tell why this answer: the regime, the gates that were asked, the operator, the change.
 
     Args:
         decision: What is told; what was not needed is passed over.

@@ -1,4 +1,4 @@
-"""What each role of a mark looks like: one table for matplotlib and for the page.
+"""The looks of each role of a mark: one table for matplotlib and for the page.
 
 Colours are told apart by readers with any colour vision, and truth and error differ in their line
 as well as in their hue.

@@ -73,7 +73,7 @@ class Portrait:
 
 
 def portrait(answer: Answer, theta: Theta | None = None) -> Portrait:
-    """What there is to see of an answered item.
+    """An answered item as it is shown.
 
     Args:
         answer: Decided here, or read from a record.

@@ -1,24 +1,38 @@
-"""A portrait as a small SVG: every candidate's probability over depth, for where no script runs."""
+"""A portrait as SVG: every candidate's probability over depth, and before and after."""
 
+from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
 from lastword.view.palette import LOOKS
 from lastword.view.portrait import Candidate, Portrait, short
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _LEGEND = 560, 180, 34, 24, 200
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _LEGEND = 560, 180, 34, 24, 300
 _DASHES = {"solid": "none", "dash": "6 4", "dot": "2 3"}
 _INK = "#79828c"  # legible on a light and on a dark ground
 
 
-def sketch(portrait: Portrait) -> str:
-    """The trajectory as inline SVG; empty where fewer than two depths were read."""
-    if len(portrait.depths) < 2:
-        return ""
+@dataclass(frozen=True)
+class Sketch:
+    """A drawing that a notebook shows; `svg` is its whole text."""
+
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> None:
+        """Write the drawing as an SVG file."""
+        Path(path).write_text(self.svg, encoding="utf-8")
+
+
+def sketch(portrait: Portrait) -> Sketch:
+    """Draw the depths that were read: a line a candidate, a dotted one at depths that decided."""
     marks = [_frame(portrait), *(_depth(portrait, depth) for depth in portrait.deciding_depths)]
     marks += [_curve(portrait, candidate) for candidate in portrait.candidates]
     marks += [_name(candidate, place) for place, candidate in enumerate(portrait.candidates)]
     height = max(_HEIGHT, 18 * len(portrait.candidates)) + _BOTTOM
-    return (
+    return Sketch(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + _LEGEND} {height}" '
         f'width="{_WIDTH + _LEGEND}" role="img" font-family="system-ui, sans-serif" '
         f'font-size="12"><title>probability among the candidates over depth</title>'
@@ -43,7 +57,8 @@ def _frame(portrait: Portrait) -> str:
 
 def _depth(portrait: Portrait, depth: int) -> str:
     (x, low), (_, high) = _at(portrait, depth, 0.0), _at(portrait, depth, 1.0)
-    return f'<path d="M{x},{high}V{low}" stroke="{_INK}" stroke-dasharray="2 3"/>'
+    name = f"<title>{escape(portrait.deciding_name)}</title>"
+    return f'<path d="M{x},{high}V{low}" stroke="{_INK}" stroke-dasharray="2 3">{name}</path>'
 
 
 def _curve(portrait: Portrait, candidate: Candidate) -> str:
@@ -58,5 +73,9 @@ def _curve(portrait: Portrait, candidate: Candidate) -> str:
 
 def _name(candidate: Candidate, place: int) -> str:
     text = escape(f"{candidate.letter}  {short(candidate.text, 26)}")
-    color = LOOKS[candidate.role].light
-    return f'<text x="{_WIDTH}" y="{18 + 18 * place}" fill="{color}">{text}</text>'
+    shares = f"{candidate.before:.3f} → {candidate.after:.3f}"
+    y, color = 18 + 18 * place, LOOKS[candidate.role].light
+    return (
+        f'<text x="{_WIDTH}" y="{y}" fill="{color}">{text}</text>'
+        f'<text x="{_WIDTH + _LEGEND}" y="{y}" text-anchor="end" fill="{color}">{shares}</text>'
+    )

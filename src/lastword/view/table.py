@@ -51,9 +51,10 @@ def terminal_table(
 
 
 def notebook(answer: Answer) -> str:
-    """What a notebook shows of a decision: its candidates, its trajectory and its reasons."""
+    """Return a decision as a notebook shows it: its candidates, its trajectory and its reasons."""
     view = portrait(answer)
-    return f"<div>{html_table(view)}{sketch(view)}<p>{escape(explain(answer))}</p></div>"
+    drawing = sketch(view).svg if len(view.depths) > 1 else ""
+    return f"<div>{html_table(view)}{drawing}<p>{escape(explain(answer))}</p></div>"
 
 
 def html_table(portrait: Portrait) -> str:

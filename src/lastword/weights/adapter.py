@@ -115,7 +115,7 @@ class AdaptedCheckpoint(Checkpoint):
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter in place of a model."""
+    """True if a folder holds an adapter in place of a model."""
     return (folder / CONFIG).is_file() and not any(folder.glob("model*.safetensors*"))
 
 

@@ -56,7 +56,7 @@ class Files(ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """What an error calls these files: a path, or a name on a hub."""
+        """Return the name of these files in an error: a path, or a name on a hub."""
 
     @abstractmethod
     def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:

@@ -64,7 +64,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of itself before its tensors' bytes.
+    """The header of a file: what stands before its tensors' bytes.
 
     Attributes:
         label: What an error calls the file.
@@ -78,7 +78,7 @@ class Header:
 
     @property
     def architecture(self) -> str:
-        """What llama.cpp calls the model's family."""
+        """Return llama.cpp's name of the model's family."""
         return str(self.values.get("general.architecture", "none"))
 
     @property
@@ -103,7 +103,7 @@ class Header:
 
 
 def is_gguf(name: str | Path) -> bool:
-    """Whether a name is that of a GGUF file."""
+    """True if a name is that of a GGUF file."""
     return str(name).lower().endswith(SUFFIX)
 
 
@@ -290,7 +290,7 @@ _SEPARATE = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """What transformers calls an architecture's tensors, and what llama.cpp did to them.
+    """Transformers' names of an architecture's tensors, and llama.cpp's changes to them.
 
     Attributes:
         model_type: transformers' name of the family.

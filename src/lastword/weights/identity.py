@@ -101,7 +101,7 @@ def text_digest(text: str) -> str:
 
 
 def _mark(path: Path) -> str:
-    """What changes with a file: the time of its last change cannot be set back, as others can."""
+    """Return what changes with a file; the time of its last change cannot be set back."""
     stat = path.stat()
     times = f"{stat.st_mtime_ns} {stat.st_ctime_ns}"
     return f"{path.resolve()} {stat.st_size} {stat.st_dev} {stat.st_ino} {times}"

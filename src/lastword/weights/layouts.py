@@ -266,7 +266,7 @@ def _fused(prefix: str, fused: Fused, config: Config) -> Projections:
 
 
 def _is_linear(config: Config, block: int) -> bool:
-    """Whether a hybrid's config calls the block anything but softmax attention."""
+    """True if a hybrid's config calls the block anything but softmax attention."""
     types = config.get("layer_types")
     if not isinstance(types, list | tuple) or block >= len(types):
         return False

@@ -22,7 +22,7 @@ from lastword.engines.vllm.settings import HOOKS_VERSION, Settings
 from lastword.errors import ElsewhereError, ModelError, NonFiniteError
 from lastword.model import loading
 from lastword.model.asked import asked
-from lastword.model.backend import Local, Profile
+from lastword.model.backend import Local, Pooled, Profile
 from lastword.model.families import context_length, text_config
 from lastword.model.memory import MOST_BATCH_TOKENS, default_batch_tokens
 from lastword.model.options import LoadOptions
@@ -105,10 +105,11 @@ class Vllm:
 
     @property
     def profile(self) -> Profile:
-        """What the model is, as the side says."""
+        """Return the model's profile, as the side says."""
         return Profile(
             model_type=text_config(self._checkpoint.config).model_type,
             depth=self.depth,
+            width=int(text_config(self._checkpoint.config).hidden_size),
             vocabulary=int(self.facts["vocabulary"]),
             context=context_length(self._checkpoint.config),
             dtype=getattr(torch, self.facts["dtype"]),
@@ -133,6 +134,17 @@ class Vllm:
         rows = len(forest.reads.rows)
         self.process.call("compute", requests=requests(forest), rows=rows, depths=sorted({*depths}))
         return States({}, forest.reads)
+
+    def pooled(
+        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 0
+    ) -> Pooled:
+        """Compute the mean state of each branch at `depths`; the means alone leave the worker."""
+        reads = self.states(branches, depths).reads
+        lengths = np.bincount(reads.branch).tolist()
+        answer, raw = self.process.call(
+            "pool", row=reads.row.tolist(), lengths=lengths, depths=[*depths]
+        )
+        return np.frombuffer(raw, np.float32).reshape(answer["shape"])
 
     def read(
         self,

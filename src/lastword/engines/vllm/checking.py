@@ -26,7 +26,7 @@ LogProbs = Float[np.ndarray, "depths targets"]
 
 @dataclass(frozen=True)
 class Checked:
-    """What the check saw; differences are in nats of log-probability.
+    """The check's findings; differences are in nats of log-probability.
 
     Attributes:
         readout: Largest difference between the worker at depth L and vLLM's own log-probabilities.
@@ -40,13 +40,13 @@ class Checked:
 
 @runtime_checkable
 class Side(Protocol):
-    """What the check asks of the model in the side (`backend.Vllm`)."""
+    """The calls that the check makes of the model in the side (`backend.Vllm`)."""
 
     process: Process
 
     @property
     def profile(self) -> Profile:
-        """What the model is."""
+        """Return the model's profile."""
 
     def states(self, branches: Sequence[Branch], depths: Sequence[int]) -> States:
         """States of branches."""
@@ -54,7 +54,7 @@ class Side(Protocol):
     def read(
         self, states: States, targets: Int[np.ndarray, " targets"], depths: Sequence[int]
     ) -> Reading:
-        """What the head reads of them."""
+        """Return what the head reads of them."""
 
 
 def check(side: Side, kind: str, reference: Any = None) -> Checked:

@@ -76,7 +76,7 @@ class Process:
         return self._process.pid
 
     def call(self, name: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
-        """What the side answers to a call, and the bytes that follow.
+        """Return the side's answer to a call, and the bytes that follow.
 
         Raises:
             ModelError: What vLLM raised, in a line.

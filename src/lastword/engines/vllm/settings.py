@@ -51,7 +51,7 @@ class Settings:
             )
 
     def describe(self) -> dict[str, Any]:
-        """What a run records of the engine: its name, its version, how it was started.
+        """Return what a run records of the engine: its name, its version, how it was started.
 
         Raises:
             ModelError: The interpreter is none, or has no vLLM.

@@ -54,7 +54,7 @@ class Side:
         self._salt = 0
 
     def facts(self) -> dict[str, Any]:
-        """What is known of the model only where it is loaded."""
+        """Return what is known of the model only where it is loaded."""
         import vllm
 
         (facts, *_) = self._llm.collective_rpc("lastword_watch")
@@ -122,6 +122,14 @@ class Side:
         not_finite, numbers = first
         header = {"not_finite": not_finite, "shape": list(numbers.shape)}
         return header, np.ascontiguousarray(numbers, np.float32).tobytes()
+
+    def pool(
+        self, row: list[int], lengths: list[int], depths: list[int]
+    ) -> tuple[dict[str, Any], bytes]:
+        """Pool as `Watch.pool` of the first rank: the shape, and the numbers."""
+        arguments = (np.array(row), np.array(lengths), depths)
+        (means, *_) = self._llm.collective_rpc("lastword_pool", args=arguments)
+        return {"shape": list(means.shape)}, np.ascontiguousarray(means).tobytes()
 
     def own(self, sequences: list[list[int]]) -> dict[str, Any]:
         """vLLM's own log-probabilities of sequences' tokens, from the second on."""

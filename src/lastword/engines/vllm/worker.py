@@ -1,4 +1,4 @@
-"""What a vLLM worker does beside its own work: it keeps the states of rows, and reads them out.
+"""A vLLM worker that keeps the states of rows beside its own work, and reads them out.
 
 Runs in vLLM's environment. Rows are followed by (request, position): a request says in its
 `extra_args` which of its positions are which rows of the batch in hand, so that neither chunked
@@ -44,6 +44,10 @@ class Extension:
         """Read as `Watch.read` does."""
         return self._lastword.read(*arguments)
 
+    def lastword_pool(self, *arguments: Any) -> np.ndarray:
+        """Pool as `Watch.pool` does."""
+        return self._lastword.pool(*arguments)
+
 
 class Watch:
     """The hooks of one worker, and the states of the batch in hand.
@@ -72,7 +76,7 @@ class Watch:
         last.register_forward_hook(self._after(depth, takes_residual(last)))
 
     def facts(self) -> dict[str, Any]:
-        """What is known of the model only where it is loaded."""
+        """Return what is known of the model only where it is loaded."""
         runner = self._runner
         return {
             "depth": len(self._blocks),
@@ -122,6 +126,21 @@ class Watch:
         except NonFiniteError as error:
             return error.depth, np.zeros((0, len(row)), np.float32)
         return None, np.stack([*(reading.log_probs[d] for d in depths), *reading.scores])
+
+    def pool(self, row: np.ndarray, lengths: np.ndarray, depths: list[int]) -> np.ndarray:
+        """Return the mean state of each passage, float32 [passages, depths, width].
+
+        Args:
+            row: The rows of all passages, one passage after the other.
+            lengths: How many rows each has.
+            depths: Depths to pool.
+        """
+        rows, counts = (torch.from_numpy(x).to(self._runner.device) for x in (row, lengths))
+        means = [
+            torch.segment_reduce(self._hidden[d][rows].float(), "mean", lengths=counts)
+            for d in depths
+        ]
+        return torch.stack(means, 1).cpu().numpy()
 
     def _step_at_hand(self, scheduled: Any, *args: Any, **kwargs: Any) -> Any:
         """Run vLLM's step, with what it was asked to compute at hand for the hooks."""
@@ -232,5 +251,5 @@ def locate(model: nn.Module, depth: int) -> tuple[nn.Module, nn.ModuleList]:
 
 
 def takes_residual(block: nn.Module) -> bool:
-    """Whether a block takes the residual beside its input; only then does it return it apart."""
+    """True if a block takes the residual beside its input; only then does it return it apart."""
     return "residual" in inspect.signature(block.forward).parameters

@@ -1,4 +1,4 @@
-// Start: tables at once, room for figures, which are drawn when they come into view, items from their index.
+// Start: tables at once, then figures, then items from their index.
 
 async function start() {
   wireTables();

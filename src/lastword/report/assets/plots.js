@@ -1,173 +1,189 @@
-// Figure data drawn by plotly. Nothing is computed here but places on the screen.
-
-const drawn = new Map(); // element -> figure, to draw again when the scheme changes
-let plotly = null;
-
-// plotly is unpacked when the first plot comes into view, so that the page opens without it.
-function loadPlotly() {
-  plotly ??= unpack("plotly").then((source) => {
-    document.head.append(element("script", {}, source));
-    return window.Plotly;
-  });
-  return plotly;
-}
-
-const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-const literal = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-const DASHES = { other: "dash" };
-const WIDTHS = { truthful: 3, winner: 2.4, other: 1.2 };
-
-const MARKS = {
-  line: (mark) => ({
-    traces: [{
-      type: "scatter", mode: mark.markers ? "lines+markers" : "lines", x: mark.x, y: mark.y,
-      name: literal(mark.name ?? mark.label), showlegend: false, hoverinfo: mark.name ?? mark.label ? "x+y+name" : "x+y",
-      line: { color: color(mark.role), width: WIDTHS[mark.role] ?? 2, dash: DASHES[mark.role] },
-    }],
-    annotations: mark.label ? [{
-      x: mark.x.at(-1), y: mark.y.at(-1), text: literal(mark.label), showarrow: false, xanchor: "left",
-      yanchor: mark.above ? "bottom" : "top", font: { color: color(mark.role) },
-    }] : [],
-  }),
-  bars: (mark) => {
-    const places = mark.names.map((_, place) => place);
-    const along = mark.horizontal ? { x: mark.values, y: places, orientation: "h" } : { x: places, y: mark.values };
-    return {
-      traces: [{
-        type: "bar", ...along, base: mark.start ?? undefined, name: literal(mark.label), offsetgroup: mark.group,
-        showlegend: Boolean(mark.label), text: mark.texts?.map(literal), textfont: { color: color(mark.text_role) }, textposition: "outside", cliponaxis: false,
-        hovertext: mark.names.map(literal), hoverinfo: mark.horizontal ? "text+x+name" : "text+y+name",
-        marker: { color: color(mark.role) },
-      }],
-      names: { axis: mark.horizontal ? "yaxis" : "xaxis", texts: mark.names },
-    };
-  },
-  points: (mark) => ({
-    traces: [{
-      type: "scatter", mode: "markers+text", x: mark.x, y: mark.y, text: mark.names.map(literal), cliponaxis: false,
-      textposition: mark.x.map((x) => (mark.x.filter((other) => other < x).length % 2 ? "bottom center" : "top center")), textfont: { size: 10 }, name: literal(mark.label), showlegend: Boolean(mark.label),
-      hoverinfo: "text+x+y",
-      marker: { color: color(mark.role), opacity: 0.85, size: (mark.sizes ?? mark.x.map(() => 1)).map((s) => 9 * Math.sqrt(s)) },
-    }],
-  }),
-  rule: (mark, panel) => {
-    const upright = mark.axis === "x";
-    const at = upright && panel.x_scale === "log" ? Math.log10(mark.at) : mark.at;
-    const across = upright ? { x0: mark.at, x1: mark.at, y0: 0, y1: 1, yref: "paper" } : { y0: mark.at, y1: mark.at, x0: 0, x1: 1, xref: "paper" };
-    return {
-      shapes: [{ type: "line", ...across, line: { color: color(mark.role), width: 1.4, dash: "dot" } }],
-      annotations: mark.label ? [{
-        text: literal(mark.label), showarrow: false, font: { size: 11 },
-        ...(upright ? { x: at, y: 1, yref: "paper", xanchor: "center", yanchor: "bottom" } : { x: 1, xref: "paper", y: at, xanchor: "right", yanchor: "bottom" }),
-      }] : [],
-    };
-  },
-  band: (mark) => ({
-    shapes: [{ type: "rect", x0: mark.start, x1: mark.end, y0: 0, y1: 1, yref: "paper", layer: "below", line: { width: 0 }, fillcolor: color(mark.role) }],
-  }),
-  note: (mark) => ({
-    annotations: [{ x: mark.x, y: mark.y, text: literal(mark.text), showarrow: false, xanchor: mark.centred ? "center" : "left", yanchor: "bottom", font: { color: color(mark.role), size: mark.centred ? 11 : 13 } }],
-  }),
-};
-
-function axis(title, panel) {
-  return {
-    title: { text: literal(title), font: { size: 12 }, standoff: 6 }, automargin: true, zeroline: false, visible: panel.axes,
-    gridcolor: color("rule"), linecolor: color("soft"), tickcolor: color("rule"), fixedrange: true,
-  };
-}
+// Figure data drawn as SVG at the width that there is. Nothing is computed here but places on the screen; inks are
+// those of the style, so that a drawing follows the scheme and the paper by itself.
 
 const NARROW = 560; // pixels: names beside bars take two lines there
+const LETTER = 6.3; // pixels of one, in the middle
+const DASHED = { other: "6 4" };
+const WIDTHS = { truthful: 3, winner: 2.4, other: 1.2 };
+
+const ink = (role, property = "stroke") => ({ style: `${property}: var(--${role})` });
+const words = (x, y, text, anchor = "start", attributes = {}) => svg("text", { x, y, "text-anchor": anchor, ...attributes }, text);
+const minus = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
+const round = (value) => Number(value.toPrecision(3));
+
+// A mark that tells its numbers to who points at it.
+function telling(node, ...parts) {
+  node.append(svg("title", {}, parts.filter((part) => part !== "").map((part) => (typeof part === "number" ? minus(round(part)) : part)).join(", ")));
+  return node;
+}
+
+const MARKS = {
+  line: (mark, at) => {
+    const points = mark.x.map((x, i) => [x, mark.y[i]]);
+    const there = points.filter(([, y]) => y !== null);
+    const path = points.map(([x, y], i) => (y === null ? "" : `${i && points[i - 1][1] !== null ? "L" : "M"}${at.x(x).toFixed(1)} ${at.y(y).toFixed(1)}`)).join("");
+    const [x, y] = there.at(-1) ?? [0, 0];
+    return [
+      svg("path", { class: "curve", d: path, "stroke-width": WIDTHS[mark.role] ?? 2, "stroke-dasharray": DASHED[mark.role] ?? "none", ...ink(mark.role) }),
+      ...(mark.markers ? there : []).map(([x, y]) => telling(svg("circle", { cx: at.x(x), cy: at.y(y), r: 3, ...ink(mark.role, "fill") }), mark.label, x, y)),
+      mark.label ? words(at.x(x) + 5, at.y(y) + (mark.above ? -2 : 11), mark.label, "start", ink(mark.role, "fill")) : null,
+    ];
+  },
+  bars: (mark, at) => mark.values.flatMap((value, i) => {
+    if (value === null) return [];
+    const [start, size] = [mark.start?.[i] ?? 0, (0.8 * at.slot) / mark.groups];
+    const side = at.place(i) + (mark.group - mark.groups / 2) * size;
+    const along = mark.horizontal ? at.x : at.y;
+    const [from, to] = [along(start), along(start + value)].sort((a, b) => a - b);
+    const box = mark.horizontal ? { x: from, width: to - from, y: side, height: size } : { x: side, width: size, y: from, height: to - from };
+    const text = mark.texts?.[i];
+    return [
+      telling(svg("rect", { ...box, ...ink(mark.role, "fill") }), mark.names[i], mark.label, value),
+      text ? words(value < 0 ? from - 4 : to + 4, side + size / 2 + 4, text, value < 0 ? "end" : "start", ink(mark.text_role, "fill")) : null,
+    ];
+  }),
+  points: (mark, at) => {
+    const order = mark.x.map((_, i) => i).sort((a, b) => mark.x[a] - mark.x[b]); // neighbours are named above and below in turn
+    return order.flatMap((i, turn) => [
+      telling(svg("circle", { cx: at.x(mark.x[i]), cy: at.y(mark.y[i]), r: 4.5 * Math.sqrt(mark.sizes?.[i] ?? 1), opacity: 0.85, ...ink(mark.role, "fill") }), mark.names[i], mark.x[i], mark.y[i]),
+      words(at.x(mark.x[i]), at.y(mark.y[i]) + (turn % 2 ? 18 : -9), mark.names[i], "middle"),
+    ]);
+  },
+  rule: (mark, at) => {
+    const upright = mark.axis === "x";
+    const [x, y] = [at.x(mark.at), at.y(mark.at)];
+    return [
+      svg("path", { class: "chosen", d: upright ? `M${x} ${at.top}V${at.bottom}` : `M${at.left} ${y}H${at.right}`, ...ink(mark.role) }),
+      mark.label ? (upright ? words(x, at.top - 4, mark.label, "middle") : words(at.right, y - 4, mark.label, "end")) : null,
+    ];
+  },
+  band: (mark, at) => [svg("rect", { class: "window", x: at.x(mark.start), width: at.x(mark.end) - at.x(mark.start), y: at.top, height: at.bottom - at.top })],
+  note: (mark, at) => [words(at.x(mark.x), at.y(mark.y) - (mark.centred ? 5 : 0), mark.text, mark.centred ? "middle" : "start", ink(mark.role, "fill"))],
+};
+
+// Every value of a panel along one axis.
+function valuesAlong(panel, axis) {
+  return panel.marks.flatMap((mark) => {
+    if (mark.kind === "bars") return mark.horizontal === (axis === "x") ? [0, ...mark.values.map((value, i) => value + (mark.start?.[i] ?? 0))] : [];
+    if (mark.kind === "rule") return mark.axis === axis ? [mark.at] : [];
+    if (mark.kind === "band") return axis === "x" ? [mark.start, mark.end] : [];
+    return [mark[axis]].flat().filter((value) => value !== null);
+  });
+}
+
+// The lowest and the highest value of an axis, with some room, where the panel does not set them.
+function extentOf(panel, axis, room) {
+  const set = panel.axes ? panel[`${axis}_range`] : [0, 1];
+  const values = set ?? valuesAlong(panel, axis);
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  if (!panel.axes) return set;
+  if (set) return axis === "y" ? [low, high + 0.04 * (high - low)] : set;
+  if (axis === "x" && panel.x_scale === "log") return [low / 1.3, high * 1.3];
+  const more = room * (high - low || 1);
+  const bars = panel.marks.some((mark) => mark.kind === "bars" && mark.horizontal === (axis === "x"));
+  return [bars && low === 0 ? 0 : low - more, high + more];
+}
+
+const powersIn = (low, high) => Array.from({ length: 19 }, (_, i) => 10 ** (i - 9)).flatMap((power) => [1, 2, 5].map((factor) => Number((factor * power).toPrecision(1)))).filter((tick) => tick >= low && tick <= high);
 
 // A long name in two lines, parted where it may be and nearest to its middle.
 function inTwo(name) {
   const places = [...name.matchAll(/[ -]/g)].map((match) => match.index + 1);
   const off = (place) => Math.abs(place - name.length / 2);
   const at = name.length > 18 ? places.reduce((best, place) => (off(place) < off(best) ? place : best), 0) : 0;
-  return [name.slice(0, at), name.slice(at)].filter(Boolean).map(literal).join("<br>");
+  return [name.slice(0, at), name.slice(at)].filter(Boolean);
 }
 
-// From the lowest to the highest of the values and zero, with room for texts beside the bars.
-function withRoom(values, share) {
-  const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
-  const room = share * (high - low || 1);
-  return [low < 0 ? low - room : 0, high > 0 ? high + room : 0];
-}
-
-// Known before anything is drawn, so that room is kept for it.
 function heightOf(panel, width) {
-  if (panel.kind === "diagram") return 320;
   const along = panel.marks.find((mark) => mark.kind === "bars" && mark.horizontal);
-  return panel.height ?? (along ? Math.max(260, 90 + (width < NARROW ? 36 : 26) * along.names.length) : 260);
+  return along ? Math.max(260, 90 + (width < NARROW ? 36 : 26) * along.names.length) : 270;
 }
 
-function layoutOf(panel, parts, width) {
-  const narrow = width < NARROW;
-  const marks = panel.marks;
-  const bars = marks.filter((mark) => mark.kind === "bars");
-  const named = marks.some((mark) => mark.kind === "rule" && mark.axis === "x" && mark.label);
-  const layout = {
-    font: { family: "system-ui, sans-serif", size: 12, color: color("soft") },
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 46, r: bars.some((mark) => mark.texts) ? 60 : 24, t: bars.length ? 34 : named ? 24 : 12, b: 42 },
-    height: heightOf(panel, width),
-    xaxis: { ...axis(panel.x_label, panel), type: panel.x_scale }, yaxis: axis(panel.y_label, panel),
-    barmode: bars.some((mark) => mark.groups > 1) ? "group" : "overlay", bargap: 0.25,
-    hovermode: marks.some((mark) => mark.kind === "line") ? "x unified" : "closest",
-    hoverlabel: { bgcolor: color("panel"), bordercolor: color("rule"), font: { color: color("ink") } },
-    legend: { orientation: "h", x: 0, xref: "container", y: 1, yanchor: "bottom" }, shapes: parts.flatMap((p) => p.shapes ?? []), annotations: parts.flatMap((p) => p.annotations ?? []),
+// Where values and names stand in a drawing of this width.
+function roomFor(panel, width) {
+  const bars = panel.marks.filter((mark) => mark.kind === "bars");
+  const across = bars.some((mark) => mark.horizontal);
+  const names = bars[0]?.names.map((name) => (across && width < NARROW ? inTwo(name) : [name])) ?? panel.x_names?.map((name) => [name]);
+  const longest = Math.max(0, ...(names ?? []).flat().map((line) => line.length));
+  const ends = Math.max(0, ...panel.marks.filter((mark) => mark.kind === "line").map((mark) => mark.label.length));
+  const above = [panel.y_label, bars.some((mark) => mark.label), panel.marks.some((mark) => mark.kind === "rule" && mark.label && mark.axis === "x")].filter(Boolean).length;
+  const height = heightOf(panel, width);
+  const [left, right, top] = [across ? Math.min(0.45 * width, 12 + LETTER * longest) : 44, width - 14 - LETTER * ends, 8 + 15 * above];
+  const tilted = !across && names && LETTER * longest > (right - left) / names.length;
+  const bottom = height - (panel.x_label ? 40 : 24) - (tilted ? 3.6 * longest : 0);
+  const scale = ([low, high], from, to, bend = (value) => value) => (value) => from + ((to - from) * (bend(value) - bend(low))) / (bend(high) - bend(low) || 1);
+  const [x, y] = [extentOf(panel, "x", across ? (width < NARROW ? 0.3 : 0.1) : 0.04), extentOf(panel, "y", 0.12)];
+  const slot = (across ? bottom - top : right - left) / Math.max(1, names?.length ?? 1);
+  const byName = bars.length > 0;
+  return {
+    width, height, left, right, top, bottom, names, across, tilted, slot, byName, extent: { x, y },
+    x: panel.x_scale === "log" ? scale(x, left, right, Math.log) : scale(x, left, right), y: scale(y, bottom, top),
+    place: (i) => (across ? top : left) + slot * (i + 0.5),
   };
-  if (panel.x_range) layout.xaxis.range = panel.x_range;
-  else if (bars.some((mark) => mark.horizontal && mark.texts)) layout.xaxis.range = withRoom(bars.flatMap((mark) => mark.values), narrow ? 0.3 : 0.1);
-  if (panel.y_range) layout.yaxis.range = [panel.y_range[0], panel.y_range[1] + 0.04 * (panel.y_range[1] - panel.y_range[0])];
-  if (!panel.axes) Object.assign(layout, { xaxis: { ...layout.xaxis, range: [0, 1] }, yaxis: { ...layout.yaxis, range: [0, 1] } });
-  if (panel.x_names) Object.assign(layout.xaxis, { tickvals: panel.x_names.map((_, i) => i), ticktext: panel.x_names.map(literal) });
-  const names = parts.find((p) => p.names)?.names;
-  if (names) Object.assign(layout[names.axis], { tickvals: names.texts.map((_, i) => i), ticktext: names.texts.map(narrow && names.axis === "yaxis" ? inTwo : literal), tickfont: { size: narrow ? 10 : 12 } });
-  if (names?.axis === "yaxis") layout.yaxis.autorange = "reversed";
-  return layout;
 }
 
-function drawPanel(Plotly, node, panel) {
-  const parts = panel.marks.map((mark) => MARKS[mark.kind](mark, panel));
-  const config = { displaylogo: false, displayModeBar: false, responsive: true };
-  return Plotly.react(node, parts.flatMap((p) => p.traces ?? []), layoutOf(panel, parts, node.clientWidth), config);
-}
-
-const between = (from, to, share) => ({ x: from.x + share * (to.x - from.x), y: from.y + share * (to.y - from.y) });
-const line = (from, to, ink) => ({ ...to, ax: from.x, ay: from.y, axref: "x", ayref: "y", text: "", arrowcolor: ink, arrowwidth: 1.4 });
-const isSteep = (from, to) => Math.abs(to.x - from.x) < Math.abs(to.y - from.y); // named at its side, not above
-
-function diagramPanel(diagram, node) {
-  const at = Object.fromEntries(diagram.boxes.map((box) => [box.name, box]));
-  const arrows = diagram.arrows.map((arrow) => {
-    const [from, to] = [at[arrow.start], at[arrow.end]];
-    const ink = color(arrow.dashed ? "other" : "chosen");
-    return { from, to, ink, arrow };
+function axesFor(panel, at) {
+  if (!panel.axes) return null;
+  const upright = at.names && !at.across ? [] : (panel.x_scale === "log" ? powersIn : (low, high) => ticksOf(low, high, Math.max(3, Math.floor((at.right - at.left) / 70))))(...at.extent.x);
+  const level = at.across ? [] : ticksOf(...at.extent.y, 5);
+  const names = (at.names ?? []).flatMap((lines, i) => {
+    if (at.across) return lines.map((line, row) => words(at.left - 7, at.place(i) + 4 + 13 * (row - (lines.length - 1) / 2), line, "end"));
+    const x = at.byName ? at.place(i) : at.x(i);
+    return at.tilted ? words(0, 0, lines[0], "end", { transform: `translate(${x + 4} ${at.bottom + 14}) rotate(-40)` }) : words(x, at.bottom + 17, lines[0], "middle");
   });
-  const range = { range: [0, 1], visible: false, fixedrange: true };
-  const layout = {
-    height: heightOf(diagram), margin: { l: 4, r: 4, t: 4, b: 4 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: "system-ui, sans-serif", size: 12, color: color("ink") }, xaxis: { ...range }, yaxis: { ...range },
-    annotations: [
-      ...arrows.flatMap(({ from, to, ink }) => [
-        { ...line(from, to, ink), arrowhead: 0 },
-        { ...line(from, between(from, to, 0.54), ink), arrowhead: 2 }, // boxes would hide a head at the end
-      ]),
-      ...arrows.map(({ from, to, ink, arrow }) => ({
-        ...between(from, to, 0.5), ...(isSteep(from, to) ? { xshift: 6, xanchor: "left" } : { yshift: 12 }), text: literal(arrow.label), showarrow: false, font: { color: ink },
-      })),
-      ...diagram.boxes.map((box) => ({
-        x: box.x, y: box.y, text: `<b>${literal(box.title)}</b><br>${literal(box.text).replaceAll("\n", "<br>")}`, showarrow: false,
-        bgcolor: color("panel"), bordercolor: color(box.role), borderwidth: 1.5, borderpad: 8,
-      })),
-    ],
-  };
-  return window.Plotly.react(node, [], layout, { staticPlot: true, responsive: true });
+  return svg("g", { class: "axes" },
+    level.map((value) => svg("path", { d: `M${at.left} ${at.y(value)}H${at.right}` })),
+    level.map((value) => words(at.left - 7, at.y(value) + 4, minus(value), "end")),
+    upright.map((value) => svg("path", { d: `M${at.x(value)} ${at.bottom}V${at.across ? at.top : at.bottom + 4}` })),
+    upright.map((value) => words(at.x(value), at.bottom + 17, minus(value), "middle")),
+    names, panel.x_label ? words((at.left + at.right) / 2, at.height - 4, panel.x_label, "middle") : null, words(2, 12, panel.y_label));
+}
+
+// What the inks of bars mean, above them.
+function legendOf(panel, at) {
+  let x = panel.y_label ? at.left : 2;
+  return panel.marks.filter((mark) => mark.kind === "bars" && mark.label).flatMap((mark) => {
+    const start = x;
+    x += 30 + LETTER * mark.label.length;
+    return [svg("rect", { x: start, y: at.top - 18, width: 10, height: 10, ...ink(mark.role, "fill") }), words(start + 15, at.top - 9, mark.label)];
+  });
+}
+
+function panelView(panel, title, width) {
+  const at = roomFor(panel, width);
+  const [behind, ahead] = [panel.marks.filter((mark) => mark.kind === "band"), panel.marks.filter((mark) => mark.kind !== "band")];
+  const shapes = (marks) => marks.flatMap((mark) => MARKS[mark.kind](mark, at)).filter(Boolean);
+  return svg("svg", { class: "drawing", width, height: at.height, role: "img", "aria-label": panel.title || title },
+    ...[shapes(behind), axesFor(panel, at), shapes(ahead), legendOf(panel, at)].flat().filter(Boolean));
+}
+
+function diagramView(diagram, width) {
+  const height = 320;
+  const boxes = Object.fromEntries(diagram.boxes.map((box) => [box.name, { ...box, x: width * box.x, y: height * (1 - box.y), lines: [box.title, ...box.text.split("\n")] }]));
+  const arrows = diagram.arrows.flatMap(({ start, end, label, dashed }) => {
+    const [from, to] = [boxes[start], boxes[end]];
+    const [dx, dy] = [to.x - from.x, to.y - from.y];
+    const role = dashed ? "other" : "chosen";
+    const steep = Math.abs(dx) < Math.abs(dy); // named at its side, not above
+    const [x, y] = [from.x + 0.54 * dx, from.y + 0.54 * dy]; // boxes would hide a head at the end
+    return [
+      svg("path", { class: "curve", d: `M${from.x} ${from.y}L${to.x} ${to.y}`, "stroke-width": 1.4, "stroke-dasharray": dashed ? "6 4" : "none", ...ink(role) }),
+      svg("path", { d: "M-7-4L0 0L-7 4Z", transform: `translate(${x} ${y}) rotate(${(180 * Math.atan2(dy, dx)) / Math.PI})`, ...ink(role, "fill") }),
+      words(from.x + dx / 2 + (steep ? 8 : 0), from.y + dy / 2 - (steep ? 0 : 9), label, steep ? "start" : "middle"),
+    ];
+  });
+  const shown = Object.values(boxes).flatMap(({ x, y, lines, role }) => {
+    const [wide, high] = [LETTER * Math.max(...lines.map((line) => line.length)) + 18, 17 * lines.length + 14];
+    return [
+      svg("rect", { x: x - wide / 2, y: y - high / 2, width: wide, height: high, rx: 5, "stroke-width": 1.5, style: `stroke: var(--${role}); fill: var(--panel)` }),
+      ...lines.map((line, i) => words(x, y - high / 2 + 20 + 17 * i, line, "middle", i ? {} : { style: "font-weight: 600" })),
+    ];
+  });
+  return svg("svg", { class: "drawing", width, height, role: "img", "aria-label": diagram.title }, ...arrows, ...shown);
 }
 
 // How much room a panel takes: bars with names along the side need all of it.
 function frameOf(panel, figure) {
-  if (figure.kind === "diagram") return null;
   if (panel.marks.some((mark) => mark.horizontal)) return "wide";
   return figure.panels.length === 1 ? "sole" : null;
 }
@@ -180,56 +196,41 @@ function keyView(key, attributes) {
   return element("ul", { class: "letters", ...attributes }, rows);
 }
 
-// A figure's frames, with the room that its plots will take: what stands below does not move when they are drawn.
-function place(container, figure) {
+// Draws a figure into an element, one drawing a panel.
+function draw(container, figure) {
+  const diagram = figure.kind === "diagram";
   container.style.setProperty("--columns", figure.columns ?? 1);
-  container.classList.toggle("drawn-diagram", figure.kind === "diagram");
-  const panels = figure.kind === "diagram" ? [figure] : figure.panels;
-  const nodes = panels.map((panel) => {
-    const heading = panel.kind !== "diagram" && panel.title ? element("p", { class: "panel-title" }, panel.title) : null;
+  container.classList.toggle("drawn-diagram", diagram);
+  if (diagram) container.tabIndex = 0; // it scrolls on a phone
+  const nodes = (diagram ? [figure] : figure.panels).map((panel) => {
     const plot = element("div", { class: "plot" });
-    return { panel, plot, frame: element("div", { class: frameOf(panel, figure) }, heading, plot, keyView(panel.key)) };
+    const heading = !diagram && panel.title ? element("p", { class: "panel-title" }, panel.title) : null;
+    return { panel, plot, frame: element("div", { class: diagram ? null : frameOf(panel, figure) }, heading, plot, keyView(panel.key)) };
   });
   container.replaceChildren(...nodes.map((node) => node.frame), ...[keyView(figure.key, { class: "letters wide" })].filter(Boolean));
-  for (const { panel, plot } of nodes) plot.style.height = `${heightOf(panel, plot.clientWidth)}px`;
-  return nodes;
+  for (const { panel, plot } of nodes) plot.append(diagram ? diagramView(panel, plot.clientWidth) : panelView(panel, figure.title, plot.clientWidth));
 }
 
-// Draws a figure into an element, one plot a panel.
-async function draw(container, figure) {
-  drawn.set(container, figure);
-  const Plotly = await loadPlotly();
-  if (drawn.get(container) !== figure) return; // another figure took its place meanwhile
-  const nodes = place(container, figure);
-  await Promise.all(nodes.map(({ panel, plot }) => (panel.kind === "diagram" ? diagramPanel(panel, plot) : drawPanel(Plotly, plot, panel))));
-}
-
+// Figures are drawn as soon as they have a width, and again when it changes.
 function watchPlots(figures) {
-  const seen = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) {
-      if (!isIntersecting) continue;
-      seen.unobserve(target);
-      draw(target, figures[target.dataset.plot]);
-    }
-  }, { rootMargin: "200px" });
-  document.querySelectorAll("[data-plot]").forEach((node) => {
-    place(node, figures[node.dataset.plot]);
-    seen.observe(node);
+  const widths = new Map();
+  const redraw = (node) => {
+    if (!node.clientWidth || widths.get(node) === node.clientWidth) return;
+    widths.set(node, node.clientWidth);
+    draw(node, figures[node.dataset.plot]);
+  };
+  const nodes = [...document.querySelectorAll("[data-plot]")];
+  const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => redraw(target)));
+  nodes.forEach((node) => { redraw(node); resized.observe(node); });
+  const tables = document.querySelectorAll(".scroll > table");
+  addEventListener("beforeprint", () => { // paper is light and cannot be scrolled
+    document.documentElement.classList.add("paper");
+    for (const table of tables) table.style.zoom = Math.min(1, table.parentNode.clientWidth / table.offsetWidth);
+    nodes.forEach(redraw);
   });
-  const again = () => drawn.forEach((figure, node) => node.isConnected && draw(node, figure));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-  addEventListener("beforeprint", () => onPaper(figures));
   addEventListener("afterprint", () => {
     document.documentElement.classList.remove("paper");
-    for (const table of document.querySelectorAll(".scroll > table")) table.style.zoom = "";
-    again();
+    for (const table of tables) table.style.zoom = "";
+    nodes.forEach(redraw);
   });
-  (window.requestIdleCallback ?? setTimeout)(loadPlotly); // nothing can be waited for once printing has begun
-}
-
-// Paper is light, cannot be scrolled, and shows figures that never came into view.
-function onPaper(figures) {
-  document.documentElement.classList.add("paper");
-  for (const table of document.querySelectorAll(".scroll > table")) table.style.zoom = Math.min(1, table.parentNode.clientWidth / table.offsetWidth);
-  for (const node of document.querySelectorAll("[data-plot]")) if (node.offsetParent) draw(node, figures[node.dataset.plot]);
 }

@@ -18,7 +18,7 @@ class Operator(Protocol):
     """The contract of a module in this folder."""
 
     def needs(self, trajectory: Trajectory, theta: Theta) -> Step | None:
-        """What must still be read before `correct`; None where nothing."""
+        """Return what must still be read before `correct`, or None."""
 
     def correct(self, trajectory: Trajectory, theta: Theta) -> Correction:
         """Gates and scores; the base's scores where a gate fails."""

@@ -1,4 +1,4 @@
-"""What an operator asks for and what it answers."""
+"""The request of an operator, and its answer."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from lastword.rule.geometry import Scores, Trajectory
 
 @dataclass(frozen=True)
 class Step:
-    """What is still to be read.
+    """The depths, and the scorer, that are still to be read.
 
     Attributes:
         depths: Depths of S.

@@ -20,10 +20,10 @@ from lastword.decisions import (
     Question,
     Score,
 )
-from lastword.decisions.answer import QuestionAnswer
+from lastword.decisions.answer import SingleAnswer
 from lastword.errors import InputError
 from lastword.service.call import ThisCall
-from lastword.service.deciding import answer, made, refused
+from lastword.service.deciding import answer, refused
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.refusal import Code, Refusal
 from lastword.service.schema import Text
@@ -37,6 +37,7 @@ _EXAMPLE: dict[str, Any] = {
         "about": {"type": "choice", "criteria": {"lakes": "water", "goods": "things sold"}},
     },
 }
+_MOST_LEVELS = 10
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -78,11 +79,8 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     if body.assets:
         raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
     try:
-        options = sum(map(_size, body.questions.values()))
-        questions = await made(call, lambda: _questions(body.questions), options)
-        answered = await answer(
-            call, body.state, questions, trajectory="trajectory" in body.include
-        )
+        full, asked = "trajectory" in body.include, body.questions
+        answered = await answer(call, body.state, lambda: _questions(asked), trajectory=full)
     except InputError as error:
         raise refused(error) from error
     deferred = [f"questions.{name:.80}" for name, own in answered.answers.items() if own.deferred]
@@ -99,11 +97,6 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
 
 def _questions(asked: Mapping[str, Any]) -> dict[str, Question]:
     return {name: _question(own, name) for name, own in asked.items()}
-
-
-def _size(own: Mapping[str, Any]) -> int:
-    criteria = own.get("criteria")
-    return len(criteria) if isinstance(criteria, Mapping | list) else 1
 
 
 def _question(own: Mapping[str, Any], name: str) -> Question:
@@ -147,6 +140,8 @@ def _choice(instructions: str, criteria: Any) -> Choice:
 def _score(instructions: str, criteria: Any) -> Score:
     if not isinstance(criteria, list):
         raise InputError("criteria of a score are a list of levels")
+    if len(criteria) > _MOST_LEVELS:
+        raise InputError(f"{len(criteria)} levels, expected 2 to {_MOST_LEVELS}")
     return Score(instructions, [Option(_text(level)) for level in criteria])
 
 
@@ -159,7 +154,7 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _answer(own: QuestionAnswer, question: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(own: SingleAnswer, question: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(own, PredicateAnswer):
         return {"type": "noul", "noul": own.probability}
     if isinstance(own, ChoiceAnswer):

@@ -1,6 +1,6 @@
 """What the page Decide shows of questions about a text, as plain JSON values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,18 +13,18 @@ from lastword.decisions import (
     ChoiceAnswer,
     Option,
     PredicateAnswer,
-    Question,
     ScoreAnswer,
     answer_of,
+    singles,
 )
 from lastword.decisions.answer import (
     Probabilities,
-    QuestionAnswer,
+    SingleAnswer,
     probabilities_of,
     words_of,
 )
-from lastword.decisions.question import question_from
-from lastword.records.decision import Decision
+from lastword.decisions.question import Single, question_from
+from lastword.rule.answer import Answer
 from lastword.service.correction import Corrector
 from lastword.service.deciding import bounded
 from lastword.service.schema import Text
@@ -78,13 +78,15 @@ class DecideBody(BaseModel):
     input: Text
     questions: list[dict[str, Any]] = Field(min_length=1)
 
-    def asked(self) -> dict[str, Question]:
-        """The questions, named by their places.
+    def asked(self) -> dict[str, Single]:
+        """The questions, named by their places; of several that may apply a predicate an option.
 
         Raises:
             InputError: One that is none.
         """
-        return {str(i + 1): question_from(q, str(i + 1)) for i, q in enumerate(self.questions)}
+        names = [str(place) for place in range(1, len(self.questions) + 1)]
+        pairs = zip(names, self.questions, strict=True)
+        return singles({name: question_from(own, name) for name, own in pairs})
 
 
 class StoryBody(DecideBody):
@@ -104,7 +106,7 @@ def items_of(corrector: Corrector, body: DecideBody) -> list[Item]:
 
 
 async def decided(
-    corrector: Corrector, body: DecideBody, items: Sequence[Item]
+    corrector: Corrector, body: DecideBody, items: Sequence[Item], client: Hashable
 ) -> list[dict[str, Any]]:
     """The answers in the questions' order, each with what the model says without the text.
 
@@ -112,32 +114,30 @@ async def decided(
         corrector: Who answers.
         body: What is asked.
         items: Of its questions (`items_of`).
+        client: Whose turn they take.
 
     Raises:
-        Refusal: As `Corrector.start` and `Corrector.result`.
+        Refusal: As `Corrector.decide`.
         TraceError: What the model raised.
     """
-    promises = []
-    try:
-        for item in items:
-            blind = replace(item, prompt=item.blind_prompt or "")
-            reads: tuple[tuple[Item, Read], ...] = ((item, "decide"), (blind, "base"))
-            for own, read in reads:
-                start = corrector.start_patiently(own, read, id(body), bounded=True)
-                promises.append(await start)
-        made: list[Decision] = [await corrector.result(promise) for promise in promises]
-    finally:
-        for promise in promises:
-            promise.cancel()
-    pairs = zip(body.asked().values(), made[::2], made[1::2], strict=True)
+    plain = corrector.tracer.decider == "base"
+    blind = [replace(item, prompt=item.blind_prompt or "") for item in items]
+    how: Read = "base" if plain else "decide"
+    made = await corrector.decide(items, client, how, batch=True, bounded=True)
+    without = await corrector.decide(blind, client, "base", batch=True, bounded=True)
+    pairs = zip(body.asked().values(), made, without, strict=True)
     temperature = corrector.tracer.temperature
     return [
-        _told(q, answer_of(q, d, temperature), probabilities_of(q, b.base_scores))
-        for q, d, b in pairs
+        _told(
+            q,
+            answer_of(q, d.as_base() if plain else d, temperature),
+            probabilities_of(q, b.base_scores),
+        )
+        for q, (d, _), (b, _) in pairs
     ]
 
 
-def _told(question: Question, answer: QuestionAnswer, without: Probabilities) -> dict[str, Any]:
+def _told(question: Single, answer: SingleAnswer, without: Probabilities) -> dict[str, Any]:
     p = answer.probabilities
     order = np.argsort(-p, kind="stable") if isinstance(question, Choice) else range(len(p))
     options = [
@@ -159,7 +159,7 @@ def _told(question: Question, answer: QuestionAnswer, without: Probabilities) ->
     }
 
 
-def _sure(answer: QuestionAnswer) -> str:
+def _sure(answer: SingleAnswer) -> str:
     """How sure the answer is."""
     match answer:
         case ChoiceAnswer():
@@ -173,14 +173,13 @@ def _sure(answer: QuestionAnswer) -> str:
 
 
 def _tags(
-    question: Question, answer: QuestionAnswer, without: Probabilities
+    question: Single, answer: SingleAnswer, without: Probabilities
 ) -> Sequence[tuple[str, str]]:
     """What stands beside an answer: its class on the page, and the words."""
-    decision = answer.decision
-    alone = decision.candidates[decision.base_index]
     calibrated = "calibrated" if answer.calibrated else "not calibrated"
     tags = [("unchanged", f"by {answer.method}"), ("unchanged", f"probabilities {calibrated}")]
-    if answer.corrected:
+    if isinstance(answer.decision, Answer) and answer.corrected:
+        alone = answer.decision.base_answer
         tags.append(("changed", f"the model alone says {alone}"))
     if _text(question, answer.probabilities) == _text(question, without):
         tags.append(("unchanged", "the same without the text"))
@@ -189,7 +188,7 @@ def _tags(
     return tags
 
 
-def _text(question: Question, p: Probabilities) -> str:
+def _text(question: Single, p: Probabilities) -> str:
     """The most probable option; of equals the one whose text comes first."""
     pairs: Mapping[Option, float] = dict(zip(question.options, p.tolist(), strict=True))
     return min(o.text for o, share in pairs.items() if share == max(pairs.values()))

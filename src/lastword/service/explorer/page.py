@@ -6,7 +6,7 @@ a model or a reader wrote.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from lastword.report.document import compress, document
 from lastword.report.page_data import item as item_view
 from lastword.report.page_data import text
 from lastword.service.call import JSON, json_of, takes
-from lastword.service.correction import Corrector
+from lastword.service.correction import LONG, Corrector
 from lastword.service.deciding import refused
 from lastword.service.explorer.deciding import (
     EXAMPLES,
@@ -126,8 +126,8 @@ def _add_page(app: FastAPI, correctors: Mapping[str, Corrector], records: "Recor
 
 def _add_answers(app: FastAPI, answers: "_Answers") -> None:
     @app.post("/explorer/answer", dependencies=[Depends(takes(JSON))], include_in_schema=False)
-    async def answer(body: AskBody) -> Response:
-        corrector, record = await answers.of(body)
+    async def answer(body: AskBody, request: Request) -> Response:
+        corrector, record = await answers.of(body, request.client)
         return json_of(explained(record, corrector.tracer.theta, body.thresholds))
 
 
@@ -150,7 +150,7 @@ def _add_decisions(app: FastAPI, correctors: Mapping[str, Corrector]) -> None:
 
     async def items(request: Request, corrector: Corrector, body: DecideBody) -> list[Item]:
         try:
-            made: list[Item] = await request.app.state.service.beside(items_of, corrector, body)
+            made = await corrector.read(request.client, LONG + 1, lambda: items_of(corrector, body))
         except InputError as error:
             raise refused(error) from error
         return made
@@ -162,7 +162,9 @@ def _add_decisions(app: FastAPI, correctors: Mapping[str, Corrector]) -> None:
     @app.post("/explorer/decide", dependencies=[Depends(takes(JSON))], include_in_schema=False)
     async def decide(body: DecideBody, request: Request) -> Response:
         corrector, service = _named(correctors, body.model), request.app.state.service
-        answers = await decided(corrector, body, await items(request, corrector, body))
+        answers = await decided(
+            corrector, body, await items(request, corrector, body), request.client
+        )
         served = corrector.name if corrector is service.corrector else None
         token = service.settings.token is not None
         return json_of({"answers": answers, "served": served, "token": token})
@@ -173,7 +175,7 @@ def _add_decisions(app: FastAPI, correctors: Mapping[str, Corrector]) -> None:
         if body.place >= len(body.questions):
             raise Refusal("not_found", f"there is no question {body.place + 1}")
         item = (await items(request, corrector, body))[body.place]
-        record = await _record(corrector, item, bounded=True)
+        record = await _record(corrector, item, request.client, bounded=True)
         return json_of({"text": text(record), "item": item_view(record, corrector.tracer.theta)})
 
 
@@ -196,7 +198,7 @@ class _Answers:
         self._correctors = correctors
         self._kept: OrderedDict[str, Record] = OrderedDict()
 
-    async def of(self, body: AskBody) -> tuple[Corrector, Record]:
+    async def of(self, body: AskBody, client: Hashable) -> tuple[Corrector, Record]:
         """Who answers, and the answer's record; from memory where the same was asked before.
 
         Raises:
@@ -205,7 +207,7 @@ class _Answers:
         """
         corrector = _named(self._correctors, body.model)
         key = body.model_dump_json(exclude={"thresholds"})
-        record = self._kept.pop(key, None) or await _record(corrector, _item(body))
+        record = self._kept.pop(key, None) or await _record(corrector, _item(body), client)
         self._kept[key] = record
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
@@ -218,20 +220,22 @@ def _item(body: AskBody) -> Item:
     return Item(body.prompt, candidates, truthful=truthful, blind_prompt=body.blind_prompt)
 
 
-async def _record(corrector: Corrector, item: Item, *, bounded: bool = False) -> Record:
+async def _record(
+    corrector: Corrector, item: Item, client: Hashable, *, bounded: bool = False
+) -> Record:
     """The whole trajectory of an item, and of the same candidates without the question.
 
     Args:
         corrector: Who answers.
         item: What is asked.
+        client: Whose turn it takes.
         bounded: Whether its size was checked.
     """
-    promises = [corrector.start(item, "all", bounded=bounded)]
+    items = [item]
     if item.blind_prompt is not None:
-        blind = replace(item, prompt=item.blind_prompt)
-        promises.append(corrector.start(blind, "all", bounded=bounded))
-    decision, *without = [await corrector.result(future) for future in promises]
-    whole = without[0].trajectory if without else None
+        items.append(replace(item, prompt=item.blind_prompt))
+    (decision, _), *without = await corrector.decide(items, client, "all", bounded=bounded)
+    whole = without[0][0].trajectory if without else None
     answer = replace(decision, truthful=item.truthful, blind_trajectory=whole)
     return Record(
         prompt=item.prompt, candidates=item.candidates, truthful=item.truthful, answer=answer

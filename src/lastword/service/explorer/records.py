@@ -7,8 +7,8 @@ import numpy as np
 from lastword.files.folder import Folder
 from lastword.records.info import read_runs
 from lastword.records.provenance import thetas
+from lastword.records.record import Record
 from lastword.records.stored import read_cells
-from lastword.report.figures import rows_of
 from lastword.report.page_data import Index, at_once
 from lastword.service.explorer.explained import explained
 from lastword.service.refusal import Refusal
@@ -48,5 +48,5 @@ class Records:
         """
         if not (cell < len(self._cells) and item < len(self._cells[cell].records)):
             raise Refusal("not_found", "no such record; the page's list has those that are")
-        (record,) = rows_of(self._cells[cell].whole(np.array([item])))
+        (record,) = Record.of(self._cells[cell].whole(np.array([item])))
         return explained(record, self._thetas[cell], thresholds)

@@ -38,6 +38,8 @@ def _certified(certificate: Certificate | None) -> list[str]:
         return ["Nothing is certified: every override is shown, with no promise."]
     policy, terms, counts = certificate.policy, certificate.terms, certificate.counts
     names = " and ".join(policy.operators)
+    few = f"at most {terms.alpha:.3g} of all answers are broken"
+    promised = few if terms.promise == "breaks" else "more answers are fixed than broken"
     through = (
         f"{names} may override, with a margin of at least {policy.margin:g} nats"
         if policy.operators
@@ -45,9 +47,8 @@ def _certified(certificate: Certificate | None) -> list[str]:
     )
     return [
         f"Certified {certificate.date}: {through}.",
-        f"Promised: at most {terms.alpha:.3g} of all answers are broken, but for a chance of "
-        f"{terms.delta:.3g}. Of {counts.items:,} labelled items {counts.fixed} were fixed and "
-        f"{counts.broken} broken; they are counted as independent of one another.",
+        f"Promised: {promised}, but for a chance of {terms.delta:.3g}. Of {counts.items:,} "
+        f"labelled items {counts.fixed} were fixed and {counts.broken} broken.",
     ]
 
 

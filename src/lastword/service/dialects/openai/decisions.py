@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from lastword.decisions import (
     Choice,
@@ -20,10 +20,11 @@ from lastword.decisions import (
     Score,
     text_of,
 )
-from lastword.decisions.answer import QuestionAnswer
+from lastword.decisions.answer import SingleAnswer
 from lastword.errors import InputError
 from lastword.service.call import ThisCall
-from lastword.service.deciding import Answered, answer, made, refused
+from lastword.service.deciding import Answered, answer, refused
+from lastword.service.dialects.google import GoogleBody, google_decisions
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 
@@ -96,7 +97,7 @@ class ScoreBody(BaseModel):
 
     type: Literal["score"]
     instructions: Text | list[dict[str, Any]]
-    levels: list[Level]
+    levels: list[Level] = Field(max_length=10)
     name: Text | None = None
 
     def question(self) -> Question:
@@ -134,15 +135,30 @@ class DecisionsAnswer(BaseModel):
     usage: dict[str, Any]
 
 
-async def decisions(body: DecisionBody, call: ThisCall) -> Response:
-    """Answer questions about an input, in the form of OpenAI's Decisions."""
+# Two clients post here, and are told apart before either is read; `schema.invalid` tells no tag.
+AnyBody = Annotated[
+    Annotated[DecisionBody, Tag("body")] | Annotated[GoogleBody, Tag("body of a map")],
+    Discriminator(lambda value: "body of a map" if _has_map(value) else "body"),
+]
+
+
+def _has_map(value: Any) -> bool:
+    if isinstance(value, BaseModel):
+        return isinstance(value, GoogleBody)
+    return isinstance(value, dict) and isinstance(value.get("questions"), dict)
+
+
+async def decisions(body: AnyBody, call: ThisCall) -> Response:
+    """Answer questions about an input, in the form of OpenAI's Decisions or of Google's.
+
+    `questions` is a list in OpenAI's form and a map in Google's.
+    """
+    if isinstance(body, GoogleBody):
+        return await google_decisions(body, call)
     call.corrector.require_model(body.model)
     try:
-        options = sum(len(q.choices) for q in body.questions if isinstance(q, ChoiceBody))
-        questions = await made(call, lambda: _questions(body), options)
-        answered = await answer(
-            call, _input(body.input), questions, trajectory="trajectory" in body.include
-        )
+        full = "trajectory" in body.include
+        answered = await answer(call, _input(body.input), lambda: _questions(body), trajectory=full)
     except InputError as error:
         raise refused(error) from error
     told = [
@@ -158,7 +174,7 @@ def _questions(body: DecisionBody) -> dict[str, Question]:
 
 
 def _answer(
-    own: QuestionAnswer, name: str | None, reasons: Mapping[str, Any], on_deferred: str
+    own: SingleAnswer, name: str | None, reasons: Mapping[str, Any], on_deferred: str
 ) -> dict[str, Any]:
     more = {"name": name, "lastword": reasons}
     if own.deferred and on_deferred == "refusal":

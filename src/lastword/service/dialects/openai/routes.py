@@ -15,6 +15,7 @@ from lastword.files.strict_json import to_json
 from lastword.service.call import Call, ThisCall
 from lastword.service.correction import by_score
 from lastword.service.dialect import MODEL, Dialect, Route
+from lastword.service.dialects.google import GOOGLE
 from lastword.service.dialects.openai.bodies import ChatBody, CompletionBody
 from lastword.service.dialects.openai.choices import Choices
 from lastword.service.dialects.openai.decisions import DecisionsAnswer, decisions
@@ -222,9 +223,9 @@ async def models(call: ThisCall) -> Response:
     tracer = call.corrector.tracer
     told = {
         "name": name,
-        "description": f"Decisions by {tracer.correction.name}, by lastword {lastword.__version__}",
+        "description": f"Decisions by {tracer.decider}, by lastword {lastword.__version__}",
         "release_date": time.strftime("%Y-%m-%d", time.gmtime(begin)),
-        "correction": tracer.correction.name,
+        "correction": tracer.decider,
         "certificate": None if tracer.certificate is None else tracer.certificate.describe(),
         "flips": None if call.service.flips is None else asdict(call.service.flips),
     }
@@ -286,4 +287,5 @@ OPENAI = Dialect(
     _form,
     OpenAIError,
     {422: 400},  # a bad body, as its clients know it
+    {b"x-goog-api-key": GOOGLE},
 )

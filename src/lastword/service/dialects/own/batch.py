@@ -1,27 +1,25 @@
 """A batch: what kind of body it is, its items as they are read, its answers line by line."""
 
-import asyncio
 import json
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from lastword.batch import Read
 from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import from_json
-from lastword.service.call import JSON
-from lastword.service.correction import Corrector
-from lastword.service.orders import Promise, characters
+from lastword.service.call import JSON, Call
+from lastword.service.correction import characters, leave
+from lastword.service.passes import Question
 from lastword.service.refusal import Refusal
 from lastword.service.schema import parse_item, problem, require_few, to_bytes
 from lastword.text.items import Item
 
 NDJSON = "application/x-ndjson"
 _NO_BATCH = f'expected {{"items": [...]}} as {JSON}, or one item a line as {NDJSON}'
-_SENT = 8  # lines at a time
 _WINDOW = 64  # items of one batch that are queued at a time, and their characters,
 _WINDOW_CHARACTERS = 2**17  # so that the last of them has its answer within its own deadline
 Entry = tuple[Item, bool] | ItemError
-Started = Promise | TraceError
+Started = list[Question | TraceError]
 
 
 def read_batch(body: bytes, kind: str, limit: int, most: int) -> list[Entry]:
@@ -96,83 +94,66 @@ def _too_many(limit: int) -> Refusal:
     return Refusal("batch_too_large", what)
 
 
-async def _start(corrector: Corrector, entry: Entry, batch: int, *, patient: bool) -> Started:
-    if isinstance(entry, ItemError):
-        return entry
-    item, full = entry
-    read = "all" if full else "decide"
+async def lines_of(call: Call, entries: Sequence[Entry], first: Started) -> AsyncIterator[bytes]:
+    """Give one line an entry, in order; a window of them is queued at a time.
+
+    Args:
+        call: The request.
+        entries: The items of the batch.
+        first: The first window, queued.
+    """
+    started, place = first, 0
     try:
-        if patient:
-            return await corrector.start_patiently(item, read, batch)  # type: ignore[arg-type]
-        return corrector.start(item, read, batch=batch)  # type: ignore[arg-type]
-    except TraceError as error:
-        return error
-
-
-async def first_of(corrector: Corrector, entries: Sequence[Entry]) -> Started:
-    """The first item, started: a full queue refuses the whole batch before its answer begins."""
-    first = await _start(corrector, entries[0], id(entries), patient=False)
-    if isinstance(first, Refusal) and first.code in ("queue_full", "draining"):
-        raise first
-    return first
-
-
-async def lines_of(
-    corrector: Corrector, entries: Sequence[Entry], first: Started, request: str
-) -> AsyncIterator[bytes]:
-    """One line an entry, in order; a window of them is queued, so that a batch leaves room."""
-    window: deque[tuple[int, Started]] = deque([(0, first)])
-    sizes = [0 if isinstance(entry, ItemError) else characters(entry[0]) for entry in entries]
-    try:
-        for place in range(1, len(entries)):
-            # Lines that cost nothing wait for nothing: others have their turn all the same.
-            await asyncio.sleep(0)
-            while _full(window, sizes, place) or _is_decided(window):
-                yield await _lines(corrector, entries, window, request)
-            window.append(
-                (place, await _start(corrector, entries[place], id(entries), patient=True))
-            )
-        while window:
-            yield await _lines(corrector, entries, window, request)
+        while started:
+            for order in started:
+                yield await _line(call, entries[place], place, order)
+                place += 1
+            started = await window_of(call, entries, place)
     finally:  # the client may leave in the middle
-        for _, promise in window:
-            if isinstance(promise, Promise):
-                promise.cancel()
+        leave(started)
 
 
-def _full(window: Sequence[tuple[int, Started]], sizes: Sequence[int], place: int) -> bool:
-    """Whether the next entry waits for a line to be told; one alone has always room."""
-    queued = sum(sizes[before] for before, _ in window)
-    too_long = queued + sizes[place] > _WINDOW_CHARACTERS
-    return len(window) >= _WINDOW or (len(window) > 0 and too_long)
+async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started:
+    """Queue the next items of a batch, as many as have their answers within the deadline.
+
+    Args:
+        call: The request.
+        entries: The items of the batch.
+        place: The first of them.
+
+    Raises:
+        Refusal: The service is stopping, and this is the first window.
+    """
+    window: list[Entry] = []
+    size = 0
+    for entry in entries[place : place + _WINDOW]:
+        size += 0 if isinstance(entry, ItemError) else characters(entry[0])
+        if window and size > _WINDOW_CHARACTERS:
+            break
+        window.append(entry)
+    started: Started = [e if isinstance(e, ItemError) else Refusal("draining", "") for e in window]
+    for full in (False, True):
+        own = [i for i, e in enumerate(window) if not isinstance(e, ItemError) and e[1] is full]
+        items = [e[0] for e in window if not isinstance(e, ItemError) and e[1] is full]
+        read: Read = "all" if full else "decide"
+        try:
+            orders = await call.corrector.start(items, call.client, read, batch=True)
+        except Refusal as refusal:
+            if not place:
+                raise
+            orders = [refusal] * len(items)
+        for i, order in zip(own, orders, strict=True):
+            started[i] = order
+    return started
 
 
-async def _lines(
-    corrector: Corrector, entries: Sequence[Entry], window: deque[tuple[int, Started]], request: str
-) -> bytes:
-    """The next line, and those behind it that are there already: each sending has its price."""
-    lines = [await _line(corrector, entries, *window.popleft(), request)]
-    while len(lines) < _SENT and _is_decided(window):
-        lines.append(await _line(corrector, entries, *window.popleft(), request))
-    return b"".join(lines)
-
-
-def _is_decided(window: Sequence[tuple[int, Started]]) -> bool:
-    """Whether the first of a window has its answer; errors wait for one that has, or for room."""
-    return bool(window) and isinstance(window[0][1], Promise) and window[0][1].done()
-
-
-async def _line(
-    corrector: Corrector, entries: Sequence[Entry], place: int, promise: Started, request: str
-) -> bytes:
-    entry = entries[place]
+async def _line(call: Call, entry: Entry, place: int, order: Question | TraceError) -> bytes:
+    corrector = call.corrector
     try:
-        if not isinstance(promise, Promise):
-            raise promise
+        decision = await corrector.result(order)
         assert not isinstance(entry, ItemError)
         item, full = entry
-        decision = await corrector.result(promise)
-        return to_bytes(corrector.write(decision, item, full=full, request=request)) + b"\n"
+        return to_bytes(corrector.write(decision, item, full=full, request=call.id)) + b"\n"
     except Exception as error:
         corrector.count_refusal(error)
         name = entry.item if isinstance(entry, ItemError) else entry[0].id or str(place + 1)

@@ -1,4 +1,4 @@
-"""The service's own routes: one item, a batch, a question, a label, and what is served."""
+"""The service's own routes: one item, a batch, a label, and what is served."""
 
 from typing import Any
 
@@ -8,15 +8,13 @@ from fastapi.responses import StreamingResponse
 import lastword
 from lastword.service.call import JSON, ThisCall, json_of, kind_of
 from lastword.service.dialect import BODY, MODEL, Dialect, Route
-from lastword.service.dialects.own.batch import NDJSON, first_of, lines_of, read_batch
+from lastword.service.dialects.own.batch import NDJSON, lines_of, read_batch, window_of
 from lastword.service.refusal import Refusal
 from lastword.service.schema import (
-    AskAnswer,
     DecisionAnswer,
     FeedbackAnswer,
     FeedbackBody,
     ItemBody,
-    QuestionBody,
 )
 
 
@@ -32,19 +30,11 @@ async def correct_batch(call: ThisCall) -> Response:
     An item that fails is a line with its `id` and an `error`, as `{"id", "schema", "error"}`.
     """
     kind, body = kind_of(call.request), await call.request.body()
-    settings = call.corrector.settings
+    settings, corrector = call.corrector.settings, call.corrector
     limits = (settings.batch_limit, settings.entries)
-    entries = await call.service.beside(read_batch, body, kind, *limits)
-    first = await first_of(call.corrector, entries)
-    lines = lines_of(call.corrector, entries, first, call.id)
-    return StreamingResponse(lines, media_type=NDJSON)
-
-
-async def ask(body: QuestionBody, call: ThisCall) -> Response:
-    """Sample answers to a question, and correct among them."""
-    sampling = body.model_dump(exclude={"question"})
-    answer = await call.result(call.corrector.start_asking(body.question, **sampling))
-    return json_of(call.corrector.write_answer(answer, request=call.id))
+    entries = await corrector.read(call.client, len(body), lambda: read_batch(body, kind, *limits))
+    first = await window_of(call, entries, 0)  # a stop refuses the whole before its answer begins
+    return StreamingResponse(lines_of(call, entries, first), media_type=NDJSON)
 
 
 async def feedback(body: FeedbackBody, call: ThisCall) -> Response:
@@ -56,9 +46,8 @@ async def feedback(body: FeedbackBody, call: ThisCall) -> Response:
     if oversight is None:
         need = "nothing is certified here that labels could judge: start with --certificate"
         raise Refusal("uncertified", need)
-    call.service.pace.take(call.request.client.host if call.request.client else "")
     right = [body.right] if isinstance(body.right, int) else body.right
-    return json_of(oversight.labelled(body.id, right))
+    return json_of(oversight.labelled(body.id, right, body.group))
 
 
 async def model(call: ThisCall) -> Response:
@@ -110,7 +99,6 @@ OWN = Dialect(
             responses=_STREAM,
             extra=_BATCH_EXTRA,
         ),
-        Route("POST", "/v1/ask", ask, AskAnswer, MODEL),
         Route(
             "POST",
             "/v1/feedback",
@@ -122,7 +110,6 @@ OWN = Dialect(
                 "repeated_feedback",
                 "uncertified",
                 "unkept",
-                "too_many_labels",
             ),
             labels=True,
         ),

@@ -1,0 +1,187 @@
+"""scikit-learn: a probe as a classifier of texts, for notebooks, pipelines and cross-validation."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from lastword.decisions.item import text_of
+from lastword.decisions.question import Choice, Option
+from lastword.errors import InputError
+from lastword.model.options import LoadOptions
+from lastword.probes.answering import passages_of
+from lastword.probes.probe import Probe
+from lastword.probes.state import Pooling, StateProbe, classes_of, fit_state
+from lastword.text.passages import Passage
+from lastword.tracer import Tracer
+
+_TOGETHER = 256  # texts that are read in one plan
+_MOST_BYTES = 2**30  # of a tracer's states
+
+# States [depths, width] that a tracer has read, by passage, the oldest first.
+_STATES: WeakKeyDictionary[Tracer, dict[Passage, np.ndarray]] = WeakKeyDictionary()
+
+Texts = Any  # array-like of one axis, as scikit-learn has it: a list, a column, an array
+Table = Float[np.ndarray, "texts classes"]
+
+
+class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classify texts by a probe of a model's states, fitted to labels (method, section 19).
+
+    Every depth of a text is read once and kept on the model, so that folds read nothing twice.
+    Clones share the model.
+
+    Args:
+        model: A tracer, or what `Tracer.from_pretrained` takes: a name, a folder, a `LoadOptions`.
+        instructions: The question, for prompts whose last token is read.
+        poolings: Among these the fit chooses: the `mean` over a text's tokens, the prompt's `last`.
+        template: As `Tracer.decide` takes it.
+
+    Attributes:
+        classes_: The labels, in scikit-learn's order.
+        probe_: The probe; `probe_.write(FILE)` writes what `lastword decide --probe FILE` takes.
+    """
+
+    classes_: np.ndarray
+    probe_: Probe
+
+    def __init__(
+        self,
+        model: Tracer | LoadOptions | str,
+        instructions: str | None = None,
+        *,
+        poolings: Sequence[Pooling] = ("mean", "last"),
+        template: str | None = None,
+    ) -> None:
+        self.model = model
+        self.instructions = instructions
+        self.poolings = poolings
+        self.template = template
+
+    def fit(self, texts: Texts, labels: Any) -> "ProbeClassifier":
+        """Fit the probe.
+
+        Args:
+            texts: The texts.
+            labels: The class of each: texts, booleans or integers; at least two texts a class.
+
+        Raises:
+            InputError: Not one label a text, or a class of fewer than two labels.
+            ItemError: A text that cannot be read.
+        """
+        labels, read = column_or_1d(labels), _texts(texts)
+        check_classification_targets(labels)
+        if len(labels) != len(read):
+            raise InputError(f"expected a label for each of {len(read)} texts, not {len(labels)}")
+        values, places = np.unique(labels, return_inverse=True)
+        options = _options(values)
+        names = [options[place].text for place in places]
+        classes_of(names)  # refuses before anything is read
+        question = Choice(self.instructions or "", options)
+        tracer = _tracer(self.model)
+        ready = tracer.prepare({"q": question}, template=self.template)
+        states = [
+            _read(tracer, passages_of(tracer, read, question, ready.template, pooling))
+            for pooling in self.poolings
+        ]
+        fit = fit_state(np.stack(states, axis=2), names, poolings=self.poolings)
+        self.classes_ = values
+        self.probe_ = Probe(question, ready.template_name, tracer.subject, fit.probe, len(names))
+        return self
+
+    def predict(self, texts: Texts) -> np.ndarray:
+        """Return the class of each text."""
+        scores = self._scores(texts)
+        return np.asarray(self.classes_[scores.argmax(axis=1)])
+
+    def predict_proba(self, texts: Texts) -> Table:
+        """Return probabilities of `classes_`: what `lastword decide --probe` says."""
+        states = self._states(texts)
+        return self._in_order(self._fit().probabilities(states))
+
+    def decision_function(self, texts: Texts) -> np.ndarray:
+        """Return scores of `classes_`; of two classes the second's above the first's [texts]."""
+        scores = self._scores(texts)
+        return scores if len(self.classes_) > 2 else scores[:, 1] - scores[:, 0]
+
+    def likeness(self, texts: Texts) -> Float[np.ndarray, " texts"]:
+        """Return p-values of: the text is like the labelled ones."""
+        states = self._states(texts)
+        return self._fit().likeness_p(states)
+
+    def _scores(self, texts: Texts) -> Table:
+        states = self._states(texts)
+        return self._in_order(self._fit().scores(states))
+
+    def _fit(self) -> StateProbe:
+        assert isinstance(self.probe_.fit, StateProbe)
+        return self.probe_.fit
+
+    def _in_order(self, table: Table) -> Table:
+        """The probe's classes in the order of `classes_`: Unicode has 10 before 9."""
+        classes = self._fit().classes
+        return table[:, [classes.index(option.text) for option in _options(self.classes_)]]
+
+    def _states(self, texts: Texts) -> Float[np.ndarray, "texts width"]:
+        check_is_fitted(self)
+        fit, question, tracer = self._fit(), self.probe_.question, _tracer(self.model)
+        template = tracer.prepare({"q": question}, template=self.template).template
+        read = _texts(texts)
+        states = np.empty((len(read), len(fit.mean)))
+        for first in range(0, len(read), _TOGETHER):
+            some = slice(first, first + _TOGETHER)
+            passages = passages_of(tracer, read[some], question, template, fit.pooling)
+            states[some] = _read(tracer, passages)[:, fit.depth]
+        return states
+
+    def __sklearn_tags__(self) -> Any:
+        """Return the tags: texts go in."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.one_d_array = tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+
+@lru_cache(maxsize=1)
+def _opened(model: LoadOptions | str) -> Tracer:
+    return Tracer.open(LoadOptions(model) if isinstance(model, str) else model)
+
+
+def _tracer(model: Tracer | LoadOptions | str) -> Tracer:
+    return model if isinstance(model, Tracer) else _opened(model)
+
+
+def _texts(texts: Texts) -> list[str]:
+    """The inputs as texts.
+
+    Raises:
+        InputError: One text, a table, or something that is no input.
+    """
+    if isinstance(texts, str) or getattr(texts, "ndim", 1) != 1:
+        raise InputError("expected texts, a list or one column; this is a text or a table")
+    return [text_of(value) for value in texts]
+
+
+def _options(values: np.ndarray) -> list[Option]:
+    """An option for each class: texts and booleans as they stand, numbers as they are written."""
+    plain = values.tolist()
+    return [Option(value if isinstance(value, str | bool) else str(value)) for value in plain]
+
+
+def _read(tracer: Tracer, passages: Sequence[Passage]) -> Float[np.ndarray, "texts depths width"]:
+    """Every depth of some passages; those that the tracer has read are taken from what it kept."""
+    kept = _STATES.setdefault(tracer, {})
+    if new := [passage for passage in dict.fromkeys(passages) if passage not in kept]:
+        states = tracer.pooled(new, range(tracer.profile.depth + 1))
+        kept.update(zip(new, states, strict=True))
+    read = np.stack([kept[passage] for passage in passages])
+    for passage in [*kept][: len(kept) - _MOST_BYTES // read[0].nbytes]:
+        del kept[passage]
+    return read

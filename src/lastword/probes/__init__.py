@@ -1,0 +1,42 @@
+"""Probes: what a user's labels buy from the model's own states (method, section 19).
+
+    fit_state        a linear map from one state to fixed options
+    fit_trajectory   weights over what every depth says of options that differ by item
+    Probe            either, bound to its question, template and model; its file
+    bag_of_words     the control that needs no model
+
+Names are imported when they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lastword.probes.probe import Probe
+    from lastword.probes.state import StateProbe, fit_state
+    from lastword.probes.trajectory import TrajectoryProbe, fit_trajectory
+    from lastword.probes.words import bag_of_words
+
+__all__ = [
+    "Probe",
+    "StateProbe",
+    "TrajectoryProbe",
+    "bag_of_words",
+    "fit_state",
+    "fit_trajectory",
+]
+_HOMES = {
+    "Probe": "probe",
+    "StateProbe": "state",
+    "TrajectoryProbe": "trajectory",
+    "bag_of_words": "words",
+    "fit_state": "state",
+    "fit_trajectory": "trajectory",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return the name, from the module where it lives."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"lastword.probes.{_HOMES[name]}"), name)

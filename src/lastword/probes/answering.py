@@ -1,0 +1,249 @@
+"""Answering: typed questions about many texts, by the correction in force or by their probes.
+
+Probes that read the mean over an input share one reading of it, to the deepest of their depths: a
+deeper reading leaves the states above it as they are. A probe that reads a prompt's last token has
+a reading of its own, so that no answer depends on which other questions were asked.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, repeat
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from lastword.benchmarks.template import Template
+from lastword.decisions.answer import (
+    Answers,
+    Probed,
+    QuestionAnswer,
+    answer_from,
+    by_option,
+)
+from lastword.decisions.item import Input, render, text_of
+from lastword.decisions.question import Multi, Question, Single
+from lastword.decisions.questionnaire import Questionnaire
+from lastword.errors import ItemError
+from lastword.probes.probe import Probe
+from lastword.probes.state import Pooling, StateProbe
+from lastword.text.passages import Passage, encode_passages
+from lastword.text.tokens import Chat, Overflow
+
+_TOGETHER = 256  # texts that probes read in one plan
+
+Pooled = Float[np.ndarray, "texts depths width"]
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """A model that states are read from: a tracer.
+
+    Attributes:
+        tokenizer: Its tokenizer.
+        overflow: What it does with a text that does not fit.
+        chat: The chat template around every prompt.
+    """
+
+    tokenizer: Any
+    overflow: Overflow
+    chat: Chat | None
+
+    @property
+    def profile(self) -> Any:
+        """Its depth, width and context."""
+
+    def pooled(self, passages: Sequence[Passage], depths: Sequence[int]) -> Pooled:
+        """Return the mean state of each passage at some depths."""
+
+
+def passages_of(
+    reader: Reader,
+    texts: Sequence[str],
+    question: Question,
+    template: Template,
+    pooling: Pooling,
+    names: Sequence[str | None] | None = None,
+) -> list[Passage]:
+    """Return what a probe of a question reads of each text.
+
+    Args:
+        reader: Whose tokenizer, chat template and context they are for.
+        texts: The inputs as texts.
+        question: The probe's own, which its prompts are written by.
+        template: Writes the prompts.
+        pooling: Of the probe.
+        names: Of the texts, for errors; their places if left out.
+
+    Raises:
+        ItemError: A text that cannot be read.
+    """
+    read = encode_passages(
+        [render(text, question, template) for text in texts],
+        texts if pooling == "mean" else None,
+        reader.tokenizer,
+        context=reader.profile.context,
+        overflow=reader.overflow,
+        chat=reader.chat,
+    )
+    for place, passage in enumerate(read):
+        if isinstance(passage, ItemError):
+            name = None if names is None else names[place]
+            raise ItemError(passage.reason, str(place) if name is None else name)
+    return read  # type: ignore[return-value]
+
+
+def read_states(
+    reader: Reader,
+    texts: Sequence[str],
+    question: Question,
+    template: Template,
+    poolings: Sequence[Pooling],
+) -> Float[np.ndarray, "texts depths poolings width"]:
+    """Read every depth of some texts for a fit: one pass a text.
+
+    Args:
+        reader: The model.
+        texts: The inputs as texts.
+        question: The question; a prompt's last token has read it.
+        template: Writes the prompts.
+        poolings: The third axis of the result.
+
+    Raises:
+        ItemError: A text that cannot be read.
+    """
+    each = [passages_of(reader, texts, question, template, pooling) for pooling in poolings]
+    together = [passage for own in zip(*each, strict=True) for passage in own]
+    states = reader.pooled(together, range(reader.profile.depth + 1))
+    shape = (len(texts), len(poolings), *states.shape[1:])
+    return np.ascontiguousarray(states.reshape(shape).swapaxes(1, 2))
+
+
+def answers(
+    tracer: Any, inputs: Iterable[tuple[Input, str | None]], ready: Questionnaire
+) -> Iterator[Answers]:
+    """Answer questions about inputs in their order, as they are taken.
+
+    Args:
+        tracer: The `Tracer` that decides.
+        inputs: With their names; they may be endless.
+        ready: The questions.
+
+    Raises:
+        InputError: A probe was fitted under another prompt template.
+        ItemError: An input or a question that cannot be read.
+    """
+    asked = probed(tracer, ready)
+    others = replace(ready, questions={n: q for n, q in ready.questions.items() if n not in asked})
+    if not asked:
+        yield from _corrected(tracer, inputs, ready)
+        return
+    rest = iter(inputs)
+    while piece := list(islice(rest, _TOGETHER)):
+        known = answer_texts(tracer, piece, asked, ready.template, tracer.unlike)
+        more = _corrected(tracer, piece, others) if others.questions else repeat(Answers())
+        for own, other in zip(known, more, strict=False):
+            both = own | other
+            yield Answers({name: both[name] for name in ready.questions})
+
+
+def _corrected(
+    tracer: Any, inputs: Iterable[tuple[Input, str | None]], ready: Questionnaire
+) -> Iterator[Answers]:
+    items = (tracer.trim(item) for value, name in inputs for item in ready.items(value, name))
+    certified = () if tracer.certificate is None else tracer.certificate.questions
+    plain = tracer.decider == "base"
+    decisions = tracer.correct_many(items, "base" if plain else "decide", blind="none")
+    while batch := list(islice(decisions, len(ready.singles))):
+        own = [each.as_base() for each in batch] if plain else batch
+        yield ready.answers(own, tracer.temperature, certified)
+
+
+def probed(tracer: Any, ready: Questionnaire) -> dict[str, "Asked"]:
+    """Return the questions that a probe answers, each with its probe.
+
+    Raises:
+        InputError: The probe was fitted under another prompt template.
+    """
+    found = {}
+    for name, question in ready.questions.items():
+        for probe in tracer.probes:
+            if not isinstance(question, Multi) and probe.answers(question):
+                probe.check_template(ready.template_name)  # its model was checked when it loaded
+                found[name] = Asked(question, probe)
+    return found
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question with the probe that answers it."""
+
+    question: Single
+    probe: Probe
+
+
+def answer_texts(
+    reader: Reader,
+    values: Sequence[tuple[Input, str | None]],
+    asked: Mapping[str, Asked],
+    template: Template,
+    unlike: float = 0.0,
+) -> list[Answers]:
+    """Answer questions about some texts by state probes.
+
+    Args:
+        reader: The model.
+        values: Inputs with their names.
+        asked: Questions by name, each with a state probe.
+        template: The probes' own.
+        unlike: Texts whose p-value of being like the labelled ones is below this are deferred.
+
+    Raises:
+        ItemError: A text that cannot be read.
+    """
+    texts = [text_of(value) for value, _ in values]
+    names = [name for _, name in values]
+    answers = [Answers() for _ in texts]
+    for passages, own in _readings(reader, texts, names, asked, template):
+        fits = {name: _state_fit(one.probe) for name, one in own.items()}
+        depths = sorted({fit.depth for fit in fits.values()})
+        states = reader.pooled(passages, depths)
+        for name, one in own.items():
+            rows = states[:, depths.index(fits[name].depth)].astype(np.float64)
+            for row, answer in enumerate(_answered(one, fits[name], rows, unlike)):
+                answers[row][name] = answer
+    return [Answers({name: each[name] for name in asked}) for each in answers]
+
+
+def _readings(
+    reader: Reader,
+    texts: Sequence[str],
+    names: Sequence[str | None],
+    asked: Mapping[str, Asked],
+    template: Template,
+) -> list[tuple[list[Passage], dict[str, Asked]]]:
+    """The questions by reading: those that pool the same input together, each other by itself."""
+    readings: list[tuple[list[Passage], dict[str, Asked]]] = []
+    for name, one in asked.items():
+        pooling = _state_fit(one.probe).pooling
+        passages = passages_of(reader, texts, one.probe.question, template, pooling, names)
+        shared = [own for own in readings if pooling == "mean" and own[0] == passages]
+        if shared:
+            shared[0][1][name] = one
+        else:
+            readings.append((passages, {name: one}))
+    return readings
+
+
+def _state_fit(probe: Probe) -> StateProbe:
+    assert isinstance(probe.fit, StateProbe)
+    return probe.fit
+
+
+def _answered(
+    asked: Asked, fit: StateProbe, states: Float[np.ndarray, "texts width"], unlike: float
+) -> Iterator[QuestionAnswer]:
+    for p, like in zip(fit.probabilities(states), fit.likeness_p(states), strict=True):
+        own = by_option(asked.question, dict(zip(fit.classes, p.tolist(), strict=True)))
+        how = Probed(fit.name, float(like), bool(like < unlike))
+        yield answer_from(asked.question, own, how, calibrated=True)

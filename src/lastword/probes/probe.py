@@ -1,0 +1,245 @@
+"""Probe: a fit bound to its question, its template and its model, and its file.
+
+The file is safetensors: the fit's arrays, and one JSON text with everything else. Nothing in it is
+run, and whatever it says is checked as a stranger's word.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from lastword.decisions.question import Question, question_digest, question_from, question_to
+from lastword.errors import InputError
+from lastword.files.strict_json import from_json, to_json
+from lastword.files.writing import open_whole
+from lastword.probes.state import POOLINGS, StateProbe
+from lastword.probes.trajectory import TrajectoryProbe
+from lastword.probes.unlike import Likeness
+from lastword.trust.certificate import Subject
+
+SCHEMA = 1
+SUFFIX = ".probe.safetensors"
+MOST_BYTES = 2**28  # of a file: a thousand texts of width 16,384 and 255 classes take half
+
+_STATE = ("mean", "scale", "weights", "intercept")
+_LIKENESS = ("directions", "gains", "distances")
+_TRAJECTORY = ("scale", "weights")
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A fitted reading of one question.
+
+    Attributes:
+        question: The question it answers; of a trajectory probe any options do.
+        template: How its prompts were made (`Questionnaire.template_name`).
+        subject: The model whose states it was fitted on.
+        fit: The weights.
+        labels: How many labels it was fitted on.
+        left_out: Options without enough labels, which it never answers.
+        seed: Of the split of its labels; None where all were fitted on.
+        figures: What was measured of it, by name.
+    """
+
+    question: Question
+    template: str
+    subject: Subject
+    fit: StateProbe | TrajectoryProbe
+    labels: int
+    left_out: tuple[str, ...] = ()
+    seed: int | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse classes that are none of the question's options."""
+        if isinstance(self.fit, StateProbe):
+            texts = {option.text for option in self.question.options}
+            if strange := [name for name in self.fit.classes if name not in texts]:
+                raise InputError(f"its class {strange[0]!r} is no option of its question")
+
+    @property
+    def name(self) -> str:
+        """`probe@19`, `probe@trajectory`."""
+        return self.fit.name
+
+    @property
+    def digest(self) -> str:
+        """One digest over all of it."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    def answers(self, question: Question) -> bool:
+        """True if this is its question, with options in any order."""
+        if isinstance(self.fit, TrajectoryProbe):
+            same = type(question) is type(self.question)
+            return same and question.instructions == self.question.instructions
+        return question_digest(question) == question_digest(self.question)
+
+    def check(self, subject: Subject) -> None:
+        """Refuse another model, chat template or precision than the fit's.
+
+        Raises:
+            InputError: They differ; the message names what does.
+        """
+        marks = dict.fromkeys([*self.subject.marks, *subject.marks])
+        pairs = {
+            "model": (self.subject.model, subject.model),
+            **{n: (self.subject.marks.get(n), subject.marks.get(n)) for n in marks},
+            "chat template": (self.subject.chat, subject.chat),
+        }
+        for what, (mine, other) in pairs.items():
+            _require_same(what, mine, other)
+
+    def check_template(self, template: str) -> None:
+        """Refuse another prompt template than the fit's.
+
+        Raises:
+            InputError: They differ; the message names both.
+        """
+        _require_same("prompt template", self.template, template)
+
+    def to_bytes(self) -> bytes:
+        """Return the file's bytes."""
+        facts: dict[str, Any] = {
+            "schema": SCHEMA,
+            "question": question_to(self.question),
+            "template": self.template,
+            "subject": {n: v for n, v in asdict(self.subject).items() if n != "theta"},
+            "labels": self.labels,
+            "left_out": list(self.left_out),
+            "seed": self.seed,
+            "figures": dict(self.figures),
+            "temperature": self.fit.temperature,
+        }
+        if isinstance(self.fit, StateProbe):
+            own, likeness = self.fit, self.fit.likeness
+            arrays = {name: getattr(own, name) for name in _STATE}
+            arrays |= {name: getattr(likeness, name) for name in _LIKENESS}
+            more = {"classes": list(own.classes), "depth": own.depth, "pooling": own.pooling}
+            facts |= {"kind": "state", **more, "floor": likeness.floor}
+        else:
+            arrays = {name: getattr(self.fit, name) for name in _TRAJECTORY}
+            facts |= {"kind": "trajectory"}
+        return save(arrays, {"lastword": to_json(facts)})
+
+    def write(self, path: str | Path) -> None:
+        """Write the file, whole or not at all.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        with open_whole(Path(path)) as file:
+            file.write(self.to_bytes())
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Probe":
+        """Read a probe's file.
+
+        Raises:
+            InputError: It is missing, torn, too large, or no probe.
+        """
+        try:
+            if Path(path).stat().st_size > MOST_BYTES:
+                raise InputError(f"it is larger than {MOST_BYTES >> 20} MiB")
+            return cls.from_bytes(Path(path).read_bytes())
+        except (OSError, InputError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise InputError(f"cannot read a probe from {path}: {why}") from error
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> "Probe":
+        """Return the probe of a file's bytes.
+
+        Raises:
+            InputError: They are none.
+        """
+        try:
+            arrays = load(raw)
+            length = int.from_bytes(raw[:8], "little")
+            header = json.loads(raw[8 : 8 + length])
+            facts = from_json(header["__metadata__"]["lastword"])
+            return _probe(facts, arrays)
+        except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"this is no probe's file: {' '.join(str(error).split())}") from error
+
+
+def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
+    """Build a probe of what a file says.
+
+    Raises:
+        InputError: Something does not fit.
+        KeyError: Something is missing.
+    """
+    if facts["schema"] != SCHEMA:
+        raise InputError(f"its schema is {facts['schema']!r}, expected {SCHEMA}: fit one anew")
+    for name, array in arrays.items():
+        if array.dtype.kind != "f" or not np.isfinite(array).all():
+            raise InputError(f"its {name} are not all finite numbers")
+    if not 0 < facts["temperature"] < np.inf:
+        raise InputError(f"its temperature is {facts['temperature']!r}, expected one above 0")
+    fit = _state(facts, arrays) if facts["kind"] == "state" else _trajectory(facts, arrays)
+    own = facts["subject"]
+    return Probe(
+        question=question_from(facts["question"], "answer"),
+        template=str(facts["template"]),
+        subject=Subject(str(own["model"]), dict(own["marks"]), str(own["chat"])),
+        fit=fit,
+        labels=int(facts["labels"]),
+        left_out=tuple(map(str, facts["left_out"])),
+        seed=None if facts["seed"] is None else int(facts["seed"]),
+        figures={str(n): float(v) for n, v in facts["figures"].items()},
+    )
+
+
+def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateProbe:
+    classes, depth, pooling = tuple(facts["classes"]), facts["depth"], facts["pooling"]
+    width, count = arrays["weights"].shape
+    directions, texts = len(arrays["directions"]), len(arrays["distances"])
+    _require_shapes(
+        arrays,
+        mean=(width,),
+        scale=(width,),
+        weights=(width, len(classes)),
+        intercept=(len(classes),),
+        directions=(directions, width),
+        gains=(directions,),
+        distances=(texts,),
+    )
+    named = all(isinstance(name, str) for name in classes)
+    if not named or count < 2 or len(set(classes)) < count or pooling not in POOLINGS:
+        raise InputError("its classes or its pooling are none")
+    if type(depth) is not int or depth < 0 or not (arrays["scale"] > 0).all():
+        raise InputError("its depth or its scale is none")
+    likeness = Likeness(**{n: arrays[n] for n in _LIKENESS}, floor=float(facts["floor"]))
+    own = {n: arrays[n] for n in _STATE}
+    temperature = float(facts["temperature"])
+    return StateProbe(classes, depth, pooling, **own, temperature=temperature, likeness=likeness)
+
+
+def _trajectory(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrajectoryProbe:
+    if facts["kind"] != "trajectory":
+        raise InputError(f"it is of the kind {facts['kind']!r}, expected state or trajectory")
+    _require_shapes(arrays, scale=arrays["weights"].shape, weights=(arrays["weights"].size,))
+    if not (arrays["scale"] > 0).all():
+        raise InputError("its scale is none")
+    return TrajectoryProbe(arrays["scale"], arrays["weights"], float(facts["temperature"]))
+
+
+def _require_same(what: str, mine: str | None, other: str | None) -> None:
+    if mine != other:
+        raise InputError(
+            f"the probe was fitted with the {what} {mine or 'none'!r:.80}, and this is "
+            f"{other or 'none'!r:.80}: fit one anew, by `lastword try`"
+        )
+
+
+def _require_shapes(arrays: Mapping[str, np.ndarray], **shapes: tuple[int, ...]) -> None:
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise InputError(f"its {name} are {arrays[name].shape}, expected {shape}")

@@ -1,0 +1,133 @@
+"""Trajectory probes: weights over what every depth says of an option, shared by all options.
+
+They apply where options differ by item (method, section 19). An option's features are its scores
+at every depth, with the input and without, T both ways, its content-free score and its length.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from lastword.errors import InputError
+from lastword.probes.logit import (
+    Features,
+    Present,
+    best_penalty,
+    centred,
+    conditional_logit,
+    root_mean_square,
+)
+from lastword.rule.answer import Answer
+from lastword.trust.calibration import fit_temperature
+
+PENALTIES = tuple(10.0 ** np.arange(-1, 4.1, 0.5))
+FOLDS = 4
+
+Options = Float[np.ndarray, "_options features"]  # as many options as the item has
+
+
+@dataclass(frozen=True, eq=False)
+class TrajectoryProbe:
+    """One weight a feature.
+
+    Attributes:
+        scale: Root mean square of each centred feature over the fit [features].
+        weights: Of the centred and scaled features [features].
+        temperature: T, by the cross-fitted log loss.
+    """
+
+    scale: Float[np.ndarray, " features"]
+    weights: Float[np.ndarray, " features"]
+    temperature: float
+
+    name = "probe@trajectory"
+
+    def scores(self, features: Options) -> Float[np.ndarray, " options"]:
+        """Return an item's scores; their softmax at the temperature are the probabilities."""
+        return np.asarray(((features - features.mean(axis=0)) / self.scale) @ self.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class TrajectoryFit:
+    """A probe, and the scores of each item by a fit without its fold [options]."""
+
+    probe: TrajectoryProbe
+    scores: tuple[Float[np.ndarray, " _options"], ...]
+
+
+def features_of(answer: Answer, tokens: Sequence[int]) -> Options:
+    """Return the features of an item's options.
+
+    Args:
+        answer: Read at every depth and by T, with the input and without.
+        tokens: How many tokens each option has.
+
+    Raises:
+        InputError: Something was not read.
+    """
+    S, blind = answer.trajectory, answer.blind_trajectory
+    t, blind_t = answer.t_scores, answer.blind_t_scores
+    if blind is None or t is None or blind_t is None or np.isnan(S).any():
+        raise InputError("a trajectory probe reads every depth and T, with the input and without")
+    free = answer.content_free_scores
+    content_free = np.zeros(len(S)) if free is None else free.mean(axis=0)
+    characters = [len(option) for option in answer.candidates]
+    columns = [content_free, t, blind_t, np.log(tokens), np.log(characters)]
+    return np.concatenate([S, blind, np.stack(columns, axis=1)], axis=1)
+
+
+def fit_trajectory(
+    items: Sequence[Options], truths: Sequence[int], groups: Sequence[str] | None = None
+) -> TrajectoryFit:
+    """Fit a trajectory probe: a conditional logit with one ridge penalty (method, section 19).
+
+    Args:
+        items: Features of each item's options.
+        truths: Place of each item's right option.
+        groups: Items of one group are of one fold; each is one by itself if left out.
+
+    Raises:
+        InputError: Fewer groups than folds, or features that are not finite.
+    """
+    names = [str(i) for i in range(len(items))] if groups is None else [*groups]
+    x, present = padded(items)
+    if not np.isfinite(x).all():
+        raise InputError("features to fit on are finite numbers; these have NaN or infinity")
+    order = _order(items, truths)
+    folds = _folds([names[i] for i in order])
+    x, present = x[order], present[order]
+    target = np.eye(present.shape[1])[np.asarray(truths)[order]]
+    x = centred(x, present)
+    scale = root_mean_square(x, present)
+    x = x / scale
+    penalty, scores = best_penalty(x, present, target, PENALTIES, folds)
+    weights = conditional_logit(x, present, target, penalty)
+    temperature = fit_temperature(scores, [truths[i] for i in order])
+    own: list[np.ndarray] = [np.empty(0)] * len(items)
+    for row, place in enumerate(order):
+        own[place] = scores[row][present[row]]
+    return TrajectoryFit(TrajectoryProbe(scale, weights, temperature), tuple(own))
+
+
+def padded(items: Sequence[Options]) -> tuple[Features, Present]:
+    """Return the items' features as one array, and which of its entries are options."""
+    present = np.arange(max(map(len, items))) < np.array([*map(len, items)])[:, None]
+    x = np.zeros((*present.shape, items[0].shape[1]))
+    x[present] = np.concatenate(items)
+    return x, present
+
+
+def _order(items: Sequence[Options], truths: Sequence[int]) -> Int[np.ndarray, " items"]:
+    """Places of the items in an order that is theirs alone."""
+    keys = [(truth, own.tobytes()) for own, truth in zip(items, truths, strict=True)]
+    return np.array(sorted(range(len(items)), key=keys.__getitem__))
+
+
+def _folds(groups: Sequence[str]) -> Int[np.ndarray, " items"]:
+    """Deal groups out over the folds in the order in which they come first."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(groups))}
+    if len(places) < FOLDS:
+        raise InputError(f"a trajectory probe needs {FOLDS} groups of items, not {len(places)}")
+    return np.array([places[name] % FOLDS for name in groups])

@@ -1,0 +1,159 @@
+"""Google's decisions: nouls, choices and scores about an input, by its client as it stands.
+
+It posts where OpenAI's client posts; a body whose questions are a map is its own.
+"""
+
+import unicodedata
+from typing import Any, Literal
+
+from fastapi import Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from lastword.decisions import Choice, ChoiceAnswer, Option, Predicate, PredicateAnswer, Score
+from lastword.decisions.answer import SingleAnswer
+from lastword.decisions.question import Question
+from lastword.errors import InputError
+from lastword.service.call import Call
+from lastword.service.deciding import answer, refused
+from lastword.service.dialect import Dialect
+from lastword.service.refusal import Refusal
+from lastword.service.schema import Text
+
+MOST_QUESTIONS = 1000
+_LEAST = 0.01  # and 1 less it: how sure a noul may be told to be
+_BAD = {422: 400}  # a bad body, as its clients know it
+_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+Said = Text | dict[str, Any] | list[dict[str, Any]]
+
+
+class NoulCriteria(BaseModel):
+    """When a statement holds, and when it does not."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    true_description: Text | None = None
+    false_description: Text | None = None
+
+
+class GoogleQuestion(BaseModel):
+    """One question; `criteria` are options by id, levels, or when a statement holds."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["noul", "choice", "score"]
+    instructions: Said
+    criteria: dict[Text, Text | None] | list[Text] | None = None
+
+    def question(self, name: str) -> Question:
+        """Return the question of the library.
+
+        Raises:
+            Refusal: The criteria are not those of its type.
+        """
+        instructions, criteria = _text(self.instructions), self.criteria
+        try:
+            if self.type == "noul" and not isinstance(criteria, list):
+                own = NoulCriteria.model_validate(criteria or {})
+                yes, no = own.true_description or None, own.false_description or None
+                return Predicate(instructions, yes, no)
+            if self.type == "choice" and isinstance(criteria, dict):
+                if crooked := [id for id in criteria if id != id.strip() or _has_control(id)]:
+                    raise InputError(f"option {crooked[0]!r:.80} has blanks around or controls")
+                options = [Option(id, text or None) for id, text in criteria.items()]
+                return Choice(instructions, options)
+            if self.type == "score" and isinstance(criteria, list):
+                return Score(instructions, [Option(level) for level in criteria])
+        except InputError as error:
+            raise Refusal("invalid_body", f"questions.{name:.80}: {error}") from error
+        kinds = {"noul": "an object or none", "choice": "a map of options", "score": "a list"}
+        what = f"criteria of a {self.type} are {kinds[self.type]}"
+        raise Refusal("invalid_body", f"questions.{name:.80}: {what}")
+
+
+class GoogleBody(BaseModel):
+    """An input and 1 to 1,000 questions about it, by name."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    model: Text = Field(description="The model's name here; `models/` may stand before it.")
+    input: Said = Field(description="A text, or parts of it.")
+    questions: dict[Text, GoogleQuestion] = Field(min_length=1, max_length=MOST_QUESTIONS)
+
+
+async def google_decisions(body: GoogleBody, call: Call) -> Response:
+    """Answer questions about an input, in the form of Google's decisions."""
+    call.corrector.require_model(body.model.removeprefix("models/"))
+    try:
+        text = _text(body.input)
+        answered = await answer(call, text, lambda: _questions(body), most=MOST_QUESTIONS)
+    except InputError as error:
+        raise refused(error) from error
+    told = {
+        name: _answer(own) | {"x_lastword": answered.reasons[name]}
+        for name, own in answered.answers.items()
+    }
+    total = answered.input_tokens + answered.output_tokens
+    usage = {
+        "total_input_tokens": answered.input_tokens,
+        "total_output_tokens": answered.output_tokens,
+        "total_tokens": total,
+    }
+    return JSONResponse({"answers": told, "usage": usage})
+
+
+def _form(refusal: Refusal) -> dict[str, Any]:
+    status = _BAD.get(refusal.status, refusal.status)
+    name = _STATUSES.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
+    return {"error": {"code": status, "message": str(refusal), "status": name}}
+
+
+def _questions(body: GoogleBody) -> dict[str, Question]:
+    return {name: own.question(name) for name, own in body.questions.items()}
+
+
+def _answer(own: SingleAnswer) -> dict[str, Any]:
+    p = own.probabilities.tolist()
+    if isinstance(own, PredicateAnswer):
+        noul = min(max(own.probability, _LEAST), 1 - _LEAST)
+        return {"type": "noul", "noul": noul, "confidence": max(noul, 1 - noul)}
+    told: dict[str, Any] = {"confidence": max(p)}
+    if isinstance(own, ChoiceAnswer):
+        shares = {str(id): share for id, share in zip(own.values, p, strict=True)}
+        return {"type": "choice", "choice": own.choice, "probabilities": shares} | told
+    told["legend"] = {str(i): label for i, label in enumerate(own.labels)}
+    told["probabilities"] = {str(i): share for i, share in enumerate(p)}
+    return {"type": "score", "score": own.score} | told
+
+
+def _has_control(text: str) -> bool:
+    return any(unicodedata.category(letter) == "Cc" for letter in text)
+
+
+def _text(value: Said) -> str:
+    """Return text, or the text of parts, one below the other."""
+    if isinstance(value, str):
+        return value
+    parts = [value] if isinstance(value, dict) else value
+    texts = [part.get("text") for part in parts]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise Refusal("invalid_body", "expected a text or parts of type text: only text is read")
+    return "\n".join(map(str, texts))
+
+
+class GoogleError(BaseModel):
+    """A request that was turned down."""
+
+    error: dict[str, Any]
+
+
+GOOGLE = Dialect((), _form, GoogleError, _BAD)

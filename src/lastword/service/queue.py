@@ -1,0 +1,89 @@
+"""A queue of two lanes, as a value: no clock, no lock and no thread is in it.
+
+The rule: single requests go before batches, clients of a lane take turns, and the orders of one
+client go first come, first served. A batch gives way after each pass: where both lanes wait, passes
+alternate, so that a single request waits for one pass of a batch and a batch for one of singles.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import islice
+from typing import Generic, Protocol, TypeVar, runtime_checkable
+
+
+@runtime_checkable
+class Waiting(Protocol):
+    """What waits: whose it is, and in which lane."""
+
+    @property
+    def client(self) -> Hashable:
+        """Whose turn it takes."""
+
+    @property
+    def batch(self) -> bool:
+        """True in the lane of batches."""
+
+
+Entry = TypeVar("Entry", bound=Waiting)
+
+
+class Queue(Generic[Entry]):
+    """What waits, by lane and client."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[bool, dict[Hashable, deque[Entry]]] = {False: {}, True: {}}
+        self._single_had_turn = False
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Give all that waits, in no order that matters."""
+        for lane in self._lanes.values():
+            for own in lane.values():
+                yield from own
+
+    def __len__(self) -> int:
+        """Count what waits."""
+        return sum(1 for _ in self)
+
+    def add(self, entry: Entry) -> None:
+        """Put an entry behind those of its client."""
+        self._lanes[entry.batch].setdefault(entry.client, deque()).append(entry)
+
+    def discard(self, entry: Entry) -> None:
+        """Take an entry out, if it is there."""
+        lane = self._lanes[entry.batch]
+        own = lane.get(entry.client, deque())
+        if entry in own:
+            own.remove(entry)
+            if not own:
+                del lane[entry.client]
+
+    def next(self, most: int) -> list[Entry]:
+        """Return those of one lane whose turn it is, the first first; they stay.
+
+        Args:
+            most: Of them.
+        """
+        singles, batches = self._lanes[False], self._lanes[True]
+        lane = batches if batches and (self._single_had_turn or not singles) else singles
+        return [*islice(_rounds(lane), most)]
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Let the entries of one pass go; their clients are last in their lane's next round."""
+        for entry in entries:
+            lane = self._lanes[entry.batch]
+            self.discard(entry)
+            if entry.client in lane:
+                lane[entry.client] = lane.pop(entry.client)
+            self._single_had_turn = not entry.batch
+
+
+def _rounds(lane: dict[Hashable, deque[Entry]]) -> Iterator[Entry]:
+    """Give one entry of each client, then the second of each, and so on."""
+    waiting = [iter(own) for own in lane.values()]
+    while waiting:
+        rest = []
+        for own in waiting:
+            if (entry := next(own, None)) is not None:
+                yield entry
+                rest.append(own)
+        waiting = rest

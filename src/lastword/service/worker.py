@@ -1,0 +1,186 @@
+"""Threads that work off a queue: one reads text, one owns the model.
+
+Whatever code of a model or a tokenizer raises, SystemExit too, ends the orders in hand alone: it is
+logged, they are told 500, and the thread goes on. Who leaves is taken out of the queue at once.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from lastword.service.log import Log
+from lastword.service.queue import Queue
+from lastword.service.refusal import Refusal
+
+
+@dataclass(eq=False, kw_only=True)
+class Order:
+    """What somebody waits for.
+
+    Attributes:
+        client: Whose turn it takes.
+        batch: True in the lane of batches.
+        future: Where its result goes; cancelling it takes it out of the queue.
+        since: When it came, by `time.monotonic`.
+    """
+
+    client: Hashable
+    batch: bool
+    future: "Future[Any]" = field(default_factory=Future)
+    since: float = field(default_factory=time.monotonic)
+
+    def give(self, result: Any) -> None:
+        """Give the result to whoever still waits."""
+        with suppress(InvalidStateError):
+            self.future.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        """Say that there is no result, and why."""
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
+
+
+Own = TypeVar("Own", bound=Order)
+
+
+class Worker(Generic[Own]):
+    """A thread with its queue.
+
+    Args:
+        name: Of the thread.
+        run: Works off the orders of one pass.
+        log: Where defects go.
+        most: Orders that are chosen from for a pass.
+        choose: Picks the orders of the next pass, of those whose turn it is.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[list[Own]], None],
+        log: Log,
+        *,
+        most: int = 1,
+        choose: Callable[[list[Own]], list[Own]] = list,
+    ) -> None:
+        self._run, self._log, self._most, self._choose = run, log, most, choose
+        self._queue = Queue[Own]()
+        self._in_hand: list[Own] = []
+        self._change = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """True while the thread is there."""
+        return self._thread.is_alive()
+
+    @property
+    def taking(self) -> bool:
+        """True while orders are taken."""
+        return self.alive and not self._closing
+
+    @property
+    def waiting(self) -> int:
+        """Count the orders that wait."""
+        with self._change:
+            return len(self._queue)
+
+    def oldest_seconds(self) -> float:
+        """Return the age of the oldest order that waits or is in hand; 0 without any."""
+        with self._change:
+            since = [order.since for order in (*self._queue, *self._in_hand)]
+        return time.monotonic() - min(since) if since else 0.0
+
+    def add(self, orders: Sequence[Own]) -> None:
+        """Queue orders.
+
+        Raises:
+            Refusal: The service is stopping, or the thread has ended.
+        """
+        with self._change:
+            if self._closing:
+                raise Refusal("draining", "the service is stopping; try another", retry_after=1)
+            if not self.alive:
+                raise Refusal("internal", "a thread of the service has ended: restart it")
+            for order in orders:
+                self._queue.add(order)
+            self._change.notify()
+        for order in orders:
+            order.future.add_done_callback(partial(self._discard, order))
+
+    def close(self, patience_seconds: float) -> bool:
+        """Finish what waits and end the thread; True if it has ended in time.
+
+        Args:
+            patience_seconds: The longest wait; then whatever waits is turned away.
+        """
+        with self._change:
+            self._closing = True
+            self._change.notify()
+        self._thread.join(patience_seconds)
+        if self.alive:
+            self.turn_away()
+        return not self.alive
+
+    def turn_away(self) -> None:
+        """Take no more orders, and tell all that are not answered that the service stops."""
+        with self._change:
+            self._closing = True
+            orders = [*self._queue, *self._in_hand]
+        for order in orders:
+            order.fail(Refusal("draining", "the service has stopped"))
+
+    def _discard(self, order: Own, _: "Future[Any]") -> None:
+        with self._change:
+            self._queue.discard(order)
+
+    def _work(self) -> None:
+        while orders := self._next():
+            try:
+                self._run(orders)
+            except BaseException as error:  # SystemExit too: it is foreign code's
+                self._log.failure(error, at=threading.current_thread().name)
+                for order in orders:
+                    order.fail(Refusal.of(error))
+            with self._change:
+                self._in_hand = []
+
+    def _next(self) -> list[Own]:
+        """Return the orders of the next pass, as soon as any wait; none where the end has come."""
+        with self._change:
+            while not len(self._queue) and not self._closing:
+                self._change.wait()
+            orders = self._queue.next(self._most)
+        try:
+            chosen = self._choose(orders) if orders else []
+        except Exception as error:
+            self._log.failure(error, at="plan", items=len(orders))
+            chosen = orders[:1]
+        with self._change:
+            self._queue.take(chosen)
+            self._in_hand = chosen
+        return chosen
+
+
+@dataclass(eq=False, kw_only=True)
+class Job(Order):
+    """A function to be called with text that takes a while to read."""
+
+    work: Callable[[], Any]
+
+
+def work_off(jobs: Sequence[Job]) -> None:
+    """Call the functions of jobs; what they raise is told to who waits."""
+    for job in jobs:
+        if job.future.set_running_or_notify_cancel():
+            try:
+                job.give(job.work())
+            except Exception as error:
+                job.fail(error)

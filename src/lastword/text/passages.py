@@ -1,0 +1,112 @@
+"""Passages: a text as a probe reads it, and which of its tokens are pooled (method, section 19)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lastword.errors import ItemError
+from lastword.text.tokens import (
+    Chat,
+    Ids,
+    Overflow,
+    Reader,
+    Text,
+    Tokenizer,
+    chat_prompt,
+    common_length,
+    has_control,
+)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text as the model reads it for a probe: the mean is taken over its last tokens.
+
+    Attributes:
+        tokens: All that are fed.
+        start: The mean is over `tokens[start:]`; at least one.
+    """
+
+    tokens: Ids
+    start: int
+
+
+def encode_passages(
+    prompts: Sequence[str],
+    inputs: Sequence[str] | None,
+    tokenizer: Tokenizer,
+    *,
+    context: int | None,
+    overflow: Overflow = "error",
+    chat: Chat | None = None,
+) -> list[Passage | ItemError]:
+    """Every prompt as a probe reads it (method, section 19); in order.
+
+    With its input a prompt is read up to the input's end, and the mean is over the input's own
+    tokens: what stands behind it, such as the question, changes nothing. Without, it is read whole,
+    and its last token counts alone. Control tokens in a prompt are text.
+
+    Args:
+        prompts: Text before the answer.
+        inputs: Of each prompt, a part of it as it stands.
+        tokenizer: The model's tokenizer.
+        context: Most tokens that the model reads; None for no limit.
+        overflow: What to do with a prompt that does not fit.
+        chat: Apply the tokenizer's chat template.
+
+    Raises:
+        InputError: The chat template is missing or refuses the prompt.
+    """
+    owns: Sequence[str | None] = [None] * len(prompts) if inputs is None else inputs
+    pairs = zip(prompts, owns, strict=True)
+    parts = [_passage_texts(prompt, own, tokenizer, chat) for prompt, own in pairs]
+    texts = (text for part in parts if not isinstance(part, ItemError) for text in part)
+    reader = Reader(tokenizer, texts, chat is None)
+    results: list[Passage | ItemError] = []
+    for place, part in enumerate(parts):
+        try:
+            results.append(_passage(part, reader, context, overflow, chat is None))
+        except ItemError as error:
+            results.append(ItemError(str(error), str(place)))
+    return results
+
+
+def _passage_texts(
+    prompt: str, own: str | None, tokenizer: Tokenizer, chat: Chat | None
+) -> tuple[Text, ...] | ItemError:
+    """The text that is read, and where the input is pooled the text before it."""
+    head = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
+    start = 0 if chat is None else head.rfind(prompt.strip())
+    within = 0 if own is None else prompt.strip().find(own.strip())
+    if min(start, within) < 0:
+        return ItemError("the template changes the input, which a probe reads as it stands")
+    ends = [len(head)]
+    if own is not None:
+        ends = [start + within + len(own.strip()), start + within]
+    if not has_control([prompt], tokenizer):
+        return tuple(Text(head[:end]) for end in ends)
+    stop = start + len(prompt.strip())
+    return tuple(Text(head[:e], (min(start, e), min(stop, e), e)) for e in ends)
+
+
+def _passage(
+    texts: tuple[Text, ...] | ItemError,
+    reader: Reader,
+    context: int | None,
+    overflow: Overflow,
+    special: bool,
+) -> Passage:
+    if isinstance(texts, ItemError):
+        raise texts
+    ids, *before = (reader.whole(t) if special else reader.continuation(t) for t in texts)
+    ids = ids or (reader.start,)
+    start = min(common_length(before[0], ids), len(ids) - 1) if before else len(ids) - 1
+    if context is None or len(ids) <= context:
+        return Passage(ids, start)
+    if overflow == "error":
+        raise ItemError(
+            f"the text needs {len(ids)} tokens and the model's context is {context}; shorten it or "
+            "allow truncation (--overflow truncate)"
+        )
+    first = reader.count_special(ids)
+    drop = len(ids) - context
+    return Passage(ids[:first] + ids[first + drop :], max(start - drop, first))

@@ -1,0 +1,67 @@
+"""Attacks on a service from a process of its own: `attackers.py ATTACK PORT HANDS`, until killed.
+
+Those of A, B and C have no token; those of E do what a caller may, and leave at once.
+"""
+
+import json
+import socket
+import sys
+import threading
+from contextlib import closing, suppress
+from itertools import count
+
+HEAD = b"POST /v1/correct HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+MANY = HEAD + b"".join(b"x%d: a\r\n" % i for i in range(9000)) + b"\r\n"
+CHUNKS = b"1;extension=of-no-use\r\nx\r\n" * 500
+_ITEM = {"prompt": "w5 " * 60, "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
+_BATCH = json.dumps({"items": [_ITEM] * 2000}).encode()
+_BURSTS = {"B": 1, "E": 25}  # connections of each hand, one after the other
+_TO_BATCH = HEAD.replace(b"correct", b"correct/batch")
+
+
+def chunks(raw: socket.socket) -> None:
+    """A: small chunks with extensions, after the refusal too."""
+    raw.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n")
+    while True:
+        raw.sendall(CHUNKS)
+
+
+def empty(raw: socket.socket) -> None:
+    """B: a body that is said and does not come, where none belongs."""
+    raw.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 1048576\r\n\r\n")
+    while raw.recv(4096):
+        pass
+
+
+def headers(raw: socket.socket) -> None:
+    """C: 9,000 header lines."""
+    raw.sendall(MANY)
+    while raw.recv(4096):
+        pass
+
+
+def left(raw: socket.socket) -> None:
+    """E: a large batch whose client does not wait for it."""
+    raw.sendall(_TO_BATCH + b"content-length: %d\r\n\r\n" % len(_BATCH) + _BATCH)
+
+
+ATTACKS = {"A": chunks, "B": empty, "C": headers, "E": left}
+
+
+def send(name: str, port: int, hands: int) -> None:
+    """Repeat an attack by so many connections at a time; B and E are a burst, and then quiet."""
+
+    def loop() -> None:
+        for _ in range(_BURSTS[name]) if name in _BURSTS else count():
+            with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port))) as raw:
+                ATTACKS[name](raw)
+
+    threads = [threading.Thread(target=loop) for _ in range(hands)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    send(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

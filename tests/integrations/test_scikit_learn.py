@@ -1,0 +1,154 @@
+"""ProbeClassifier: what scikit-learn asks of a classifier, and that folds read nothing twice."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.utils.estimator_checks as checks
+from numpy.testing import assert_allclose
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from lastword import Choice, ProbeClassifier, Tracer
+from lastword.errors import InputError
+from lastword.integrations import scikit_learn
+
+ANIMALS = ["the red fox runs home", "a cat sleeps here", "dogs bark loudly", "birds sing in trees"]
+MONEY = ["pay the bill today", "the invoice is late", "send money to the bank", "costs rise a lot"]
+TEXTS = [*ANIMALS, *MONEY]
+LABELS = ["animal"] * len(ANIMALS) + ["money"] * len(MONEY)
+NEW = ["a horse eats hay", "the price of bread", "zzzz qqqq 0000"]
+
+
+@pytest.fixture(scope="module")
+def tracer():
+    return Tracer.demo()
+
+
+@pytest.fixture
+def passes(tracer, monkeypatch):
+    """Sequences that the trunk has read."""
+    read, pooled = [], tracer.backend.pooled
+
+    def counted(branches, *more):
+        read.extend(branches)
+        return pooled(branches, *more)
+
+    monkeypatch.setattr(tracer.backend, "pooled", counted)
+    scikit_learn._STATES.pop(tracer, None)
+    return read
+
+
+# Two more put a value of any type into any parameter, which the checks of types refuse here.
+APPLY = [
+    checks.check_estimator_cloneable,
+    checks.check_estimator_tags_renamed,
+    checks.check_valid_tag_types,
+    checks.check_estimator_repr,
+    checks.check_no_attributes_set_in_init,
+    checks.check_mixin_order,
+    checks.check_get_params_invariance,
+]
+
+
+@pytest.mark.parametrize("check", APPLY, ids=lambda check: check.__name__)
+def test_what_scikit_learn_checks_of_estimators_of_text(check, tracer):
+    check("ProbeClassifier", ProbeClassifier(tracer))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [LABELS, [label == "money" for label in LABELS], [9, 10, 9, 10, 100, 100, 9, 10]],
+    ids=["texts", "booleans", "integers"],
+)
+def test_labels_of_any_kind_come_back(tracer, labels):
+    own = ProbeClassifier(tracer).fit(np.array(TEXTS), labels)
+    assert own.classes_.tolist() == sorted(set(labels))
+    p, scores = own.predict_proba(TEXTS), own.decision_function(TEXTS)
+    assert_allclose(p.sum(axis=1), 1)
+    answers = own.predict(TEXTS)
+    assert answers.dtype == own.classes_.dtype
+    assert answers.tolist() == own.classes_[p.argmax(axis=1)].tolist()
+    best = (scores > 0).astype(int) if len(own.classes_) == 2 else scores.argmax(axis=1)
+    assert answers.tolist() == own.classes_[best].tolist()
+    assert own.score(TEXTS, labels) == (answers == np.array(labels)).mean()
+
+
+def test_its_file_answers_as_it_does(tracer, tmp_path):
+    own = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, LABELS)
+    own.probe_.write(tmp_path / "a.probe.safetensors")
+    asked = {"q": Choice("What is it about?", ["money", "animal"])}
+    decided = Tracer.demo(probes=[tmp_path / "a.probe.safetensors"]).decide_many(NEW, asked)
+    told = [each["q"] for each in decided]
+    assert {each.method for each in told} == {own.probe_.name}
+    assert_allclose([each.probabilities[::-1] for each in told], own.predict_proba(NEW), atol=1e-6)
+    assert_allclose([each.decision.likeness for each in told], own.likeness(NEW))
+
+
+def test_folds_and_grids_read_no_text_twice(tracer, passes):
+    own = make_pipeline(FunctionTransformer(), ProbeClassifier(tracer, "What is it about?"))
+    right = cross_val_score(own, np.array(TEXTS), LABELS, cv=2)
+    grid = {"probeclassifier__poolings": [("mean",), ("last",)]}
+    search = GridSearchCV(own, grid, cv=2).fit(np.array(TEXTS), LABELS)
+    assert len(passes) == 2 * len(TEXTS)  # a text, and its prompt
+    answers = cross_val_predict(own, np.array(TEXTS), LABELS, cv=2)
+    assert len(passes) == 2 * len(TEXTS)
+    assert right.mean() == (answers == np.array(LABELS)).mean()
+    assert search.best_estimator_[1].probe_.fit.pooling in ("mean", "last")
+
+
+def test_the_oldest_states_go(tracer, passes, monkeypatch):
+    one = 4 * (tracer.profile.depth + 1) * tracer.profile.width
+    monkeypatch.setattr(scikit_learn, "_MOST_BYTES", 4 * one)
+    own = ProbeClassifier(tracer, poolings=("mean",)).fit(TEXTS, LABELS)
+    own.predict(TEXTS[-4:])
+    assert len(passes) == len(TEXTS) and len(scikit_learn._STATES[tracer]) == 4
+    own.predict(TEXTS[:1])
+    assert len(passes) == len(TEXTS) + 1
+
+
+def test_a_clone_shares_the_model_and_a_name_is_opened_once(tracer, monkeypatch):
+    opened: list[Any] = []
+
+    def give(options: Any) -> Tracer:
+        opened.append(options)
+        return tracer
+
+    monkeypatch.setattr(Tracer, "open", give)
+    scikit_learn._opened.cache_clear()
+    assert clone(ProbeClassifier(tracer)).model is tracer
+    own = ProbeClassifier("lastword/demo-organism")
+    cross_val_score(own, TEXTS, LABELS, cv=2)
+    scikit_learn._opened.cache_clear()
+    assert [each.model for each in opened] == ["lastword/demo-organism"]
+
+
+def test_a_fitted_one_of_a_name_is_pickled_without_its_model():
+    own = ProbeClassifier("lastword/demo-organism").fit(TEXTS, LABELS)
+    raw = pickle.dumps(own)
+    assert len(raw) < 2**20
+    assert_allclose(pickle.loads(raw).predict_proba(NEW), own.predict_proba(NEW))
+    scikit_learn._opened.cache_clear()
+
+
+def test_what_cannot_be_fitted_is_one_line_and_nothing_is_read(tracer, passes):
+    own = ProbeClassifier(tracer)
+    with pytest.raises(InputError, match="'bird', 'cat'"):
+        own.fit(TEXTS[:4], ["cat", "dog", "dog", "bird"])
+    for texts, labels in [
+        (TEXTS, LABELS[1:]),
+        (TEXTS, ["one"] * len(TEXTS)),
+        ("text", LABELS[:4]),
+        (np.array([TEXTS]).T, LABELS),
+    ]:
+        with pytest.raises(InputError) as refusal:
+            own.fit(texts, labels)
+        assert "\n" not in str(refusal.value)
+    for method in ("predict", "predict_proba", "decision_function", "likeness"):
+        with pytest.raises(NotFittedError):
+            getattr(own, method)(TEXTS)
+    assert not passes

@@ -1,0 +1,175 @@
+"""A probe bound to its question: its file, and what it answers in `decide`."""
+
+import json
+
+import numpy as np
+import pytest
+
+from lastword import Tracer
+from lastword.benchmarks.template import template_name
+from lastword.decisions import Choice, Predicate
+from lastword.decisions.templates import template_of
+from lastword.errors import InputError, ItemError
+from lastword.probes.answering import read_states
+from lastword.probes.probe import Probe
+from lastword.probes.state import fit_state
+
+TEMPLATE = template_of("decide/plain")
+QUESTION = Choice("What is it about?", ["animal", "money"])
+ANIMALS = ["the red fox runs home", "a cat sleeps here", "dogs bark loudly", "birds sing in trees"]
+MONEY = ["pay the bill today", "the invoice is late", "send money to the bank", "costs rise a lot"]
+TEXTS = [*ANIMALS, *MONEY]
+LABELS = ["animal"] * len(ANIMALS) + ["money"] * len(MONEY)
+
+
+@pytest.fixture(scope="module")
+def tracer():
+    return Tracer.demo()
+
+
+def probe_of(tracer, pooling="mean", question=QUESTION, labels=LABELS):
+    states = read_states(tracer, TEXTS, question, TEMPLATE, (pooling,))
+    fit = fit_state(states, labels, poolings=(pooling,))
+    name = template_name(TEMPLATE.to_dict())
+    return Probe(question, name, tracer.subject, fit.probe, len(labels), figures={"right": 0.5})
+
+
+@pytest.fixture(scope="module")
+def probe(tracer):
+    return probe_of(tracer)
+
+
+def test_states_are_those_of_the_model_itself(tracer):
+    import torch
+
+    states = read_states(tracer, TEXTS[:2], QUESTION, TEMPLATE, ("mean", "last"))
+    model, tokenizer = tracer.backbone.model, tracer.tokenizer
+    for row, text in enumerate(TEXTS[:2]):
+        lead = tokenizer(f"Text: {text}")["input_ids"]
+        start = len(tokenizer("Text:")["input_ids"])
+        whole = tokenizer(f"Text: {text}\nQuestion: {QUESTION.instructions}\nAnswer:")["input_ids"]
+        for place, (ids, some) in enumerate([(lead, slice(start, None)), (whole, slice(-1, None))]):
+            with torch.no_grad():
+                hidden = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+            for depth in (0, 3):
+                expected = hidden[depth][0, some].mean(dim=0)
+                np.testing.assert_allclose(states[row, depth, place], expected, atol=2e-5)
+
+
+def test_a_file_gives_the_probe_back(tmp_path, probe):
+    probe.write(tmp_path / "a.probe.safetensors")
+    again = Probe.read(tmp_path / "a.probe.safetensors")
+    assert again.digest == probe.digest
+    assert (again.question, again.labels, again.figures) == (QUESTION, len(LABELS), {"right": 0.5})
+
+
+def damages(raw: bytes):
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+
+    def with_facts(**changes):
+        facts = json.loads(header["__metadata__"]["lastword"]) | changes
+        own = header | {"__metadata__": {"lastword": json.dumps(facts)}}
+        text = json.dumps(own).encode()
+        return len(text).to_bytes(8, "little") + text + raw[8 + length :]
+
+    yield b""
+    yield raw[:40]
+    yield raw[:-4]
+    yield b"PK\x03\x04" + raw
+    yield raw[:-8] + np.float64(np.nan).tobytes()
+    for changes in (
+        {"schema": 9},
+        {"kind": "pickle"},
+        {"temperature": 0},
+        {"temperature": "1"},
+        {"classes": ["animal", "animal"]},
+        {"classes": ["animal", "music"]},
+        {"classes": ["animal"]},
+        {"depth": -1},
+        {"depth": "3"},
+        {"pooling": "max"},
+        {"question": {"type": "choice"}},
+        {"subject": None},
+    ):
+        yield with_facts(**changes)
+
+
+def test_every_damaged_file_is_one_line(tmp_path, probe):
+    path = tmp_path / "bad.probe.safetensors"
+    for raw in damages(probe.to_bytes()):
+        path.write_bytes(raw)
+        with pytest.raises(InputError) as refusal:
+            Probe.read(path)
+        assert "\n" not in str(refusal.value)
+    with pytest.raises(InputError):
+        Probe.read(tmp_path / "none")
+
+
+def test_its_question_is_answered_by_it_and_no_other(tracer, probe):
+    ours = Tracer.demo(probes=[probe])
+    asked = {
+        "turned": Choice("What is it about?", ["money", "animal"]),
+        "other": Choice("Is it about this?", ["money", "animal"]),
+        "more": Choice("What is it about?", ["money", "animal", "music"]),
+        "holds": Predicate("It is about money."),
+    }
+    answers = ours.decide("a horse eats hay", asked)
+    assert [*answers] == [*asked]
+    assert answers["turned"].method == probe.name and answers["turned"].calibrated
+    own = tracer.decide("a horse eats hay", asked)
+    for name in ("other", "more", "holds"):
+        assert answers[name].to_dict() == own[name].to_dict()
+    turned = answers["turned"].to_dict()
+    assert 0 < turned["likeness"] <= 1 and not turned["deferred"]
+    assert sum(each["probability"] for each in turned["probabilities"]) == pytest.approx(1)
+
+
+def test_an_answer_is_the_same_to_the_bit_whatever_else_is_asked(tracer):
+    size = Choice("Is it long?", ["animal", "money"])
+    probes = [probe_of(tracer), probe_of(tracer, "last", size)]
+    ours = Tracer.demo(probes=probes)
+    questions = {"topic": QUESTION, "size": size, "free": Choice("Old?", ["yes", "no"])}
+    together = [*ours.decide_many(TEXTS, questions)]
+    for name, question in list(questions.items())[:2]:
+        for one, all_ in zip(ours.decide_many(TEXTS, {name: question}), together, strict=True):
+            assert one[name].probabilities.tolist() == all_[name].probabilities.tolist()
+
+
+def test_layers_above_the_deepest_probe_are_not_computed(tracer, probe):
+    ours = Tracer.demo(probes=[probe])
+    blocks, runs = ours.backbone.parts.blocks, []
+    handles = [
+        block.register_forward_hook(lambda *_, i=i: runs.append(i))
+        for i, block in enumerate(blocks)
+    ]
+    ours.decide("a horse eats hay", {"topic": QUESTION})
+    for handle in handles:
+        handle.remove()
+    assert max(runs, default=-1) < max(probe.fit.depth, 1)
+
+
+def test_a_text_unlike_the_labels_is_deferred_where_that_is_asked(probe):
+    ours = Tracer.demo(probes=[probe], unlike=1.0)
+    answer = ours.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"]
+    assert answer.deferred and answer.decision.likeness < 1
+
+
+def test_another_model_or_template_is_refused_by_name(probe):
+    with pytest.raises(InputError, match="demo-mix"):
+        Tracer.demo("mix", probes=[probe])
+    with pytest.raises(InputError, match="prompt template"):
+        Tracer.demo(probes=[probe]).decide("x", {"q": QUESTION}, template="decide/listed")
+
+
+def test_a_text_that_cannot_be_read_is_named(tracer):
+    ours = Tracer.demo(probes=[probe_of(tracer)])
+    with pytest.raises(ItemError, match="1"):
+        [*ours.decide_many(["short", "word " * 5000], {"q": QUESTION})]
+
+
+def test_an_option_without_labels_has_no_probability(tracer):
+    wide = Choice("What is it about?", ["animal", "money", "music"])
+    ours = Tracer.demo(probes=[probe_of(tracer, question=wide)])
+    answer = ours.decide("a horse eats hay", {"q": wide})["q"]
+    assert answer.probabilities[2] == 0 and answer.probabilities.sum() == pytest.approx(1)

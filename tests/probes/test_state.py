@@ -1,0 +1,119 @@
+"""State probes: exact leave-one-out, one order, what is chosen, and how far a text lies."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from lastword.errors import InputError
+from lastword.probes.state import PENALTIES, few, fit_state
+from lastword.probes.unlike import Likeness
+
+
+def planted(count: int = 40, width: int = 12, seed: int = 0, depth: int = 1):
+    """Texts of three classes that one depth tells apart, by its second pooling alone."""
+    rng = np.random.default_rng(seed)
+    truths = np.arange(count) % 3
+    states = rng.standard_normal((count, 3, 2, width)).astype(np.float32)
+    states[:, depth, 1] += 3 * np.eye(3, width)[truths].astype(np.float32)
+    return states, [f"class {t}" for t in truths]
+
+
+def test_the_depth_and_pooling_that_tell_the_classes_apart_are_chosen():
+    states, labels = planted()
+    fit = fit_state(states, labels, depths=[4, 7, 9])
+    assert (fit.probe.depth, fit.probe.pooling, fit.probe.name) == (7, "last", "probe@7")
+    new, truths = planted(seed=1)
+    p = fit.probe.probabilities(new[:, 1, 1])
+    assert_allclose(p.sum(axis=1), 1)
+    right = np.array(fit.probe.classes)[p.argmax(axis=1)] == np.array(truths)
+    assert right.mean() > 0.8 > fit.right[0].max()
+
+
+def test_leave_one_out_scores_are_those_of_as_many_fits():
+    from sklearn.linear_model import Ridge
+
+    states, labels = planted(count=12)
+    one = states[:, 1:2, 1:]
+    fit = fit_state(one, labels)
+    x = one[:, 0, 0].astype(float)
+    z = (x - x.mean(axis=0)) / x.std(axis=0)
+    targets = np.array(
+        [[1.0 if label == c else -1.0 for c in fit.probe.classes] for label in labels]
+    )
+    candidates = []
+    for penalty in PENALTIES * z.shape[1]:
+        left = np.arange(len(z))[:, None] != np.arange(len(z))
+        fits = [Ridge(penalty).fit(z[rest], targets[rest]) for rest in left]
+        candidates.append(np.stack([own.predict(z[i : i + 1])[0] for i, own in enumerate(fits)]))
+    errors = [np.square(own - targets).mean() for own in candidates]
+    assert_allclose(fit.scores, candidates[int(np.argmin(errors))], atol=1e-8)
+
+
+def test_another_order_of_the_labels_gives_the_same_probe_to_the_bit():
+    states, labels = planted()
+    order = np.random.default_rng(3).permutation(len(labels))
+    one, other = fit_state(states, labels), fit_state(states[order], [labels[i] for i in order])
+    for name in ("mean", "scale", "weights", "intercept", "temperature"):
+        assert np.array_equal(getattr(one.probe, name), getattr(other.probe, name))
+    assert np.array_equal(one.scores[order], other.scores)
+
+
+def test_permuted_labels_are_told_at_chance():
+    rng = np.random.default_rng(5)
+    rights = []
+    for seed in range(40):
+        states, labels = planted(seed=seed)
+        fit = fit_state(states, [labels[i] for i in rng.permutation(len(labels))])
+        new, truths = planted(seed=1000 + seed)
+        place = fit.probe.depth, int(fit.probe.pooling == "last")
+        answers = np.array(fit.probe.classes)[fit.probe.scores(new[:, *place]).argmax(axis=1)]
+        rights.append((answers == np.array(truths)).mean())
+    error = np.std(rights) / np.sqrt(len(rights))
+    assert abs(np.mean(rights) - 1 / 3) < 3 * error
+
+
+@pytest.mark.parametrize("labels", [["a"] * 4, ["a", "a", "a", "b"]])
+def test_classes_that_cannot_be_fitted_are_refused(labels):
+    with pytest.raises(InputError):
+        fit_state(np.zeros((4, 1, 1, 3), np.float32), labels)
+    assert few(["a", "b", "b"]) == ["a"]
+
+
+def test_states_that_are_not_finite_are_refused():
+    states, labels = planted()
+    states[3, 0, 0, 0] = np.nan
+    with pytest.raises(InputError):
+        fit_state(states, labels)
+
+
+@pytest.mark.parametrize("width", [5, 60])
+def test_a_labelled_texts_distance_leaves_it_out(width):
+    from sklearn.covariance import ledoit_wolf_shrinkage
+
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((30, width)) * np.linspace(0.2, 3, width)
+    z -= z.mean(axis=0)
+    shrinkage = ledoit_wolf_shrinkage(z, assume_centered=True)
+    floor = shrinkage * np.square(z).sum() / z.size
+    far = []
+    for i in range(len(z)):
+        rest = np.delete(z, i, axis=0)
+        centred = rest - rest.mean(axis=0)
+        covariance = (1 - shrinkage) * centred.T @ centred / len(rest) + floor * np.eye(width)
+        off = z[i] - rest.mean(axis=0)
+        far.append(off @ np.linalg.solve(covariance, off))
+    likeness = Likeness.of(z)
+    assert_allclose(likeness.distances, np.sort(far), rtol=1e-6)
+    p = likeness.p_values(np.array([np.zeros(width), np.full(width, 50.0)]))
+    assert p[0] == 1 and p[1] == 1 / 31
+
+
+def test_p_values_of_texts_like_the_labelled_ones_are_even():
+    rng = np.random.default_rng(1)
+    shares = []
+    for _ in range(50):
+        z = rng.standard_normal((60, 20))
+        mean = z[:40].mean(axis=0)
+        p = Likeness.of(z[:40] - mean).p_values(z[40:] - mean)
+        shares.append((p <= 0.2).mean())
+    assert abs(np.mean(shares) - 0.2) < 0.03

@@ -1,0 +1,78 @@
+"""Trajectory probes: what is planted at one depth is found, in any order of items and options."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from lastword.errors import InputError
+from lastword.probes.logit import conditional_logit
+from lastword.probes.trajectory import features_of, fit_trajectory
+
+
+def planted(count: int = 60, seed: int = 0):
+    """Items of 3 to 5 options whose truth stands out in feature 2 alone."""
+    rng = np.random.default_rng(seed)
+    items, truths = [], []
+    for _ in range(count):
+        x = rng.standard_normal((int(rng.integers(3, 6)), 6))
+        truth = int(rng.integers(len(x)))
+        x[truth, 2] += 3
+        items.append(x)
+        truths.append(truth)
+    return items, truths
+
+
+def test_the_feature_that_tells_is_found():
+    items, truths = planted()
+    probe = fit_trajectory(items, truths).probe
+    assert np.abs(probe.weights).argmax() == 2
+    new, rights = planted(seed=1)
+    answers = [int(probe.scores(x).argmax()) for x in new]
+    assert np.mean(np.array(answers) == rights) > 0.8
+
+
+def test_order_changes_no_bit():
+    items, truths = planted()
+    order = np.random.default_rng(0).permutation(len(items))
+    one = fit_trajectory(items, truths)
+    other = fit_trajectory([items[i] for i in order], [truths[i] for i in order])
+    assert np.array_equal(one.probe.weights, other.probe.weights)
+    assert one.probe.temperature == other.probe.temperature
+
+
+def test_options_may_change_places():
+    items, truths = planted()
+    probe = fit_trajectory(items, truths).probe
+    turned = [int(probe.scores(x[::-1]).argmax()) for x in items]
+    assert turned == [len(x) - 1 - int(probe.scores(x).argmax()) for x in items]
+
+
+def test_the_weights_are_where_the_slope_is_zero():
+    rng = np.random.default_rng(0)
+    x, present = rng.standard_normal((30, 4, 3)), np.ones((30, 4), bool)
+    target = np.eye(4)[rng.integers(4, size=30)]
+    w = conditional_logit(x, present, target, 2.0)
+    p = np.exp(x @ w) / np.exp(x @ w).sum(axis=1, keepdims=True)
+    assert_allclose(np.einsum("io,iof->f", target - p, x), 2.0 * w, atol=1e-6)
+
+
+def test_too_few_items_are_refused():
+    items, truths = planted(count=3)
+    with pytest.raises(InputError):
+        fit_trajectory(items, truths)
+
+
+def test_features_are_every_depth_both_ways_t_and_lengths():
+    from lastword import Item, Tracer
+
+    tracer = Tracer.demo()
+    item = Item("Which goods come from Baevwick?", ("clay lamps", "green wool"), blind_prompt="A:")
+    (whole,) = tracer.correct_many([item], read="all", blind="all")
+    features = features_of(whole, [2, 3])
+    depths = tracer.profile.depth + 1
+    assert features.shape == (2, 2 * depths + 5)
+    assert_allclose(features[:, depths - 1], whole.base_scores)
+    assert_allclose(features[:, -2:], np.log([[2, 10], [3, 10]]))
+    (part,) = tracer.correct_many([item])
+    with pytest.raises(InputError):
+        features_of(part, [2, 3])

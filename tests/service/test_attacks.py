@@ -1,0 +1,175 @@
+"""What once stopped the service, each attack beside an honest client."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+
+import attackers
+import httpx
+import psutil
+import pytest
+from attackers import HEAD
+from served import Held, running
+
+from lastword.service import passes
+from lastword.service.settings import Settings
+
+BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
+ASK = {"authorization": "Bearer ask"}
+
+
+def connect(served) -> socket.socket:
+    port = int(served.url.rsplit(":", 1)[1])
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+def answers(served, seconds: float) -> int:
+    """How many answers an honest client gets."""
+    end, count = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        assert served.client.post("/v1/correct", json=BODY, headers=ASK).status_code == 200
+        count += 1
+    return count
+
+
+@contextmanager
+def attack(served, name: str, hands: int):
+    """Let a process attack while the block runs."""
+    port = served.url.rsplit(":", 1)[1]
+    sender = subprocess.Popen([sys.executable, attackers.__file__, name, port, str(hands)])
+    try:
+        yield
+    finally:
+        sender.kill()
+        sender.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "hands"), [("A", 4), ("B", 12), ("C", 12)])
+def test_who_has_no_token_does_not_stop_those_who_have(model, name, hands):
+    with running(model, token="ask") as served:
+        quiet = answers(served, 4.0)
+        with attack(served, name, hands):
+            assert answers(served, 4.0) > 0.2 * quiet  # the senders have half of this machine
+            assert served.client.get("/healthz").status_code == 200
+
+
+def test_no_body_is_taken_where_none_belongs(model):
+    with running(model, token="ask") as served, ExitStack() as stack:
+        before = psutil.Process().memory_info().rss
+        for _ in range(200):
+            raw = stack.enter_context(closing(connect(served)))
+            with suppress(OSError):  # closed, rightly, while it is sent
+                raw.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 1048576\r\n\r\n")
+                raw.sendall(b"x" * 2**18)
+        assert served.metric("lastword_body_bytes") == 0
+        assert served.client.post("/v1/correct", json=BODY, headers=ASK).status_code == 200
+        assert psutil.Process().memory_info().rss - before < 2**26
+
+
+def test_after_a_refusal_the_connection_closes(model):
+    with running(model, token="ask") as served, closing(connect(served)) as raw:
+        raw.sendall(HEAD + b"content-length: 1000\r\n\r\n")
+        data = b"".join(iter(lambda: raw.recv(65536), b""))
+    assert data.startswith(b"HTTP/1.1 401") and b"connection: close" in data
+
+
+def test_bytes_of_bodies_are_bounded_and_told(model):
+    with running(model, flight_bytes=5000) as served, ExitStack() as stack:
+        raws = [stack.enter_context(closing(connect(served))) for _ in range(2)]
+        raws[0].sendall(HEAD + b"content-length: 4001\r\n\r\n" + b" " * 4000)
+        served.wait_for(lambda: served.metric("lastword_body_bytes") == 4000)
+        raws[1].sendall(HEAD + b"content-length: 4001\r\n\r\n" + b" " * 4000)
+        assert raws[1].recv(65536).startswith(b"HTTP/1.1 429")
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+        raws[0].close()
+        served.wait_for(lambda: served.metric("lastword_body_bytes") == 0)
+
+
+def test_targets_of_a_pass_are_bounded(model, monkeypatch):
+    monkeypatch.setattr(passes, "TARGETS", 12)
+    held = Held(model)
+    question = {
+        "type": "choice",
+        "instructions": "w5",
+        "choices": [{"value": "w6"}, {"value": "w7"}],
+    }
+    body = {"model": "", "input": "w8", "questions": [question] * 12, "include": ["trajectory"]}
+    with running(held) as served:
+        body["model"] = served.service.corrector.name
+        answer = served.client.post("/v1/decisions", json=body)
+        assert answer.status_code == 200 and len(answer.json()["answers"]) == 12
+    assert len(held.groups) >= 2 and max(map(len, held.groups)) <= 6
+
+
+def test_batches_whose_clients_have_left_hold_nobody_up(model):
+    with running(model) as served, attack(served, "E", 4):
+        served.wait_for(lambda: served.metric("lastword_refusals_total", code="client_left") > 20)
+        body = BODY | {"question": "w" * 18_000}
+        assert served.client.post("/v1/correct", json=body).status_code == 200
+        served.wait_for(lambda: served.service.traffic.inside == 0)
+        assert served.service.corrector.reader.waiting == 0
+
+
+def test_places_are_bounded_and_a_client_is_told_when_to_come_again(model):
+    held = Held(model)
+    with running(held, requests=2) as served, ThreadPoolExecutor(2) as pool:
+        held.go.clear()
+        sent = [pool.submit(served.client.post, "/v1/correct", json=BODY) for _ in range(2)]
+        served.wait_for(lambda: served.service.traffic.inside == 2)
+        refused = served.client.post("/v1/correct", json=BODY)
+        assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
+        assert served.client.get("/healthz").status_code == 200
+        held.go.set()
+        assert [one.result().status_code for one in sent] == [200, 200]
+
+
+def test_who_leaves_is_taken_out_at_once(model):
+    held = Held(model)
+    with running(held) as served:
+        held.go.clear()
+        for _ in range(3):
+            with pytest.raises(httpx.ReadTimeout):
+                served.client.post("/v1/correct", json=BODY, timeout=0.3)
+        served.wait_for(lambda: served.service.traffic.inside == 0)
+        assert served.service.corrector.model.waiting == 0
+        held.go.set()
+
+
+def test_a_crowd_that_asks_nothing_leaves_room(model):
+    with running(model) as served, ExitStack() as stack:
+        for _ in range(600):
+            stack.enter_context(closing(connect(served)))
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil@127.0.0.1"},
+        {"host": "evil.example"},
+        {"host": "127.0.0.1:80:80"},
+        {"origin": "chrome-extension://HOST"},
+        {"origin": "http://evil@HOST"},
+        {"origin": "null"},
+    ],
+)
+def test_other_hosts_and_origins_are_refused(plain, headers):
+    host = plain.url.removeprefix("http://")
+    sent = {name: value.replace("HOST", host) for name, value in headers.items()}
+    answer = plain.client.post("/v1/correct", json=BODY, headers=sent)
+    assert answer.status_code == 403
+    own = {"origin": f"http://{host}"}
+    assert plain.client.post("/v1/correct", json=BODY, headers=own).status_code == 200
+
+
+def test_who_says_from_where_it_comes_is_not_believed(plain):
+    """Turns go by connections: a header makes nobody another client."""
+    assert Settings().host == "127.0.0.1"
+    sent = {"x-forwarded-for": "203.0.113.7"}
+    plain.client.post("/v1/correct", json=BODY, headers=sent)
+    assert all("203.0.113.7" not in json.dumps(line) for line in plain.events("request"))
