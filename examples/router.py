@@ -14,11 +14,11 @@ import sys
 from urllib.request import Request, urlopen
 
 TEAMS = {
-    "billing": "payments, invoices, prices",
-    "shipping": "where a parcel is, when and how it comes",
-    "returns": "sending things back, or getting them exchanged",
-    "account": "logging in, personal data, newsletters",
-    "technical": "how to use something, or why it does not work",
+    "billing": "payments and prices",
+    "shipping": "parcels",
+    "returns": "sending things back",
+    "account": "logging in",
+    "technical": "how it works",
 }
 CHOICES = [{"value": team, "description": tickets} for team, tickets in TEAMS.items()]
 QUESTION = {"type": "choice", "instructions": "Which team?", "choices": CHOICES}

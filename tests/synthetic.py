@@ -111,7 +111,7 @@ def write_cells(
             "benchmark": benchmark,
             "template": {"name": "synthetic", "version": "1", "sha256": "0" * 64},
             "invariant": float(cell["invariant"].dropna().iloc[0]),
-            "depth": len(cell["trajectory"].dropna().iloc[0][0]) - 1,
+            "depth": next((len(own[0]) - 1 for own in cell["trajectory"].dropna()), 12),
             "items": len(cell),
             "dataset": {
                 "fingerprint": f"of {benchmark}",

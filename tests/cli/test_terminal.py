@@ -16,7 +16,7 @@ from typer.main import get_command
 import lastword.cli
 from lastword import Theta, Tracer
 from lastword.cli import output, settings
-from lastword.cli.panels import PANELS, panel
+from lastword.cli.panels import MOST, PANELS, panel
 from lastword.model.options import LoadOptions
 from lastword.report.table import Column, Marked, Table
 from lastword.view.explanation import explain
@@ -78,7 +78,7 @@ def test_the_options_of_a_command_are_in_panels_and_complete(run):
     for name, command in commands().items():
         if name == "lm-eval":
             continue  # the harness's own help
-        code, out, _ = run(name, "-h")
+        code, out, _ = run(name, "--help-all" if len(command.params) > MOST else "-h")
         titles = re.findall(r"^(\w+):$", out, re.M)
         used = {panel(name, option) for option in options(command)}
         expected = [t for t in PANELS if t in used] if len(used) > 1 else []

@@ -257,6 +257,7 @@ def test_a_certificates_temperature_is_applied_and_told(plain, monkeypatch):
     found = Calibration(2.0, 50, 0.2, 0.1, 0.5, 0.4)
     held = SimpleNamespace(
         templates=(),
+        questions=(),
         threshold=None,
         calibration=found,
         obey=lambda decision: decision,
@@ -339,6 +340,7 @@ def test_an_answer_that_is_deferred_is_none_of_these_where_the_question_abstains
     for deferred, choices in ((True, (None, GOODS)), (False, (GOODS, GOODS))):
         held = SimpleNamespace(
             templates=(),
+            questions=(),
             threshold=0.5,
             calibration=None,
             obey=lambda decision, unsure=deferred: replace(decision, deferred=unsure),

@@ -19,11 +19,13 @@ PANELS = {
     "layout quantize device_map batch_tokens prefix_cache blind_cache allow_bin "
     "trust_remote_code accept_terms",
     "Items": "prompt blind_prompt messages candidate input skip_invalid separator chat system "
-    "overflow benchmark data columns column questions text template limit seed blind explore.runs "
+    "overflow benchmark data columns column id questions text template limit seed blind tidy "
+    "explore.runs "
     "label choices describe instructions",
     "Rule": "method methods correction theta invariant certificate probes unlike",
     "Samples": "k temperature ask.seed max_new_tokens",
-    "Promise": "alpha delta gain right break_costs looks look error by certify.items calibrate",
+    "Promise": "promise alpha delta gain right break_costs looks look error by certify.items "
+    "calibrate",
     "Run": "shard record max_failures engine address workers gpus_per_worker cpus_per_worker "
     "vllm_python tensor_parallel vllm_options rounds against costs real organism whole",
     "Service": "host port token shadow explorer log_prompts batch_items requests",
@@ -41,7 +43,7 @@ RARE = frozenset(
         "address workers gpus_per_worker cpus_per_worker vllm_python tensor_parallel vllm_options "
         "max_failures unlike body_bytes flight_bytes entries "
         "batch_limit candidates characters connections header_bytes header_seconds feedback_items "
-        "feedback_seconds"
+        "feedback_seconds log_prompts"
     ).split()
 )
 _WHOLE = "lastword.help_all"
