@@ -3,6 +3,17 @@
 A batch runs on the packed road (one row that holds the whole prefix forest, each node attending to
 its ancestors) or on the plain road (a right-padded batch of whole sequences). Both give the same
 states; the check at load decides which one a model takes (method, section 2).
+
+Three branches, the candidate's tokens after the bar, its last one predicted and never fed:
+
+    a b | c d x        a0 -- b1 -- c2 -- d3      row of tokens  a b c d e g h
+    a b | c e y         |           `--- e4      node           0 1 2 3 4 5 6
+    a g | h z           `--- g5 -- h6            position id    0 1 2 3 3 1 2
+                                                 ends           7 5 5 4 5 7 7
+
+Node q sees node k where k <= q < ends[k], itself and its ancestors: e4 sees a b c e and not d. The
+rows that are read are those that predict a candidate's token: of the first branch b1 (c), c2 (d)
+and d3 (x); the second shares b1 and c2 with it.
 """
 
 import contextlib
@@ -10,7 +21,6 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -292,10 +302,22 @@ class ForestAttention(ABC):
         self.inner = attention
         self._layouts: dict[tuple[int | None, torch.device], Any] = {}
 
-    @abstractmethod
     def __call__(
-        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
     ) -> tuple[Tensor, None]:
+        """Attend over the forest where transformers calls its attention; it makes no mask here."""
+        return self._attend(module, query, *self.row.extend(key, value), **options), None
+
+    @abstractmethod
+    def _attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
+    ) -> Tensor:
         """Query is [1, heads, nodes, dim], key and value have the nodes of the row's `keys`.
 
         The result is [1, nodes, heads, dim].
@@ -321,13 +343,14 @@ class TiledAttention(ForestAttention):
     """Attention tile by tile of queries, each by the model's own attention.
 
     The keys of the nodes from a to b in depth-first order are the ancestors of a and those nodes,
-    so a tile never looks at its neighbours' branches, and the row costs what its trees cost.
+    so a tile never looks at its neighbours' branches, and the row costs what its trees cost: the
+    tile of g5 and h6 above has the keys a g h. With kept prefixes the queries are the nodes that
+    are computed now, while the keys are all: `places` says where a node's key lies among them.
     """
 
-    def __call__(
+    def _attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
-    ) -> tuple[Tensor, None]:
-        """As of every attention over a forest."""
+    ) -> Tensor:
         attend = _implementation(module, self.inner)
         outputs = []
         for (a, b), places, mask in self.layout(options.get("sliding_window"), key.device):
@@ -335,7 +358,7 @@ class TiledAttention(ForestAttention):
             if self.inner == "eager":  # eager attention adds its mask
                 mask = torch.where(mask, 0.0, torch.finfo(query.dtype).min).to(query.dtype)
             outputs.append(attend(module, query[:, :, a:b], k, v, mask, **options)[0])
-        return torch.cat(outputs, dim=1), None
+        return torch.cat(outputs, dim=1)
 
     def _lay_out(
         self, ends: Tensor, positions: Tensor, window: int | None
@@ -359,13 +382,12 @@ class FlexAttention(ForestAttention):
     Blocks of the row in which no node sees another are skipped.
     """
 
-    def __call__(
+    def _attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
-    ) -> tuple[Tensor, None]:
-        """As of every attention over a forest."""
+    ) -> Tensor:
         mask = self.layout(options.get("sliding_window"), key.device)
         attend = _implementation(module, self.inner)
-        return attend(module, query, key, value, mask, **options)[0], None
+        return attend(module, query, key, value, mask, **options)[0]
 
     def _lay_out(self, ends: Tensor, positions: Tensor, window: int | None) -> BlockMask:
         nodes, keys = (on_device(x, ends.device) for x in (self.row.nodes, self.row.keys))
@@ -390,35 +412,19 @@ def tiles(positions: Nodes, size: int) -> list[tuple[int, int]]:
     return spans
 
 
-_PACKED: ContextVar[ForestAttention] = ContextVar("lastword_packed")
-_NAME = "lastword_forest"
-
-
-def _attend_packed(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """Attend over a forest: transformers calls it, and makes no mask for its name."""
-    attention = _PACKED.get()
-    key, value = attention.row.extend(key, value)
-    return attention(module, query, key, value, **options)
-
-
 @contextlib.contextmanager
 def _forest_attention(config: Any, attention: ForestAttention) -> Iterator[None]:
     """Let the model's attention modules attend over the forest for the length of one call."""
-    ALL_ATTENTION_FUNCTIONS.register(_NAME, _attend_packed)
-    token = _PACKED.set(attention)
-    own, config._attn_implementation = config._attn_implementation, _NAME
+    # transformers knows what attends by a name in the config alone, and not every family hands a
+    # call's keywords down to it: so each forest has a name, which the config says during its call.
+    name = f"lastword_forest_{id(attention)}"
+    ALL_ATTENTION_FUNCTIONS[name] = attention
+    own, config._attn_implementation = config._attn_implementation, name
     try:
         yield
     finally:
         config._attn_implementation = own
-        _PACKED.reset(token)
+        del ALL_ATTENTION_FUNCTIONS[name]
 
 
 def _implementation(module: nn.Module, name: str) -> Callable[..., tuple[Tensor, Any]]:
