@@ -1,14 +1,14 @@
 """One group of items in hand: how much is read of it, and what has been read so far."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from lastword.methods.contract import Evidence, Method
+from lastword.methods.contract import Evidence, Method, Needs
 from lastword.model.reading import Reading, States
 from lastword.rule.geometry import Inputs, Scores, Trajectory
 from lastword.rule.operators import Step
@@ -36,6 +36,69 @@ class Scope:
     methods: Mapping[str, Method] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class ReadPlan:
+    """What is read of every item of a group before the router asks for more, item by item.
+
+    Attributes:
+        depths: Depths whose states the trunk keeps: all that anybody may still ask for.
+        own: Read of the item's own prompt.
+        blind: Read of its blind prompt; None drops that prompt.
+        content_free: Whether depth L is read of its content-free prompts, which are dropped else.
+        reuse: Whether a known score without the input stands for its state: nothing but depth L
+            is read there.
+        peers: Methods that score the items beside the correction, by name.
+    """
+
+    depths: frozenset[int]
+    own: Step
+    blind: Step | None
+    content_free: bool
+    reuse: bool = False
+    peers: Mapping[str, Method] = field(default_factory=dict)
+
+    @classmethod
+    def of_methods(cls, methods: Mapping[str, Method], scorer: Scorer) -> "ReadPlan":
+        """Return the plan that reads what all of these methods need, and nothing else."""
+        needs = [method.needs for method in methods.values()]
+        blind = frozenset[int]().union(*(n.blind for n in needs))
+        t = any(n.t for n in needs)
+        read = frozenset(scorer.depths if t else ()).union(*(n.normed for n in needs))
+        return cls(
+            depths=read.union(blind, *(n.raw for n in needs)),
+            own=Step(read, scorer=t, peers=any(n.scorer is not None for n in needs)),
+            blind=Step(blind) if blind else None,
+            content_free=any(n.content_free for n in needs),
+            peers=methods,
+        )
+
+    @classmethod
+    def of_scope(cls, scope: Scope, correction: Needs, scorer: Scorer) -> "ReadPlan":
+        """Return the plan of decisions: what the scope says, its peers, and the correction."""
+        base = cls.of_methods(scope.methods, scorer)
+        last, every = frozenset([scorer.last]), frozenset(range(scorer.last + 1))
+        blind = last.union(*(m.needs.blind for m in scope.methods.values()))
+        whole, whole_blind = scope.read == "all", scope.blind == "all"
+        few = scope.read == "base" and not whole_blind
+        asked = scope.blind != "none" or bool(correction.blind)
+        return cls(
+            depths=base.depths.union(last if few else every, correction.blind),
+            own=replace(base.own, depths=every, scorer=True) if whole else base.own,
+            blind=Step(every if whole_blind else blind, scorer=whole_blind) if asked else None,
+            content_free=base.content_free or correction.content_free,
+            reuse=not (whole or whole_blind) and blind | correction.blind == last,
+            peers=scope.methods,
+        )
+
+    def pared(self, encoded: Encoded) -> Encoded:
+        """Return the item without those of its prompts that the plan does not read."""
+        if encoded.blind_sequences and self.blind is None:
+            encoded = replace(encoded, blind_sequences=(), blind_boundaries=())
+        if encoded.content_free_sequences and not self.content_free:
+            encoded = replace(encoded, content_free_sequences=(), content_free_boundaries=())
+        return encoded
+
+
 class Batch:
     """Reads states step by step into the trajectories of a group's items.
 
@@ -44,8 +107,7 @@ class Batch:
         states: The states of all those branches, less those whose score is known.
         read: What the head reads of states (`Backend.read`).
         scorer: T.
-        depth: L.
-        peers: Token scorers of other methods, by the methods' names.
+        plan: What is read of all of them.
         known: Depth L of some branches, by their places among all.
     """
 
@@ -55,13 +117,14 @@ class Batch:
         states: States,
         read: Callable[..., Reading],
         scorer: Scorer,
-        depth: int,
-        peers: Mapping[str, TokenScorer] | None = None,
-        known: Mapping[int, float] | None = None,
+        plan: ReadPlan,
+        known: Mapping[int, float],
     ) -> None:
+        depth = scorer.last
         self.states, self.scorer, self.depth = states, scorer, depth
-        self._head = read
-        self.peers = dict(peers or {})
+        self._head, self._plan = read, plan
+        peers = {name: method.needs.scorer for name, method in plan.peers.items()}
+        self.peers = {name: own for name, own in peers.items() if own is not None}
         self._encoded = encoded
         spans = _spans([*map(prompts_of, encoded)])
         self._own, self._blind = [s[0] for s in spans], [s[1] for s in spans]
@@ -70,7 +133,6 @@ class Batch:
         self._scores = np.full((count, depth + 1), np.nan)
         self._t = np.full(count, np.nan)
         self._peers = {name: np.full(count, np.nan) for name in self.peers}
-        known = known or {}
         self._scores[list(known), depth] = list(known.values())
         self._computed = np.ones(count, dtype=bool)
         self._computed[list(known)] = False
@@ -120,12 +182,21 @@ class Batch:
         if step.content_free:
             self._read([span for i in items for span in self._free[i]], self._last)
 
-    def read_blind(self, step: Step) -> None:
-        """Read a step for all blind prompts, and depth L for all content-free ones."""
-        if any(b.start != b.stop for b in self._blind):
-            self._read(self._blind, step)
+    def read_plan(self) -> None:
+        """Read what the plan says of all items."""
+        blind = self._plan.blind
+        if blind is not None and any(b.start != b.stop for b in self._blind):
+            self._read(self._blind, blind)
         if any(self._free):
             self._read([span for spans in self._free for span in spans], self._last)
+        own = self._plan.own
+        if own.depths or own.scorer or own.peers:
+            self.read(range(len(self._own)), own)
+
+    def scores(self, item: int) -> dict[str, Scores | None]:
+        """Return every peer's scores of an item; None where a method does not apply to it."""
+        peers = self._plan.peers
+        return {name: m.scores(self.evidence(item, name)) for name, m in peers.items()}
 
     @property
     def _last(self) -> Step:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from transformers import PreTrainedModel
 
-from lastword.batch import Batch, Read, Scope, branches_of, prompts_of
-from lastword.errors import CertificateError, InputError, InvariantError, ItemError, NonFiniteError
+from lastword.batch import Batch, Read, ReadPlan, Scope, branches_of, prompts_of
+from lastword.errors import CertificateError, InvariantError, ItemError, NonFiniteError
 from lastword.methods.contract import Evidence, Facts, Method
 from lastword.methods.trace import Trace
 from lastword.model import embedded
@@ -22,6 +22,7 @@ from lastword.model.loaded import carried
 from lastword.model.options import HeadDtype, LoadOptions, refuse_unknown, takes_keywords
 from lastword.model.phases import phase
 from lastword.model.readout import Readout
+from lastword.probes.deciding import Deciding
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores
 from lastword.rule.operators import OPERATORS, Step
@@ -41,8 +42,6 @@ from lastword.theta import Theta
 from lastword.weights.invariant import Factors, model_invariant
 
 if TYPE_CHECKING:
-    from lastword.decisions import Answers, Question, Questionnaire
-    from lastword.decisions.item import Input
     from lastword.methods.correction import Correction
     from lastword.model.blind import BlindScores
     from lastword.probes.probe import Probe
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from lastword.trust.certificate import Certificate, Subject
 
 
-class Tracer:
+class Tracer(Deciding):
     """Corrects a model's choice among candidate answers.
 
     Safe to use from several threads: forwards take turns, readouts do not. The model keeps its
@@ -171,7 +170,7 @@ class Tracer:
         self._batch_tokens_asked = options.batch_tokens
         self.batch_tokens = options.batch_tokens or backend.batch_tokens
         self.correction = _correction_of(correction or "trace", self.facts)
-        self._named = correction is not None
+        self.named = correction is not None
         self.probes = _probes_of(options.probes)
         self.unlike = options.unlike
         self.certificate = cast("Certificate | None", options.certificate)  # no longer a file
@@ -356,100 +355,6 @@ class Tracer:
             yield from self.correct_encoded(encoded, scope)
             first += len(piece)
 
-    def decide(
-        self,
-        input: "Input",
-        questions: "Mapping[str, Question] | Questionnaire",
-        *,
-        template: str | None = None,
-    ) -> "Answers":
-        """Typed answers with probabilities to questions about one input.
-
-        Args:
-            input: A text, messages, or other JSON.
-            questions: `Choice`, `Predicate` and `Score` by name, or what `prepare` gave.
-            template: `decide/plain`, `decide/listed`, `decide/chat`, or a file of Jinja.
-
-        Raises:
-            InputError: No input, no questions or no template.
-            ItemError: A question that cannot be answered: it does not fit the context.
-        """
-        from lastword.probes.answering import answers
-
-        return next(answers(self, [(input, None)], self.prepare(questions, template=template)))
-
-    def decide_many(
-        self,
-        inputs: "Iterable[Input]",
-        questions: "Mapping[str, Question] | Questionnaire",
-        *,
-        template: str | None = None,
-    ) -> "Iterator[Answers]":
-        """Answers in the order of the inputs, computed as they are taken: `decide` for many.
-
-        Args:
-            inputs: Each as `decide` takes it; a column of a frame is texts. They may be endless.
-            questions: As `decide` takes them.
-            template: As `decide` takes it.
-
-        Raises:
-            InputError: As `decide`.
-            ItemError: As `decide`; it names the input by its place, counted from 0.
-        """
-        from lastword.probes.answering import answers
-
-        ready = self.prepare(questions, template=template)
-        return answers(self, ((value, str(i)) for i, value in enumerate(inputs)), ready)
-
-    def prepare(
-        self, questions: "Mapping[str, Question] | Questionnaire", *, template: str | None = None
-    ) -> "Questionnaire":
-        """Questions made ready once, for any number of calls of `decide`.
-
-        Args:
-            questions: As `decide` takes them.
-            template: As `decide` takes it; where it is left out the certificate's.
-
-        Raises:
-            InputError: No questions or no template; one that may abstain, and nothing says when.
-            CertificateError: The certificate is for another template.
-        """
-        from lastword.decisions import Choice, prepare, template_in_force
-
-        if template is None and self.certificate is not None:
-            template = template_in_force(self.certificate.templates)
-        ready = prepare(questions, template, chat=self.chat is not None)
-        if self.certificate is not None:
-            self.certificate.check_template(ready.template_name)
-        certified = self.certificate is not None and self.certificate.threshold is not None
-        if not certified and not self.unlike:
-            for name, question in ready.questions.items():
-                if isinstance(question, Choice) and question.abstain:
-                    raise InputError(
-                        f"question {name!r} may abstain, and nothing says when: give a certificate "
-                        "with a threshold (`lastword certify --error 0.1`)"
-                    )
-        return ready
-
-    @property
-    def decider(self) -> str:
-        """What answers questions: `base`, unless a correction or a certificate is named."""
-        return self.correction.name if self._named or self.certificate is not None else "base"
-
-    def trim(self, item: Item) -> Item:
-        """The item without the prompts that the correction does not read."""
-        needs = self.correction.needs
-        blind = item.blind_prompt if needs.blind else None
-        return replace(
-            item, blind_prompt=blind, content_free=item.content_free if needs.content_free else ()
-        )
-
-    @property
-    def temperature(self) -> float | None:
-        """T of the certificate's calibration; None without one."""
-        calibration = None if self.certificate is None else self.certificate.calibration
-        return None if calibration is None else calibration.temperature
-
     def correct_encoded(
         self,
         encoded: Sequence[Encoded],
@@ -568,37 +473,25 @@ class Tracer:
         return self.backend.transact(lambda: self._compare(encoded, methods))
 
     def _decide(self, encoded: Sequence[Encoded], scope: Scope) -> list[Decision]:
-        methods, depth = scope.methods, self.scorer.last
-        needs = [self.correction.needs, *(m.needs for m in methods.values())]
-        wanted = scope.blind != "none" or bool(self.correction.needs.blind)
-        free = any(n.content_free for n in needs)
-        encoded = [_pared(e, blind=wanted, free=free) for e in encoded]
-        every = Step(frozenset(range(depth + 1)), scorer=True)
-        step = _step_of(methods.values(), self.scorer)
-        if scope.read == "all":
-            step = replace(every, peers=step.peers)
-        few = scope.read == "base" and scope.blind != "all"
-        depths = step.depths | {depth} if few else every.depths
-        last = scope.read != "all" and scope.blind != "all"
-        last = last and all(n.blind <= {depth} for n in needs)
+        # The trunk runs once and keeps the states of every depth that anything may ask for; the
+        # head, which is the dear part, then reads only what each item turns out to need. First
+        # what the scope itself wants, of all items together; then the router asks item by item,
+        # and items that need the same next step are read in one go (`settle`).
+        plan = ReadPlan.of_scope(scope, self.correction.needs, self.scorer)
         with phase("trunk"):
-            captured = depths.union(*(n.blind for n in needs))
-            batch = self._batch(encoded, methods, captured, keep=last)
+            batch = self._batch(encoded, plan)
         with phase("readout"):
-            blind = frozenset([depth]).union(*(m.needs.blind for m in methods.values()))
-            batch.read_blind(every if scope.blind == "all" else Step(blind))
-            if methods:
-                batch.read(range(len(encoded)), step)
+            batch.read_plan()
             verdicts = settle(
                 len(encoded), lambda i: self._next(batch.evidence(i), scope.read), batch.read
             )
-        if last and self._blind_budget and (scores := [*batch.without_input()]):
+        if plan.reuse and self._blind_budget and (scores := [*batch.without_input()]):
             self._blind_scores.keep(scores)
         return [
             replace(
                 _decision(self, e, batch, i, verdicts[i]),
                 method=self.correction.name,
-                methods=_scores(batch, i, methods),
+                methods=batch.scores(i),
             )
             for i, e in enumerate(encoded)
         ]
@@ -606,15 +499,9 @@ class Tracer:
     def _compare(
         self, encoded: Sequence[Encoded], methods: Mapping[str, Method]
     ) -> list[dict[str, Scores | None]]:
-        blind = frozenset[int]().union(*(m.needs.blind for m in methods.values()))
-        free = any(m.needs.content_free for m in methods.values())
-        encoded = [_pared(e, blind=bool(blind), free=free) for e in encoded]
-        step = _step_of(methods.values(), self.scorer)
-        batch = self._batch(encoded, methods, step.depths | blind)
-        batch.read(range(len(encoded)), step)
-        if blind or free:
-            batch.read_blind(Step(blind))
-        return [_scores(batch, i, methods) for i in range(len(encoded))]
+        batch = self._batch(encoded, ReadPlan.of_methods(methods, self.scorer))
+        batch.read_plan()
+        return [batch.scores(i) for i in range(len(encoded))]
 
     def _require_vocabularies(self, methods: Mapping[str, Method]) -> None:
         """Refuse methods by name that look at whole vocabularies where these are out of reach."""
@@ -646,28 +533,18 @@ class Tracer:
         profile = self.profile
         return Facts(profile.depth, profile.vocabulary, self.invariant, self.theta)
 
-    def _batch(
-        self,
-        encoded: Sequence[Encoded],
-        methods: Mapping[str, Method],
-        depths: frozenset[int],
-        *,
-        keep: bool = False,
-    ) -> Batch:
-        """States of a group at `depths` and wherever a method looks; nothing is read yet.
+    def _batch(self, encoded: Sequence[Encoded], plan: ReadPlan) -> Batch:
+        """States of a group at the depths of a plan; the head has read nothing yet.
 
-        With `keep` what is known of candidates without the input is not computed again.
+        Candidates whose score without the input is known are not computed again.
         """
+        encoded = [plan.pared(e) for e in encoded]
         there = any(e.blind_sequences or e.content_free_sequences for e in encoded)
-        known = self._known(encoded) if keep and there and self._blind_budget else {}
+        known = self._known(encoded) if plan.reuse and there and self._blind_budget else {}
         every = (b for e in encoded for b in branches_of(e))
         branches = [b for row, b in enumerate(every) if row not in known]
-        raw = [m.needs.raw for m in methods.values()]
-        captured = depths.union(*raw) or frozenset([0])
-        states = self.backend.states(branches, sorted(captured), self.batch_tokens)
-        peers = {n: s for n, m in methods.items() if (s := m.needs.scorer) is not None}
-        last = self.scorer.last
-        return Batch(encoded, states, self.backend.read, self.scorer, last, peers, known)
+        states = self.backend.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
+        return Batch(encoded, states, self.backend.read, self.scorer, plan, known)
 
     @cached_property
     def _blind_scores(self) -> "BlindScores":
@@ -762,27 +639,6 @@ def _pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     rest = iter(items)
     while piece := list(islice(rest, size)):
         yield piece
-
-
-def _pared(encoded: Encoded, *, blind: bool, free: bool) -> Encoded:
-    """The item without those of its prompts that nobody reads."""
-    if encoded.blind_sequences and not blind:
-        encoded = replace(encoded, blind_sequences=(), blind_boundaries=())
-    if encoded.content_free_sequences and not free:
-        encoded = replace(encoded, content_free_sequences=(), content_free_boundaries=())
-    return encoded
-
-
-def _step_of(methods: Iterable[Method], scorer: Scorer) -> Step:
-    """What all of these methods need read together."""
-    needs = [method.needs for method in methods]
-    t = any(n.t for n in needs)
-    depths = frozenset(scorer.depths if t else ()).union(*(n.normed for n in needs))
-    return Step(depths, scorer=t, peers=any(n.scorer is not None for n in needs))
-
-
-def _scores(batch: Batch, item: int, methods: Mapping[str, Method]) -> dict[str, Scores | None]:
-    return {name: m.scores(batch.evidence(item, name)) for name, m in methods.items()}
 
 
 def _decision(

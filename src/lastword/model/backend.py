@@ -19,7 +19,6 @@ from transformers import PreTrainedModel
 
 from lastword.model.backbone import Backbone, evaluating
 from lastword.model.check import Trial, check
-from lastword.model.memory import default_batch_tokens
 from lastword.model.options import LoadOptions
 from lastword.model.prefixes import Prefixes
 from lastword.model.reading import Reading, States
@@ -29,6 +28,10 @@ from lastword.text.forest import Branch
 from lastword.theta import Theta
 
 T = TypeVar("T")
+# Memory that one batch's states and activations may take where no budget in tokens is given.
+BATCH_BYTES = 2**29
+MOST_BATCH_TOKENS = 8192  # however much memory there is
+
 Pooled = Float[np.ndarray, "texts depths width"]
 
 
@@ -204,3 +207,33 @@ class Local:
 
     def close(self) -> None:
         """End nothing: nothing was started."""
+
+
+def token_bytes(config: Any, dtype: torch.dtype) -> int:
+    """Bytes of one token in a batch: its states at every depth, and one block's activations.
+
+    Args:
+        config: The text model's config.
+        dtype: Of the states.
+    """
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    activations = 4 * config.hidden_size + 3 * inner
+    depth = config.num_hidden_layers
+    return int(((depth + 1) * config.hidden_size + activations) * dtype.itemsize)
+
+
+def default_batch_tokens(config: Any, dtype: torch.dtype, device: torch.device) -> int:
+    """Distinct tokens of one batch: what its states and activations take, within `BATCH_BYTES`.
+
+    On a GPU they may take a sixteenth of the device: of all of it and not of what is free, for a
+    restarted run must plan as it did before.
+
+    Args:
+        config: The text model's config.
+        dtype: Of the states.
+        device: Where they are.
+    """
+    memory = BATCH_BYTES
+    if device.type == "cuda":
+        memory = max(memory, torch.cuda.get_device_properties(device).total_memory // 16)
+    return int(max(512, min(MOST_BATCH_TOKENS, memory // token_bytes(config, dtype))))

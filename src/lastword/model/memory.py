@@ -15,15 +15,13 @@ from typing import Any
 import torch
 
 from lastword.errors import TooLargeError
+from lastword.model.backend import default_batch_tokens, token_bytes
 from lastword.model.families import text_config
 from lastword.model.options import Quantize
 from lastword.model.reading import TILE_LOGITS, TILE_LOGITS_CUDA
 from lastword.theta import Theta
 from lastword.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, TensorInfo
 
-# Memory that one batch's states and activations may take where no budget in tokens is given.
-BATCH_BYTES = 2**29
-MOST_BATCH_TOKENS = 8192  # however much memory there is
 # Beside a tile's logits at the scorer's depths: as many of its size are made of them at once.
 TILE_COPIES = 4
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
@@ -124,36 +122,6 @@ def _bytes(name: str, info: TensorInfo, storage: Storage) -> int:
     if storage.quantize is not None and len(info.shape) == 2 and _LINEAR.fullmatch(name):
         return int(count * _BYTES[storage.quantize])
     return count * storage.dtype.itemsize
-
-
-def token_bytes(config: Any, dtype: torch.dtype) -> int:
-    """Bytes of one token in a batch: its states at every depth, and one block's activations.
-
-    Args:
-        config: The text model's config.
-        dtype: Of the states.
-    """
-    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    activations = 4 * config.hidden_size + 3 * inner
-    depth = config.num_hidden_layers
-    return int(((depth + 1) * config.hidden_size + activations) * dtype.itemsize)
-
-
-def default_batch_tokens(config: Any, dtype: torch.dtype, device: torch.device) -> int:
-    """Distinct tokens of one batch: what its states and activations take, within `BATCH_BYTES`.
-
-    On a GPU they may take a sixteenth of the device: of all of it and not of what is free, for a
-    restarted run must plan as it did before.
-
-    Args:
-        config: The text model's config.
-        dtype: Of the states.
-        device: Where they are.
-    """
-    memory = BATCH_BYTES
-    if device.type == "cuda":
-        memory = max(memory, torch.cuda.get_device_properties(device).total_memory // 16)
-    return int(max(512, min(MOST_BATCH_TOKENS, memory // token_bytes(config, dtype))))
 
 
 def available(device: torch.device) -> int | None:

@@ -22,9 +22,8 @@ from lastword.engines.vllm.settings import HOOKS_VERSION, Settings
 from lastword.errors import ElsewhereError, ModelError, NonFiniteError
 from lastword.model import loading
 from lastword.model.asked import asked
-from lastword.model.backend import Local, Pooled, Profile
+from lastword.model.backend import MOST_BATCH_TOKENS, Local, Pooled, Profile, default_batch_tokens
 from lastword.model.families import context_length, text_config
-from lastword.model.memory import MOST_BATCH_TOKENS, default_batch_tokens
 from lastword.model.options import LoadOptions
 from lastword.model.reading import Reading, States
 from lastword.rule.tile import TokenScorer
