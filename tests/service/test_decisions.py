@@ -21,6 +21,7 @@ from lastword import Choice, Item, Option, Predicate, Score, Tracer
 from lastword.benchmarks.template import template_name
 from lastword.decisions import Answers, write_questions
 from lastword.decisions.flips import flips
+from lastword.decisions.question import question_digest
 from lastword.decisions.templates import template_of
 from lastword.errors import InputError
 from lastword.probes import Probe, fit_state
@@ -30,6 +31,7 @@ from lastword.service.deciding import Answered
 from lastword.service.queue import Queue
 from lastword.service.settings import Settings
 from lastword.text.tokens import Encoded, count_tokens
+from lastword.trust.calibration import Calibration
 from lastword.trust.policy import OFF, Policy
 from lastword.trust.terms import Terms
 
@@ -484,6 +486,40 @@ for wrong in ({"a": {"type": "choice", "instructions": "?", "criteria": {"one": 
 """
 
 
+CHATS = """
+import json, os
+from typing import Literal
+import instructor
+from langchain_openai import ChatOpenAI
+from openai import OpenAI
+from pydantic import BaseModel, Field
+class About(BaseModel):
+    topic: Literal["money", "animal"] = Field(description="What is it about?")
+url, user = os.environ["URL"] + "/v1", {"role": "user", "content": os.environ["TEXT"]}
+client = OpenAI(base_url=url, api_key="none")
+ask = {"model": os.environ["MODEL"], "messages": [user]}
+parsed = client.chat.completions.parse(**ask, response_format=About)
+patched = instructor.from_openai(client, mode=instructor.Mode.JSON_SCHEMA)
+model, whole = patched.chat.completions.create_with_completion(**ask, response_model=About)
+chat = ChatOpenAI(model=ask["model"], base_url=url, api_key="none")
+chain = chat.with_structured_output(About, include_raw=True).invoke([user])
+system = {"role": "system", "content": "What is it about?"}
+plain = patched.chat.completions.create(
+    model=ask["model"], messages=[system, user], response_model=Literal["money", "animal"]
+)
+print(json.dumps({
+    "parse": [parsed.choices[0].message.parsed.topic, parsed.lastword],
+    "instructor": [model.topic, whole.lastword],
+    "langchain": [chain["parsed"].topic, chain["raw"].content],
+    "literal": plain,
+}))
+told = client.chat.completions.parse(
+    **ask, response_format=About, extra_body={"on_deferred": "refusal"}
+)
+print(json.dumps([told.choices[0].message.parsed, told.choices[0].message.refusal]))
+"""
+
+
 def run(*command: str, url: str, **environment: str) -> str:
     done = subprocess.run(
         [str(PYTHON), *command],
@@ -586,17 +622,83 @@ def test_the_conformance_suite(wide):
     assert "CONFORMANT" in told.upper() and "NOT CONFORMANT" not in told.upper()
 
 
-# A probe
+# A probe, and a certificate
 
 
-def test_a_probe_answers_its_question_in_every_form():
+def topic_probe() -> Probe:
+    """A probe of what a text is about, on the embedded model."""
     question = Choice("What is it about?", ["animal", "money"])
     texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
     template, bare = template_of("decide/plain"), Tracer.demo()
     states = read_states(bare, texts, question, template, ("mean",))
     fit = fit_state(states, ["animal", "animal", "money", "money"], poolings=("mean",))
-    probe = Probe(question, template_name(template.to_dict()), bare.subject, fit.probe, 4)
-    tracer = Tracer.demo(probes=[probe])
+    return Probe(question, template_name(template.to_dict()), bare.subject, fit.probe, 4)
+
+
+def chat(served: Running, question: Choice, **changes: Any) -> dict[str, Any]:
+    """Ask a question as a conversation; the message with the decision behind it."""
+    body = {
+        "messages": [
+            {"role": "system", "content": question.instructions},
+            {"role": "user", "content": TEXT},
+        ],
+        "guided_choice": [option.value for option in question.options],
+    }
+    answer = served.client.post("/v1/chat/completions", json=body | changes)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["choices"][0]["message"] | {"lastword": answer.json()["lastword"]}
+
+
+@needs_clients
+def test_a_literal_is_the_same_question_for_its_probe():
+    tracer = Tracer.demo(probes=[topic_probe()], unlike=0.5)  # its likeness is below
+    own = tracer.decide(TEXT, {"topic": topic_probe().question})["topic"]
+    with running(tracer) as served:
+        name = served.service.corrector.name
+        told, deferred = run("-c", CHATS, url=served.url, MODEL=name, TEXT=TEXT).splitlines()
+    answers = json.loads(told)
+    for client in ("parse", "instructor"):
+        topic, decision = answers[client]
+        assert topic == own.choice and decision["method"] == own.method
+        assert decision["probability"] == own.probability and decision["calibrated"]
+    assert answers["langchain"] == [own.choice, json.dumps({"topic": own.choice})]
+    assert answers["literal"] == own.choice
+    parsed, refusal = json.loads(deferred)
+    assert own.deferred and parsed is None and "person" in refusal
+
+
+def test_a_chat_obeys_the_certificate_of_its_question():
+    asked, other = Choice("Which goods?", GOODS), Choice("Who is angry?", GOODS)
+    bare = Tracer.demo()
+    certificate = populations.certificate(
+        bare.subject,
+        OFF,
+        Terms(error=0.1),
+        0,
+        items=300,
+        answered=300,
+        wrong=0.03,
+        threshold=0.9999,
+        templates=(bare.prepare({"q": asked}).template_name,),
+        questions=(question_digest(asked),),
+        calibration=Calibration(2.5, 100, 0.1, 0.05, 0.2, 0.1),
+    )
+    tracer = Tracer.demo(certificate=certificate)
+    own = tracer.decide(TEXT, {"q": asked})["q"]
+    with running(tracer) as served:
+        one, unknown = chat(served, asked), chat(served, other)
+        refused = chat(served, asked, on_deferred="refusal")
+    assert one["lastword"]["deferred"] and one["lastword"]["calibrated"]
+    assert one["lastword"]["probability"] == pytest.approx(own.probability, abs=1e-6)
+    assert one["content"] == own.choice and one["refusal"] is None
+    assert refused["content"] is None and "person" in refused["refusal"]
+    assert not unknown["lastword"]["deferred"] and not unknown["lastword"]["calibrated"]
+
+
+def test_a_probe_answers_its_question_in_every_form():
+    tracer = Tracer.demo(probes=[topic_probe()])
+    probe = topic_probe()
+    question = probe.question
     own = tracer.decide(TEXT, {"topic": question})["topic"]
     expected = dict(zip(own.values, own.probabilities.tolist(), strict=True))
     choices = [{"value": value} for value in own.values]
@@ -618,3 +720,6 @@ def test_a_probe_answers_its_question_in_every_form():
         asked = body | {"questions": {"topic": theirs | {"criteria": dict.fromkeys(criteria, "")}}}
         google = served.client.post("/v1/decisions", json=asked, headers={"x-goog-api-key": "a"})
         assert google.status_code == 200
+        said = chat(served, question)
+        shares = {p["value"]: p["probability"] for p in said["lastword"]["probabilities"]}
+        assert shares == expected and said["content"] == own.choice

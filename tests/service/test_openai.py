@@ -1,14 +1,17 @@
 """OpenAI's routes give the corrected choice of a list with its reasons, and refuse other things."""
 
 import json
+from enum import Enum
+from typing import Literal
 
 import numpy as np
 import pytest
-from families import build, talker
+from pydantic import BaseModel, Field
 from scipy.special import log_softmax
 from served import running, tracer
 
-from lastword import Tracer
+from lastword import Choice, Option
+from lastword.decisions.question import question_digest
 from lastword.service.dialects.openai.choices import (
     JsonSchema,
     ResponseFormat,
@@ -21,12 +24,6 @@ CHOICES = ["w8 w9", "w10", "w11 w12 w13"]
 TEXT = {"prompt": "w5 w6 w7", "guided_choice": CHOICES}
 MESSAGES = [{"role": "system", "content": "w4"}, {"role": "user", "content": "w5 w6 w7"}]
 CHAT = {"messages": MESSAGES, "structured_outputs": {"choice": CHOICES}}
-TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}w20 "
-
-
-@pytest.fixture(scope="module")
-def model():
-    return Tracer(build("llama"), talker(TEMPLATE), invariant=2.0)
 
 
 def post(served, kind: str, body: dict):
@@ -55,16 +52,34 @@ def test_a_completion_is_the_corrected_choice(plain, model):
     assert told["model"] == model.source["model"]
 
 
-def test_a_message_is_the_corrected_choice_after_the_conversation(plain, model):
-    decision = model.correct([m for m in MESSAGES], CHOICES)
+def test_a_message_is_the_decision_about_what_the_user_said(plain, model):
+    own = model.decide("w5 w6 w7", {"a": Choice("w4", CHOICES)}).choices["a"]
     told = post(plain, "chat/completions", CHAT).json()
-    assert told["choices"][0]["message"]["content"] == decision.answer
-    assert told["choices"][0]["message"]["role"] == "assistant"
-    assert told["lastword"]["base_answer"] == decision.base_answer
-    # The template writes w4 w5 w6 w7 w20, without <s>.
-    chosen = len(decision.answer.split())
-    usage = {"prompt_tokens": 5, "completion_tokens": chosen, "total_tokens": 5 + chosen}
-    assert told["usage"] == usage
+    assert told["choices"][0]["message"] == {
+        "role": "assistant",
+        "content": own.choice,
+        "refusal": None,
+    }
+    same = {"model": told["model"], "input": "w5 w6 w7"}
+    asked = {
+        "type": "choice",
+        "instructions": "w4",
+        "choices": [{"value": value} for value in CHOICES],
+    }
+    decided = post(plain, "decisions", same | {"questions": [asked]}).json()
+    (answer,) = decided["answers"]
+    assert told["lastword"]["probabilities"] == answer["probabilities"]
+    assert told["lastword"] | answer["lastword"] == told["lastword"]
+    assert told["lastword"]["method"] == "base"
+    assert told["usage"]["prompt_tokens"] == decided["usage"]["input_tokens"]
+
+
+def test_a_conversation_is_a_text_with_its_roles(plain, model):
+    said = [*MESSAGES[1:], {"role": "assistant", "content": "w9"}]
+    own = model.decide(said, {"a": Choice("w4", CHOICES)})["a"]
+    told = post(plain, "chat/completions", CHAT | {"messages": [MESSAGES[0], *said]}).json()
+    shares = [entry["probability"] for entry in told["lastword"]["probabilities"]]
+    assert shares == pytest.approx(own.probabilities.tolist(), abs=1e-5)
 
 
 def test_content_may_come_in_parts(plain):
@@ -151,21 +166,48 @@ def test_an_enum_of_numbers_is_read_and_written_as_json():
     assert [choices.written(i) for i in range(4)] == ["1", "2.5", "true", '"a"']
 
 
-def test_an_enum_by_reference_is_the_one_that_pydantic_writes():
-    from enum import Enum
+class Way(Enum):
+    NORTH = "north"
+    SOUTH = "south"
 
-    from pydantic import BaseModel
 
-    class Way(Enum):
-        NORTH = "north"
-        SOUTH = "south"
+class ByReference(BaseModel):
+    way: Way = Field(description="Which way?")
 
-    class Answer(BaseModel):
-        way: Way
 
-    choices = read_choices(None, None, form(Answer.model_json_schema()))
-    assert choices.candidates == ("north", "south") and choices.key == "way"
-    assert Answer.model_validate_json(choices.written(1)).way is Way.SOUTH
+class ByLiteral(BaseModel):
+    way: Literal["north", "south"] = Field(description="Which way?")
+
+
+class OrNone(BaseModel):
+    way: Way | None = Field(description="Which way?")
+
+
+NORTH_OR_SOUTH = [{"const": "north", "description": "up"}, {"const": "south"}]
+
+
+@pytest.mark.parametrize("body", [ByReference, ByLiteral, OrNone])
+def test_an_enum_of_pydantic_is_the_question(body):
+    choices = read_choices(None, None, form(body.model_json_schema()))
+    asked = choices.question([])
+    assert question_digest(asked) == question_digest(Choice("Which way?", ["north", "south"]))
+    assert body.model_validate_json(choices.written(1)) == body(way="south")
+    assert asked.abstain == (body is OrNone)
+    if asked.abstain:
+        assert body.model_validate_json(choices.written(None)) == body(way=None)
+
+
+def test_constants_are_options_with_their_descriptions():
+    for key in ("anyOf", "oneOf"):
+        asked = read_choices(None, None, form({key: NORTH_OR_SOUTH})).question(["Which way?"])
+        assert asked == Choice("Which way?", [Option("north", "up"), "south"])
+
+
+def test_the_system_and_the_schema_both_ask():
+    schema = {"enum": ["a", "b"], "description": "Which?"}
+    assert (
+        read_choices(None, None, form(schema)).question(["Look."]).instructions == "Look.\nWhich?"
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,6 +224,8 @@ def test_an_enum_by_reference_is_the_one_that_pydantic_writes():
         {"properties": {"a": {"$ref": "#/$defs/B"}}, "$defs": {"B": {"type": "string"}}},
         {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}},
         {"$ref": "#/$defs/A", "$defs": []},
+        {"anyOf": [{"enum": ["a"]}, {"type": "string"}]},
+        {"enum": [None]},
     ],
 )
 def test_a_schema_that_is_no_choice_is_none(schema):
@@ -220,10 +264,10 @@ def test_without_a_choice_list_it_says_what_it_does(plain, kind):
         ({"structured_outputs": {"regex": "a"}}, 400, "structured_outputs.choice"),
         ({"min_p": 0.5}, 400, "min_p: no key that is known here"),
         ({"model": "gpt-4o"}, 404, "'gpt-4o' is not served here"),
-        ({"messages": [{"role": "assistant", "content": "w5"}]}, 400, "assistant"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "type"),
         ({"structured_outputs": {"choice": ["w6", " "]}}, 400, "blank"),
-        ({"structured_outputs": {"choice": ["w6", "w6"]}}, 400, "same tokens"),
+        ({"structured_outputs": {"choice": ["w6", "w6"]}}, 400, "stands twice"),
+        ({"structured_outputs": {"choice": ["w6"]}}, 400, "expected 2 to 255"),
     ],
 )
 def test_what_would_change_the_answer_is_refused_by_its_name(plain, more, status, word):
@@ -237,16 +281,8 @@ def test_several_prompts_are_several_requests(plain):
     assert answer.status_code == 400 and "prompt: " in answer.json()["error"]["message"]
 
 
-def test_a_model_without_a_chat_template_has_no_conversations():
-    with running(tracer()) as served:
-        answer = post(served, "chat/completions", CHAT)
-        assert answer.status_code == 400
-        assert "no chat template" in answer.json()["error"]["message"]
-        assert post(served, "completions", TEXT).status_code == 200
-
-
-def test_the_token_is_an_api_key(model):
-    with running(model, token="letmein") as served:
+def test_the_token_is_an_api_key():
+    with running(tracer(), token="letmein") as served:
         answer = post(served, "completions", TEXT)
         assert answer.status_code == 401
         assert answer.json()["error"]["type"] == "authentication_error"

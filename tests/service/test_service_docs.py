@@ -12,7 +12,7 @@ import pytest
 from clients import PYTHON, needs_clients
 from served import running
 
-from lastword import Tracer
+from lastword import Choice, Tracer
 
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
@@ -86,18 +86,21 @@ def test_the_openai_client(served, tmp_path):
 
 
 @needs_clients
-def test_the_openai_client_streams_a_conversation(tmp_path):
-    tracer = Tracer.demo()
-    tracer.tokenizer.chat_template = "Question: {{ messages[0].content }} Answer: "
-    with running(tracer) as served:
-        (line,) = asked("stream=True", served, tmp_path)
-    question = "Where do guinea pigs come from?"
-    choices = ["South America", "West Africa", "New Guinea"]
-    decision = tracer.correct([{"role": "user", "content": question}], choices)
-    answer, _, shares = line.partition(" [")
-    shares = f"[{shares}"
-    assert answer == decision.answer
-    assert json.loads(shares) == pytest.approx(decision.probabilities.tolist(), abs=1e-4)
+def test_the_openai_client_parses_a_literal(served, tmp_path):
+    (line,) = asked("Literal[", served, tmp_path)
+    question = Choice("Which team?", ["billing", "delivery"])
+    own = Tracer.demo().decide("My parcel is not here.", {"team": question}).choices["team"]
+    assert line == f"{own.choice} base"
+
+
+@needs_clients
+def test_the_openai_client_streams_a_conversation(served, tmp_path):
+    (line,) = asked("stream=True", served, tmp_path)
+    question = Choice("", ["South America", "West Africa", "New Guinea"])
+    own = Tracer.demo().decide("Where do guinea pigs come from?", {"where": question})
+    answer, _, share = line.rpartition(" ")
+    assert answer.strip() == own.choices["where"].choice
+    assert float(share) == pytest.approx(own["where"].probability, abs=1e-4)
 
 
 def test_every_option_of_the_page_is_one_of_the_command(run, monkeypatch):

@@ -301,8 +301,3 @@ def characters(item: Item) -> int:
 def _tokens(order: "Question | TraceError") -> Encoded:
     assert isinstance(order, Question)
     return order.encoded
-
-
-def by_score(scores: Sequence[float]) -> list[int]:
-    """Places from the highest score to the lowest; ties as they came."""
-    return sorted(range(len(scores)), key=lambda place: -scores[place])

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
+from lastword.decisions.item import Input
 from lastword.service.dialects.openai.choices import (
     Choices,
     ResponseFormat,
@@ -15,13 +16,12 @@ from lastword.service.dialects.openai.choices import (
     read_choices,
 )
 from lastword.service.schema import Text, Unread
-from lastword.text.items import Item
-from lastword.text.messages import Message
 
 _CHOICE: dict[str, Any] = {"structured_outputs": {"choice": ["in the north", "in the south"]}}
 _QUESTION = "Where is the lake of Oru?"
 _CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": _QUESTION}]} | _CHOICE
 _TEXT: dict[str, Any] = {"prompt": _QUESTION} | _CHOICE
+_SYSTEM = ("system", "developer")
 
 
 class StreamOptions(BaseModel):
@@ -90,15 +90,15 @@ class ChatMessage(BaseModel):
     role: Text
     content: Content
 
-    def message(self) -> Message:
-        """The message of the library."""
+    @property
+    def text(self) -> str:
+        """Its text, of all parts."""
         content = self.content
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
-        return Message(self.role, text)
+        return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
 class ChatBody(CompletionOptions):
-    """A conversation whose next message is one of a list."""
+    """A text of the user, and which of a list it is: a decision, asked as a conversation."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_CHAT]})
 
@@ -110,14 +110,22 @@ class ChatBody(CompletionOptions):
     store: Literal[False] | None = None
     tools: Unread = None
     tool_choice: Literal["none"] | None = None
+    on_deferred: Literal["answer", "refusal"] = Field(
+        "answer", description="What comes where the certificate defers: the answer, or a refusal."
+    )
 
-    def item(self, candidates: tuple[str, ...]) -> Item:
-        """The item of the library.
+    @property
+    def said(self) -> list[str]:
+        """What the system says: the question's instructions."""
+        return [own.text for own in self.messages if own.role in _SYSTEM]
 
-        Raises:
-            ItemError: Text that cannot be answered.
-        """
-        return Item("", candidates, messages=tuple(m.message() for m in self.messages))
+    @property
+    def input(self) -> Input:
+        """What is decided about: a lone message of the user as it stands, others with roles."""
+        rest = [own for own in self.messages if own.role not in _SYSTEM]
+        if [own.role for own in rest] == ["user"]:
+            return rest[0].text
+        return [{"role": own.role, "content": own.text} for own in rest]
 
     @property
     def alternatives(self) -> int | None:
@@ -140,14 +148,6 @@ class CompletionBody(CompletionOptions):
     best_of: Literal[1] | None = None
     echo: Literal[False] | None = None
     suffix: Unread = None
-
-    def item(self, candidates: tuple[str, ...]) -> Item:
-        """The item of the library.
-
-        Raises:
-            ItemError: Text that cannot be answered.
-        """
-        return Item(self.prompt, candidates)
 
     @property
     def alternatives(self) -> int | None:

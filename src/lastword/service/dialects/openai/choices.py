@@ -1,12 +1,14 @@
 """A choice list, from wherever an OpenAI client puts one, and how the choice is written down."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lastword.decisions import Choice, Option
 from lastword.files.strict_json import to_json
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -54,22 +56,46 @@ class Choices:
         values: The answers as JSON has them.
         is_json: Whether the answer is written as JSON.
         key: The property of the object that holds it; None where it stands alone.
+        asked: The description of a schema's enum, which is the question.
+        described: The descriptions of the answers, where a schema has them.
+        nullable: Whether the answer may be null: none of these.
     """
 
     values: tuple[Any, ...]
     is_json: bool = False
     key: str | None = None
+    asked: str = ""
+    described: tuple[str | None, ...] = ()
+    nullable: bool = False
 
     @property
     def candidates(self) -> tuple[str, ...]:
         """The answers as the model reads them: text as it is, other values as JSON."""
         return tuple(v if isinstance(v, str) else to_json(v) for v in self.values)
 
-    def written(self, index: int) -> str:
-        """An answer as the client gets it."""
-        value = self.values[index]
-        if not self.is_json:
+    def question(self, said: Sequence[str]) -> Choice:
+        """Return the choice as a question.
+
+        Args:
+            said: Messages of the system: the instructions, beside what the schema says.
+
+        Raises:
+            InputError: Its options are no choice.
+        """
+        pairs = zip_longest(self.values, self.candidates, self.described)
+        options = [Option(v if isinstance(v, bool) else text, more) for v, text, more in pairs]
+        return Choice("\n".join(filter(None, (*said, self.asked))), options, abstain=self.nullable)
+
+    @property
+    def texts(self) -> list[str]:
+        """The answers as the client gets them."""
+        return [self.written(index) for index in range(len(self.values))]
+
+    def written(self, index: int | None) -> str:
+        """Return an answer as the client gets it; None is none of these."""
+        if not self.is_json and index is not None:
             return self.candidates[index]
+        value = None if index is None else self.values[index]
         return to_json(value if self.key is None else {self.key: value})
 
 
@@ -103,27 +129,46 @@ def read_choices(
 
 
 def _of_schema(schema: Mapping[str, Any]) -> Choices:
-    if (values := _enum(schema, schema)) is not None:
-        return Choices(values, is_json=True)
     properties = schema.get("properties")
-    if isinstance(properties, Mapping) and len(properties) == 1:
-        ((key, inner),) = properties.items()
-        if _is_plain(key) and (values := _enum(inner, schema)) is not None:
-            return Choices(values, is_json=True, key=key)
-    raise Refusal("no_choices", NO_CHOICES)
+    alone = (
+        properties if isinstance(properties, Mapping) and len(properties) == 1 else {None: schema}
+    )
+    ((key, own),) = alone.items()
+    part = _followed(own, schema)
+    several = part.get("anyOf", part.get("oneOf"))
+    parts = [_followed(own, schema) for own in several] if isinstance(several, list) else [part]
+    pairs = [pair for own in parts for pair in _pairs(own)]
+    choices = [pair for pair in pairs if pair[0] is not None]
+    values = tuple(value for value, _ in choices)
+    if not values or not all(map(_is_plain, (*values, key or ""))):
+        raise Refusal("no_choices", NO_CHOICES)
+    described = () if several is None else tuple(more for _, more in choices)
+    asked, nullable = _text(part.get("description")), len(choices) < len(pairs)
+    return Choices(values, True, key, asked or "", described, nullable)
 
 
-def _enum(part: Any, schema: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """The values of an enum of plain values; a reference into `$defs` is followed once."""
+def _followed(part: Any, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A part of a schema; a reference into `$defs` is followed once."""
     if not isinstance(part, Mapping):
-        return None
-    reference = str(part.get("$ref", ""))
-    if reference.startswith("#/$defs/") and isinstance(schema.get("$defs"), Mapping):
-        part = schema["$defs"].get(reference.removeprefix("#/$defs/"), {})
-    values = part.get("enum") if isinstance(part, Mapping) else None
-    if not isinstance(values, list) or not values or not all(map(_is_plain, values)):
-        return None
-    return tuple(values)
+        return {}
+    definitions, name = schema.get("$defs"), str(part.get("$ref", "")).removeprefix("#/$defs/")
+    target = definitions.get(name) if isinstance(definitions, Mapping) else None
+    return {**target, **part} if isinstance(target, Mapping) else part
+
+
+def _pairs(part: Mapping[str, Any]) -> list[tuple[Any, str | None]]:
+    """The values of an enum or a constant, each with its description; null where it may be null."""
+    if part.get("type") == "null":
+        return [(None, None)]
+    if "const" in part:
+        return [(part["const"], _text(part.get("description")))]
+    if not isinstance(part.get("enum"), list):
+        raise Refusal("no_choices", NO_CHOICES)
+    return [(value, None) for value in part["enum"]]
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _is_plain(value: Any) -> bool:

@@ -1,9 +1,10 @@
 """OpenAI's routes where the answer is one of a list: the corrected choice, with its reasons."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, cast
 
 from fastapi import Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -11,18 +12,26 @@ from pydantic import BaseModel, Field
 from scipy.special import log_softmax
 
 import lastword
+from lastword.decisions import ChoiceAnswer
+from lastword.errors import InputError
 from lastword.files.strict_json import to_json
-from lastword.service.call import Call, ThisCall
-from lastword.service.correction import by_score
+from lastword.service.call import ThisCall
+from lastword.service.deciding import answer, refused
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.dialects.google import GOOGLE
-from lastword.service.dialects.openai.bodies import ChatBody, CompletionBody
-from lastword.service.dialects.openai.choices import Choices
+from lastword.service.dialects.openai.bodies import (
+    ChatBody,
+    CompletionBody,
+    CompletionOptions,
+)
 from lastword.service.dialects.openai.decisions import DecisionsAnswer, decisions
 from lastword.service.refusal import Code, Refusal
-from lastword.text.tokens import Encoded
+from lastword.text.items import Item
 
 EVENTS = "text/event-stream"
+_ONLY = "choice"  # the one question of a chat
+_REFUSED = "the certificate leaves this one to a person"
+_NEVER = -9999.0  # the logarithm of a probability of 0, as OpenAI tells it
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -68,44 +77,34 @@ class OpenAIError(BaseModel):
 
 
 @dataclass(frozen=True)
-class Choice:
+class Chosen:
     """A choice that has been made, to be written in either form.
 
     Attributes:
         request: The request's name.
         model: The model's name.
-        choices: What it was chosen from.
-        decision: The decision in JSON.
-        encoded: The item as tokens.
+        text: The choice as the client gets it.
+        logs: The logarithm of each choice's probability, by its text.
+        usage: Tokens of the prompt and of the choice.
         alternatives: How many choices' log-probabilities are told; None for none.
+        told: The decision in JSON.
+        refused: Whether it is told as a refusal.
         created: When, in seconds since the epoch.
     """
 
     request: str
     model: str
-    choices: Choices
-    decision: Mapping[str, Any]
-    encoded: Encoded
+    text: str
+    logs: Mapping[str, float]
+    usage: dict[str, int]
     alternatives: int | None
-    created: int
-
-    @property
-    def text(self) -> str:
-        """The choice as the client gets it."""
-        return self.choices.written(self.decision["index"])
-
-    @property
-    def usage(self) -> dict[str, int]:
-        """Tokens of the prompt and of the choice."""
-        prompt = self.encoded.prompt_tokens
-        tokens = self.encoded.candidate_tokens[self.decision["index"]]
-        total = {"total_tokens": prompt + tokens}
-        return {"prompt_tokens": prompt, "completion_tokens": tokens} | total
+    told: Mapping[str, Any]
+    refused: bool = False
+    created: int = field(default_factory=lambda: int(time.time()))
 
     def best(self) -> list[tuple[str, float]]:
-        """Choices with the logarithm of their corrected probability, the most probable first."""
-        logs, scores = log_softmax(self.decision["scores"]), self.decision["scores"]
-        return [(self.choices.written(i), float(logs[i])) for i in by_score(scores)]
+        """Choices with the logarithm of their probability, the most probable first."""
+        return sorted(self.logs.items(), key=lambda pair: -pair[1])
 
 
 class ChatForm:
@@ -114,22 +113,27 @@ class ChatForm:
     prefix, whole, piece = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
     @staticmethod
-    def content(choice: Choice) -> dict[str, Any]:
+    def content(choice: Chosen) -> dict[str, Any]:
         """The choice, whole."""
-        message = {"role": "assistant", "content": choice.text, "refusal": None}
+        message = {"role": "assistant", "content": None, "refusal": None} | ChatForm.said(choice)
         return {"message": message, "logprobs": ChatForm.logprobs(choice)}
 
     @staticmethod
-    def pieces(choice: Choice) -> list[dict[str, Any]]:
+    def pieces(choice: Chosen) -> list[dict[str, Any]]:
         """The choice in the pieces of a stream."""
         begin = {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
-        text = {"delta": {"content": choice.text}, "logprobs": ChatForm.logprobs(choice)}
+        text = {"delta": ChatForm.said(choice), "logprobs": ChatForm.logprobs(choice)}
         return [begin, text, {"delta": {}, "logprobs": None}]
 
     @staticmethod
-    def logprobs(choice: Choice) -> dict[str, Any] | None:
+    def said(choice: Chosen) -> dict[str, str]:
+        """The choice, or the refusal in its place."""
+        return {"refusal": _REFUSED} if choice.refused else {"content": choice.text}
+
+    @staticmethod
+    def logprobs(choice: Chosen) -> dict[str, Any] | None:
         """The choice as one token among its alternatives."""
-        if choice.alternatives is None:
+        if choice.alternatives is None or choice.refused or choice.text not in choice.logs:
             return None
         entries = [
             {"token": text, "logprob": value, "bytes": list(text.encode())}
@@ -148,24 +152,24 @@ class CompletionForm:
     prefix, whole, piece = "cmpl", "text_completion", "text_completion"
 
     @staticmethod
-    def content(choice: Choice) -> dict[str, Any]:
+    def content(choice: Chosen) -> dict[str, Any]:
         """The choice, whole."""
         return {"text": choice.text, "logprobs": CompletionForm.logprobs(choice)}
 
     @staticmethod
-    def pieces(choice: Choice) -> list[dict[str, Any]]:
+    def pieces(choice: Chosen) -> list[dict[str, Any]]:
         """The choice in the pieces of a stream."""
         return [CompletionForm.content(choice), {"text": "", "logprobs": None}]
 
     @staticmethod
-    def logprobs(choice: Choice) -> dict[str, Any] | None:
+    def logprobs(choice: Chosen) -> dict[str, Any] | None:
         """The choice as one token among its alternatives."""
         if choice.alternatives is None:
             return None
         best = choice.best()
         return {
             "tokens": [choice.text],
-            "token_logprobs": [dict(best)[choice.text]],
+            "token_logprobs": [choice.logs[choice.text]],
             "top_logprobs": [dict(best[: choice.alternatives])],
             "text_offset": [0],
         }
@@ -174,14 +178,14 @@ class CompletionForm:
 Form = type[ChatForm] | type[CompletionForm]
 
 
-def whole(choice: Choice, form: Form) -> dict[str, Any]:
+def whole(choice: Chosen, form: Form) -> dict[str, Any]:
     """The answer at once."""
     only = {"index": 0, "finish_reason": "stop"} | form.content(choice)
     frame = _frame(choice, form.prefix, form.whole)
-    return frame | {"choices": [only], "usage": choice.usage, "lastword": choice.decision}
+    return frame | {"choices": [only], "usage": choice.usage, "lastword": choice.told}
 
 
-def events(choice: Choice, form: Form, *, usage: bool) -> Iterator[str]:
+def events(choice: Chosen, form: Form, *, usage: bool) -> Iterator[str]:
     """The answer as server-sent events; the last piece has the decision.
 
     Args:
@@ -193,13 +197,13 @@ def events(choice: Choice, form: Form, *, usage: bool) -> Iterator[str]:
     for place, piece in enumerate(pieces, start=1):
         ends = place == len(pieces)
         only = {"index": 0, "finish_reason": "stop" if ends else None} | piece
-        yield _event(frame | {"choices": [only]} | ({"lastword": choice.decision} if ends else {}))
+        yield _event(frame | {"choices": [only]} | ({"lastword": choice.told} if ends else {}))
     if usage:
         yield _event(frame | {"choices": [], "usage": choice.usage})
     yield "data: [DONE]\n\n"
 
 
-def _frame(choice: Choice, prefix: str, kind: str) -> dict[str, Any]:
+def _frame(choice: Chosen, prefix: str, kind: str) -> dict[str, Any]:
     return {
         "id": f"{prefix}-{choice.request}",
         "object": kind,
@@ -233,27 +237,62 @@ async def models(call: ThisCall) -> Response:
 
 
 async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
-    """Choose the next message of a conversation from a list, in OpenAI's form."""
-    return await _complete(body, call, ChatForm)
+    """Answer a choice about the user's text, in the form of OpenAI's chat.
+
+    The system's messages are the instructions of the question, the others the text that it is
+    about: the same question, and the same answer, as in `/v1/decisions`.
+    """
+    call.corrector.require_model(body.model)
+    choices = body.choices
+    try:
+        made = await answer(call, body.input, lambda: {_ONLY: choices.question(body.said)})
+    except InputError as error:
+        raise refused(error) from error
+    own = cast(ChoiceAnswer, made.answers[_ONLY])
+    index = None if own.choice is None else own.values.index(own.choice)
+    logs = [math.log(p) if p > 0 else _NEVER for p in own.probabilities.tolist()]
+    chosen = Chosen(
+        call.id,
+        call.corrector.name,
+        choices.written(index),
+        dict(zip(choices.texts, logs, strict=True)),
+        _usage(made.input_tokens, made.output_tokens),
+        body.alternatives,
+        own.to_dict() | made.reasons[_ONLY],
+        refused=own.deferred and body.on_deferred == "refusal",
+    )
+    return _response(chosen, body, ChatForm)
 
 
 async def completions(body: CompletionBody, call: ThisCall) -> Response:
     """Choose the continuation of a text from a list, in OpenAI's form."""
-    return await _complete(body, call, CompletionForm)
-
-
-async def _complete(body: ChatBody | CompletionBody, call: Call, form: Form) -> Response:
-    """The answer is there before anything is sent: a stream too is refused with its status."""
-    name = call.corrector.name
     call.corrector.require_model(body.model)
     choices = body.choices
-    decision, encoded = await call.answer(body.item(choices.candidates))
-    created = int(time.time())
-    choice = Choice(call.id, name, choices, decision, encoded, body.alternatives, created)
+    decision, encoded = await call.answer(Item(body.prompt, choices.candidates))
+    index = decision["index"]
+    chosen = Chosen(
+        call.id,
+        call.corrector.name,
+        choices.written(index),
+        dict(zip(choices.texts, log_softmax(decision["scores"]).tolist(), strict=True)),
+        _usage(encoded.prompt_tokens, encoded.candidate_tokens[index]),
+        body.alternatives,
+        decision,
+    )
+    return _response(chosen, body, CompletionForm)
+
+
+def _usage(prompt: int, chosen: int) -> dict[str, int]:
+    total = prompt + chosen
+    return {"prompt_tokens": prompt, "completion_tokens": chosen, "total_tokens": total}
+
+
+def _response(chosen: Chosen, body: CompletionOptions, form: Form) -> Response:
+    """The answer is there before anything is sent: a stream too is refused with its status."""
     if not body.stream:
-        return JSONResponse(whole(choice, form))
+        return JSONResponse(whole(chosen, form))
     usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-    return StreamingResponse(events(choice, form, usage=usage), media_type=EVENTS)
+    return StreamingResponse(events(chosen, form, usage=usage), media_type=EVENTS)
 
 
 def _form(refusal: Refusal) -> dict[str, Any]:
