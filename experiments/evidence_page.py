@@ -18,13 +18,13 @@ from jinja2 import Environment, StrictUndefined
 
 from lastword.evaluation.comparison import Comparison, read_comparisons
 from lastword.evaluation.controls import Controls, controls
-from lastword.evaluation.derived import derive, facts_of
 from lastword.evaluation.statistics import Interval, Judgement, judge, mcnemar
 from lastword.files.strict_json import to_json
 from lastword.methods import resolve
 from lastword.model.embedded import EMBEDDED
 from lastword.records.cells import Cell, Summary, cells, column, mean, summarise
 from lastword.records.columns import Lists
+from lastword.records.derived import derive, facts_of
 from lastword.records.frame import load_records
 from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import fixed_and_broken, mc1

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from lastword.evaluation.certification import labelled
-from lastword.evaluation.choice import allowed, answers, means, resolved
 from lastword.files.folder import Folder, locate
 from lastword.records.info import find_cells, read_run
 from lastword.records.parts import missing_places
 from lastword.records.stored import read_cells
+from lastword.trust.certification import labelled
 from lastword.trust.certify import certify
+from lastword.trust.choice import allowed, answers, means, resolved
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import METHODS, Promise, ScalarOperator, scalar_operator
 from lastword.trust.terms import Terms

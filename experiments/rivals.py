@@ -187,8 +187,8 @@ def under(tracer: Any, **options: Any) -> Any:
 def labels(tracer: Any, folder: Path, sets: Sequence[str], count: int) -> Iterator[dict[str, Any]]:
     """Lines of what labelled texts give: a frozen batch calibration, the certified choice."""
     from lastword import try_labels
-    from lastword.evaluation.certification import read_sample
     from lastword.files.folder import locate
+    from lastword.trust.certification import read_sample
 
     columns = {"text": "input", "label": "truth", "choices": "choices"}
     for name in sets:

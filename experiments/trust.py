@@ -38,13 +38,13 @@ from populations import chosen as choose
 from lastword import Tracer
 from lastword.benchmarks import find
 from lastword.benchmarks.world import parse_label
-from lastword.evaluation.certification import labelled
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.statistics import judge
 from lastword.evaluation.work import Work
 from lastword.records.cells import Cell, cells
 from lastword.records.frame import load_records
 from lastword.theta import Theta
+from lastword.trust.certification import labelled
 from lastword.trust.certify import Finding, certify
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift

@@ -10,18 +10,11 @@ from synthetic import synthetic_cell, synthetic_grid
 
 from lastword.errors import InputError, RecordError
 from lastword.evaluation import ablation
-from lastword.evaluation.ablation import (
-    GRIDS,
-    QUESTION_GATE,
-    Variant,
-    decide,
-    deltas,
-    necessity,
-    sweep,
-)
-from lastword.evaluation.readings import read
+from lastword.evaluation.ablation import GRIDS, QUESTION_GATE, deltas, necessity, sweep
 from lastword.records.cells import cells, summarise
 from lastword.records.metrics import mc1, mc2
+from lastword.records.readings import read
+from lastword.records.variant import Variant, decide
 from lastword.rule import geometry, router
 from lastword.rule.operators import OPERATORS
 from lastword.theta import Theta

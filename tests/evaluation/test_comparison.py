@@ -30,12 +30,12 @@ from lastword.evaluation.comparison import (
     write_costs,
 )
 from lastword.evaluation.controls import controls
-from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import mcnemar
 from lastword.evaluation.work import Work
 from lastword.methods import COMPARED, resolve
 from lastword.records.cells import Cell, cells
 from lastword.records.metrics import mc1
+from lastword.records.readings import read
 from lastword.report.comparison import ORACLE, comparison_tables, method_costs
 from lastword.report.table import WRITERS
 from lastword.theta import Theta

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from synthetic import synthetic_cell
 
 from lastword.evaluation import statistics
-from lastword.evaluation.ablation import Variant, deltas
-from lastword.evaluation.readings import read
+from lastword.evaluation.ablation import deltas
 from lastword.evaluation.statistics import (
     Interval,
     bootstrap_mean,
@@ -25,6 +24,8 @@ from lastword.evaluation.statistics import (
 )
 from lastword.records.cells import Counts, cells, summarise
 from lastword.records.metrics import ece, mc1, mc3
+from lastword.records.readings import read
+from lastword.records.variant import Variant
 from lastword.report.published import read_published
 from lastword.theta import Theta
 from lastword.trust.testing import holm

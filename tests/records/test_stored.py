@@ -13,7 +13,6 @@ from synthetic import synthetic_cell, synthetic_grid, write_cells
 from lastword.errors import InputError
 from lastword.evaluation.ablation import necessity
 from lastword.evaluation.controls import controls
-from lastword.evaluation.readings import read
 from lastword.records import cells as parted
 from lastword.records import columns, metrics, stored
 from lastword.records.cells import COUNT_COLUMNS, cells, summarise
@@ -22,6 +21,7 @@ from lastword.records.frame import load_records, to_columns
 from lastword.records.info import find_cells
 from lastword.records.metrics import mc1, mc2, mc3
 from lastword.records.parts import part_folders
+from lastword.records.readings import read
 from lastword.records.schema import to_table
 from lastword.records.stored import read_cells
 from lastword.report.dependence import dependence

@@ -10,9 +10,9 @@ from synthetic import synthetic_cell, synthetic_grid
 
 from lastword.errors import RecordError
 from lastword.evaluation import ablation
-from lastword.evaluation.readings import read
 from lastword.records import cells
 from lastword.records.metrics import Reliability
+from lastword.records.readings import read
 from lastword.records.record import Record
 from lastword.report import draw, figures, tables
 from lastword.report.ablation import ablation_figure

@@ -14,9 +14,9 @@ from synthetic import synthetic_grid
 
 from lastword.errors import RecordError
 from lastword.evaluation.ablation import GRIDS, Effect, necessity, sweep
-from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import judge
 from lastword.records.cells import Counts, Summary, cells, summarise
+from lastword.records.readings import read
 from lastword.report.ablation import necessity_table, sweep_table
 from lastword.report.constants import scorer_constants
 from lastword.report.cost import PACKED, PLAIN, STAGED, Timing, cost_table, read_timings

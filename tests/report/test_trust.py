@@ -3,11 +3,11 @@
 import numpy as np
 from synthetic import synthetic_cell
 
-from lastword.evaluation.certification import labelled
 from lastword.records.cells import cells
 from lastword.report.figure_parts import Line
 from lastword.report.trust import TERMS, risk_coverage, trust, trust_table
 from lastword.theta import Theta
+from lastword.trust.certification import labelled
 from lastword.trust.certify import certify
 
 

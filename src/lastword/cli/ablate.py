@@ -25,11 +25,11 @@ def ablate(
 
     with waiting("reading records"):
         from lastword.evaluation.ablation import GRIDS, necessity, sweep
-        from lastword.evaluation.readings import read
         from lastword.files.folder import locate
         from lastword.records.cells import require_counted
         from lastword.records.info import read_runs
         from lastword.records.provenance import one_theta, unfinished
+        from lastword.records.readings import read
         from lastword.records.stored import read_cells
         from lastword.report.ablation import necessity_table, sweep_table
         from lastword.report.table import write_table

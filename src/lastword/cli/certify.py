@@ -12,7 +12,7 @@ from lastword.errors import InputError
 from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:
-    from lastword.evaluation.certification import Outcome
+    from lastword.trust.certification import Outcome
     from lastword.trust.slices import Slice
 
 
@@ -53,9 +53,9 @@ def certify(
     if out is not None:
         check_writable(out)
     with waiting("reading records"):
-        from lastword.evaluation.certification import outcome, read_sample, slice_names
         from lastword.files.folder import locate
         from lastword.files.strict_json import to_json
+        from lastword.trust.certification import outcome, read_sample, slice_names
         from lastword.trust.slices import slices
 
         sample = read_sample(locate(runs), benchmark or (), family)

@@ -5,33 +5,24 @@ under it is a few array operations over all of its items.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from lastword.errors import InputError
-from lastword.evaluation.readings import (
-    BASE,
-    DECISIVE,
-    EARLY,
-    MIX,
-    NAMES,
-    OVERRIDING,
-    Padded,
-    Readings,
-)
 from lastword.evaluation.statistics import ROUNDING
 from lastword.records.cells import mean
+from lastword.records.readings import (
+    OVERRIDING,
+    Readings,
+)
+from lastword.records.variant import Variant, decide, operators_of
 from lastword.theta import Theta
 
 QUESTION_GATE = "Question gate (ours)"
-# Less than this between two candidates is rounding, in nats (method, section 9): where both prompts
-# end alike depth 0 reads the same twice.
-_MOVED = 1e-4
-
 GRIDS: Mapping[str, tuple[float, ...]] = MappingProxyType(
     {
         "tau_dim": (1.0, 1.0005, 1.001, 1.0015, 1.005, 1.01, 1.05, 1.1, 1.25),
@@ -41,46 +32,6 @@ GRIDS: Mapping[str, tuple[float, ...]] = MappingProxyType(
         "gamma": tuple(k / 4 - 3 for k in range(13)),
     }
 )
-
-
-@dataclass(frozen=True)
-class Variant:
-    """Algorithm 1 with at most one component replaced.
-
-    Attributes:
-        theta: Thresholds and eta.
-        candidate_space: Which items take method, section 4: those that d_eff sends there, all
-            (n = 2 too, with the three gates), or none.
-        dropped: Operators whose items fall to the base.
-        invariant: Read instead of every model's I(M); None reads I(M).
-        question_gate: True if an override stands only where the question moved its answer up
-            against the base's, at the depth that decides (method, section 14; ours).
-    """
-
-    theta: Theta = field(default_factory=Theta)
-    candidate_space: Literal["routed", "always", "never"] = "routed"
-    dropped: frozenset[str] = frozenset()
-    invariant: float | None = None
-    question_gate: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """The answers of a variant on one cell.
-
-    Attributes:
-        operators: Places in the table of operators [items].
-        scores: u, -inf beyond an item's candidates [items, candidates].
-    """
-
-    operators: Int[np.ndarray, " items"]
-    scores: Padded
-
-    @property
-    def index(self) -> Int[np.ndarray, " items"]:
-        """The corrected choice of every item; the lowest place on ties."""
-        choice: Int[np.ndarray, " items"] = self.scores.argmax(axis=1)
-        return choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,18 +86,6 @@ class Sweep:
     effects: tuple[Effect, ...]
 
 
-def decide(readings: Readings, variant: Variant) -> Answers:
-    """Algorithm 1 under `variant` for all items of a cell."""
-    r, operators = readings, _operators(readings, variant)
-    u = np.select(
-        [(operators == place)[:, None] for place in OVERRIDING],
-        [r.scores(place, variant.theta.eta) for place in OVERRIDING],
-        r.base,
-    )
-    answers = Answers(operators, np.where(r.present, u, -np.inf))
-    return _gated(r, answers) if variant.question_gate else answers
-
-
 def deltas(readings: Readings, variant: Variant) -> tuple[float, float]:
     """Mean delta MC1 and delta MC2 of a cell under `variant`; nan where no item counts.
 
@@ -158,7 +97,7 @@ def deltas(readings: Readings, variant: Variant) -> tuple[float, float]:
     if variant.question_gate:
         operators = decide(r, variant).operators
     else:
-        operators = _operators(r, variant)
+        operators = operators_of(r, variant)
     gains = [r.gains(place, variant.theta.eta) for place in OVERRIDING]
     fires = [operators == place for place in OVERRIDING]
     first, second = (np.select(fires, [gain[i] for gain in gains], 0.0) for i in range(2))
@@ -218,37 +157,3 @@ def _effect(
 ) -> Effect:
     pairs = np.array([deltas(cell, variant) for cell in cells], dtype=float).reshape(-1, 2)
     return Effect(label, pairs[:, 0], pairs[:, 1], value)
-
-
-def _operators(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
-    """Return the operator that answers each item, as places in the table of operators."""
-    theta = variant.theta
-    invariant = (
-        r.invariant if variant.invariant is None else np.full_like(r.d_eff, variant.invariant)
-    )
-    by_d_eff = {"routed": theta.tau_dim, "always": -np.inf, "never": np.inf}
-    spatial = r.d_eff > by_d_eff[variant.candidate_space]
-    gates = r.changes & (r.log_ratio > theta.tau_logr) & (r.entropy > theta.tau_H)
-    mixes = invariant > theta.tau_I
-    # A mix with eta = 0 is the base: lambda = 0 (method, section 6).
-    sharper = (r.sharper > 0) & (theta.eta > 0)
-    fires = [spatial & gates, ~spatial & mixes & sharper]
-    fires += [~spatial & ~mixes & (r.confidence < theta.gamma)]
-    allowed = [
-        fire & (NAMES[place] not in variant.dropped)
-        for fire, place in zip(fires, OVERRIDING, strict=True)
-    ]
-    return np.select(allowed, [DECISIVE, MIX, EARLY], BASE)
-
-
-def _gated(r: Readings, answers: Answers) -> Answers:
-    """The answers whose overrides the question itself moved up; the base's for the others."""
-    base = np.where(r.present, r.base, -np.inf)
-    new, old, item = answers.index, base.argmax(axis=1), np.arange(len(base))
-    rises = np.select(
-        [(answers.operators == place)[:, None] for place in OVERRIDING],
-        [r.moved[place] for place in OVERRIDING],
-    )
-    stands = (new == old) | (rises[item, new] - rises[item, old] > _MOVED)  # nan does not stand
-    operators = np.where(stands, answers.operators, BASE)
-    return Answers(operators, np.where(stands[:, None], answers.scores, base))

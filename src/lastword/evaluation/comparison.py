@@ -15,12 +15,11 @@ import numpy as np
 
 from lastword.errors import ItemError, RecordError
 from lastword.evaluation.controls import controls
-from lastword.evaluation.derived import derive, fitted_methods
-from lastword.evaluation.grouping import Groups, changed_groups
 from lastword.evaluation.statistics import paired
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, mean
 from lastword.records.columns import Lists, PerItem, Places
+from lastword.records.derived import derive, fitted_methods
 from lastword.records.disk import write_durably
 from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import (
@@ -29,6 +28,7 @@ from lastword.records.metrics import (
     mc3_rows,
     of_items,
 )
+from lastword.trust.grouping import Groups, changed_groups
 from lastword.trust.testing import holm
 
 if TYPE_CHECKING:

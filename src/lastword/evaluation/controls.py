@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from lastword.evaluation.grouping import Groups
 from lastword.evaluation.statistics import paired
 from lastword.probes.logit import conditional_logit
 from lastword.records.cells import Cell, column, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import mc1_by_depth, mc1_rows, pair_name
 from lastword.theta import depth_of
+from lastword.trust.grouping import Groups
 
 ALPHA = 0.05
 DRAWS = 4000

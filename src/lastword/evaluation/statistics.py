@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import bdtr
 
-from lastword.evaluation.grouping import Groups, changed_groups
 from lastword.records.cells import Cell, mean
 from lastword.records.columns import PerItem
 from lastword.records.metrics import fixed_and_broken
+from lastword.trust.grouping import Groups, changed_groups
 from lastword.trust.testing import holm
 
 Values = Float[np.ndarray, " values"]

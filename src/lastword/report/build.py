@@ -10,7 +10,6 @@ from lastword.errors import RecordError
 from lastword.evaluation.ablation import GRIDS, necessity, sweep
 from lastword.evaluation.comparison import Comparison, read_comparisons
 from lastword.evaluation.controls import controls
-from lastword.evaluation.readings import read
 from lastword.evaluation.statistics import judge, over_cells
 from lastword.files.folder import Folder, locate
 from lastword.files.strict_json import from_json
@@ -18,6 +17,7 @@ from lastword.files.writing import open_whole
 from lastword.records.cells import Cell, calibration, summarise
 from lastword.records.info import read_runs
 from lastword.records.provenance import Extent, Name, engines, extents, one_theta
+from lastword.records.readings import read
 from lastword.records.record import Record
 from lastword.records.stored import read_cells
 from lastword.report import figures, tables

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from lastword.evaluation.ablation import Variant, decide
-from lastword.evaluation.readings import NAMES, Readings, read
 from lastword.evaluation.statistics import Interval, bootstrap_mean
 from lastword.records.cells import Cell, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import mc1_by_depth
+from lastword.records.readings import NAMES, Readings, read
+from lastword.records.variant import Variant, decide
 from lastword.report.figure_parts import Bars, Figure, Line, Panel, Rule
 from lastword.report.figures import model_name
 from lastword.report.table import Table, Value, columns

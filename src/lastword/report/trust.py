@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastword.evaluation.certification import labelled
-from lastword.evaluation.grouping import groups
 from lastword.records.cells import Cell
 from lastword.report.figure_parts import Figure, Line, Numbers, Panel
 from lastword.report.table import Table, Value, columns
 from lastword.rule.operators import OPERATORS
 from lastword.theta import Theta
+from lastword.trust.certification import labelled
 from lastword.trust.certify import Finding, certify
 from lastword.trust.deferral import Curve
+from lastword.trust.grouping import groups
 from lastword.trust.policy import scalar_operator
 from lastword.trust.summary import ASSUMPTION, in_words, summary
 from lastword.trust.terms import Terms

@@ -11,8 +11,6 @@ from lastword.decisions.file import write_questions
 from lastword.decisions.question import question_digest
 from lastword.decisions.templates import CHAT, DEFAULT, template_of
 from lastword.errors import InputError, ItemError
-from lastword.evaluation.certification import Outcome, Sample, outcome, read_sample
-from lastword.evaluation.choice import beside
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.work import Work
 from lastword.files.folder import Folder, locate
@@ -22,8 +20,10 @@ from lastword.methods import resolve
 from lastword.probes.probe import SUFFIX
 from lastword.records.info import read_run
 from lastword.report.build import VERDICT, write_page
+from lastword.trust.certification import Outcome, Sample, outcome, read_sample
 from lastword.trust.certify import claims
 from lastword.trust.certify import judge as judge_claims
+from lastword.trust.choice import beside
 from lastword.trust.policy import METHODS, Promise, is_fitted
 from lastword.trust.terms import Terms
 from lastword.tryout.contest import Contest, hold

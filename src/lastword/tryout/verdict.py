@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from lastword.evaluation.certification import Outcome
 from lastword.evaluation.controls import Addition, fit
-from lastword.evaluation.derived import derive, facts_of
-from lastword.evaluation.grouping import Groups, groups
 from lastword.evaluation.statistics import paired
 from lastword.records.cells import Cell
+from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1
+from lastword.trust.certification import Outcome
+from lastword.trust.grouping import Groups, groups
 from lastword.trust.policy import METHODS, TRACE
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from lastword.errors import RecordError
-from lastword.evaluation.ablation import Variant, decide
-from lastword.evaluation.readings import NAMES, Readings, read
 from lastword.records.cells import Cell, column
 from lastword.records.columns import Lists, Matrices
 from lastword.records.metrics import mc1_rows
+from lastword.records.readings import NAMES, Readings, read
+from lastword.records.variant import Variant, decide
 from lastword.theta import Theta
 
 # Records may be kept in float32 (dev/LOG.md): within the band of section 9 nothing is edited.

@@ -10,12 +10,12 @@ import pytest
 from synthetic import synthetic_cell, write_cells
 
 from lastword.errors import RecordError
-from lastword.evaluation.certification import issue, labelled, read_sample
 from lastword.files.folder import locate
 from lastword.records.frame import load_records
 from lastword.records.info import RUN_FILE
 from lastword.theta import Theta
-from lastword.trust.certify import certify, claims
+from lastword.trust.certification import Outcome, labelled, read_sample
+from lastword.trust.certify import Beside, certify, claims
 from lastword.trust.drift import statistics
 from lastword.trust.evidence import Evidence
 from lastword.trust.terms import Terms
@@ -57,7 +57,7 @@ def test_a_certificate_says_what_it_is_for_and_carries_what_is_watched(tmp_path)
     written(tmp_path, "halueval-qa", items=400)
     sample = read_sample(tmp_path)
     finding = certify(sample.items, sample.scalar, Terms(0.3, 0.1))
-    made = issue(sample, finding)
+    made = Outcome(sample, finding, Beside({}, float("nan"))).certificate
     assert made.subject.model == "org/model-a" and made.subject.theta == Theta()
     assert made.benchmarks == {"halueval-qa": "of halueval-qa"}
     assert made.templates == ("synthetic 1 (000000000000)",)

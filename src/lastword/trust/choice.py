@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float
 from scipy.special import softmax
 
 from lastword.errors import RecordError
-from lastword.evaluation.derived import evidence, facts_of
 from lastword.records.cells import Cell
 from lastword.records.columns import Lists
+from lastword.records.derived import evidence, facts_of
 from lastword.records.metrics import mc1_rows
 from lastword.rule.geometry import Scores
 from lastword.theta import Theta

@@ -12,14 +12,14 @@ from lastword import Tracer
 from lastword.benchmarks.jsonl import jsonl
 from lastword.benchmarks.world import items as world_items
 from lastword.errors import CertificateError, RecordError
-from lastword.evaluation.certification import issue, read_sample
-from lastword.evaluation.choice import beside
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.work import Work
 from lastword.records.frame import load_records
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
+from lastword.trust.certification import Outcome, read_sample
 from lastword.trust.certify import Beside, certify
+from lastword.trust.choice import beside
 from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
 
@@ -102,7 +102,7 @@ def test_the_choice_is_what_runs_under_the_certificate(by_pmi, asked):
     sample = read_sample(by_pmi, methods=None)
     finding = certify(sample.items, sample.scalar, Terms(0.1, methods=sample.methods))
     assert finding.policy.method == "pmi@1" and len(finding.trials) == 20
-    certificate = issue(sample, finding)
+    certificate = Outcome(sample, finding, Beside({}, float("nan"))).certificate
     read = Certificate.from_dict(tomllib.loads(certificate.to_toml()))
     assert read == certificate and set(read.reference) == {"confidence"} and not read.means
     free = Tracer.demo(correction="pmi@1")
@@ -131,7 +131,7 @@ def test_a_mean_is_frozen_so_that_no_answer_depends_on_the_others(tracer, asked,
     sample = read_sample(runs, methods=("batch-calibrated",))
     finding = certify(sample.items, sample.scalar, Terms(0.1, methods=sample.methods))
     assert finding.policy.method == "batch-calibrated"
-    certificate = issue(sample, finding)
+    certificate = Outcome(sample, finding, Beside({}, float("nan"))).certificate
     (own,) = certificate.means.values()
     assert own == pytest.approx(mean[np.argsort(LABELS)])
     read = Certificate.from_dict(tomllib.loads(certificate.to_toml()))

@@ -12,19 +12,19 @@ from jaxtyping import Int
 from lastword.benchmarks.source import read_rows
 from lastword.benchmarks.template import template_name
 from lastword.errors import InputError, RecordError
-from lastword.evaluation.choice import Means, allowed, answers, beside, means, resolved, shown
-from lastword.evaluation.grouping import groups
-from lastword.evaluation.recheck import recheck
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, confidence
 from lastword.records.columns import Lists, PerItem
 from lastword.records.info import find_cells, read_run
 from lastword.records.parts import missing_places
+from lastword.records.recheck import recheck
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores, margins
 from lastword.trust.certificate import Certificate, Counts, Probe, Subject, Tried
 from lastword.trust.certify import Beside, Finding, certify
+from lastword.trust.choice import Means, allowed, answers, beside, means, resolved, shown
 from lastword.trust.drift import rounded, statistics
+from lastword.trust.grouping import groups
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import (
     BATCH,
@@ -253,8 +253,36 @@ class Outcome:
 
     @property
     def certificate(self) -> Certificate:
-        """Of the finding, made now."""
-        return issue(self.sample, self.finding, self.questions, self.probe)
+        """Issue the certificate of the finding, made now."""
+        sample, finding, deferral = self.sample, self.finding, self.finding.deferral
+        method, watched = finding.policy.method, sample.reference
+        if method not in (TRACE, GATED):  # the base alone is what others read of an item
+            watched = {n: values for n, values in watched.items() if n == "confidence"}
+        answers: dict[str, Any] = {}
+        if deferral is not None:
+            answers = {
+                "threshold": deferral.threshold,
+                "answered": deferral.groups,
+                "wrong": deferral.rate,
+            }
+        return Certificate(
+            subject=sample.subject,
+            terms=finding.terms,
+            policy=finding.policy,
+            tried=tuple(
+                Tried(trial.policy, trial.share, Counts(**vars(trial.evidence)))
+                for trial in finding.trials
+            ),
+            benchmarks=sample.benchmarks,
+            templates=sample.templates,
+            versions=sample.versions,
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            reference=watched,
+            means=sample.means if method.startswith(BATCH) else {},
+            questions=self.questions,
+            probe=self.probe,
+            **answers,
+        )
 
 
 def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Outcome:
@@ -273,48 +301,6 @@ def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Ou
     )
     controls = beside(finding, sample.items, sample.cells, sample.scalar)
     return Outcome(sample, finding, controls, questions)
-
-
-def issue(
-    sample: Sample,
-    finding: Finding,
-    questions: tuple[str, ...] = (),
-    probe: Probe | None = None,
-) -> Certificate:
-    """Return the certificate of what was found, made now; of a probe with what names it."""
-    deferral = finding.deferral
-    answers: dict[str, Any] = {}
-    if deferral is not None:
-        answers = {
-            "threshold": deferral.threshold,
-            "answered": deferral.groups,
-            "wrong": deferral.rate,
-        }
-    return Certificate(
-        subject=sample.subject,
-        terms=finding.terms,
-        policy=finding.policy,
-        tried=tuple(
-            Tried(trial.policy, trial.share, Counts(**vars(trial.evidence)))
-            for trial in finding.trials
-        ),
-        benchmarks=sample.benchmarks,
-        templates=sample.templates,
-        versions=sample.versions,
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        reference=_watched(sample, finding.policy.method),
-        means=sample.means if finding.policy.method.startswith(BATCH) else {},
-        questions=questions,
-        probe=probe,
-        **answers,
-    )
-
-
-def _watched(sample: Sample, method: str) -> Mapping[str, tuple[float, ...]]:
-    """What decisions by a method show of an item: another than TRACE reads the base alone."""
-    if method in (TRACE, GATED):
-        return sample.reference
-    return {name: values for name, values in sample.reference.items() if name == "confidence"}
 
 
 def _chosen(

@@ -12,11 +12,11 @@ from lastword import Tracer
 from lastword.benchmarks import Template, find
 from lastword.errors import RecordError
 from lastword.evaluation.comparison import read_comparisons
-from lastword.evaluation.derived import derive, facts_of
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.work import Work
 from lastword.files.folder import locate
 from lastword.methods import resolve
+from lastword.records.derived import derive, facts_of
 from lastword.records.info import read_run
 from lastword.records.stored import read_cells
 

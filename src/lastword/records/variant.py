@@ -1,0 +1,109 @@
+"""Variant: the rule with at most one component replaced, decided again from records alone."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Int
+
+from lastword.records.readings import (
+    BASE,
+    DECISIVE,
+    EARLY,
+    MIX,
+    NAMES,
+    OVERRIDING,
+    Padded,
+    Readings,
+)
+from lastword.theta import Theta
+
+# Less than this between two candidates is rounding, in nats (method, section 9): where both prompts
+# end alike depth 0 reads the same twice.
+_MOVED = 1e-4
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Algorithm 1 with at most one component replaced.
+
+    Attributes:
+        theta: Thresholds and eta.
+        candidate_space: Which items take method, section 4: those that d_eff sends there, all
+            (n = 2 too, with the three gates), or none.
+        dropped: Operators whose items fall to the base.
+        invariant: Read instead of every model's I(M); None reads I(M).
+        question_gate: True if an override stands only where the question moved its answer up
+            against the base's, at the depth that decides (method, section 14; ours).
+    """
+
+    theta: Theta = field(default_factory=Theta)
+    candidate_space: Literal["routed", "always", "never"] = "routed"
+    dropped: frozenset[str] = frozenset()
+    invariant: float | None = None
+    question_gate: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The answers of a variant on one cell.
+
+    Attributes:
+        operators: Places in the table of operators [items].
+        scores: u, -inf beyond an item's candidates [items, candidates].
+    """
+
+    operators: Int[np.ndarray, " items"]
+    scores: Padded
+
+    @property
+    def index(self) -> Int[np.ndarray, " items"]:
+        """The corrected choice of every item; the lowest place on ties."""
+        choice: Int[np.ndarray, " items"] = self.scores.argmax(axis=1)
+        return choice
+
+
+def decide(readings: Readings, variant: Variant) -> Answers:
+    """Algorithm 1 under `variant` for all items of a cell."""
+    r, operators = readings, operators_of(readings, variant)
+    u = np.select(
+        [(operators == place)[:, None] for place in OVERRIDING],
+        [r.scores(place, variant.theta.eta) for place in OVERRIDING],
+        r.base,
+    )
+    answers = Answers(operators, np.where(r.present, u, -np.inf))
+    return _gated(r, answers) if variant.question_gate else answers
+
+
+def operators_of(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
+    """Return the operator that answers each item, as places in the table of operators."""
+    theta = variant.theta
+    invariant = (
+        r.invariant if variant.invariant is None else np.full_like(r.d_eff, variant.invariant)
+    )
+    by_d_eff = {"routed": theta.tau_dim, "always": -np.inf, "never": np.inf}
+    spatial = r.d_eff > by_d_eff[variant.candidate_space]
+    gates = r.changes & (r.log_ratio > theta.tau_logr) & (r.entropy > theta.tau_H)
+    mixes = invariant > theta.tau_I
+    # A mix with eta = 0 is the base: lambda = 0 (method, section 6).
+    sharper = (r.sharper > 0) & (theta.eta > 0)
+    fires = [spatial & gates, ~spatial & mixes & sharper]
+    fires += [~spatial & ~mixes & (r.confidence < theta.gamma)]
+    allowed = [
+        fire & (NAMES[place] not in variant.dropped)
+        for fire, place in zip(fires, OVERRIDING, strict=True)
+    ]
+    return np.select(allowed, [DECISIVE, MIX, EARLY], BASE)
+
+
+def _gated(r: Readings, answers: Answers) -> Answers:
+    """The answers whose overrides the question itself moved up; the base's for the others."""
+    base = np.where(r.present, r.base, -np.inf)
+    new, old, item = answers.index, base.argmax(axis=1), np.arange(len(base))
+    rises = np.select(
+        [(answers.operators == place)[:, None] for place in OVERRIDING],
+        [r.moved[place] for place in OVERRIDING],
+    )
+    stands = (new == old) | (rises[item, new] - rises[item, old] > _MOVED)  # nan does not stand
+    operators = np.where(stands, answers.operators, BASE)
+    return Answers(operators, np.where(stands[:, None], answers.scores, base))
