@@ -8,11 +8,15 @@ import pytest
 from lastword import Tracer
 from lastword.benchmarks.template import template_name
 from lastword.decisions import Choice, Predicate
+from lastword.decisions.item import item_of
 from lastword.decisions.templates import template_of
 from lastword.errors import InputError, ItemError
+from lastword.methods import resolve
 from lastword.probes.answering import read_states
 from lastword.probes.probe import Probe
+from lastword.probes.stacked import fit_stacked
 from lastword.probes.state import fit_state
+from lastword.probes.trajectory import TrajectoryProbe, features_of, fit_trajectory
 
 TEMPLATE = template_of("decide/plain")
 QUESTION = Choice("What is it about?", ["animal", "money"])
@@ -80,7 +84,7 @@ def damages(raw: bytes):
     yield raw[:-8] + np.float64(np.nan).tobytes()
     for changes in (
         {"schema": 9},
-        {"kind": "pickle"},
+        {"classes": None},
         {"temperature": 0},
         {"temperature": "1"},
         {"classes": ["animal", "animal"]},
@@ -166,6 +170,69 @@ def test_a_text_that_cannot_be_read_is_named(tracer):
     ours = Tracer.demo(probes=[probe_of(tracer)])
     with pytest.raises(ItemError, match="1"):
         [*ours.decide_many(["short", "word " * 5000], {"q": QUESTION})]
+
+
+def test_a_stacked_probe_weighs_the_models_own_scores(tmp_path, tracer):
+    wide = Choice("What is it about?", ["money", "music", "animal"])
+    states = read_states(tracer, TEXTS, wide, TEMPLATE, ("mean",))
+    fit = fit_state(states, LABELS, poolings=("mean",))
+    items = [item_of(text, wide, TEMPLATE) for text in TEXTS]
+    own = [*tracer.correct_many(items, read="base", blind="base")]
+    base, blind = (np.stack([getattr(d, n) for d in own]) for n in ("base_scores", "blind_scores"))
+    options = ("money", "music", "animal")
+    stacked = fit_stacked(fit, LABELS, options, base, blind, TEXTS).probe
+    name = template_name(TEMPLATE.to_dict())
+    Probe(wide, name, tracer.subject, stacked, len(LABELS)).write(tmp_path / "s.probe.safetensors")
+    ours = Tracer.demo(probes=[tmp_path / "s.probe.safetensors"])
+    turned = Choice("What is it about?", ["animal", "music", "money"])
+    answers = [own["q"] for own in ours.decide_many(TEXTS, {"q": turned})]
+    # By hand: three weights over what the ridge, the model and the model without the text say.
+    chosen = fit.probe
+    known = chosen.scores(states[:, chosen.depth, 0].astype(float))
+    ridge = np.full((len(TEXTS), 3), -1.0)
+    ridge[:, [2, 0]] = known  # classes are in Unicode's order; music has no label
+    features = np.stack([ridge, base, blind], axis=2)
+    features -= features.mean(axis=1, keepdims=True)
+    u = (features / stacked.over.scale) @ stacked.over.weights / stacked.temperature
+    p = np.exp(u) / np.exp(u).sum(axis=1, keepdims=True)
+    found = np.stack([answer.probabilities[::-1] for answer in answers])
+    np.testing.assert_allclose(found, p, atol=1e-6)
+    assert {answer.method for answer in answers} == {f"{chosen.name}+model"}
+    wanted = [options[i] != d.answer for i, d in zip(p.argmax(axis=1), own, strict=True)]
+    assert [answer.corrected for answer in answers] == wanted
+
+
+def test_a_trajectory_probe_answers_options_of_any_kind(tmp_path, tracer):
+    goods = ["clay lamps", "green wool", "salted fish", "pale cedar boats"]
+    which = "Which goods come from there?"
+    texts = ["Baevwick", "the lake", "the hills", "a village", "the sea", "the wood"]
+    asked = [Choice(which, goods[i % 2 : i % 2 + 3]) for i in range(len(texts))]
+    items = [item_of(*pair, TEMPLATE) for pair in zip(texts, asked, strict=True)]
+    free = resolve(["contextual"], tracer.facts)
+    read = [*tracer.correct_many(items, "all", free, blind="all")]
+    tokens = [own.candidate_tokens for own in tracer.encode(items)]
+    features = [*map(features_of, read, tokens)]
+    fit = fit_trajectory(features, [0, 1, 2, 0, 1, 2]).probe
+    name = template_name(TEMPLATE.to_dict())
+    path = tmp_path / "t.probe.safetensors"
+    Probe(asked[0], name, tracer.subject, fit, len(texts)).write(path)
+    ours = Tracer.demo(probes=[path])
+    for text, question, x, own in zip(texts, asked, features, read, strict=True):
+        answer = ours.decide(text, {"goods": question})["goods"]
+        u = fit.scores(x) / fit.temperature
+        p = np.exp(u) / np.exp(u).sum()
+        np.testing.assert_allclose(answer.probabilities, p, atol=1e-5)
+        assert answer.method == "probe@trajectory"
+        assert answer.corrected == (p.argmax() != own.base_index)
+        assert "likeness" not in answer.to_dict()
+    assert ours.decide("x", {"q": Choice("Another?", goods)})["q"].method == "base"
+    path.write_bytes(Probe(asked[0], name, tracer.subject, shallow(fit), 6).to_bytes())
+    with pytest.raises(InputError, match="another depth"):
+        Tracer.demo(probes=[path]).decide("x", {"q": asked[0]})
+
+
+def shallow(fit):
+    return TrajectoryProbe(fit.scale[2:], fit.weights[2:], fit.temperature)
 
 
 def test_an_option_without_labels_has_no_probability(tracer):

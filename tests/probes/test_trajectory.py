@@ -71,8 +71,9 @@ def test_features_are_every_depth_both_ways_t_and_lengths():
     features = features_of(whole, [2, 3])
     depths = tracer.profile.depth + 1
     assert features.shape == (2, 2 * depths + 5)
-    assert_allclose(features[:, depths - 1], whole.base_scores)
-    assert_allclose(features[:, -2:], np.log([[2, 10], [3, 10]]))
+    assert_allclose(features[:, depths - 1], whole.blind_scores)
+    assert_allclose(features[:, depths + 2 : depths + 4], np.log([[2, 10], [3, 10]]))
+    assert_allclose(features[:, -2], whole.base_scores)
     (part,) = tracer.correct_many([item])
     with pytest.raises(InputError):
         features_of(part, [2, 3])

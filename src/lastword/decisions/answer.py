@@ -24,16 +24,18 @@ Probabilities = Float[np.ndarray, " options"]
 
 @dataclass(frozen=True)
 class Probed:
-    """How a probe came to an answer; the model's own answer was not computed.
+    """How a probe came to an answer.
 
     Attributes:
         method: The probe, as `probe@19`.
-        likeness: Conformal p-value of: the text is like the labelled ones.
+        likeness: Conformal p-value of: the text is like the labelled ones; None where the probe
+            reads no state.
         deferred: True if the text is too unlike them for the answer to be given.
+        corrected: True if the model's own answer is known, and is another.
     """
 
     method: str
-    likeness: float
+    likeness: float | None
     deferred: bool = False
     corrected: bool = False
 
@@ -72,7 +74,8 @@ class _Answered:
 
     def _told(self) -> dict[str, Any]:
         flags = {"calibrated": self.calibrated, "deferred": self.deferred}
-        more = {"likeness": self.decision.likeness} if isinstance(self.decision, Probed) else {}
+        like = self.decision.likeness if isinstance(self.decision, Probed) else None
+        more = {} if like is None else {"likeness": like}
         return {"method": self.method, "corrected": self.corrected} | flags | more
 
 

@@ -1,8 +1,9 @@
 """Probes: what a user's labels buy from the model's own states (method, section 19).
 
     fit_state        a linear map from one state to fixed options
+    fit_stacked      three weights over a state probe and the model's own scores
     fit_trajectory   weights over what every depth says of options that differ by item
-    Probe            either, bound to its question, template and model; its file
+    Probe            one of them, bound to its question, template and model; its file
     bag_of_words     the control that needs no model
 
 Names are imported when they are first used.
@@ -13,23 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lastword.probes.probe import Probe
+    from lastword.probes.stacked import StackedProbe, fit_stacked
     from lastword.probes.state import StateProbe, fit_state
     from lastword.probes.trajectory import TrajectoryProbe, fit_trajectory
     from lastword.probes.words import bag_of_words
 
 __all__ = [
     "Probe",
+    "StackedProbe",
     "StateProbe",
     "TrajectoryProbe",
     "bag_of_words",
+    "fit_stacked",
     "fit_state",
     "fit_trajectory",
 ]
 _HOMES = {
     "Probe": "probe",
+    "StackedProbe": "stacked",
     "StateProbe": "state",
     "TrajectoryProbe": "trajectory",
     "bag_of_words": "words",
+    "fit_stacked": "stacked",
     "fit_state": "state",
     "fit_trajectory": "trajectory",
 }

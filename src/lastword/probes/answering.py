@@ -2,7 +2,8 @@
 
 Probes that read the mean over an input share one reading of it, to the deepest of their depths: a
 deeper reading leaves the states above it as they are. A probe that reads a prompt's last token has
-a reading of its own, so that no answer depends on which other questions were asked.
+a reading of its own, so that no answer depends on which other questions were asked. A stacked probe
+reads the model's own answer too, a trajectory probe every depth of it, with the input and without.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import softmax
 
+from lastword.batch import Scope
 from lastword.benchmarks.template import Template
 from lastword.decisions.answer import (
     Answers,
@@ -21,12 +24,14 @@ from lastword.decisions.answer import (
     answer_from,
     by_option,
 )
-from lastword.decisions.item import Input, render, text_of
+from lastword.decisions.item import Input, candidates_of, item_of, render, text_of
 from lastword.decisions.question import Multi, Question, Single
 from lastword.decisions.questionnaire import Questionnaire
-from lastword.errors import ItemError
+from lastword.errors import InputError, ItemError
 from lastword.probes.probe import Probe
+from lastword.probes.stacked import StackedProbe
 from lastword.probes.state import Pooling, StateProbe
+from lastword.probes.trajectory import TrajectoryProbe, features_of
 from lastword.text.passages import Passage, encode_passages
 from lastword.text.tokens import Chat, Overflow
 
@@ -181,37 +186,61 @@ class Asked:
     question: Single
     probe: Probe
 
+    @property
+    def state(self) -> StateProbe:
+        """What reads a state; not of a trajectory probe."""
+        assert self.probe.state is not None
+        return self.probe.state
+
+    def answer(self, p: Mapping[str, float], how: Probed) -> QuestionAnswer:
+        """Return the answer that probabilities by option give."""
+        return answer_from(self.question, by_option(self.question, p), how, calibrated=True)
+
 
 def answer_texts(
-    reader: Reader,
+    tracer: Any,
     values: Sequence[tuple[Input, str | None]],
     asked: Mapping[str, Asked],
     template: Template,
     unlike: float = 0.0,
 ) -> list[Answers]:
-    """Answer questions about some texts by state probes.
+    """Answer questions about some texts by their probes.
 
     Args:
-        reader: The model.
+        tracer: The model.
         values: Inputs with their names.
-        asked: Questions by name, each with a state probe.
+        asked: Questions by name, each with its probe.
         template: The probes' own.
         unlike: Texts whose p-value of being like the labelled ones is below this are deferred.
 
     Raises:
+        InputError: A probe is for a model of another depth.
         ItemError: A text that cannot be read.
     """
     texts = [text_of(value) for value, _ in values]
     names = [name for _, name in values]
     answers = [Answers() for _ in texts]
-    for passages, own in _readings(reader, texts, names, asked, template):
-        fits = {name: _state_fit(one.probe) for name, one in own.items()}
+    for passages, own in _readings(tracer, texts, names, asked, template):
+        fits = {name: one.state for name, one in own.items()}
         depths = sorted({fit.depth for fit in fits.values()})
-        states = reader.pooled(passages, depths)
+        pooled = tracer.pooled(passages, depths)
         for name, one in own.items():
-            rows = states[:, depths.index(fits[name].depth)].astype(np.float64)
-            for row, answer in enumerate(_answered(one, fits[name], rows, unlike)):
-                answers[row][name] = answer
+            rows = pooled[:, depths.index(fits[name].depth)].astype(np.float64)
+            if isinstance(one.probe.fit, StackedProbe):
+                shares = _stacked(tracer, texts, names, one, template, fits[name].scores(rows))
+            else:
+                p = fits[name].probabilities(rows).tolist()
+                shares = [(dict(zip(fits[name].classes, row, strict=True)), False) for row in p]
+            likeness = fits[name].likeness_p(rows).tolist()
+            for answer, (own_p, corrected), like in zip(answers, shares, likeness, strict=True):
+                how = Probed(one.probe.name, like, like < unlike, corrected)
+                answer[name] = one.answer(own_p, how)
+    for name, one in asked.items():
+        if isinstance(one.probe.fit, TrajectoryProbe):
+            shares = _trajectories(tracer, texts, names, one, template)
+            for answer, (own_p, corrected) in zip(answers, shares, strict=True):
+                how = Probed(one.probe.name, None, corrected=corrected)
+                answer[name] = one.answer(own_p, how)
     return [Answers({name: each[name] for name in asked}) for each in answers]
 
 
@@ -225,7 +254,9 @@ def _readings(
     """The questions by reading: those that pool the same input together, each other by itself."""
     readings: list[tuple[list[Passage], dict[str, Asked]]] = []
     for name, one in asked.items():
-        pooling = _state_fit(one.probe).pooling
+        if one.probe.state is None:
+            continue
+        pooling = one.state.pooling
         passages = passages_of(reader, texts, one.probe.question, template, pooling, names)
         shared = [own for own in readings if pooling == "mean" and own[0] == passages]
         if shared:
@@ -235,15 +266,65 @@ def _readings(
     return readings
 
 
-def _state_fit(probe: Probe) -> StateProbe:
-    assert isinstance(probe.fit, StateProbe)
-    return probe.fit
+# Probabilities of an item's options by their texts, and if the best is another than the model's.
+_Shares = tuple[dict[str, float], bool]
 
 
-def _answered(
-    asked: Asked, fit: StateProbe, states: Float[np.ndarray, "texts width"], unlike: float
-) -> Iterator[QuestionAnswer]:
-    for p, like in zip(fit.probabilities(states), fit.likeness_p(states), strict=True):
-        own = by_option(asked.question, dict(zip(fit.classes, p.tolist(), strict=True)))
-        how = Probed(fit.name, float(like), bool(like < unlike))
-        yield answer_from(asked.question, own, how, calibrated=True)
+def _stacked(
+    tracer: Any,
+    texts: Sequence[str],
+    names: Sequence[str | None],
+    one: Asked,
+    template: Template,
+    known: Float[np.ndarray, "texts classes"],
+) -> list[_Shares]:
+    question = one.probe.question
+    read = _read(tracer, texts, names, question, template, Scope("base", "base"))
+    base = np.stack([own.base_scores for own, _ in read])
+    blind = np.stack([own.blind_scores for own, _ in read])
+    scores = one.probe.fit.scores(known, candidates_of(question), base, blind)
+    return [_shares(one, own, u) for (own, _), u in zip(read, scores, strict=True)]
+
+
+def _trajectories(
+    tracer: Any,
+    texts: Sequence[str],
+    names: Sequence[str | None],
+    one: Asked,
+    template: Template,
+) -> list[_Shares]:
+    from lastword.methods import resolve
+
+    whole = Scope("all", "all", resolve(["contextual"], tracer.facts))
+    fit, shares = one.probe.fit, []
+    for own, tokens in _read(tracer, texts, names, one.question, template, whole):
+        features = features_of(own, tokens)
+        if features.shape[1] != len(fit.weights):
+            raise InputError(f"{one.probe.name} is for a model of another depth")
+        shares.append(_shares(one, own, fit.scores(features)))
+    return shares
+
+
+def _read(
+    tracer: Any,
+    texts: Sequence[str],
+    names: Sequence[str | None],
+    question: Question,
+    template: Template,
+    scope: Scope,
+) -> list[tuple[Any, tuple[int, ...]]]:
+    """The model's own decisions about some texts, each with its candidates' tokens."""
+    pairs = zip(texts, names, strict=True)
+    items = [item_of(text, question, template, id=name) for text, name in pairs]
+    encoded = tracer.encode(items)
+    for own in encoded:
+        if isinstance(own, ItemError):
+            raise own
+    tokens = [own.candidate_tokens for own in encoded]
+    return [*zip(tracer.correct_encoded(encoded, scope), tokens, strict=True)]
+
+
+def _shares(one: Asked, decision: Any, scores: Float[np.ndarray, " options"]) -> _Shares:
+    p = softmax(scores / one.probe.fit.temperature).tolist()
+    corrected = int(np.argmax(p)) != decision.base_index
+    return dict(zip(decision.candidates, p, strict=True)), corrected

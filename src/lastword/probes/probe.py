@@ -19,6 +19,7 @@ from lastword.decisions.question import Question, question_digest, question_from
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.writing import open_whole
+from lastword.probes.stacked import StackedProbe
 from lastword.probes.state import POOLINGS, StateProbe
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.probes.unlike import Likeness
@@ -30,7 +31,9 @@ MOST_BYTES = 2**28  # of a file: a thousand texts of width 16,384 and 255 classe
 
 _STATE = ("mean", "scale", "weights", "intercept")
 _LIKENESS = ("directions", "gains", "distances")
-_TRAJECTORY = ("scale", "weights")
+_OVER = ("scale", "weights")  # of a trajectory probe, and of what is over a stacked one's state
+
+Fit = StateProbe | StackedProbe | TrajectoryProbe
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +54,7 @@ class Probe:
     question: Question
     template: str
     subject: Subject
-    fit: StateProbe | TrajectoryProbe
+    fit: Fit
     labels: int
     left_out: tuple[str, ...] = ()
     seed: int | None = None
@@ -59,15 +62,22 @@ class Probe:
 
     def __post_init__(self) -> None:
         """Refuse classes that are none of the question's options."""
-        if isinstance(self.fit, StateProbe):
+        if self.state is not None:
             texts = {option.text for option in self.question.options}
-            if strange := [name for name in self.fit.classes if name not in texts]:
+            if strange := [name for name in self.state.classes if name not in texts]:
                 raise InputError(f"its class {strange[0]!r} is no option of its question")
 
     @property
     def name(self) -> str:
-        """`probe@19`, `probe@trajectory`."""
-        return self.fit.name
+        """`probe@19`, `probe@19+model`, `probe@trajectory`; without labels `self-taught@19`."""
+        return self.fit.name if self.labels else self.fit.name.replace("probe", "self-taught")
+
+    @property
+    def state(self) -> StateProbe | None:
+        """What reads a state, alone or under a stack."""
+        if isinstance(self.fit, StackedProbe):
+            return self.fit.state
+        return self.fit if isinstance(self.fit, StateProbe) else None
 
     @property
     def digest(self) -> str:
@@ -80,6 +90,12 @@ class Probe:
             same = type(question) is type(self.question)
             return same and question.instructions == self.question.instructions
         return question_digest(question) == question_digest(self.question)
+
+    @property
+    def _over(self) -> TrajectoryProbe | None:
+        if isinstance(self.fit, StackedProbe):
+            return self.fit.over
+        return self.fit if isinstance(self.fit, TrajectoryProbe) else None
 
     def check(self, subject: Subject) -> None:
         """Refuse another model, chat template or precision than the fit's.
@@ -115,17 +131,17 @@ class Probe:
             "left_out": list(self.left_out),
             "seed": self.seed,
             "figures": dict(self.figures),
-            "temperature": self.fit.temperature,
         }
-        if isinstance(self.fit, StateProbe):
-            own, likeness = self.fit, self.fit.likeness
-            arrays = {name: getattr(own, name) for name in _STATE}
+        arrays: dict[str, np.ndarray] = {}
+        if (own := self.state) is not None:
+            likeness = own.likeness
+            arrays |= {name: getattr(own, name) for name in _STATE}
             arrays |= {name: getattr(likeness, name) for name in _LIKENESS}
-            more = {"classes": list(own.classes), "depth": own.depth, "pooling": own.pooling}
-            facts |= {"kind": "state", **more, "floor": likeness.floor}
-        else:
-            arrays = {name: getattr(self.fit, name) for name in _TRAJECTORY}
-            facts |= {"kind": "trajectory"}
+            facts |= {"classes": list(own.classes), "depth": own.depth, "pooling": own.pooling}
+            facts |= {"temperature": own.temperature, "floor": likeness.floor}
+        if (over := self._over) is not None:
+            arrays |= {f"over.{name}": getattr(over, name) for name in _OVER}
+            facts |= {"over_temperature": over.temperature}
         return save(arrays, {"lastword": to_json(facts)})
 
     def write(self, path: str | Path) -> None:
@@ -181,20 +197,24 @@ def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
     for name, array in arrays.items():
         if array.dtype.kind != "f" or not np.isfinite(array).all():
             raise InputError(f"its {name} are not all finite numbers")
-    if not 0 < facts["temperature"] < np.inf:
-        raise InputError(f"its temperature is {facts['temperature']!r}, expected one above 0")
-    fit = _state(facts, arrays) if facts["kind"] == "state" else _trajectory(facts, arrays)
     own = facts["subject"]
     return Probe(
         question=question_from(facts["question"], "answer"),
         template=str(facts["template"]),
         subject=Subject(str(own["model"]), dict(own["marks"]), str(own["chat"])),
-        fit=fit,
+        fit=_fit(facts, arrays),
         labels=int(facts["labels"]),
         left_out=tuple(map(str, facts["left_out"])),
         seed=None if facts["seed"] is None else int(facts["seed"]),
         figures={str(n): float(v) for n, v in facts["figures"].items()},
     )
+
+
+def _fit(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Fit:
+    if "classes" not in facts:
+        return _over_from(facts, arrays)
+    state = _state(facts, arrays)
+    return StackedProbe(state, _over_from(facts, arrays)) if "over.scale" in arrays else state
 
 
 def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateProbe:
@@ -218,17 +238,21 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
         raise InputError("its depth or its scale is none")
     likeness = Likeness(**{n: arrays[n] for n in _LIKENESS}, floor=float(facts["floor"]))
     own = {n: arrays[n] for n in _STATE}
-    temperature = float(facts["temperature"])
+    temperature = _temperature(facts["temperature"])
     return StateProbe(classes, depth, pooling, **own, temperature=temperature, likeness=likeness)
 
 
-def _trajectory(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrajectoryProbe:
-    if facts["kind"] != "trajectory":
-        raise InputError(f"it is of the kind {facts['kind']!r}, expected state or trajectory")
-    _require_shapes(arrays, scale=arrays["weights"].shape, weights=(arrays["weights"].size,))
-    if not (arrays["scale"] > 0).all():
+def _over_from(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrajectoryProbe:
+    scale, weights = (arrays[f"over.{name}"] for name in _OVER)
+    if scale.shape != (weights.size,) or not (scale > 0).all():
         raise InputError("its scale is none")
-    return TrajectoryProbe(arrays["scale"], arrays["weights"], float(facts["temperature"]))
+    return TrajectoryProbe(scale, weights, _temperature(facts["over_temperature"]))
+
+
+def _temperature(value: Any) -> float:
+    if not 0 < value < np.inf:
+        raise InputError(f"its temperature is {value!r}, expected one above 0")
+    return float(value)
 
 
 def _require_same(what: str, mine: str | None, other: str | None) -> None:

@@ -67,15 +67,49 @@ def features_of(answer: Answer, tokens: Sequence[int]) -> Options:
     Raises:
         InputError: Something was not read.
     """
-    S, blind = answer.trajectory, answer.blind_trajectory
-    t, blind_t = answer.t_scores, answer.blind_t_scores
-    if blind is None or t is None or blind_t is None or np.isnan(S).any():
-        raise InputError("a trajectory probe reads every depth and T, with the input and without")
     free = answer.content_free_scores
-    content_free = np.zeros(len(S)) if free is None else free.mean(axis=0)
-    characters = [len(option) for option in answer.candidates]
-    columns = [content_free, t, blind_t, np.log(tokens), np.log(characters)]
-    return np.concatenate([S, blind, np.stack(columns, axis=1)], axis=1)
+    return features_from(
+        answer.trajectory,
+        answer.blind_trajectory,
+        answer.t_scores,
+        answer.blind_t_scores,
+        None if free is None else free.mean(axis=0),
+        tokens,
+        answer.candidates,
+    )
+
+
+def features_from(
+    S: Float[np.ndarray, "_options depths"],
+    blind: Float[np.ndarray, "_options depths"] | None,
+    t: Float[np.ndarray, " _options"] | None,
+    blind_t: Float[np.ndarray, " _options"] | None,
+    content_free: Float[np.ndarray, " _options"] | None,
+    tokens: Sequence[int],
+    candidates: Sequence[str],
+) -> Options:
+    """Return the features of an item's options from what was read of them.
+
+    The last ones, S and t, read the input; the others never do.
+
+    Args:
+        S: The trajectory.
+        blind: The same without the input.
+        t: T's scores.
+        blind_t: The same without the input.
+        content_free: Mean of b over content-free inputs; 0 where there are none.
+        tokens: How many tokens each option has.
+        candidates: Their texts.
+
+    Raises:
+        InputError: Something was not read.
+    """
+    if blind is None or t is None or blind_t is None or np.isnan(S).any() or np.isnan(blind).any():
+        raise InputError("a trajectory probe reads every depth and T, with the input and without")
+    free = np.zeros(len(S)) if content_free is None else content_free
+    lengths = np.log(tokens), np.log([*map(len, candidates)])
+    columns = [blind, np.stack([blind_t, free, *lengths], axis=1), S, t[:, None]]
+    return np.concatenate(columns, axis=1)
 
 
 def fit_trajectory(
