@@ -24,7 +24,7 @@ from lastword.decisions.answer import (
     answer_from,
     by_option,
 )
-from lastword.decisions.item import Input, candidates_of, item_of, render, text_of
+from lastword.decisions.item import Input, item_of, render, text_of
 from lastword.decisions.question import Multi, Question, Single
 from lastword.decisions.questionnaire import Questionnaire
 from lastword.errors import InputError, ItemError
@@ -32,6 +32,7 @@ from lastword.probes.probe import Probe
 from lastword.probes.stacked import StackedProbe
 from lastword.probes.state import Pooling, StateProbe
 from lastword.probes.trajectory import TrajectoryProbe, features_of
+from lastword.rule.answer import Answer
 from lastword.text.passages import Passage, encode_passages
 from lastword.text.tokens import Chat, Overflow
 
@@ -226,8 +227,9 @@ def answer_texts(
         pooled = tracer.pooled(passages, depths)
         for name, one in own.items():
             rows = pooled[:, depths.index(fits[name].depth)].astype(np.float64)
-            if isinstance(one.probe.fit, StackedProbe):
-                shares = _stacked(tracer, texts, names, one, template, fits[name].scores(rows))
+            if isinstance(whole := one.probe.fit, StackedProbe):
+                read = _read(tracer, texts, names, one.probe.question, template, _OWN)
+                shares = _stacked(whole, fits[name].scores(rows), read)
             else:
                 p = fits[name].probabilities(rows).tolist()
                 shares = [(dict(zip(fits[name].classes, row, strict=True)), False) for row in p]
@@ -236,8 +238,12 @@ def answer_texts(
                 how = Probed(one.probe.name, like, like < unlike, corrected)
                 answer[name] = one.answer(own_p, how)
     for name, one in asked.items():
-        if isinstance(one.probe.fit, TrajectoryProbe):
-            shares = _trajectories(tracer, texts, names, one, template)
+        if isinstance(fit := one.probe.fit, TrajectoryProbe):
+            from lastword.methods import resolve
+
+            scope = Scope("all", "all", resolve(["contextual"], tracer.facts))
+            read = _read(tracer, texts, names, one.question, template, scope)
+            shares = [_trajectory(fit, *own) for own in read]
             for answer, (own_p, corrected) in zip(answers, shares, strict=True):
                 how = Probed(one.probe.name, None, corrected=corrected)
                 answer[name] = one.answer(own_p, how)
@@ -266,43 +272,28 @@ def _readings(
     return readings
 
 
+_OWN = Scope("base", "base")  # the model's own scores, with the input and without
+
+# An item as the model reads it, with its candidates' tokens.
+_Reading = tuple[Answer, tuple[int, ...]]
 # Probabilities of an item's options by their texts, and if the best is another than the model's.
 _Shares = tuple[dict[str, float], bool]
 
 
 def _stacked(
-    tracer: Any,
-    texts: Sequence[str],
-    names: Sequence[str | None],
-    one: Asked,
-    template: Template,
-    known: Float[np.ndarray, "texts classes"],
+    fit: StackedProbe, known: Float[np.ndarray, "texts classes"], read: Sequence[_Reading]
 ) -> list[_Shares]:
-    question = one.probe.question
-    read = _read(tracer, texts, names, question, template, Scope("base", "base"))
     base = np.stack([own.base_scores for own, _ in read])
-    blind = np.stack([own.blind_scores for own, _ in read])
-    scores = one.probe.fit.scores(known, candidates_of(question), base, blind)
-    return [_shares(one, own, u) for (own, _), u in zip(read, scores, strict=True)]
+    blind = np.stack([own.blind_scores for own, _ in read if own.blind_scores is not None])
+    scores = fit.scores(known, read[0][0].candidates, base, blind)
+    return [_shares(own, u / fit.temperature) for (own, _), u in zip(read, scores, strict=True)]
 
 
-def _trajectories(
-    tracer: Any,
-    texts: Sequence[str],
-    names: Sequence[str | None],
-    one: Asked,
-    template: Template,
-) -> list[_Shares]:
-    from lastword.methods import resolve
-
-    whole = Scope("all", "all", resolve(["contextual"], tracer.facts))
-    fit, shares = one.probe.fit, []
-    for own, tokens in _read(tracer, texts, names, one.question, template, whole):
-        features = features_of(own, tokens)
-        if features.shape[1] != len(fit.weights):
-            raise InputError(f"{one.probe.name} is for a model of another depth")
-        shares.append(_shares(one, own, fit.scores(features)))
-    return shares
+def _trajectory(fit: TrajectoryProbe, own: Answer, tokens: Sequence[int]) -> _Shares:
+    features = features_of(own, tokens)
+    if features.shape[1] != len(fit.weights):
+        raise InputError(f"{fit.name} is for a model of another depth")
+    return _shares(own, fit.scores(features) / fit.temperature)
 
 
 def _read(
@@ -312,7 +303,7 @@ def _read(
     question: Question,
     template: Template,
     scope: Scope,
-) -> list[tuple[Any, tuple[int, ...]]]:
+) -> list[_Reading]:
     """The model's own decisions about some texts, each with its candidates' tokens."""
     pairs = zip(texts, names, strict=True)
     items = [item_of(text, question, template, id=name) for text, name in pairs]
@@ -324,7 +315,6 @@ def _read(
     return [*zip(tracer.correct_encoded(encoded, scope), tokens, strict=True)]
 
 
-def _shares(one: Asked, decision: Any, scores: Float[np.ndarray, " options"]) -> _Shares:
-    p = softmax(scores / one.probe.fit.temperature).tolist()
-    corrected = int(np.argmax(p)) != decision.base_index
-    return dict(zip(decision.candidates, p, strict=True)), corrected
+def _shares(own: Answer, scores: Float[np.ndarray, " options"]) -> _Shares:
+    p = softmax(scores).tolist()
+    return dict(zip(own.candidates, p, strict=True)), int(np.argmax(p)) != own.base_index

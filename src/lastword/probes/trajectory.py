@@ -24,6 +24,7 @@ from lastword.trust.calibration import fit_temperature
 
 PENALTIES = tuple(10.0 ** np.arange(-1, 4.1, 0.5))
 FOLDS = 4
+_UNREAD, _OTHERS = 4, 5  # features beside the depths: those that never read the input, all
 
 Options = Float[np.ndarray, "_options features"]  # as many options as the item has
 
@@ -110,6 +111,12 @@ def features_from(
     lengths = np.log(tokens), np.log([*map(len, candidates)])
     columns = [blind, np.stack([blind_t, free, *lengths], axis=1), S, t[:, None]]
     return np.concatenate(columns, axis=1)
+
+
+def without_input(features: Options) -> Float[np.ndarray, "_options unread"]:
+    """Return the features that never read the input."""
+    depths = (features.shape[1] - _OTHERS) // 2
+    return features[:, : depths + _UNREAD]
 
 
 def fit_trajectory(

@@ -179,19 +179,19 @@ class Probe:
 
     Attributes:
         digest: Of its file.
-        depth: Whose states it reads.
-        pooling: How those of a text become one.
         question: Digest of the question that it answers.
         seed: Of the split by groups: one part makes the probe, the other judges it.
         fraction: The share of the groups that makes it.
+        depth: Whose states it reads; None of a trajectory probe, which reads every depth.
+        pooling: How those of a text become one.
     """
 
     digest: str
-    depth: int
-    pooling: str
     question: str
     seed: int
     fraction: float
+    depth: int | None = None
+    pooling: str | None = None
 
 
 @dataclass(frozen=True)
@@ -466,6 +466,6 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return {key: _checked(key, inner, get_args(kind)[1]) for key, inner in value.items()}
     if kind in (float, float | None) and type(value) in (int, float):
         return float(value)
-    if type(value) is kind or (get_origin(kind) is Literal and value in get_args(kind)):
+    if type(value) in (get_args(kind) or (kind,)) or (get_origin(kind) is Literal and value in get_args(kind)):
         return value
     raise InputError(f"{name} cannot be {value!r}")

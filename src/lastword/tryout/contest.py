@@ -1,37 +1,51 @@
-"""Contest: what labels buy beside corrections: a probe, the words alone, the embeddings alone.
+"""Contest: what labels buy beside corrections: probes, the words alone, the embeddings alone.
 
 Shares that stand side by side are cross-fitted: every text is answered by a fit on other groups of
 texts. What is certified is not: a probe of one half of the labels is tested on the other half, and
-that probe is the one that runs.
+that probe is the one that runs. Which kind of probe that is, its own half decides: the one that
+costs more has to gain more there than chance would.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from lastword.benchmarks.template import Template, template_name
+from lastword.decisions.item import candidates_of, item_of
 from lastword.decisions.question import Choice, question_digest
 from lastword.errors import ItemError
 from lastword.probes.answering import passages_of, read_states
-from lastword.probes.probe import Probe
-from lastword.probes.state import LEAST, POOLINGS, StateFit, StateProbe, States, fit_state
+from lastword.probes.probe import Fit, Probe
+from lastword.probes.stacked import StackedProbe, fit_stacked
+from lastword.probes.state import LEAST, POOLINGS, StateFit, fit_state
+from lastword.probes.trajectory import (
+    Options,
+    TrajectoryProbe,
+    features_from,
+    fit_trajectory,
+    without_input,
+)
 from lastword.probes.words import bag_of_words
+from lastword.records.cells import Cell
 from lastword.text.forest import build
 from lastword.trust.certificate import Probe as Mark
 
 if TYPE_CHECKING:
     from lastword.tracer import Tracer
 
+ALONE, STACKED = "probe", "probe+model"
 WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
+UNREAD = "fitted without the text"
 FOLDS, SEED, FRACTION = 5, 0, 0.5
 _COUNTED = 16  # texts whose cost is counted
 
 Right = Bool[np.ndarray, " texts"]
 Groups = Int[np.ndarray, " texts"]
+Scores = Float[np.ndarray, "texts options"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +57,8 @@ class Contest:
         tested: Texts of the other half [texts].
         right: Where the probe is right on the half that tests it [texts]; no word of the others.
         crossed: By name, where a cross-fitted probe, bag of words and so on are right [texts].
-        by_depth: Leave-one-out share right of a probe of each depth [depths].
+        by_depth: Leave-one-out share right of a probe of each depth [depths]; empty where options
+            differ by text.
         cost: What an answer of the probe takes, in answers of the model.
     """
 
@@ -57,79 +72,171 @@ class Contest:
     @property
     def mark(self) -> Mark:
         """What names the probe in its certificate."""
-        fit = self.probe.fit
-        assert isinstance(fit, StateProbe)
-        question = question_digest(self.probe.question)
-        return Mark(self.probe.digest, fit.depth, fit.pooling, question, SEED, FRACTION)
+        state, question = self.probe.state, question_digest(self.probe.question)
+        depth, pooling = (None, None) if state is None else (state.depth, state.pooling)
+        return Mark(self.probe.digest, question, SEED, FRACTION, depth, pooling)
 
 
-def hold(
-    tracer: "Tracer",
-    texts: Sequence[str],
-    labels: Sequence[str],
-    groups: Groups,
-    question: Choice,
-    template: Template,
-) -> Contest | None:
-    """Hold the contest on labelled texts of one question.
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Labelled texts of a try, and how the model reads them.
+
+    Attributes:
+        texts: The inputs.
+        questions: Of each.
+        truths: The right option of each.
+        groups: Of each; texts of one group are never on both sides of a fit.
+        cell: Their records; each text is an item that counts.
+        template: Writes the prompts.
+    """
+
+    texts: Sequence[str]
+    questions: Sequence[Choice]
+    truths: Sequence[str]
+    groups: Groups
+    cell: Cell
+    template: Template
+
+
+def hold(tracer: "Tracer", material: Material) -> Contest | None:
+    """Hold the contest: state probes where all texts have one question, else trajectory probes.
 
     Args:
         tracer: The model.
-        texts: The inputs.
-        labels: The right option of each.
-        groups: Of each; texts of one group are never on both sides of a fit.
-        question: Theirs.
-        template: Writes the prompts.
+        material: The labelled texts.
 
     Returns:
         None where there are too few labels for a probe.
     """
-    made = _half(groups)
+    made = _half(material.groups)
+    one = all(own == material.questions[0] for own in material.questions)
+    return (_by_state if one else _by_trajectory)(tracer, material, made)
+
+
+def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | None:
+    texts, labels, question = material.texts, material.truths, material.questions[0]
     if not _enough(labels, made) or not _enough(labels, ~made):
         return None
-    states = read_states(tracer, texts, question, template, POOLINGS)
-    fit = _fitted(states, labels, made)
-    truths = np.array(labels)
-    probe = Probe(
-        question=question,
-        template=template_name(template.to_dict()),
-        subject=tracer.subject,
-        fit=fit.probe,
-        labels=int(made.sum()),
-        left_out=tuple(o.text for o in question.options if o.text not in fit.probe.classes),
-        seed=SEED,
-    )
-    rows = states[:, fit.probe.depth, POOLINGS.index(fit.probe.pooling)].astype(np.float64)
-    answers = np.array(fit.probe.classes)[fit.probe.scores(rows).argmax(axis=1)]
-    folds = _folds(groups)
+    states = read_states(tracer, texts, question, material.template, POOLINGS)
+    options, truths = candidates_of(question), np.array(labels)
+    frame = material.cell.mc1_items
+    base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
 
-    def by_probe(some: States) -> Callable[[Right, Right], np.ndarray]:
-        return lambda rest, own: _answers(_fitted(some, labels, rest), some[own])
+    def fits(kept: Sequence[int]) -> tuple[StateFit, StackedProbe, Right]:
+        """A state probe, a stacked one, and where this is right on the labels of other folds."""
+        own, groups = truths[kept].tolist(), [str(material.groups[i]) for i in kept]
+        fit = fit_state(states[kept], own)
+        over = fit_stacked(fit, own, options, base[kept], blind[kept], groups)
+        return fit, over.probe, np.array(options)[over.scores.argmax(axis=1)] == own
 
-    def by_words(rest: Right, own: Right) -> np.ndarray:
+    def answers(probe: Fit, own: Right) -> np.ndarray:
+        fit = probe.state if isinstance(probe, StackedProbe) else probe
+        assert not isinstance(fit, TrajectoryProbe)
+        rows = states[own, fit.depth, POOLINGS.index(fit.pooling)].astype(np.float64)
+        known, names = fit.scores(rows), fit.classes
+        if isinstance(probe, StackedProbe):
+            known, names = probe.scores(known, options, base[own], blind[own]), options
+        return np.asarray(np.array(names)[known.argmax(axis=1)])
+
+    def contestants(rest: Right, own: Right) -> dict[str, np.ndarray]:
         kept = _kept(labels, rest)
-        model = bag_of_words([texts[i] for i in kept], [labels[i] for i in kept])
-        return np.asarray(model.predict([texts[i] for i in np.flatnonzero(own).tolist()]))
+        fit, stacked, _ = fits(kept)
+        known = truths[kept].tolist()
+        words = bag_of_words([texts[i] for i in kept], known)
+        depth_0 = fit_state(states[kept, :1, :1], known, poolings=POOLINGS[:1]).probe
+        (largest, _), *_ = Counter(truths[rest].tolist()).most_common(1)
+        return {
+            ALONE: answers(fit.probe, own),
+            STACKED: answers(stacked, own),
+            WORDS: words.predict([texts[i] for i in np.flatnonzero(own).tolist()]),
+            DEPTH_0: answers(depth_0, own),
+            LARGEST: np.full(int(own.sum()), largest),
+        }
 
-    def by_largest(rest: Right, own: Right) -> np.ndarray:
-        return np.full(int(own.sum()), Counter(truths[rest].tolist()).most_common(1)[0][0])
-
-    contestants = {
-        "probe": by_probe(states),
-        WORDS: by_words,
-        DEPTH_0: by_probe(states[:, :1, :1]),
-        LARGEST: by_largest,
+    kept = _kept(labels, made)
+    fit, stacked, both = fits(kept)
+    alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == truths[kept]
+    better = int(both.sum()) - int(alone.sum()) > np.sqrt((both != alone).sum())
+    chosen: Fit = stacked if better else fit.probe
+    probe = _probe(tracer, material, chosen, len(kept))
+    probe = replace(
+        probe,
+        left_out=tuple(o.text for o in question.options if o.text not in fit.probe.classes),
+    )
+    names = {ALONE: fit.probe.name, STACKED: stacked.name}
+    crossed = {
+        names.get(name, name): own == truths
+        for name, own in _crossed(contestants, material.groups).items()
     }
-    crossed = {name: _crossed(how, truths, folds) for name, how in contestants.items()}
-    whole = _fitted(states, labels, np.ones(len(labels), dtype=bool))
+    every = fit_state(states[kept := _kept(labels, made | ~made)], truths[kept].tolist())
     return Contest(
         probe=probe,
         tested=~made,
-        right=answers == truths,
+        right=answers(chosen, ~np.zeros_like(made)) == truths,
         crossed=crossed,
-        by_depth=whole.right.max(axis=1),
-        cost=_cost(tracer, texts, question, template, probe),
+        by_depth=every.right.max(axis=1),
+        cost=_costs(tracer, material, probe),
     )
+
+
+def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest | None:
+    items, places = _features(material), np.arange(len(made))
+    truths = np.array(
+        [
+            candidates_of(question).index(truth)
+            for question, truth in zip(material.questions, material.truths, strict=True)
+        ]
+    )
+    names = [str(own) for own in material.groups]
+    unread = [without_input(x) for x in items]
+
+    def fitted(features: Sequence[Options], among: Right) -> TrajectoryProbe:
+        kept = places[among]
+        own = [names[i] for i in kept]
+        return fit_trajectory([features[i] for i in kept], truths[kept].tolist(), own).probe
+
+    def answers(features: Sequence[Options], probe: TrajectoryProbe, own: Right) -> np.ndarray:
+        return np.array([int(probe.scores(features[i]).argmax()) for i in places[own]])
+
+    def contestants(rest: Right, own: Right) -> dict[str, np.ndarray]:
+        pairs = {TrajectoryProbe.name: items, UNREAD: unread}
+        return {name: answers(x, fitted(x, rest), own) for name, x in pairs.items()}
+
+    if any(len(set(material.groups[half])) < FOLDS for half in (made, ~made)):
+        return None
+    probe = _probe(tracer, material, fitted(items, made), int(made.sum()))
+    crossed = _crossed(contestants, material.groups)
+    assert isinstance(probe.fit, TrajectoryProbe)
+    return Contest(
+        probe=probe,
+        tested=~made,
+        right=answers(items, probe.fit, made | ~made) == truths,
+        crossed={name: own == truths for name, own in crossed.items()},
+        by_depth=np.empty(0),
+        cost=_costs(tracer, material, probe),
+    )
+
+
+def _features(material: Material) -> list[Options]:
+    """What a trajectory probe sees of each item that counts, by its records."""
+    cell = material.cell
+    columns = ("trajectory", "blind_trajectory", "t_scores", "blind_t_scores")
+    found: dict[int, Options] = {}
+    more = ("content_free_scores", "candidate_tokens", "candidates")
+    for places, frame in cell.slices(*columns, *more):
+        for place, row in zip(places.tolist(), frame.to_dict("records"), strict=True):
+            S, blind = (np.stack([*row[name]]) for name in columns[:2])
+            free = row.get("content_free_scores")
+            mean = None if free is None else np.stack([*free]).mean(axis=0)
+            t, blind_t = (np.array(row[name], dtype=float) for name in columns[2:])
+            read = S, blind, t, blind_t, mean
+            found[place] = features_from(*read, row["candidate_tokens"], row["candidates"])
+    return [found[place] for place in cell.mc1_places.tolist()]
+
+
+def _probe(tracer: "Tracer", material: Material, fit: Fit, labels: int) -> Probe:
+    name = template_name(material.template.to_dict())
+    return Probe(material.questions[0], name, tracer.subject, fit, labels, seed=SEED)
 
 
 def _half(groups: Groups) -> Right:
@@ -155,48 +262,44 @@ def _enough(labels: Sequence[str], among: Right) -> bool:
     return len({labels[i] for i in _kept(labels, among)}) >= 2
 
 
-def _fitted(states: States, labels: Sequence[str], among: Right) -> StateFit:
-    kept = _kept(labels, among)
-    return fit_state(states[kept], [labels[i] for i in kept], poolings=POOLINGS[: states.shape[2]])
-
-
-def _answers(fit: StateFit, states: States) -> np.ndarray:
-    own = fit.probe
-    rows = states[:, own.depth, POOLINGS.index(own.pooling)].astype(np.float64)
-    return np.asarray(np.array(own.classes)[own.scores(rows).argmax(axis=1)])
-
-
 def _crossed(
-    answer: Callable[[Right, Right], np.ndarray], truths: np.ndarray, folds: Groups
-) -> Right:
-    """Where each text is answered right by a fit on the other folds."""
-    right = np.zeros(len(truths), dtype=bool)
+    contestants: Callable[[Right, Right], dict[str, np.ndarray]], groups: Groups
+) -> dict[str, np.ndarray]:
+    """What each contestant answers of each text by a fit on the other folds."""
+    folds, answers = _folds(groups), dict[str, list[np.ndarray]]()
+    order = np.concatenate([np.flatnonzero(folds == fold) for fold in np.unique(folds)])
     for fold in np.unique(folds):
-        own = folds == fold
-        right[own] = answer(~own, own) == truths[own]
-    return right
+        for name, own in contestants(folds != fold, folds == fold).items():
+            answers.setdefault(name, []).append(own)
+    back = np.argsort(order)
+    return {name: np.concatenate(own)[back] for name, own in answers.items()}
 
 
-def _cost(
-    tracer: "Tracer", texts: Sequence[str], question: Choice, template: Template, probe: Probe
-) -> float:
+def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
     """Return the multiplications of an answer by the probe over those of one by the model.
 
     A block has about 12 d^2 weights, each used once a token; the head d V, each used once a row
-    that predicts a token.
+    that predicts a token, and a depth. Prompts without the input are the same for all texts of one
+    question, and cost nothing there.
     """
-    from lastword.batch import branches_of
-    from lastword.decisions.item import item_of
+    from lastword.batch import prompts_of
 
-    fit = probe.fit
-    assert isinstance(fit, StateProbe)
-    some, profile = texts[:_COUNTED], tracer.profile
+    profile, template = tracer.profile, material.template
     block, head = 12 * profile.width**2, profile.width * profile.vocabulary
-    items = [tracer.trim(item_of(text, question, template)) for text in some]
-    encoded = [own for own in tracer.encode(items) if not isinstance(own, ItemError)]
-    model = 0
+    texts, questions = material.texts[:_COUNTED], material.questions[:_COUNTED]
+    pairs = zip(texts, questions, strict=True)
+    encoded = tracer.encode([item_of(text, question, template) for text, question in pairs])
+    model = whole = 0
     for own in encoded:
-        forest = build(branches_of(own))
-        model += len(forest) * block * profile.depth + len(forest.reads.rows) * head
-    passages = passages_of(tracer, some, question, template, fit.pooling)
-    return sum(len(own.tokens) for own in passages) * block * fit.depth / model
+        if isinstance(own, ItemError):
+            continue
+        for place, branches in enumerate(prompts_of(own)):
+            forest = build(branches)
+            trunk, rows = len(forest) * block * profile.depth, len(forest.reads.rows) * head
+            model += 0 if place else trunk + rows  # the first is the one with the input
+            whole += trunk + rows * (1 if place > 1 else profile.depth + 1)
+    if (state := probe.state) is None:
+        return whole / model
+    passages = passages_of(tracer, texts, questions[0], template, state.pooling)
+    read = sum(len(own.tokens) for own in passages) * block * state.depth / model
+    return read + isinstance(probe.fit, StackedProbe)

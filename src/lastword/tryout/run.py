@@ -26,7 +26,7 @@ from lastword.trust.certify import judge as judge_claims
 from lastword.trust.choice import beside
 from lastword.trust.policy import METHODS, Promise, is_fitted
 from lastword.trust.terms import Terms
-from lastword.tryout.contest import Contest, hold
+from lastword.tryout.contest import Contest, Material, hold
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.named import Named
 from lastword.tryout.verdict import Verdict, judge
@@ -124,15 +124,13 @@ class Job:
         return verdict
 
     def _contest(self, sample: Sample) -> Contest | None:
-        """What a probe gets of the items that count; None where options differ by row."""
-        if (question := self.labels.question) is None:
-            return None
+        """What probes get of the items that count; None where labels are too few for one."""
         (cell,) = sample.cells
-        rows = {id: (text, truth) for text, _, truth, id, _ in self.labels.rows}
+        rows = {id: own for *own, id, _ in self.labels.rows}
         own = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]
-        texts, truths = zip(*own, strict=True)
-        template = self.work.template
-        return hold(self.tracer, texts, truths, sample.items.groups, question, template)
+        texts, questions, truths = zip(*own, strict=True)
+        groups, template = sample.items.groups, self.work.template
+        return hold(self.tracer, Material(texts, questions, truths, groups, cell, template))
 
     def _keep(
         self,
@@ -168,8 +166,9 @@ def _certified(
     fitted = {contest.probe.name: (base, contest.right[tested], items.groups[tested])}
     finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, fitted), terms)
     controls = beside(finding, items, sample.cells, sample.scalar)
-    by_probe = is_fitted(finding.policy.method)
-    return Outcome(sample, finding, controls, questions, contest.mark if by_probe else None)
+    if is_fitted(finding.policy.method):
+        return Outcome(sample, finding, controls, (contest.mark.question,), contest.mark)
+    return Outcome(sample, finding, controls, questions)
 
 
 def ready(

@@ -9,6 +9,7 @@ import numpy as np
 
 from lastword.evaluation.controls import Addition, fit
 from lastword.evaluation.statistics import paired
+from lastword.probes.trajectory import TrajectoryProbe
 from lastword.records.cells import Cell
 from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1
@@ -350,7 +351,7 @@ def headline(verdict: Verdict) -> str:
     """Return what to run, what it gains and what it costs, in one sentence."""
     model, chance = verdict.line("the model"), verdict.line("chance")
     where = f"right where the model gets {_percent(model.right)}"
-    words = None if verdict.probe is None else verdict.line(WORDS)
+    words = next((own for own in verdict.lines if own.name == WORDS), None)
     if verdict.certified is not None:
         name = str(verdict.method)
         own = verdict.line(name)
@@ -359,7 +360,7 @@ def headline(verdict: Verdict) -> str:
         least = f", at least {100 * (verdict.net_at_least or 0):+.0f} points"
         sure = f"{least} with {_percent(1 - verdict.delta)} confidence"
         if name == verdict.probe:
-            what = f"the probe of depth {name.partition('@')[2]}"
+            what = _probe_in_words(name)
             cost = f"; it costs {verdict.cost:.2g} of the model's own answer"
         else:
             what, cost = name, "; it costs what the model's own answer costs"
@@ -385,23 +386,32 @@ def headline(verdict: Verdict) -> str:
     )
 
 
+def _probe_in_words(name: str) -> str:
+    """Return `probe@19`, `probe@19+model` or `probe@trajectory` as people say it."""
+    if name == TrajectoryProbe.name:
+        return "the probe of all depths"
+    depth, _, model = name.partition("@")[2].partition("+")
+    return f"the probe of depth {depth}{' stacked with the model' if model else ''}"
+
+
 def _use_words(words: Line, where: str) -> str:
     return f"Use a bag of words: {_percent(words.right)} {where}; you need no model for this."
 
 
 def _crossed(cell: Cell, contest: Contest) -> dict[str, np.ndarray]:
-    """Where a cross-fitted probe and its controls are right, of all of a cell's items."""
-    names = {"probe": contest.probe.name}
+    """Where cross-fitted probes and their controls are right, of all of a cell's items."""
     shares = {}
     for name, own in contest.crossed.items():
         right = np.full(len(cell.items), np.nan)
         right[cell.mc1_places] = own
-        shares[names.get(name, name)] = right
+        shares[name] = right
     return shares
 
 
 def _by_depth(cell: Cell, contest: Contest) -> tuple[tuple[float, float], ...]:
     """Share right of the model's own head at each depth, and of a probe there."""
+    if not len(contest.by_depth):
+        return ()
     right = np.zeros(len(contest.by_depth))
     for places, frame in cell.slices("trajectory"):
         for place, S in zip(places, frame["trajectory"], strict=True):
