@@ -315,6 +315,11 @@ class _Survey:
 
 def _survey(cell: Cell, places: Places) -> _Survey:
     """Read the trajectories of a cell once, for the fits and both oracles."""
+    # Trajectories are most of what records hold, so they pass through memory a slice of items at a
+    # time, once, and leave small things behind: in `best` the MC1 of each item's best depth, with
+    # the question and without, and in `design` the features of the items that are fitted. `row`
+    # says which row of the design an item has, -1 for none. A slice may lack one reading; the
+    # fits then compare nothing, so they take place only if every row was filled.
     row = np.full(len(cell.items), -1)
     row[places] = np.arange(len(places))
     truthful = Lists.of(cell.items["truthful"])

@@ -100,6 +100,10 @@ def lay_out(module: nn.Module) -> None:
         setattr(parent, name, LaidOut(layer))
 
 
+# torch calls these where it compiles a model, and has no public name for them. What the first
+# returns is one opaque block in the order in which oneDNN's kernel walks through it: it cannot be
+# sliced, pickled or copied by `deepcopy`, and `to_dense` alone gives the numbers back, the same
+# bits. The order depends on the rows that are expected; products of others are as right.
 def _pack(weight: Tensor) -> Tensor:
     onednn = torch.ops.mkldnn
     packed: Tensor = onednn._reorder_linear_weight(weight.detach().contiguous(), PACKED_ROWS)

@@ -83,6 +83,12 @@ def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | 
         invariant: I(M).
         theta: Constants and switches.
     """
+    # Each stage needs more read than the one before, and returns the step if that is not there yet:
+    # 1. one candidate: depth L, and there is nothing to correct;
+    # 2. the geometry of the window, d_eff; of two candidates it is 1 whatever they score, so that
+    #    nothing has to be read for it;
+    # 3. the operator that d_eff and I(M) choose, which reads depths and T for its gates, perhaps
+    #    in several steps, and answers with the base's scores where one of them fails.
     candidates, depth = len(trajectory.scores), trajectory.depth
     if candidates == 1:  # one candidate is answered as itself
         return OPERATORS["base"].needs(trajectory, theta) or Verdict(

@@ -153,21 +153,15 @@ class Corrector:
         return cast(Decision, await self._within(order))
 
     async def decide(
-        self,
-        items: Sequence[Item],
-        client: Hashable,
-        read: Read = "decide",
-        *,
-        batch: bool = False,
-        bounded: bool = False,
+        self, items: Sequence[Item], client: Hashable, read: Read = "decide", **how: bool
     ) -> list[tuple[Decision, Encoded]]:
-        """Return the decisions of items with their tokens, in order; arguments as `start` has them.
+        """Return the decisions of items with their tokens, in order; all else is as `start` has it.
 
         Raises:
             Refusal: The deadline passed, or the service is stopping.
             TraceError: What the first item that fails, or the model, raised.
         """
-        orders = await self.start(items, client, read, batch=batch, bounded=bounded)
+        orders = await self.start(items, client, read, **how)
         try:
             return [(await self.result(order), _tokens(order)) for order in orders]
         finally:

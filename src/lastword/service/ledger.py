@@ -36,6 +36,8 @@ _AGED = """
         SELECT rowid FROM given WHERE given >= ? OR steady >= ? ORDER BY rowid LIMIT 1
     )
 """
+# Answers, texts, labels, labelled texts. A text that was asked three times is three answers and one
+# group: the tests take one label of it (`first`), for the others would say the same thing again.
 _COUNTS = """
     SELECT COUNT(*), COUNT(DISTINCT text), TOTAL(labelled),
         COUNT(DISTINCT text) FILTER (WHERE labelled) FROM given

@@ -3,6 +3,12 @@
 The rule: single requests go before batches, clients of a lane take turns, and the orders of one
 client go first come, first served. A batch gives way after each pass: where both lanes wait, passes
 alternate, so that a single request waits for one pass of a batch and a batch for one of singles.
+
+What that guarantees, however much one client sends: while both lanes wait, no two passes in a row
+are of one lane; and within a lane nobody gets a second entry into the model before everyone who
+waited beside him got a first. With A's a1 a2 a3 in the queue and then B's b1, and passes of two:
+
+    next(2)  a1 b1     then, b2 having come,     next(2)  a2 b2     and a3 after it
 """
 
 from collections import deque

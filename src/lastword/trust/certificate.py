@@ -466,6 +466,8 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return {key: _checked(key, inner, get_args(kind)[1]) for key, inner in value.items()}
     if kind in (float, float | None) and type(value) in (int, float):
         return float(value)
-    if type(value) in (get_args(kind) or (kind,)) or (get_origin(kind) is Literal and value in get_args(kind)):
+    if get_origin(kind) is Literal and value in get_args(kind):
+        return value
+    if type(value) in (get_args(kind) or (kind,)):
         return value
     raise InputError(f"{name} cannot be {value!r}")

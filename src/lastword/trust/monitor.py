@@ -22,7 +22,10 @@ from jaxtyping import Float
 from lastword.errors import InputError
 
 # lambda alpha, the share of the wealth at stake while nothing breaks: small ones win at rates that
-# are little above alpha, where large ones lose on average.
+# are little above alpha, where large ones lose on average. At alpha = 0.05 the boldest of the ten,
+# 0.9, keeps a tenth of its wealth at a label that is not broken, and has 18.1 times as much after
+# one that is; the most timid keeps 99.8% and gains 3%. Their mean is the wealth: where one of them
+# grows, it grows.
 BETS = 0.9 * 0.5 ** np.arange(10)
 PATIENCE = 20_000  # A: labels until a false warning of slipping, on average at least
 
@@ -135,7 +138,9 @@ class Monitor:
 
     @property
     def log_wealth(self) -> float:
-        """log M_t, in nats, mean over stakes; the alarm goes off at log(1/delta)."""
+        """Return log M_t, in nats, mean over stakes; the alarm goes off at log(1/delta)."""
+        # All the money is what is at stake plus what has not been yet; neither step makes any on
+        # average while the promise holds, which is all that Ville's bound asks for.
         staked = np.logaddexp.reduce(self.wealth) - math.log(len(BETS)) if self.wealth else -np.inf
         return float(np.logaddexp(staked, log_kept(self.labelled)))
 

@@ -52,6 +52,15 @@ def holm(p_values: Values) -> Values:
     """Return Holm's step-down correction; nan stays nan and is not counted.
 
     p~_(k) = max over j <= k of min(1, (m - j + 1) p_(j)), the p ascending.
+
+    The smallest of four has to stand against all four, the next against the three that are left:
+
+        p             0.01   0.02   0.03   0.5
+        times         4      3      2      1
+        product       0.04   0.06   0.06   0.5
+        largest yet   0.04   0.06   0.06   0.5     so at 0.05 the first alone is rejected
+
+    0.015 in the second place would give 0.045, and the third, 0.06, would still stop there.
     """
     adjusted = np.full_like(p_values, np.nan)
     places = np.flatnonzero(~np.isnan(p_values))

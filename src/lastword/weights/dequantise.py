@@ -79,6 +79,7 @@ def _read_float8(
                 f"{scales[0]} of {checkpoint.label} has shape {tuple(scale.shape)}, which blocks "
                 f"of {high} x {wide} do not give for {rows} x {columns}"
             )
+        # One scale a tile of high x wide; the tiles at the right and lower edge may be cut.
         scale = scale.repeat_interleave(high, 0).repeat_interleave(wide, 1)[:rows, :columns]
     return weight.double() * scale, (name, scales[0])
 
@@ -97,6 +98,10 @@ def _read_four_bit(
     checkpoint: Checkpoint, module: str, state_name: str
 ) -> tuple[Matrix, tuple[str, ...]]:
     """Multiply codebook entries by their block's scale, which may be quantised itself."""
+    # Value i is quant_map[code i] * absmax[i // blocksize]: a code has 4 bits, two in a byte, and
+    # the blocks run over the flattened matrix, across its rows. The scales may be stored as codes
+    # of 8 bits themselves ("nested"), in blocks of their own:
+    #     absmax[j] = nested_quant_map[code j] * nested_absmax[j // nested_blocksize] + offset
     prefix = f"{module}.weight"
     state = json.loads(bytes(checkpoint.read(state_name).tolist()))
     packed = checkpoint.read(prefix).reshape(-1).view(torch.uint8).long()
