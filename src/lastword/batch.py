@@ -23,7 +23,7 @@ Read = Literal["decide", "all", "base"]
 
 @dataclass(frozen=True)
 class Scope:
-    """How much is read of every item.
+    """Extent of what is read of every item.
 
     Attributes:
         read: `decide` reads what the decision needs, `all` every depth and T, `base` depth L.
@@ -38,7 +38,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """What is read of every item of a group before the router asks for more, item by item.
+    """Plan of what is read of every item of a group before the router asks for more, one by one.
 
     Attributes:
         depths: Depths whose states the trunk keeps: all that anybody may still ask for.

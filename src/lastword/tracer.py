@@ -254,12 +254,12 @@ class Tracer(Deciding):
 
     @property
     def profile(self) -> Profile:
-        """What the model is, wherever it computes."""
+        """Return what the model is, wherever it computes."""
         return self.backend.profile
 
     @property
     def subject(self) -> "Subject":
-        """What a certificate of its answers speaks of."""
+        """Return what a certificate of its answers speaks of."""
         from lastword.trust.certificate import Subject
 
         return Subject.of(self.describe() | {"weights": self.digests})
@@ -529,7 +529,7 @@ class Tracer(Deciding):
 
     @property
     def facts(self) -> Facts:
-        """What methods are made from."""
+        """Return what methods are made from."""
         profile = self.profile
         return Facts(profile.depth, profile.vocabulary, self.invariant, self.theta)
 
@@ -566,7 +566,7 @@ class Tracer(Deciding):
         return known
 
     def _next(self, evidence: Evidence, read: Read) -> Step | Verdict:
-        """What a reading mode still needs of an item, or the verdict."""
+        """Return what a reading mode still needs of an item, or the verdict."""
         trajectory = evidence.trajectory
         every = range(trajectory.depth + 1)
         if read == "all" and (trajectory.t is None or not trajectory.has(every)):
@@ -579,7 +579,7 @@ class Tracer(Deciding):
         return self.correction.next(evidence)
 
     def describe(self) -> dict[str, Any]:
-        """What a run records of the model and the method, as plain JSON values."""
+        """Return what a run records of the model and the method, as plain JSON values."""
         profile = self.profile
         return {
             "dtype": profile.precision,

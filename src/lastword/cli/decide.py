@@ -182,7 +182,7 @@ def _digest(tracer: "Tracer", ready: "Questionnaire") -> str:
 
 
 def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> int:
-    """How many of the texts a file has the answers of; what was cut in its last line is dropped.
+    """Count the texts that a file has answers of; what was cut in its last line is dropped.
 
     Raises:
         InputError: It holds something else.

@@ -50,7 +50,6 @@ def demo(
 
 
 def _advice() -> list[tuple[str, str]]:
-    """Where to go on."""
     from lastword.demo.real import PUBLISHED
     from lastword.model import named
 

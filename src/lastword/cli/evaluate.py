@@ -190,7 +190,6 @@ def _finished(
 
 
 def _execute(engine: "Engine", work: "Work", out: "Folder", options: CellOptions) -> "RunResult":
-    """Run one cell, its progress on stderr."""
     with waiting("preparing the items"):
         cell = engine.assign(work)
     info, extent = cell.info, options.extent()

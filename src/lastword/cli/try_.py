@@ -77,7 +77,6 @@ def try_(
 
 
 def _next(verdict: "Verdict", model: str, out: Path | None) -> list[str]:
-    """Return what to go on with."""
     if verdict.certified is None:
         return [f"To serve the model's own answers: lastword serve --model {model}"]
     if out is None:

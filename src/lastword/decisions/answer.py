@@ -1,7 +1,7 @@
 """Answers to questions: choice, score and confidence, all from the same final probabilities.
 
 Probabilities are softmax(scores / T) of the correction in force, T the calibration's temperature
-(SPEC of decisions: method, section 18); options that read the same share theirs in equal parts.
+(method, section 18); options that read the same share theirs in equal parts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ class Probed:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Answered:
-    """What every answer has.
+    """Fields that every answer has.
 
     Attributes:
         probabilities: Of each option, in the caller's order; they add up to 1.
@@ -64,12 +64,12 @@ class _Answered:
 
     @property
     def corrected(self) -> bool:
-        """Whether the correction changed the model's own answer."""
+        """True if the correction changed the model's own answer."""
         return self.decision.corrected
 
     @property
     def deferred(self) -> bool:
-        """Whether the certificate holds the answer too unsure to be given."""
+        """True if the certificate holds the answer too unsure to be given."""
         return self.decision.deferred
 
     def _told(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class ChoiceAnswer(_Answered):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PredicateAnswer(_Answered):
-    """How probable it is that the statement holds."""
+    """Probability that the statement holds."""
 
     @property
     def probability(self) -> float:
@@ -350,7 +350,7 @@ def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:
 
 
 def value_of(answer: QuestionAnswer) -> Value | float | None:
-    """What the answer comes to: the choice, whether yes is the likelier, the score.
+    """Return the answer's value: the choice, whether yes is the likelier, the score.
 
     Of several that apply the texts, parted by `|`; of none of these None.
     """
@@ -366,7 +366,7 @@ def value_of(answer: QuestionAnswer) -> Value | float | None:
 
 
 def words_of(answer: QuestionAnswer) -> str:
-    """What the answer comes to, for people: the option, yes or no, the score to two places."""
+    """Return the value for people: the option, yes or no, the score to two places."""
     match value := value_of(answer):
         case bool():
             word = ("no", "yes") if isinstance(answer, PredicateAnswer) else ("false", "true")

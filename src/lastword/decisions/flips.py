@@ -82,7 +82,7 @@ def _turned(question: Question, ready: Questionnaire) -> Question:
 
 
 def _move(one: QuestionAnswer, other: QuestionAnswer) -> tuple[bool, float]:
-    """Whether an answer flipped, and by how much a probability moved."""
+    """Return whether an answer flipped, and by how much a probability moved."""
     p, q = map(_by_option, (one, other))
     return _said(one) != _said(other), max(abs(p[option] - q[option]) for option in p)
 

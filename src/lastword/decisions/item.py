@@ -85,7 +85,7 @@ def render(text: str, question: Question, template: Template) -> str:
 
 
 def fields_of(text: str, question: Question) -> dict[str, Any]:
-    """What a template sees of a question about a text."""
+    """Return what a template sees of a question about a text."""
     return {
         "input": text,
         "instructions": question.instructions,

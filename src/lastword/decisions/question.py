@@ -40,13 +40,13 @@ class Option:
 
     @property
     def text(self) -> str:
-        """What is scored: the value as it stands, a boolean as `true` or `false`."""
+        """Return what is scored: the value as it stands, a boolean as `true` or `false`."""
         return self.value if isinstance(self.value, str) else str(self.value).lower()
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which of some options holds of a text.
+    """Question which of some options holds of a text.
 
     Attributes:
         instructions: The question, for the prompt; may be empty.
@@ -78,7 +78,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Multi:
-    """Which of some options hold of a text: none, one or several.
+    """Question which options hold of a text: none, one or several.
 
     Attributes:
         instructions: The question, for the prompt; may be empty.
@@ -104,7 +104,7 @@ class Multi:
 
     @property
     def predicates(self) -> "tuple[Predicate, ...]":
-        """Whether each option applies, in the caller's order."""
+        """Return a predicate an option, in the caller's order."""
         return tuple(Predicate(self._asked(option)) for option in self.options)
 
     def _asked(self, option: Option) -> str:
@@ -114,7 +114,7 @@ class Multi:
 
 @dataclass(frozen=True)
 class Predicate:
-    """How probable it is that something holds of a text.
+    """Question whether something holds of a text.
 
     Attributes:
         instructions: The statement, or the question whose answer is yes or no.
@@ -143,7 +143,7 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Score:
-    """Which of some ordered levels a text has, and the level to be expected.
+    """Question which of some ordered levels a text has, and the level to be expected.
 
     Attributes:
         instructions: The question, for the prompt; may be empty.

@@ -131,8 +131,6 @@ def figures(tracer: "Tracer", outcomes: Outcomes) -> Figures:
 
 @dataclass(frozen=True)
 class _Answers:
-    """Outcomes as the statistics take them."""
-
     model: str
     outcomes: Outcomes
     benchmark: str = EVERYDAY.name

@@ -93,7 +93,6 @@ def deployment(load: "Callable[[], Tracer]", settings: Settings, cluster: Cluste
 
 @contextmanager
 def _stop_event() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and SIGINT set."""
     stop = threading.Event()
     signals = (signal.SIGTERM, signal.SIGINT)
     before = {s: signal.signal(s, lambda *_: stop.set()) for s in signals}

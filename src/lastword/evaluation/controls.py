@@ -51,7 +51,7 @@ class Placebo:
 
 @dataclass(frozen=True)
 class Addition:
-    """What a fit's answers gain over those of the fit with fewer features.
+    """Gain of a fit's answers over those of the fit with fewer features.
 
     Attributes:
         mc1: Mean MC1 of its answers.
@@ -72,7 +72,7 @@ class Addition:
 
     @property
     def positive(self) -> bool:
-        """Whether it fixes more answers than it breaks, beyond chance."""
+        """True if it fixes more answers than it breaks, beyond chance."""
         return self.fixed > self.broken and self.p < ALPHA
 
 
@@ -93,7 +93,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Controls:
-    """What stands beside the rule in one cell. Shares lie in [0, 1]; nan where it was not read.
+    """Controls of the rule in one cell. Shares lie in [0, 1]; nan where it was not read.
 
     Attributes:
         base: Mean MC1 of the model's own answers.
@@ -123,7 +123,7 @@ class Controls:
 
     @property
     def objection(self) -> str:
-        """What speaks against calling a gain help, in words; empty where nothing does."""
+        """Say what speaks against calling a gain help; empty where nothing does."""
         rivals = {name: share for name, share in self.rivals.items() if share >= self.corrected}
         if rivals:
             best = max(rivals, key=lambda name: rivals[name])
@@ -137,7 +137,7 @@ class Controls:
 
     @property
     def sentence(self) -> str:
-        """What stands beside the rule, in words; shares in percent."""
+        """Say what the controls reach beside the rule; shares in percent."""
         read = {name: share for name, share in self.rivals.items() if share == share}
         if not read:
             return ""
@@ -230,7 +230,6 @@ def fit(cell: Cell, *, seed: int = 0) -> Fit | None:
 
 
 def _fitted(cell: Cell, rng: np.random.Generator) -> Places:
-    """Places of the items that are fitted."""
     places = cell.mc1_places
     if len(places) <= MOST_FITTED:
         return places
@@ -256,7 +255,7 @@ def _addition(before: PerItem, after: PerItem, groups: Groups) -> Addition:
 
 @dataclass(frozen=True, eq=False)
 class _Design:
-    """What the fits look at; 0 beyond an item's candidates.
+    """Features of the fits; 0 beyond an item's candidates.
 
     Attributes:
         blocks: What never reads the question: blind b, blind S at `_BLIND_DEPTHS`, the logarithms
@@ -300,7 +299,7 @@ class _Design:
 
 @dataclass(frozen=True, eq=False)
 class _Survey:
-    """What one pass over the trajectories of a cell gives.
+    """Result of one pass over the trajectories of a cell.
 
     Attributes:
         places: Of the items that are fitted.
@@ -398,7 +397,6 @@ def _groups(cell: Cell, places: Places) -> Groups:
 
 
 def _folds(groups: Groups, rng: np.random.Generator) -> Int[np.ndarray, " items"]:
-    """Folds of nearly equally many groups."""
     fold = np.arange(groups.max() + 1) % FOLDS
     rng.shuffle(fold)
     own: Int[np.ndarray, " items"] = fold[groups]

@@ -338,7 +338,6 @@ def _settings(work: Work) -> RunInfo:
 def _decide(
     tracer: "Tracer", encoded: "dict[int, Encoded]", job: Job
 ) -> dict[int, Decision | NonFiniteError]:
-    """Decisions by place, or why there is none."""
     if not encoded:
         return {}
     from lastword.batch import Scope  # torch comes with it

@@ -190,7 +190,6 @@ def bootstrap_mean(
 
 
 def _means(values: Values, resamples: int, rng: np.random.Generator) -> Means:
-    """Means of samples, each value drawn by itself."""
     rows = max(1, _CHUNK // values.size)
     return np.concatenate(
         [

@@ -82,7 +82,6 @@ class Asked:
         }
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
         return self.decision._repr_html_()
 
 

@@ -127,7 +127,7 @@ class Method(Protocol):
 
     @property
     def aggregation(self) -> Aggregation:
-        """How its scores of tokens become a score of a candidate."""
+        """Return how its scores of tokens become a score of a candidate."""
 
     @property
     def needs(self) -> Needs:

@@ -143,7 +143,7 @@ class Plausible:
         return F.log_softmax(s, dim=-1)
 
     def implausible(self, tile: Tile) -> Bool[Tensor, "rows vocab"]:
-        """Where p_L is below a tenth of its largest."""
+        """Return where p_L is below a tenth of its largest."""
         z_L = tile.logits[self.contrast.last]
         return z_L < z_L.amax(dim=-1, keepdim=True) + math.log(PLAUSIBLE)
 

@@ -121,7 +121,6 @@ class Evolution:
     def _evolve_strip(
         self, tile: Tile, rows: slice
     ) -> tuple[Int[Tensor, "strip k"], Float[Tensor, "strip k"]]:
-        """I and h of some rows."""
         z_L = tile.logits[self.last][rows]
         k = min(self.k, z_L.shape[1])
         tokens = top_k(z_L, k).nonzero()[:, 1].reshape(-1, k)

@@ -99,7 +99,6 @@ def _files(options: LoadOptions) -> str | None:
 
 
 def _commit(options: LoadOptions) -> str | None:
-    """The commit of the hub's files that are here."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 

@@ -98,7 +98,7 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
-        """Where token ids go: the device of the input embeddings."""
+        """Return where token ids go: the device of the input embeddings."""
         embeddings: nn.Module = self.parts.trunk.get_input_embeddings()  # type: ignore[operator]
         return device_of(embeddings)
 
@@ -325,7 +325,7 @@ class ForestAttention(ABC):
 
     @abstractmethod
     def _lay_out(self, ends: Tensor, positions: Tensor, window: int | None) -> Any:
-        """Which nodes see which, as the implementation wants it."""
+        """Lay out which nodes see which, as the implementation wants it."""
 
     def layout(self, window: int | None, device: torch.device) -> Any:
         """The layout for blocks of a window on a device, made once."""

@@ -26,7 +26,7 @@ class BlindScores:
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """How many are kept."""
+        """Count what is kept."""
         return len(self._scores)
 
     def find(self, branches: Sequence[Branch]) -> list[float | None]:

@@ -76,7 +76,7 @@ _TROUBLE = (
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a checkpoint is to be loaded, before its weights are read.
+    """Plan of how a checkpoint is loaded, before its weights are read.
 
     Attributes:
         options: What was asked for, the name a full path or the revision a commit.
@@ -354,7 +354,7 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
 
 
 def _choices(plan: _Plan) -> dict[str, Any]:
-    """Which files transformers takes, and what it is told only where it was asked for."""
+    """Choose the files that transformers takes, and what it is told where it was asked for."""
     base = plan.options
     arguments: dict[str, Any] = {
         "revision": base.revision,
@@ -395,7 +395,7 @@ def _refuse_too_large(plan: _Plan) -> None:
 
 
 def _placement(plan: _Plan) -> dict[str, Any]:
-    """Where the weights go: shares of ranks, a device map, or straight to the one device."""
+    """Place the weights: shares of ranks, a device map, or straight to the one device."""
     base, device = plan.options, plan.device
     if ranks.count() > 1:
         if base.device_map is not None:
@@ -413,7 +413,7 @@ def _placement(plan: _Plan) -> dict[str, Any]:
 
 
 def _offload_folder() -> Path:
-    """Where weights that fit no memory are kept while the process runs."""
+    """Return the folder of weights that fit no memory while the process runs."""
     import atexit
     import shutil
     import tempfile

@@ -119,7 +119,6 @@ def _hub() -> dict[str, Any]:
 
 
 def _cached(cache: str) -> Sequence[str]:
-    """Models that were downloaded."""
     if not os.path.isdir(cache):
         return []
     names = (name for name in os.listdir(cache) if name.startswith("models--"))

@@ -236,7 +236,6 @@ def _by_row(reads: Reads, targets: Int[np.ndarray, " targets"]) -> _Indices:
 
 
 def _cut(indices: _Indices, size: int) -> Iterator[_Indices]:
-    """Tiles of `size` rows out of more."""
     rows, row, token, place = indices
     for start in range(0, len(rows), size):
         a, b = np.searchsorted(row, [start, start + size])

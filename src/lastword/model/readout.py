@@ -99,13 +99,11 @@ class Readout:
         return self._alone.log_probs(self._normed(hidden), row, token)
 
     def _normed(self, hidden: Tensor, norm: bool = True) -> Tensor:
-        """Return what the head is given."""
         if norm and self.parts.norm is not None:
             hidden = self.parts.norm(hidden[None])[0]
         return hidden if self.parts.after_norm is None else self.parts.after_norm(hidden)
 
     def _head(self, normed: Tensor) -> Logits:
-        """Run the model's own forward from there."""
         logits: Tensor = self._shell(
             input_ids=None, inputs_embeds=normed[None], use_cache=False
         ).logits
@@ -240,7 +238,6 @@ class _Float32Head(nn.Module):
             yield logits
 
     def _gathered(self, logits: Tensor) -> Tensor:
-        """The logits of all ranks, side by side."""
         from torch.distributed.tensor import DTensor, Shard
 
         shape = torch.Size((*logits.shape[:2], self._rows))

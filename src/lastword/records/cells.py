@@ -141,7 +141,7 @@ class Cell:
 
     @property
     def failed(self) -> int:
-        """How many records are of items that failed."""
+        """Count the records of items that failed."""
         return len(self.records) - len(self.answer_places)
 
     @cached_property
@@ -173,7 +173,7 @@ class Cell:
 
     @cached_property
     def counts(self) -> Counts:
-        """How many items it has."""
+        """Count its items."""
         only_mc2 = np.setdiff1d(self.mc2_places, self.mc1_places).size
         neither = len(self.items) - self.mc1_places.size - only_mc2
         return Counts(self.mc1_places.size, only_mc2, neither, self.failed)
@@ -200,7 +200,7 @@ class Cell:
 
     @cached_property
     def characters(self) -> Lists:
-        """How many characters each candidate of each item has."""
+        """Count the characters of each candidate of each item."""
         counts = np.zeros(len(self.items), dtype=np.int64)
         pieces = []
         for items, frame in self.slices("candidates"):

@@ -31,7 +31,6 @@ class Decision(Answer):
         return sketch(portrait(self))
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
         from lastword.view.table import notebook
 
         return notebook(self)
@@ -45,7 +44,6 @@ class Decision(Answer):
 
 
 def _in_json(fact: Fact, value: Any, full: bool) -> bool:
-    """True if JSON has a fact."""
     if fact.json in ("always", "never"):
         return fact.json == "always"
     return (full or fact.json == "given") and (value is not None or fact.json == "full")

@@ -118,14 +118,14 @@ def _close(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _follows(gates: Mapping[str, Any], own: Mapping[str, float], invariant: float) -> bool:
-    """Whether an item's gates were held against these constants, and I(M) is this."""
+    """True if an item's gates were held against these constants, and I(M) is this."""
     own_gates = {name: gate for name, gate in gates.items() if name in own}
     read = gates.get("invariant", {}).get("value", invariant) in (invariant, None)
     return read and all(gate["threshold"] == own[name] for name, gate in own_gates.items())
 
 
 def _check_decided(cell: Cell, r: Readings, theta: Theta) -> None:
-    """What was answered against the rule on what was read."""
+    """Hold what was answered against the rule on what was read."""
     items, answers = cell.items, decide(r, Variant(theta))
     for some, frame in cell.slices("d_eff"):
         again = np.isclose(column(frame, "d_eff"), r.d_eff[some], rtol=_D_EFF, equal_nan=True)

@@ -221,14 +221,12 @@ def _columns(owner: type) -> tuple[tuple[Fact, Form, bool], ...]:
 
 
 def _row(owner: Record | Answer) -> Row:
-    """Write the cells of what is stored."""
     cls: type = type(owner)
     values = ((own.name, how, own.of(owner)) for own, how, _ in _columns(cls))
     return {name: None if value is None else how.write(value) for name, how, value in values}
 
 
 def _fields(owner: type, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Read fields by name from a row."""
     return {
         own.attribute: how.read(cell)
         for own, how, is_field in _columns(owner)

@@ -165,7 +165,6 @@ def _panel(panel: Panel, axes: Any) -> None:
 
 
 def _key_text(key: Sequence[Key]) -> str:
-    """A line a letter."""
     suffix = {True: " (true)", False: " (false)", None: ""}
     return "\n".join(f"{k.letter}: {k.text}{suffix[k.true]}" for k in key)
 

@@ -126,7 +126,6 @@ def representative(cells: Sequence[Cell], operator: str) -> Record | None:
 
 
 def _repaired(cell: Cell) -> Bool[np.ndarray, " items"]:
-    """The items whose answer was false and is true."""
     before, after = column(cell.items, "mc1_base"), column(cell.items, "mc1")
     repaired: np.ndarray = (before == 0) & (after == 1)
     return repaired
@@ -149,7 +148,6 @@ def _truthful_gains(cell: Cell, places: Places) -> PerItem:
 
 
 def _record(cell: Cell, item: int) -> Record:
-    """Everything about one item of a cell."""
     return Record.of(cell.whole(cell.answer_places[[item]]))[0]
 
 
@@ -305,7 +303,6 @@ def model_name(model: str) -> str:
 
 
 def _invariant(record: Record) -> float:
-    """I(M), infinite where the model has none."""
     value = record.decision.invariant
     return np.inf if value is None else value
 

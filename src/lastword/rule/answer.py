@@ -193,7 +193,7 @@ class Answer:
 
     @property
     def corrected(self) -> bool:
-        """Whether the corrected answer differs from the model's own."""
+        """True if the corrected answer differs from the model's own."""
         return self.index != self.base_index
 
     @property

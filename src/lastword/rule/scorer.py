@@ -126,7 +126,6 @@ class Scorer:
         return share + self.theta.lambda_0 if self.theta.floor == "anchor" else share
 
     def _alpha_outside(self) -> float:
-        """alpha of a token outside a non-empty Omega."""
         if self.theta.outside == "final":
             return 0.0
         return float(self.alpha(torch.zeros(1, 1, dtype=torch.float64)))

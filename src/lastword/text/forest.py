@@ -79,7 +79,7 @@ class Forest:
     def mask(
         self, queries: Int[np.ndarray, " q"], keys: Int[np.ndarray, " k"], window: int | None = None
     ) -> Bool[np.ndarray, "q k"]:
-        """Which keys each query sees: itself and its ancestors, within `window` positions."""
+        """Return the keys each query sees: itself and its ancestors, within `window` positions."""
         q, k = queries[:, None], keys[None, :]
         mask: Bool[np.ndarray, "q k"] = sees(q, k, self.ends, self.positions, window)
         return mask

@@ -197,12 +197,12 @@ def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -
 
 
 def count_tokens(text: str, tokenizer: Tokenizer) -> int:
-    """How many tokens a text has by itself, without special ones."""
+    """Count the tokens of a text by itself, without special ones."""
     return token_counts([text], tokenizer)[0]
 
 
 def token_counts(texts: Sequence[str], tokenizer: Tokenizer) -> list[int]:
-    """How many tokens each text has by itself, without special ones."""
+    """Count the tokens of each text by itself, without special ones."""
     return [len(ids) for ids in _tokenise(tokenizer, list(texts))]
 
 
@@ -367,7 +367,7 @@ class Reader:
         return self._start
 
     def count_special(self, ids: Ids) -> int:
-        """How many special tokens the ids begin with."""
+        """Count the special tokens that the ids begin with."""
         return next((i for i, token in enumerate(ids) if token not in self._special), len(ids))
 
 

@@ -73,7 +73,7 @@ class Bench:
         return self.same_decisions and self.agreement[name] <= self.tolerance
 
     def above_floor(self, name: str) -> dict[str, float]:
-        """How many times the floor one of ours takes: its trunk, its readout, and in all."""
+        """Return how many times the floor one of ours takes: its trunk, its readout, and in all."""
         meter, floor = self.meters[name], self.floors[name]
         return {
             "trunk": meter.seconds["trunk"] / (floor.trunk + floor.attention),

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Subject:
-    """What a certificate speaks of, and what it is held against when it is used.
+    """Subject of a certificate, which it is held against when it is used.
 
     Attributes:
         model: The model's name.
@@ -56,7 +56,7 @@ class Subject:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> "Subject":
-        """What a run records of its model, or a tracer describes.
+        """Read the subject from what a run records of its model, or a tracer describes.
 
         Args:
             described: `run.json`, or `Tracer.describe()` with its `digests` as `weights`.
@@ -81,7 +81,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Counts:
-    """What the labelled items said of the policy: `Evidence` of it, as plain numbers.
+    """`Evidence` of the policy from the labelled items, as plain numbers.
 
     Attributes:
         items: Labelled items.
@@ -133,7 +133,7 @@ class Counts:
             raise InputError("its counts do not fit together: items that stand by themselves")
 
     def _single(self) -> bool:
-        """Whether the rates are those of as many single items."""
+        """True if the rates are those of as many single items."""
         rates = (
             (self.rate, self.broken, self.items),
             (self.fixed_rate, self.fixed, self.items),
@@ -282,7 +282,7 @@ class Certificate:
 
     @property
     def counts(self) -> Counts:
-        """What the labelled items say of the policy."""
+        """Return the counts of the labelled items under the policy."""
         counts = self._own.counts
         if self.policy.operators:
             return counts
@@ -290,7 +290,7 @@ class Certificate:
 
     @property
     def worth(self) -> dict[str, float]:
-        """What the policy is worth an answer, in repairs, as counted and at least."""
+        """Return what the policy is worth an answer, in repairs, as counted and at least."""
         return self._own.trial(self.terms).worth(self.terms) if self.policy.operators else {}
 
     def calibrated(self, scores: Sequence[Scores], truths: Sequence[int]) -> "Certificate":
@@ -356,7 +356,7 @@ class Certificate:
         return values | {"digest": text_digest(_text(values))}
 
     def describe(self) -> dict[str, Any]:
-        """What a run or a service says of it: not what it is for, nor the values for `drift`."""
+        """Say of it what a run or a service does: not what it is for, nor `drift`'s values."""
         left_out = ("schema", "reference", "subject", "means", "tried")
         entries = {name: value for name, value in self.to_dict().items() if name not in left_out}
         return entries | {"subject": self.subject.digest, "counts": asdict(self.counts)}
@@ -406,7 +406,6 @@ class Certificate:
 
 
 def _text(values: Mapping[str, Any]) -> str:
-    """Return plain values as one text, in one order."""
     return json.dumps(values, sort_keys=True)
 
 

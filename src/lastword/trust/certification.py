@@ -80,7 +80,7 @@ class Sample:
     run: Mapping[str, Any]
 
     def shown(self, policy: Policy) -> tuple[list[Scores], list[int]]:
-        """What a policy shows of the items of one truth: their scores, and the truth's place."""
+        """Return what a policy shows of items of one truth: their scores, and the truth's place."""
         own = (policy.method,)
         return shown(
             self.items, self.cells, resolved(self.cells, self.run, own, self.means), policy
@@ -229,7 +229,7 @@ def labelled(
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a sample certifies under some terms, and what never reads the question beside it.
+    """Finding of a sample under some terms, beside it what never reads the question.
 
     Attributes:
         sample: The labelled items.

@@ -86,7 +86,7 @@ class Trial:
 
     @property
     def overrides(self) -> int:
-        """How many overrides it lets stand."""
+        """Count the overrides that it lets stand."""
         return int(self.evidence.overrides)
 
     @property
@@ -101,12 +101,12 @@ class Trial:
 
     @property
     def gain(self) -> float:
-        """What it is worth, in repairs: F - c K."""
+        """Return what it is worth, in repairs: F - c K."""
         return self.fixed - self.costs * self.broken
 
     @property
     def order(self) -> tuple[float, float, float]:
-        """What it is preferred by: net gain an item, then few breaks, then a large margin."""
+        """Order it by net gain an item, then few breaks, then a large margin."""
         items = self.evidence.items
         return self.gain / items, -self.broken / items, self.policy.margin
 
@@ -122,7 +122,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """What labelled items certify.
+    """Outcome of every test on labelled items.
 
     Attributes:
         terms: What was asked.
@@ -147,12 +147,12 @@ class Finding:
 
     @property
     def policy(self) -> Policy:
-        """What is let through: nothing, where nothing is certified."""
+        """Return what is let through: nothing, where nothing is certified."""
         return OFF if self.chosen is None else self.chosen.policy
 
     @property
     def worth(self) -> dict[str, float]:
-        """What the chosen policy is worth, with bounds that hold for every policy at once."""
+        """Return the chosen policy's worth, with bounds that hold for every policy at once."""
         return {} if self.chosen is None else self.chosen.worth(self.terms)
 
     @property
@@ -163,7 +163,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Beside:
-    """What never reads the question, in the same test (method, section 15).
+    """Controls that never read the question, in the same test (method, section 15).
 
     Attributes:
         worth: F - c K of what is certified of each control, by name; 0 where nothing is.

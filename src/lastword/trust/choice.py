@@ -59,7 +59,7 @@ def allowed(cells: Sequence[Cell], methods: Sequence[str]) -> tuple[str, ...]:
 
 
 def _holds(cell: Cell, name: str) -> bool:
-    """Whether every item has a column that is not always kept in memory."""
+    """True if every item has a column that is not always kept in memory."""
     return all(name in frame and frame[name].notna().all() for _, frame in cell.slices(name))
 
 
@@ -103,7 +103,7 @@ def means(cells: Iterable[Cell]) -> Means:
 
 
 def _bases(cells: Iterable[Cell]) -> "Iterator[Reading]":
-    """What batch calibration reads of every item: its base scores."""
+    """Yield what batch calibration reads of every item: its base scores."""
     from lastword.methods.contract import Evidence as Reading
     from lastword.rule.geometry import Trajectory
 

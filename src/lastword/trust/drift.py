@@ -130,7 +130,7 @@ class Drift:
 
 
 def statistics(decision: Mapping[str, Any]) -> dict[str, float]:
-    """What is watched of a decision: the model's confidence, d_eff, regime, operator, gates.
+    """Return what is watched of a decision: confidence, d_eff, regime, operator, gates.
 
     Gates are watched by their values; `invariant` belongs to the model, and `changes` is read or
     not by choice.

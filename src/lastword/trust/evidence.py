@@ -233,5 +233,4 @@ def _mean(groups: Groups, which: Which, among: Which) -> float:
 
 
 def _share(part: Any, whole: Any) -> np.ndarray:
-    """A quotient that is 0 of nothing."""
     return np.asarray(np.asarray(part) / np.maximum(whole, 1))

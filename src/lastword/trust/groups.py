@@ -35,7 +35,6 @@ def normal(text: str) -> str:
 
 
 def _opened(word: str) -> str:
-    """Return a word without the punctuation at its end."""
     end = len(word)
     while end and unicodedata.category(word[end - 1]).startswith("P"):
         end -= 1

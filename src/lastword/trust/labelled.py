@@ -43,7 +43,7 @@ class Labelled:
     others: Mapping[str, "Labelled"] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """How many items there are."""
+        """Count the items."""
         return len(self.mc1)
 
     def by(self, method: str) -> "Labelled":
@@ -61,7 +61,7 @@ class Labelled:
 
     @property
     def group_count(self) -> int:
-        """How many groups there are."""
+        """Count the groups."""
         return len(np.unique(self.groups))
 
     def group_means(self, values: PerItem, among: Which | None = None) -> PerGroup:

@@ -25,7 +25,7 @@ def summary(
     failed: int,
     controls: Beside | None = None,
 ) -> list[str]:
-    """What was tried, what is let through, what is promised, under what, and what it costs.
+    """Say what was tried, what is let through, what is promised, under what, and what it costs.
 
     Args:
         finding: What the labelled items certify.
@@ -51,7 +51,7 @@ def summary(
 
 
 def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
-    """Which slices keep the promise by themselves, and which break too much.
+    """Say which slices keep the promise by themselves, and which break too much.
 
     Args:
         parts: The slices.
@@ -71,7 +71,6 @@ def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
 
 
 def _beside(controls: Beside) -> str:
-    """What each control would certify."""
     sentences = [
         f"{name} {f'{worth:+g} answers' if worth else 'nothing'}"
         for name, worth in controls.worth.items()
@@ -83,7 +82,7 @@ def _beside(controls: Beside) -> str:
 
 
 def _groups(finding: Finding) -> str:
-    """How many groups the items make, where that is fewer."""
+    """Say how many groups the items make, where that is fewer."""
     return "" if finding.groups == finding.items else f" in {finding.groups} groups"
 
 
@@ -134,7 +133,7 @@ def _gain(terms: Terms) -> str:
 
 
 def _worth(finding: Finding) -> str:
-    """What a break costs against what a repair is worth, and what overrides do."""
+    """Say what a break costs against what a repair is worth, and what overrides do."""
     assert finding.chosen is not None
     trial, worth, evidence = finding.chosen, finding.worth, finding.chosen.evidence
     repair = f"of {_many(trial.overrides, 'override')} {trial.fixed} make a wrong answer right"
@@ -167,7 +166,7 @@ def _why_not(finding: Finding) -> str:
 
 
 def _reach(finding: Finding) -> str:
-    """Whether more items would help, if the rates stay."""
+    """Say whether more items would help, if the rates stay."""
     if finding.needed is not None:
         more = finding.needed - finding.items
         sentence = f"about {finding.needed} would do if the rates stay, {more} more than there are"
@@ -183,7 +182,7 @@ def _looks(terms: Terms) -> str:
 
 
 def _cost(finding: Finding) -> str:
-    """What the promise leaves undone, beside letting everything through that gains most."""
+    """Say what the promise leaves undone, beside letting everything through that gains most."""
     best, trial = finding.best, finding.chosen
     if best.gain <= 0:
         return "nothing, there was no gain to lose"

@@ -10,7 +10,7 @@ from lastword.trust.policy import TRACE, Promise, family
 
 @dataclass(frozen=True)
 class Terms:
-    """What a certificate has to promise.
+    """Terms of what a certificate has to promise.
 
     Raises:
         InputError: A share that is none, costs or looks that are none, or a promise of nothing.
@@ -70,7 +70,7 @@ class Terms:
 
     @property
     def policies(self) -> int:
-        """How many policies are tested."""
+        """Count the policies that are tested."""
         return len(self.shares)
 
     @property

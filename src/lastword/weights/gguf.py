@@ -83,12 +83,12 @@ class Header:
 
     @property
     def stop(self) -> int:
-        """How many bytes the file must have."""
+        """Count the bytes that the file must have."""
         return max((tensor.stop for tensor in self.tensors.values()), default=0)
 
     @property
     def quantisation(self) -> str:
-        """How most of the values are stored: `Q4_1`."""
+        """Name how most of the values are stored: `Q4_1`."""
         counts: dict[str, int] = {}
         for tensor in self.tensors.values():
             counts[tensor.kind] = counts.get(tensor.kind, 0) + math.prod(tensor.shape)
@@ -214,7 +214,6 @@ def _parse(cursor: _Cursor, label: str) -> Header:
 
 
 def _value(cursor: _Cursor, kind: int) -> Any:
-    """One value; of strings in an array, their number."""
     if kind == _STRING:
         return cursor.string()
     if kind in _NUMBERS:
@@ -231,7 +230,6 @@ def _value(cursor: _Cursor, kind: int) -> Any:
 
 
 def _entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
-    """A tensor's name, shape, kind and offset."""
     name = cursor.string()
     shape = cursor.unpack(f"{cursor.unpack('I')[0]}Q")
     kind, offset = cursor.unpack("IQ")
@@ -370,7 +368,6 @@ class GgufCheckpoint(Checkpoint):
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        """llama.cpp's names by transformers'."""
         if (family := self._family) is None:
             raise InvariantError(
                 f"{self.label} has architecture {self.header.architecture}, and where its "

@@ -345,7 +345,6 @@ def find_commit(name: str, revision: str | None) -> str | None:
 
 
 def _commit_of(file: Path) -> str | None:
-    """Name the commit that a downloaded file is of."""
     return next((part for part in file.parts if is_commit(part)), None)
 
 

@@ -159,7 +159,6 @@ def main(descriptor: str, parent: str, *folders: str) -> None:
 
 
 def _answer(pipe: Connection) -> None:
-    """Answer one call after the other."""
     side: Side | None = None
     while True:
         call = json.loads(pipe.recv_bytes())
