@@ -77,7 +77,7 @@ def test_what_is_written_is_read(model, margin, threshold, theta):
 
 def test_a_probe_is_part_of_it():
     methods = ("pmi@1", "probe@19")
-    probe = Probe("d1", 19, "mean", "q1", 7, 0.5)
+    probe = Probe("d1", "q1", 7, 0.5, 19, "mean")
     policy, terms = Policy(("probe@19",), 0.0, "probe@19"), Terms(promise="gain", methods=methods)
     made = certificate(GOOD.subject, policy, terms, 20, 2, 50, probe=probe)
     assert Certificate.from_dict(tomllib.loads(made.to_toml())) == made

@@ -79,7 +79,7 @@ def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: P
         read_labels(COLOURS, Named(label="colour"))
     without = [*COLOURS, {"body": "nobody knows", "tone": None, "n": 5}]
     told = read_labels(without, Named("body", "tone")).said
-    assert told == ("1 row without a label left out",)
+    assert told == ("1 row without a label",)
     with pytest.raises(InputError, match="one column, 'text:team'.*separated by commas"):
         read_labels([{"text:team": "late:shipping"}])
 
@@ -302,22 +302,50 @@ def test_what_never_reads_the_text_and_certifies_as_much_is_told_first() -> None
     assert silent.picture()[0] == "contextual  does not apply to these examples"
 
 
-def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificate(
-    tmp_path: Path,
-) -> None:
+def test_options_that_differ_by_row_have_a_probe_of_all_depths(tmp_path: Path) -> None:
+    rows, out = table(120), tmp_path / "out"
+    verdict = try_labels(rows, Tracer.demo(), out=out)
+    probe = Probe.read(out / "answer.probe.safetensors")
+    assert verdict.probe == probe.name == "probe@trajectory" and verdict.cost is not None
+    assert verdict.cost > 2  # every depth is read, with the text and without
+    unread = verdict.line("fitted without the text")
+    assert unread.right < verdict.line(probe.name).right
+    ours = Tracer.demo(probes=[out / "answer.probe.safetensors"])
+    answer = ours.decide(rows[0]["question"], {"q": Choice("", json.loads(rows[0]["options"]))})
+    assert answer["q"].method == probe.name
+
+
+def topics(count: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     words = {
         "animal": "fox cat dog bird horse".split(),
         "money": "bill bank cost price debt".split(),
     }
-    rows = [
+    return [
         {
             "text": " ".join(["the", rng.choice(words[label]), *rng.choice(["a", "now", "is"], 3)]),
             "label": label,
             "group": str(i),
         }
-        for i, label in enumerate(["animal", "money"] * 60)
+        for i, label in enumerate(["animal", "money"] * (count // 2))
     ]
+
+
+def test_rows_without_a_label_teach_a_probe_that_all_labels_test(tmp_path: Path) -> None:
+    rows = [row | {"label": row["label"] if i < 40 else None} for i, row in enumerate(topics(80))]
+    labels = read_labels(rows[:60], Named(unlabelled=written(tmp_path / "more.csv", rows[60:])))
+    assert len(labels.unlabelled) == 40 and "40 rows without a label" in labels.said
+    verdict = try_labels(rows, Tracer.demo())
+    (taught,) = [line for line in verdict.lines if line.name.startswith("self-taught@")]
+    assert 0 < taught.right < 1
+    half = try_labels(rows[:40], Tracer.demo())  # without such rows a half teaches it
+    assert any(line.name.startswith("self-taught@") for line in half.lines)
+
+
+def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificate(
+    tmp_path: Path,
+) -> None:
+    rows = topics(120)
     path, out = written(tmp_path / "topics.csv", rows), tmp_path / "out"
     command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out), "--json"]
     done = CliRunner().invoke(app, command)

@@ -77,12 +77,17 @@ def try_(
 
 
 def _next(verdict: "Verdict", model: str, out: Path | None) -> list[str]:
+    """Return what to go on with."""
+    from lastword.tryout.run import CERTIFICATE, PROBE, QUESTIONS
+
     if verdict.certified is None:
         return [f"To serve the model's own answers: lastword serve --model {model}"]
     if out is None:
         return ["Run it again with --out FOLDER: the certificate is written there."]
-    certificate = f"--model {model} --certificate {out / 'certificate.toml'}"
-    if verdict.method == verdict.probe:
-        asked = f"{certificate} --questions {out / 'questions.yaml'}"
-        return [f"lastword decide {asked} --text 'A NEW TEXT'", f"lastword serve {asked}"]
-    return [f"lastword serve {certificate}"]
+    asked = f"--model {model} --certificate {out / CERTIFICATE}"
+    if verdict.method != verdict.probe:
+        return [f"lastword serve {asked}"]
+    if not verdict.classes:  # options differ by row
+        return [f"lastword serve {asked} --probe {out / PROBE}"]
+    asked += f" --questions {out / QUESTIONS}"
+    return [f"lastword decide {asked} --text 'A NEW TEXT'", f"lastword serve {asked}"]

@@ -24,6 +24,7 @@ from lastword.probes.state import POOLINGS, StateProbe
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.probes.unlike import Likeness
 from lastword.trust.certificate import Subject
+from lastword.trust.policy import SELF_TAUGHT
 
 SCHEMA = 1
 SUFFIX = ".probe.safetensors"
@@ -70,7 +71,7 @@ class Probe:
     @property
     def name(self) -> str:
         """`probe@19`, `probe@19+model`, `probe@trajectory`; without labels `self-taught@19`."""
-        return self.fit.name if self.labels else self.fit.name.replace("probe", "self-taught")
+        return self.fit.name if self.labels else self.fit.name.replace("probe", SELF_TAUGHT)
 
     @property
     def state(self) -> StateProbe | None:

@@ -19,7 +19,7 @@ from lastword.theta import Theta
 from lastword.trust.calibration import Calibration, calibrate
 from lastword.trust.certify import Trial, best_of
 from lastword.trust.evidence import Evidence
-from lastword.trust.policy import BATCH, Policy, family, is_fitted
+from lastword.trust.policy import BATCH, Policy, family, is_probe
 from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least
 from lastword.weights.identity import model_name, text_digest
@@ -250,7 +250,7 @@ class Certificate:
             raise InputError(f"its counts, {said}, do not give its promise; certify again")
         if self.policy.method.startswith(BATCH) and not self.means:
             raise InputError(f"{self.policy.method} needs its means, which are missing")
-        if is_fitted(self.policy.method) != (self.probe is not None):
+        if is_probe(self.policy.method) != (self.probe is not None):
             raise InputError(f"it names a probe where it lets through {self.policy.method}")
         if self.threshold is not None and not self._keeps_error():
             raise InputError("its counts do not give its threshold; certify again")
@@ -467,6 +467,6 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return float(value)
     if get_origin(kind) is Literal and value in get_args(kind):
         return value
-    if type(value) in (get_args(kind) or (kind,)):
+    if type(value) in (get_args(kind) or (kind,)):  # one of a union, or the type itself
         return value
     raise InputError(f"{name} cannot be {value!r}")

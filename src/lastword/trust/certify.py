@@ -206,7 +206,7 @@ def claims(
     scalar: ScalarOperator,
     terms: Terms,
     failed: int = 0,
-    fitted: Mapping[str, tuple[Which, Which, Groups]] = MappingProxyType({}),
+    probes: Mapping[str, tuple[Which, Which, Groups]] = MappingProxyType({}),
 ) -> list[Claim]:
     """Return the claims of the family of ways to answer on labelled items.
 
@@ -215,14 +215,14 @@ def claims(
         scalar: As `certify` takes it.
         terms: As `certify` takes them.
         failed: As `certify` takes it.
-        fitted: Of each fitted method, on the items that it was not fitted on: where the model's own
-            answer is right, where its own is, and the items' groups.
+        probes: Of each probe, on the items that it was not made of: where the model's own answer
+            is right, where its own is, and the items' groups.
     """
     lost = np.ones(failed, dtype=bool)
 
     def claim(policy: Policy, share: float) -> Claim:
-        if policy.method in fitted:
-            base, shown, groups = fitted[policy.method]
+        if policy.method in probes:
+            base, shown, groups = probes[policy.method]
             stands = base != shown
         else:
             base, shown, groups = items.mc1_base > 0, items.right(policy), items.groups

@@ -17,6 +17,7 @@ Promise = Literal["gain", "breaks"]
 OVERRIDING = ("decisive", "mix", "early")
 
 TRACE, GATED, BATCH = "trace", "trace-gated", "batch-calibrated"
+SELF_TAUGHT = "self-taught"  # a probe that was made without a label
 # What a certificate may choose among (method, section 17), as far as records hold what each reads.
 METHODS = (
     *(TRACE, GATED, "pmi@0.25", "pmi@0.5", "pmi@1"),
@@ -76,6 +77,11 @@ def scalar_operator(invariant: float, tau_I: float) -> ScalarOperator:
     return "mix" if invariant > tau_I else "early"
 
 
+def is_probe(method: str) -> bool:
+    """True of what reads the model's states by weights of its own."""
+    return is_fitted(method) or method.startswith(SELF_TAUGHT)
+
+
 def is_fitted(method: str) -> bool:
     """True of what learns from labels: the names of probes begin with `probe`."""
     return method.startswith("probe")
@@ -87,7 +93,7 @@ def margins(method: str, promise: Promise) -> tuple[float, ...]:
     A margin helps to break little. It costs labels where only a gain is promised, and what is
     fitted is one policy in any case.
     """
-    if promise == "gain" or is_fitted(method):
+    if promise == "gain" or is_probe(method):
         return (0.0,)
     if method in (TRACE, GATED):
         return (3.0, 2.0, 1.0, 0.25)

@@ -21,7 +21,8 @@ from lastword.errors import ItemError
 from lastword.probes.answering import passages_of, read_states
 from lastword.probes.probe import Fit, Probe
 from lastword.probes.stacked import StackedProbe, fit_stacked
-from lastword.probes.state import LEAST, POOLINGS, StateFit, fit_state
+from lastword.probes.state import LEAST, POOLINGS, StateFit, StateProbe, fit_state
+from lastword.probes.taught import teach
 from lastword.probes.trajectory import (
     Options,
     TrajectoryProbe,
@@ -33,6 +34,7 @@ from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
 from lastword.text.forest import build
 from lastword.trust.certificate import Probe as Mark
+from lastword.trust.policy import SELF_TAUGHT
 
 if TYPE_CHECKING:
     from lastword.tracer import Tracer
@@ -49,32 +51,49 @@ Scores = Float[np.ndarray, "texts options"]
 
 
 @dataclass(frozen=True, eq=False)
-class Contest:
-    """What a probe and its controls get on the same labels.
+class Entrant:
+    """A probe that is tested, and runs.
 
     Attributes:
-        probe: Of one half of the labels; the one that is tested and runs.
-        tested: Texts of the other half [texts].
-        right: Where the probe is right on the half that tests it [texts]; no word of the others.
-        crossed: By name, where a cross-fitted probe, bag of words and so on are right [texts].
-        by_depth: Leave-one-out share right of a probe of each depth [depths]; empty where options
-            differ by text.
-        cost: What an answer of the probe takes, in answers of the model.
+        probe: Made of texts that do not test it.
+        tested: Texts that do [texts].
+        right: Where it is right on these [texts]; no word of the others.
+        cost: What an answer of it takes, in answers of the model.
+        fraction: The share of the labelled groups that made it.
     """
 
     probe: Probe
     tested: Right
     right: Right
-    crossed: dict[str, Right]
-    by_depth: Float[np.ndarray, " depths"]
     cost: float
+    fraction: float = FRACTION
 
     @property
     def mark(self) -> Mark:
         """What names the probe in its certificate."""
         state, question = self.probe.state, question_digest(self.probe.question)
         depth, pooling = (None, None) if state is None else (state.depth, state.pooling)
-        return Mark(self.probe.digest, question, SEED, FRACTION, depth, pooling)
+        return Mark(self.probe.digest, question, SEED, self.fraction, depth, pooling)
+
+
+@dataclass(frozen=True, eq=False)
+class Contest:
+    """What probes and their controls get on the same labels.
+
+    Attributes:
+        entrants: The probe that the labels of one half make, first; then the self-taught one.
+        crossed: By name, where a cross-fitted probe, bag of words and so on are right [texts].
+        by_depth: Leave-one-out share right of a probe of each depth [depths]; empty where options
+            differ by text.
+    """
+
+    entrants: tuple[Entrant, ...]
+    crossed: dict[str, Right]
+    by_depth: Float[np.ndarray, " depths"]
+
+    def entrant(self, method: str | None) -> Entrant:
+        """Return the probe of that method, or the first where none is."""
+        return next((own for own in self.entrants if own.probe.name == method), self.entrants[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +107,7 @@ class Material:
         groups: Of each; texts of one group are never on both sides of a fit.
         cell: Their records; each text is an item that counts.
         template: Writes the prompts.
+        unlabelled: More texts of the same kind.
     """
 
     texts: Sequence[str]
@@ -96,6 +116,7 @@ class Material:
     groups: Groups
     cell: Cell
     template: Template
+    unlabelled: Sequence[str] = ()
 
 
 def hold(tracer: "Tracer", material: Material) -> Contest | None:
@@ -129,7 +150,9 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
         over = fit_stacked(fit, own, options, base[kept], blind[kept], groups)
         return fit, over.probe, np.array(options)[over.scores.argmax(axis=1)] == own
 
-    def answers(probe: Fit, own: Right) -> np.ndarray:
+    def answers(probe: Fit | None, own: Right) -> np.ndarray:
+        if probe is None:  # nothing is taught: the model answers
+            return np.asarray(np.array(options)[base[own].argmax(axis=1)])
         fit = probe.state if isinstance(probe, StackedProbe) else probe
         assert not isinstance(fit, TrajectoryProbe)
         rows = states[own, fit.depth, POOLINGS.index(fit.pooling)].astype(np.float64)
@@ -148,35 +171,49 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
         return {
             ALONE: answers(fit.probe, own),
             STACKED: answers(stacked, own),
+            SELF_TAUGHT: answers(taught or teach(states[rest], base[rest], options), own),
             WORDS: words.predict([texts[i] for i in np.flatnonzero(own).tolist()]),
             DEPTH_0: answers(depth_0, own),
             LARGEST: np.full(int(own.sum()), largest),
         }
 
+    taught = _taught(tracer, material)
     kept = _kept(labels, made)
     fit, stacked, both = fits(kept)
     alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == truths[kept]
     better = int(both.sum()) - int(alone.sum()) > np.sqrt((both != alone).sum())
     chosen: Fit = stacked if better else fit.probe
-    probe = _probe(tracer, material, chosen, len(kept))
-    probe = replace(
-        probe,
-        left_out=tuple(o.text for o in question.options if o.text not in fit.probe.classes),
-    )
-    names = {ALONE: fit.probe.name, STACKED: stacked.name}
+    all_ = made | ~made
+
+    def entrant(fit: Fit, labels: int, tested: Right, fraction: float = FRACTION) -> Entrant:
+        probe = _probe(tracer, material, fit, labels)
+        cost = _costs(tracer, material, probe)
+        return Entrant(probe, tested, answers(fit, all_) == truths, cost, fraction)
+
+    entrants = [entrant(chosen, len(kept), ~made)]
+    if own := taught or teach(states[made], base[made], options):
+        tested, fraction = (all_, 0.0) if taught else (~made, FRACTION)
+        entrants.append(entrant(own, 0, tested, fraction))
+    names = {ALONE: fit.probe.name, STACKED: stacked.name, SELF_TAUGHT: entrants[-1].probe.name}
     crossed = {
         names.get(name, name): own == truths
         for name, own in _crossed(contestants, material.groups).items()
+        if name != SELF_TAUGHT or len(entrants) > 1
     }
-    every = fit_state(states[kept := _kept(labels, made | ~made)], truths[kept].tolist())
-    return Contest(
-        probe=probe,
-        tested=~made,
-        right=answers(chosen, ~np.zeros_like(made)) == truths,
-        crossed=crossed,
-        by_depth=every.right.max(axis=1),
-        cost=_costs(tracer, material, probe),
-    )
+    every = fit_state(states[kept := _kept(labels, all_)], truths[kept].tolist())
+    return Contest(tuple(entrants), crossed, every.right.max(axis=1))
+
+
+def _taught(tracer: "Tracer", material: Material) -> StateProbe | None:
+    """What texts without labels teach; None where there are none, or too few."""
+    texts, question, template = material.unlabelled, material.questions[0], material.template
+    if not texts:
+        return None
+    states = read_states(tracer, texts, question, template, POOLINGS)
+    items = [item_of(text, question, template) for text in texts]
+    own = tracer.correct_many(items, read="base", blind="none")
+    base = np.stack([decision.base_scores for decision in own])
+    return teach(states, base, candidates_of(question))
 
 
 def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest | None:
@@ -207,14 +244,9 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
     probe = _probe(tracer, material, fitted(items, made), int(made.sum()))
     crossed = _crossed(contestants, material.groups)
     assert isinstance(probe.fit, TrajectoryProbe)
-    return Contest(
-        probe=probe,
-        tested=~made,
-        right=answers(items, probe.fit, made | ~made) == truths,
-        crossed={name: own == truths for name, own in crossed.items()},
-        by_depth=np.empty(0),
-        cost=_costs(tracer, material, probe),
-    )
+    right = answers(items, probe.fit, made | ~made) == truths
+    entrant = Entrant(probe, ~made, right, _costs(tracer, material, probe))
+    return Contest((entrant,), {name: own == truths for name, own in crossed.items()}, np.empty(0))
 
 
 def _features(material: Material) -> list[Options]:
@@ -236,7 +268,11 @@ def _features(material: Material) -> list[Options]:
 
 def _probe(tracer: "Tracer", material: Material, fit: Fit, labels: int) -> Probe:
     name = template_name(material.template.to_dict())
-    return Probe(material.questions[0], name, tracer.subject, fit, labels, seed=SEED)
+    probe = Probe(material.questions[0], name, tracer.subject, fit, labels, seed=SEED)
+    if (state := probe.state) is None:
+        return probe
+    options = [option.text for option in probe.question.options]
+    return replace(probe, left_out=tuple(o for o in options if o not in state.classes))
 
 
 def _half(groups: Groups) -> Right:

@@ -35,11 +35,13 @@ class Labels:
         name: Of the table.
         rows: Text, question, right answer, id and group of each.
         said: What was guessed and left out, in words.
+        unlabelled: Texts of the rows without a label.
     """
 
     name: str
     rows: tuple[tuple[str, Choice, str, str, str | None], ...]
     said: tuple[str, ...]
+    unlabelled: tuple[str, ...] = ()
 
     @property
     def question(self) -> Choice | None:
@@ -82,6 +84,8 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
         raise InputError("there are no rows: expected a text and a label a row")
     columns, guesses = _guess(rows, named)
     said += guesses
+    if named.unlabelled is not None:
+        rows += [{**row, columns.label or "": None} for row in _file(named.unlabelled, said)]
     labelled = {
         name: row
         for name, row in zip(_names(rows, columns.id), rows, strict=True)
@@ -89,10 +93,13 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     }
     if not labelled:
         raise InputError(f"no row has a {columns.label}: nothing is labelled")
-    if unlabelled := len(rows) - len(labelled):
-        said.append(f"{_rows_in_words(unlabelled)} without a label left out")
+    without = [row for row in rows if _text(row.get(columns.label or "")) == ""]
+    unlabelled = tuple(filter(None, (_text(row.get(columns.text or "")) for row in without)))
+    if without:
+        said.append(f"{_rows_in_words(len(without))} without a label")
     questions = _rows(labelled, columns, said)
-    return Labels(Path(source).stem if is_path else "labels", questions, tuple(said))
+    name = Path(source).stem if is_path else "labels"
+    return Labels(name, questions, tuple(said), unlabelled)
 
 
 def _file(path: Path, said: list[str]) -> list[Row]:

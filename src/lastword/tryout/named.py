@@ -21,4 +21,7 @@ class Named:
     describe: Annotated[Path | None, "TOML file with a description a label, for the prompt."] = None
     instructions: Annotated[str | None, "The question about each text."] = None
     id: Annotated[str | None, "Column of each row's name; guessed if left out."] = None
+    unlabelled: Annotated[
+        Path | None, "Table of more texts without labels, for the self-taught probe."
+    ] = None
     tidy: Annotated[bool, "Join labels that differ only in case or spaces."] = False

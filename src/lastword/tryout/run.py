@@ -24,7 +24,7 @@ from lastword.trust.certification import Outcome, Sample, outcome, read_sample
 from lastword.trust.certify import claims
 from lastword.trust.certify import judge as judge_claims
 from lastword.trust.choice import beside
-from lastword.trust.policy import METHODS, Promise, is_fitted
+from lastword.trust.policy import METHODS, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.contest import Contest, Material, hold
 from lastword.tryout.labels import Labels, read_labels
@@ -111,7 +111,7 @@ class Job:
         cell = execute(self.tracer, prepare(self.tracer, self.work), root, advance=advance).cell
         sample = read_sample(cell, methods=None)
         contest = self._contest(sample)
-        probes = () if contest is None else (contest.probe.name,)
+        probes = () if contest is None else [own.probe.name for own in contest.entrants]
         terms = replace(self.terms, methods=(*sample.methods, *probes))
         few = sample.items.group_count < terms.least
         one = self.labels.question
@@ -129,8 +129,8 @@ class Job:
         rows = {id: own for *own, id, _ in self.labels.rows}
         own = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]
         texts, questions, truths = zip(*own, strict=True)
-        groups, template = sample.items.groups, self.work.template
-        return hold(self.tracer, Material(texts, questions, truths, groups, cell, template))
+        known = texts, questions, truths, sample.items.groups, cell
+        return hold(self.tracer, Material(*known, self.work.template, self.labels.unlabelled))
 
     def _keep(
         self,
@@ -144,12 +144,11 @@ class Job:
         for name in (CERTIFICATE, PROBE):
             (out / name).unlink(missing_ok=True)  # of other labels
         if contest is not None:
-            contest.probe.write(out / PROBE)
+            contest.entrant(verdict.method).probe.write(out / PROBE)
         if certified is not None and certified.finding.chosen is not None:
             _write(out / CERTIFICATE, certified.certificate.to_toml())
         if (question := self.labels.question) is not None:
-            runs = verdict.method is not None and verdict.method == verdict.probe
-            probes = {"answer": PROBE} if runs else {}
+            probes = {"answer": PROBE} if verdict.method == verdict.probe else {}
             write_questions(out / QUESTIONS, {"answer": question}, probes)
         _write(out / VERDICT, to_json(verdict.to_dict()) + "\n")
         write_page(cell, out / PAGE)
@@ -158,16 +157,19 @@ class Job:
 def _certified(
     sample: Sample, terms: Terms, questions: tuple[str, ...], contest: Contest | None
 ) -> Outcome:
-    """Test the corrections on all labels, and the probe on the half that it was not fitted on."""
+    """Test the corrections on all labels, and each probe on those that it was not made of."""
     if contest is None:
         return outcome(sample, terms, questions)
-    items, tested = sample.items, contest.tested
-    base = (items.mc1_base > 0)[tested]
-    fitted = {contest.probe.name: (base, contest.right[tested], items.groups[tested])}
-    finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, fitted), terms)
+    items, base = sample.items, sample.items.mc1_base > 0
+    own = {
+        one.probe.name: (base[one.tested], one.right[one.tested], items.groups[one.tested])
+        for one in contest.entrants
+    }
+    finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, own), terms)
     controls = beside(finding, items, sample.cells, sample.scalar)
-    if is_fitted(finding.policy.method):
-        return Outcome(sample, finding, controls, (contest.mark.question,), contest.mark)
+    if is_probe(method := finding.policy.method):
+        mark = contest.entrant(method).mark
+        return Outcome(sample, finding, controls, (mark.question,), mark)
     return Outcome(sample, finding, controls, questions)
 
 

@@ -15,7 +15,7 @@ from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1
 from lastword.trust.certification import Outcome
 from lastword.trust.grouping import Groups, groups
-from lastword.trust.policy import METHODS, TRACE
+from lastword.trust.policy import METHODS, SELF_TAUGHT, TRACE
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 from lastword.tryout.contest import WORDS, Contest
@@ -111,7 +111,8 @@ class Verdict:
         changes: Answers that it changes.
         confusions: Truth, answer and count of the model's most frequent mistakes.
         headline: What to run, what it gains and what it costs, in one sentence.
-        probe: The probe's method; None where there is none.
+        probe: The method of the probe that is certified, else of the one that labels make; None
+            where there is none.
         cost: What an answer of the probe takes, in answers of the model.
         by_depth: Share right by depth: of the model's own head, and of a probe by leave-one-out.
         middle: What depths below the last add to wording and the last one (section 15); None where
@@ -315,7 +316,8 @@ def judge(
     finding = None if outcome is None else outcome.finding
     trial = None if finding is None else finding.chosen
     method = best if trial is None else trial.policy.method
-    by_probe = contest is not None and method == contest.probe.name
+    entrant = None if contest is None else contest.entrant(method)
+    by_probe = entrant is not None and method == entrant.probe.name
     stands = np.ones(len(items), bool) if by_probe else _stands(outcome, scores[method])
     answers = np.where(stands, crossed[method] if by_probe else right[method], base)
     names = _candidates(cell)
@@ -340,8 +342,8 @@ def judge(
         changes=() if by_probe else _changes(cell, names, truths, scores[method], stands),
         confusions=_confusions(names, truths, list(items["base_scores"])),
         middle=None if (fitted := fit(cell)) is None else fitted.middle,
-        probe=None if contest is None else contest.probe.name,
-        cost=None if contest is None else contest.cost,
+        probe=None if entrant is None else entrant.probe.name,
+        cost=None if entrant is None else entrant.cost,
         by_depth=() if contest is None else _by_depth(cell, contest),
     )
     return replace(verdict, headline=headline(verdict))
@@ -390,8 +392,10 @@ def _probe_in_words(name: str) -> str:
     """Return `probe@19`, `probe@19+model` or `probe@trajectory` as people say it."""
     if name == TrajectoryProbe.name:
         return "the probe of all depths"
-    depth, _, model = name.partition("@")[2].partition("+")
-    return f"the probe of depth {depth}{' stacked with the model' if model else ''}"
+    kind, _, rest = name.partition("@")
+    depth, _, model = rest.partition("+")
+    taught = "self-taught " if kind == SELF_TAUGHT else ""
+    return f"the {taught}probe of depth {depth}{' stacked with the model' if model else ''}"
 
 
 def _use_words(words: Line, where: str) -> str:
