@@ -36,6 +36,7 @@ from lastword.cli.get import get
 from lastword.cli.groups import flattened
 from lastword.cli.invariant import invariant
 from lastword.cli.lm_eval import PASSED_ON, lm_eval
+from lastword.cli.mcp import mcp
 from lastword.cli.merge import merge
 from lastword.cli.models import models
 from lastword.cli.output import printable
@@ -56,6 +57,7 @@ EXTRAS = {
     "granian": "serve",
     "lm_eval": "eval",
     "matplotlib": "eval",
+    "mcp": "mcp",
     "pandas": "eval",
     "peft": "large",
     "prometheus_client": "serve",
@@ -72,7 +74,7 @@ GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Try it": (demo, get, cache, models, doctor),
     "Your model": (try_, correct, decide, ask, invariant),
     "The lab": (eval_, merge, report, ablate, compare, certify, bench, lm_eval),
-    "Serve": (serve, explore),
+    "Serve": (serve, mcp, explore),
 }
 
 

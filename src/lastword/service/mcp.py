@@ -1,0 +1,71 @@
+"""The Model Context Protocol: each set of questions is a tool, which an agent asks by itself."""
+
+import re
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Annotated, Any
+
+import anyio
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+from pydantic import Field
+
+import lastword
+from lastword.decisions import Question, Questionnaire
+from lastword.errors import InputError, TraceError
+from lastword.tracer import Tracer
+
+_SHOWN = 20  # options of a question in a tool's description
+_HINTS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+Text = Annotated[str, Field(description="The text that is decided about.")]
+
+
+def mcp_server(tracer: Tracer, sets: Iterable[tuple[str, Questionnaire]]) -> MCPServer[Any]:
+    """Return a server with a tool for each set of questions.
+
+    Args:
+        tracer: Who answers, one call at a time.
+        sets: Questions, each with the name of its set.
+
+    Raises:
+        InputError: Two sets would be one tool.
+    """
+    server: MCPServer[Any] = MCPServer(
+        "lastword", version=lastword.__version__, log_level="WARNING"
+    )
+    turns, names = anyio.CapacityLimiter(1), set[str]()
+    for name, asked in sets:
+        tool = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
+        if tool in names:
+            raise InputError(f"two files of questions would be the tool {tool!r}: rename one")
+        names.add(tool)
+        work = _tool(tracer, asked, turns)
+        server.add_tool(work, tool, description=described(asked), annotations=_HINTS)
+    return server
+
+
+def described(asked: Questionnaire) -> str:
+    """What a set of questions answers, for the agent that may use it."""
+    lines = [f"- {name}: {_line(question)}" for name, question in asked.questions.items()]
+    more = "`deferred` says that an answer is too unsure to act on."
+    return "\n".join(["Answers about a text, each with its probability:", *lines, more])
+
+
+def _line(question: Question) -> str:
+    texts = [option.text for option in question.options]
+    rest = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    kind = type(question).__name__.lower()
+    return f"{question.instructions} ({kind}: {', '.join(texts[:_SHOWN])}{rest})".lstrip()
+
+
+def _tool(
+    tracer: Tracer, asked: Questionnaire, turns: anyio.CapacityLimiter
+) -> Callable[[str], Coroutine[Any, Any, dict[str, Any]]]:
+    async def decide(text: Text) -> dict[str, Any]:
+        try:
+            answers = await anyio.to_thread.run_sync(tracer.decide, text, asked, limiter=turns)
+        except TraceError as error:
+            raise ToolError(str(error)) from error
+        return answers.to_dict()
+
+    return decide

@@ -1,0 +1,101 @@
+"""An agent asks the questions of a file as a tool, over both transports, by the SDK's client."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from lastword import Choice, Predicate, Tracer
+from lastword.decisions import write_questions
+from lastword.errors import InputError
+from lastword.probes import Probe, fit_state
+from lastword.probes.answering import read_states
+
+mcp = pytest.importorskip("mcp")
+TEXT = "The invoice is late."
+TOPIC = Choice("What is it about?", ["animal", "money"])
+ASKED = {"topic": TOPIC, "angry": Predicate("The writer is angry.")}
+COMMAND = ["-m", "lastword", "mcp", "--model", "lastword/demo-organism", "--questions"]
+
+
+@pytest.fixture(scope="module")
+def probe() -> Probe:
+    texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
+    tracer = Tracer.demo()
+    ready = tracer.prepare({"topic": TOPIC})
+    states = read_states(tracer, texts, TOPIC, ready.template, ("mean",))
+    fit = fit_state(states, ["animal", "animal", "money", "money"], poolings=("mean",))
+    return Probe(TOPIC, ready.template_name, tracer.subject, fit.probe, 4)
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory, probe) -> str:
+    folder = tmp_path_factory.mktemp("sets")
+    probe.write(folder / "topic.probe.safetensors")
+    path = folder / "my tickets.yaml"
+    write_questions(path, ASKED, {"topic": "topic.probe.safetensors"})
+    return str(path)
+
+
+def asked(server: Any) -> tuple[Any, Any, Any]:
+    """What a client is offered, what it is answered, and what it is told of no text."""
+
+    async def ask() -> tuple[Any, Any, Any]:
+        async with mcp.Client(server) as client:
+            (tool,) = (await client.list_tools()).tools
+            told = await client.call_tool(tool.name, {"text": TEXT})
+            return tool, told, await client.call_tool(tool.name, {"text": "a\0b"})
+
+    return asyncio.run(ask())
+
+
+@contextmanager
+def over_http(questions: str) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, *COMMAND, questions, "--port", str(port)])
+    try:
+        for _ in range(600):
+            with socket.socket() as trial:
+                if trial.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_a_file_of_questions_is_a_tool(questions, probe, transport):
+    if transport == "stdio":
+        command = mcp.StdioServerParameters(command=sys.executable, args=[*COMMAND, questions])
+        tool, told, refused = asked(command)
+    else:
+        with over_http(questions) as url:
+            tool, told, refused = asked(url)
+    own = Tracer.demo(probes=[probe]).decide(TEXT, ASKED).to_dict()
+    assert tool.name == "my_tickets" and "animal, money" in tool.description
+    assert list(tool.input_schema["properties"]) == ["text"] and tool.annotations.read_only_hint
+    assert not told.is_error and told.structured_content["topic"] == own["topic"]
+    assert own["topic"]["method"] == probe.name and own["angry"]["method"] == "base"
+    yes = own["angry"]["probability"]
+    assert told.structured_content["angry"]["probability"] == pytest.approx(yes, abs=1e-5)
+    assert refused.is_error and "NUL" in refused.content[0].text
+
+
+def test_two_files_of_one_name_are_refused():
+    from lastword.service.mcp import mcp_server
+
+    tracer = Tracer.demo()
+    ready = tracer.prepare(ASKED)
+    with pytest.raises(InputError, match="the tool 'a_b': rename"):
+        mcp_server(tracer, [("a b", ready), ("a_b", ready)])
