@@ -8,20 +8,22 @@ from typing import Any
 from lastword.errors import CertificateError, InputError
 from lastword.files.plugins import plugins
 from lastword.methods.aggregated import Aggregated
+from lastword.methods.baselines import (
+    DecisiveOnly,
+    LengthOnly,
+    QuestionBlind,
+    early_exit,
+    own_answer,
+    self_consistent,
+)
 from lastword.methods.batch_calibrated import BatchCalibrated, Means, Running
-from lastword.methods.blind import QuestionBlind
 from lastword.methods.contextual import Contextual
 from lastword.methods.contract import AGGREGATIONS, Facts, Method
 from lastword.methods.correction import Correction, Scored
-from lastword.methods.decisive import DecisiveOnly
 from lastword.methods.delta import Extrapolation
 from lastword.methods.dola import Contrast, Plausible, premature_depths
-from lastword.methods.early_exit import EarlyExit
 from lastword.methods.gated import TraceGated
-from lastword.methods.length import LengthOnly
-from lastword.methods.model_answer import ModelAnswer
 from lastword.methods.pmi import Pmi
-from lastword.methods.self_consistent import SelfConsistentDepth
 from lastword.methods.sled import Evolution
 from lastword.methods.trace import Trace
 
@@ -61,7 +63,7 @@ def _dola_eq4(facts: Facts, *, released: bool = False) -> Method:
 def _dola_static(facts: Facts, fraction: float | None = None) -> Method:
     fixed = facts.depth // 2
     if fraction is not None:
-        fixed = EarlyExit(facts, fraction).depth
+        fixed = early_exit(facts, fraction).depths[0]
     if fixed == facts.depth:
         raise InputError("dola-static contrasts the last depth with an earlier one; lower FRACTION")
     return Aggregated(Contrast(facts.depth, (fixed,)))
@@ -87,14 +89,14 @@ _SLED = "Zhang et al., NeurIPS 2024, and its release"
 
 METHODS: Mapping[str, Entry] = {
     "trace": Entry(Trace, "one operator an item, by geometry and I(M)", "TRACE, Algorithm 1"),
-    "base-mean": Entry(ModelAnswer, "mean log-probability a token", f"{_BASE}: TRACE's b"),
+    "base-mean": Entry(own_answer, "mean log-probability a token", f"{_BASE}: TRACE's b"),
     "base-sum": Entry(
-        partial(ModelAnswer, aggregation="sum"),
+        partial(own_answer, aggregation="sum"),
         "summed log-probability",
         f"{_BASE}: lm-evaluation-harness, DoLa",
     ),
     "base-bytes": Entry(
-        partial(ModelAnswer, aggregation="bytes"),
+        partial(own_answer, aggregation="bytes"),
         "summed log-probability over UTF-8 bytes",
         f"{_BASE}: lm-evaluation-harness",
     ),
@@ -139,10 +141,10 @@ METHODS: Mapping[str, Entry] = {
     "delta": Entry(_delta, "logits extrapolated beyond the last depth", "DeLTa", aggregates=True),
     "decisive-only": Entry(DecisiveOnly, "the decisive layer, ungated", _OURS),
     "early-exit": Entry(
-        EarlyExit, "one earlier depth", _BASELINE, number=_DEPTH, needed=True, aggregates=True
+        early_exit, "one earlier depth", _BASELINE, number=_DEPTH, needed=True, aggregates=True
     ),
     "self-consistent-depth": Entry(
-        SelfConsistentDepth, "mean over the interior window", _BASELINE, aggregates=True
+        self_consistent, "mean over the interior window", _BASELINE, aggregates=True
     ),
     "pmi": Entry(
         Pmi,
