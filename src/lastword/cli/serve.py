@@ -1,24 +1,15 @@
 """`lastword serve`: one model over HTTP."""
 
-import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from lastword.cli.engine import EngineOptions
 from lastword.cli.groups import Group, options_of
-from lastword.cli.model import Model, load_tracer
+from lastword.cli.model import Model
+from lastword.cli.progress import waiting
 from lastword.cli.vllm import VllmOptions, loader
-from lastword.model.options import LoadOptions
 from lastword.service.settings import Settings
-
-if TYPE_CHECKING:
-    from lastword.engines.ray import Cluster
-    from lastword.tracer import Tracer
 
 # What the command line writes otherwise than Python does.
 _ANNOTATIONS = {
@@ -45,8 +36,10 @@ _ANNOTATIONS = {
 def serve(
     model: Model,
     settings: Annotated[Settings, Group(Settings, options_of(Settings, _ANNOTATIONS))],
-    engine: EngineOptions,
     vllm: VllmOptions,
+    engine: Annotated[
+        Literal["local", "vllm"], typer.Option(help="This process, or vLLM in one of its own.")
+    ] = "local",
     explorer: Annotated[
         bool, typer.Option("--explorer", help="Show the explorer's page at /.")
     ] = False,
@@ -56,20 +49,7 @@ def serve(
         from lastword.decisions.file import named_probes
 
         model = replace(model, probes=(*model.probes, *named_probes(settings.questions)))
-    cluster, served = engine.cluster(), vllm.settings(engine.engine)
-    if cluster is None:
-        _serve(loader(served), model, settings, explorer)
-    elif explorer:
-        raise typer.BadParameter("--explorer keeps its pages in one process: not with --engine ray")
-    else:
-        _serve_replicas(model, settings, cluster)
-
-
-def _serve(
-    load: "Callable[[LoadOptions], Tracer]", model: LoadOptions, settings: Settings, explorer: bool
-) -> None:
-    from lastword.cli.progress import waiting
-
+    load = loader(vllm.settings(engine))
     with waiting("loading the server"):
         from lastword.service.app import create_app
         from lastword.service.log import Log
@@ -87,19 +67,3 @@ def _serve(
         mount(app, {corrector.name: corrector})
     trace_if_asked(app)
     run(app)
-
-
-def _serve_replicas(model: LoadOptions, settings: Settings, cluster: "Cluster") -> None:
-    from lastword.cli.progress import waiting
-
-    if (model.correction or "").startswith("batch-calibrated") and model.certificate is None:
-        raise typer.BadParameter(
-            f"replicas would each learn by themselves: --correction {model.correction} needs a "
-            "certificate, which freezes the mean"
-        )
-    with waiting("loading the server"):
-        from lastword.engines.replicas import run
-        from lastword.service.log import Log
-    Log().event("loading", model=model.label)
-    with redirect_stdout(sys.stderr):  # Ray tells of lost workers on stdout
-        run(partial(load_tracer, model), settings, cluster)
