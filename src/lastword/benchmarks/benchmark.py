@@ -237,6 +237,18 @@ class Dataset:
         items = [e.item(template, content_free=content_free) for e in self.examples]
         return items if blind else [replace(item, blind_prompt=None) for item in items]
 
+    def inputs(self) -> tuple[str, ...]:
+        """The part of each chosen example's prompt that differs by item, as far as it says.
+
+        Raises:
+            InputError: A prompt is a conversation.
+        """
+        if any(example.messages is not None for example in self.examples):
+            raise InputError("states are read of prompts of text, and here are conversations")
+        names = ("question", "input", "prompt")
+        each = [[e.fields[n] for n in names if e.fields.get(n)] for e in self.examples]
+        return tuple(str(own[0]) if own else "" for own in each)
+
     def to_dict(self) -> dict[str, Any]:
         """As a run records it."""
         return {

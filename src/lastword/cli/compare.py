@@ -28,16 +28,18 @@ def _list(context: Any, option: Any, value: bool) -> bool:
     values = {**context.params, str(option.name): value}
     if not values.get("list_") or "as_json" not in values:
         return value
+    from lastword.evaluation.probed import PROBES
     from lastword.methods import catalogue
 
-    table = catalogue()
+    rows = [(name, row.summary, row.source) for name, row in catalogue().items()]
+    rows += [(name, summary, "method, section 19") for name, summary in PROBES.items()]
     if values["as_json"]:
-        rows = [{"name": n, "summary": r.summary, "source": r.source} for n, r in table.items()]
-        typer.echo(to_json(rows))
+        keys = ("name", "summary", "source")
+        typer.echo(to_json([dict(zip(keys, row, strict=True)) for row in rows]))
         raise typer.Exit
-    width = max(map(len, table))
-    for name, row in table.items():
-        typer.echo(f"{name:<{width}}  {printable(row.summary)} ({printable(row.source)})")
+    width = max(len(name) for name, *_ in rows)
+    for name, summary, source in rows:
+        typer.echo(f"{name:<{width}}  {printable(summary)} ({printable(source)})")
     raise typer.Exit
 
 
@@ -79,22 +81,33 @@ def compare(
     refuse_correction(model, "name it as a --method")
     with waiting("reading the data"):
         from lastword.evaluation.comparison import read_comparisons
+        from lastword.evaluation.probed import PROBES, obstacle
         from lastword.evaluation.runner import prepare
         from lastword.evaluation.work import Work
         from lastword.files.folder import locate
-        from lastword.methods import COMPARED, entry, resolve
+        from lastword.methods import COMPARED, METHODS, entry, resolve
         from lastword.records.stored import read_cells
         from lastword.report.comparison import comparison_tables, method_costs
 
-        names = method or COMPARED
+        names = [name for name in method or COMPARED if name not in PROBES] or ["base-mean"]
         for name in names:
             entry(name)  # an unknown one fails before the model is loaded
         (pair,) = questions.read([benchmark], [] if template is None else [template])
         root = locate(out)
+        examples = pair[0].examples
+        why = obstacle((e.candidates for e in examples), (e.truthful for e in examples))
+        if any(example.messages is not None for example in examples):
+            why = "prompts are conversations"
+    probes = [name for name in method or PROBES if name in PROBES]
+    if probes and why:
+        typer.echo(f"lastword: {', '.join(probes)} left out: {why}", err=True)
+    if not method and (others := {*METHODS} - {name.partition("@")[0] for name in names}):
+        left = ", ".join(name for name in METHODS if name in others)
+        typer.echo(f"lastword: left out, as they go by --method: {left}", err=True)
     tracer = load_tracer(model)
     with waiting("reading tokens"):
         methods = resolve(names, tracer.facts)
-        job = prepare(tracer, Work(*pair, methods=methods))
+        job = prepare(tracer, Work(*pair, methods=methods, states=bool(probes) and not why))
     cell = _execute(tracer, job, root)
     with waiting("reading records"):
         (compared,) = read_comparisons(cell, read_cells(cell))
@@ -114,9 +127,10 @@ def compare(
 
 def _execute(tracer: "Tracer", job: "Job", out: "Folder") -> "Folder":
     """Do what the cell lacks; its folder."""
-    from lastword.cli.evaluate import say
+    from lastword.cli.evaluate import say, tell_size
     from lastword.evaluation.runner import execute
 
+    tell_size(job.info)
     with Countdown(f"{job.info['model']} on {job.benchmark}", len(job.items)) as countdown:
         result = execute(tracer, job, out, advance=countdown.advance)
     say(result)

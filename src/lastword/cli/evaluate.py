@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lastword.evaluation.work import Extent, Work
     from lastword.files.folder import Folder
     from lastword.records.cells import Cell
+    from lastword.records.info import RunInfo
     from lastword.text.items import Item
     from lastword.text.tokens import Encoded, Tokenizer
 
@@ -59,6 +60,9 @@ class CellOptions:
         "Depths that are read and recorded: all, as reports, ablations and certificates need them, "
         "or decide, those that the decision needs.",
     ] = "all"
+    states: Annotated[
+        bool, "Keep the model's pooled states of every text, for the probes of compare and report."
+    ] = False
 
     def extent(self) -> "Extent":
         """How much of each cell is done here."""
@@ -134,7 +138,9 @@ def eval_(
         pairs = questions.read(benchmark, template or [])
         from lastword.evaluation.work import Work
 
-        works = [Work(*pair, cells.blind, record=cells.record) for pair in pairs]
+        works = [
+            Work(*pair, cells.blind, record=cells.record, states=cells.states) for pair in pairs
+        ]
     if show_prompt:
         for work in works:
             _show_prompt(models[0], work)
@@ -195,10 +201,18 @@ def _execute(engine: "Engine", work: "Work", out: "Folder", options: CellOptions
     info, extent = cell.info, options.extent()
     total = info["items"] if extent.shard is None else round(info["items"] / extent.shard.count)
     task = f"{info['model']} on {info['benchmark']}"
+    tell_size(info)
     with Countdown(task, total) as countdown:
         result = cell.execute(out, extent, countdown.advance)
     say(result)
     return result
+
+
+def tell_size(info: "RunInfo") -> None:
+    """Say what pooled states will take on disk, where they are kept."""
+    if info.get("states"):
+        size = info["items"] * info["state_bytes"] / 1e6
+        typer.echo(f"lastword: the states of {info['items']:,} texts take {size:,.1f} MB", err=True)
 
 
 def say(result: "RunResult") -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from lastword.errors import ItemError, RecordError
 from lastword.evaluation.controls import controls
+from lastword.evaluation.probed import WORDS, probed
 from lastword.evaluation.statistics import paired
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, mean
@@ -114,6 +115,8 @@ class Comparison:
         costs: What methods take alone, by name; empty where that was not measured.
         rivals: Mean MC1 of what never reads the question, by name.
         blind_oracle: As the oracle, with the question left out; nan where that was not read.
+        words: Share right of a bag of words, cross-fitted; nan where probes are left out.
+        unprobed: Why probes and words are left out; empty where they are not.
     """
 
     model: str
@@ -123,6 +126,8 @@ class Comparison:
     costs: Mapping[str, Cost] = field(default_factory=dict)
     rivals: Mapping[str, float] = field(default_factory=dict)
     blind_oracle: float = float("nan")
+    words: float = float("nan")
+    unprobed: str = ""
 
 
 def compare(
@@ -143,6 +148,14 @@ def compare(
         RecordError: The records hold no scores of a method.
     """
     read = _Scores.of(cell, methods, fitted or {})
+    words, unprobed = float("nan"), ""
+    try:
+        crossed = probed(cell)
+        read = read.beside(crossed.scores)
+        methods = {**methods, **dict.fromkeys(crossed.scores, "mean")}
+        words = mean(crossed.right[WORDS].astype(float))
+    except RecordError as error:
+        unprobed = str(error)
     first = {name: read.first(cell, name, how) for name, how in methods.items()}
     changed = sum(_moved(own - base) + _moved(own - trace) for own, base, trace in first.values())
     groups = changed_groups(cell, np.asarray(changed, dtype=float))
@@ -164,6 +177,8 @@ def compare(
         costs=costs or {},
         rivals=beside.rivals,
         blind_oracle=beside.blind_oracle,
+        words=words,
+        unprobed=unprobed,
     )
 
 
@@ -287,6 +302,10 @@ class _Scores:
             by={n: base.filled((items, by[n]) for items, *_, by in read) for n in names}
             | {n: base.of_rows(rows) for n, rows in derive(cell, fitted).items()},
         )
+
+    def beside(self, more: "Mapping[str, Sequence[np.ndarray | None]]") -> "_Scores":
+        """The same with the scores of further methods, by item."""
+        return replace(self, by={**self.by, **{n: self.base.of_rows(u) for n, u in more.items()}})
 
     def aggregated(self, how: "Aggregation") -> Lists:
         """The base's scores, aggregated as a method's are."""

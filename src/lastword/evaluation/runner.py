@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from lastword.records.info import RUN_FILE, RunInfo, cell_folder, differences, r
 from lastword.records.parts import serialise
 from lastword.records.record import Place, Row, failure, record
 from lastword.records.run import Run
+from lastword.records.schema import STATES
 from lastword.text.forest import common_prefixes
 from lastword.text.items import Blind, Item, Recorded
 from lastword.weights.identity import model_name
@@ -60,6 +61,7 @@ class Job:
         methods: TRACE's peers that score the items too, by name.
         blind: What is read of the items with the question left out.
         record: Which depths are read: `all` and T, or those that `decide`.
+        inputs: The part of each item's prompt that states are pooled over; None keeps no states.
     """
 
     benchmark: str
@@ -69,6 +71,7 @@ class Job:
     methods: "Mapping[str, Method]" = field(default_factory=dict)
     blind: Blind = "base"
     record: Recorded = "all"
+    inputs: tuple[str, ...] | None = None
 
     def cell(self, out: Folder) -> Folder:
         """Folder of the cell under a root."""
@@ -115,8 +118,9 @@ def prepare(tracer: "Tracer", work: Work) -> Job:
     """Lay out what a cell needs computed: its items, and the record of its settings.
 
     Raises:
-        InputError: The template does not render, the chat template refuses every prompt, or the
-            correction's answers depend on the order in which items come.
+        InputError: The template does not render, the chat template refuses every prompt, the
+            correction's answers depend on the order in which items come, or states are to be kept
+            of conversations.
         CertificateError: The tracer's certificate is for another template.
     """
     from lastword.methods.correction import require_pure  # torch comes with it
@@ -136,11 +140,15 @@ def prepare(tracer: "Tracer", work: Work) -> Job:
         "model": model_name(described["model"]),
         "weights": tracer.digests or None,
         **_settings(work),
+        **({"state_bytes": _state_bytes(tracer)} if work.states else {}),
         "machine": _machine(),
         "plan": [],
     }
     kinds = tuple(example.kind for example in work.dataset.examples)
-    return Job(work.name, tuple(items), kinds, strict(info), work.methods, work.blind, work.record)
+    inputs = work.dataset.inputs() if work.states else None
+    return Job(
+        work.name, tuple(items), kinds, strict(info), work.methods, work.blind, work.record, inputs
+    )
 
 
 def finished(
@@ -166,7 +174,10 @@ def finished(
     folder = cell if extent.shard is None else cell / extent.shard.folder
     if not ((cell / RUN_FILE).is_file() and folder.is_dir()):
         return None
-    info, settings = read_run(cell), {"record": None} | _settings(work) | {"engine": engine}
+    info, settings = (
+        read_run(cell),
+        {"record": None, "states": None} | _settings(work) | {"engine": engine},
+    )
     same = not differences({name: info.get(name) for name in settings}, settings)
     if not same or info.get("asked") is None or info["asked"] != asked(options):
         return None
@@ -220,16 +231,19 @@ def compute(tracer: "Tracer", job: Job, group: int, batch: "Batch") -> list[Row]
     good = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
     start = time.perf_counter()
     decisions = _decide(tracer, good, job)
+    states = _states(tracer, job, [p for p, own in decisions.items() if isinstance(own, Decision)])
     seconds = time.perf_counter() - start
     tokens = {p: _tokens(e) for p, e in good.items()}
     share = seconds / max(sum(tokens.values()), 1)
     rows = []
     for place, encoded in batch.items():
-        answer = decisions.get(place, encoded)
-        if isinstance(answer, Decision):
-            rows.append(record(where[place], good[place], answer, share * tokens[place]))
+        answer, own = decisions.get(place, encoded), states.get(place)
+        if isinstance(answer, Decision) and not isinstance(own, ItemError):
+            row = record(where[place], good[place], answer, share * tokens[place])
+            rows.append(row if own is None else row | {STATES: own})
         else:
-            rows.append(failure(where[place], job.items[place], str(answer)))
+            error = own if isinstance(own, ItemError) else answer
+            rows.append(failure(where[place], job.items[place], str(error)))
     return rows
 
 
@@ -354,6 +368,46 @@ def _decide(
     for place, one in encoded.items():
         answers |= _decide(tracer, {place: one}, job)
     return answers
+
+
+def _states(tracer: "Tracer", job: Job, places: Sequence[int]) -> "dict[int, bytes | ItemError]":
+    """Pooled states of some items by place, or why there are none; nothing where none are kept."""
+    if job.inputs is None or not places:
+        return {}
+    from lastword.probes.state import POOLINGS
+    from lastword.text.passages import Passage, encode_passages
+
+    inputs = {"mean": [job.inputs[p] for p in places], "last": None}
+    each = [
+        encode_passages(
+            [job.items[p].prompt for p in places],
+            inputs[pooling],
+            tracer.tokenizer,
+            context=tracer.profile.context,
+            overflow=tracer.overflow,
+            chat=tracer.chat,
+        )
+        for pooling in POOLINGS
+    ]
+    states: dict[int, bytes | ItemError] = {}
+    passages: dict[int, list[Passage]] = {}
+    for place, *own in zip(places, *each, strict=True):
+        refused = [p for p in own if isinstance(p, ItemError)]
+        if refused:
+            states[place] = ItemError(refused[0].reason, job.items[place].id)
+        else:
+            passages[place] = [p for p in own if isinstance(p, Passage)]
+    read = tracer.pooled(list(chain(*passages.values())), range(tracer.profile.depth + 1))
+    by_item = read.reshape(len(passages), len(POOLINGS), *read.shape[1:]).swapaxes(1, 2)
+    pairs = zip(passages, by_item, strict=True)
+    return states | {place: own.astype("<f4").tobytes() for place, own in pairs}
+
+
+def _state_bytes(tracer: "Tracer") -> int:
+    """Return what the pooled states of an item take: float32 [depths, poolings, width]."""
+    from lastword.probes.state import POOLINGS
+
+    return 4 * (tracer.profile.depth + 1) * len(POOLINGS) * tracer.profile.width
 
 
 def _tokens(encoded: "Encoded") -> int:

@@ -26,6 +26,7 @@ class Work:
             every depth and T too, `none` nothing.
         methods: TRACE's peers that score the items too, by name (`lastword.methods.resolve`).
         record: Depths that are read and recorded: `all` and T, or those that `decide`.
+        states: True if pooled states of every text are kept, for probes.
     """
 
     dataset: Dataset
@@ -33,6 +34,7 @@ class Work:
     blind: Blind = "base"
     methods: "Mapping[str, Method]" = field(default_factory=dict)
     record: Recorded = "all"
+    states: bool = False
 
     @property
     def name(self) -> str:
@@ -53,6 +55,7 @@ class Work:
             "template": self.template.to_dict(),
             "blind": self.blind,
             **({} if self.record == "all" else {"record": self.record}),
+            **({"states": True} if self.states else {}),
             "methods": {name: method.aggregation for name, method in self.methods.items()},
             "items": len(self.dataset.examples),
         }

@@ -20,7 +20,7 @@ from lastword.errors import RecordError
 from lastword.files.folder import Folder, failures, reason
 from lastword.records.info import read_run
 from lastword.records.record import Row
-from lastword.records.schema import COLUMNS, to_table
+from lastword.records.schema import ALL_COLUMNS, COLUMNS, STATES, to_table
 
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 _SHARD = re.compile(r"shard-\d+-of-\d+")
@@ -98,13 +98,13 @@ def read_part(path: Folder, columns: Sequence[str] | None = None) -> pa.Table:
 
     Args:
         path: The part.
-        columns: Which of `COLUMNS`; None for all.
+        columns: Which of `ALL_COLUMNS`; None for all but the states.
 
     Raises:
         RecordError: The file is torn, or holds something else.
     """
     names = COLUMNS.names if columns is None else list(columns)
-    return _conform(_table(path, path, names), path, pa.schema(map(COLUMNS.field, names)))
+    return _conform(_table(path, path, names), path, pa.schema(map(ALL_COLUMNS.field, names)))
 
 
 def _table(source: Any, path: Folder, columns: list[str] | None = None) -> pa.Table:
@@ -126,10 +126,12 @@ def join(path: Folder, content: bytes) -> tuple[bytes, pa.Table]:
         path: The part, which need not be there.
         content: New records, as `serialise` made them; they take the place of older ones.
     """
-    table = _conform(_table(pa.BufferReader(content), path), path)
+    table = _table(pa.BufferReader(content), path)
+    schema = ALL_COLUMNS if STATES in table.column_names else COLUMNS
+    table = _conform(table, path, schema)
     if not path.exists():
         return content, table
-    old, new = read_part(path), table["place"].combine_chunks()
+    old, new = read_part(path, schema.names), table["place"].combine_chunks()
     others = old.filter(pc.invert(pc.is_in(old["place"], new)))
     if not others.num_rows:
         return content, table

@@ -57,7 +57,12 @@ def columns(*owners: type) -> pa.Schema:
 
 COLUMNS = columns(Record, Answer)
 
+# Of runs with `--states` alone: float32 [depths, poolings, width] as bytes, little-endian.
+STATES = "states"
+ALL_COLUMNS = COLUMNS.append(pa.field(STATES, pa.binary()))
+
 
 def to_table(rows: list[Row]) -> pa.Table:
     """Rows as an Arrow table; a column that a row lacks is null."""
-    return pa.Table.from_pylist(rows, schema=COLUMNS)
+    stateful = any(STATES in row for row in rows)
+    return pa.Table.from_pylist(rows, schema=ALL_COLUMNS if stateful else COLUMNS)

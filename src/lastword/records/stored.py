@@ -19,7 +19,7 @@ from lastword.records.columns import Places
 from lastword.records.frame import to_columns, to_frame
 from lastword.records.info import RunInfo, read_runs
 from lastword.records.parts import part_files, read_part
-from lastword.records.schema import COLUMNS
+from lastword.records.schema import ALL_COLUMNS, COLUMNS, STATES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,12 +44,13 @@ class Disk:
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
         """Give columns as `Source` says; one that a record can have and none has is null."""
-        columns = [name for name in names if name in COLUMNS.names]
+        columns = [name for name in names if name in ALL_COLUMNS.names]
         tables: list[pa.Table] = []
         first = 0
         for place, path in enumerate(self.parts):
             tables.append(read_part(path, columns))
-            if sum(t.num_rows for t in tables) >= SLICE or place == len(self.parts) - 1:
+            much = STATES in columns or sum(t.num_rows for t in tables) >= SLICE
+            if much or place == len(self.parts) - 1:
                 own = self.places[first : self.ends[place]]
                 table = pa.concat_tables(tables)
                 yield own[own >= 0], to_columns(table if own.min() >= 0 else table.filter(own >= 0))

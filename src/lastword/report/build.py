@@ -29,6 +29,7 @@ from lastword.report.constants import scorer_constants
 from lastword.report.controls import controls_table
 from lastword.report.cost import Timing, cost_table, read_timings
 from lastword.report.dependence import dependence, dependence_figure, dependence_table
+from lastword.report.depths import depths, depths_figure, depths_table
 from lastword.report.figure_parts import Diagram, Figure
 from lastword.report.page import CellReport, Opening, render
 from lastword.report.page_data import data_blocks, sampled
@@ -215,6 +216,7 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
     findings = Findings(
         cells, summaries, beside, judgements, needs, material.comparisons, material.extents
     )
+    known = [own for own in map(depths, cells) if own is not None]
     points, trusts = checklist(findings), [trust(cell, theta) for cell in cells]
     effects = necessity(readings, theta)
     sweeps = [sweep(readings, theta, parameter) for parameter in GRIDS]
@@ -232,6 +234,7 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
         sweep_table(sweeps),
         scorer_constants(theta),
         dependence_table(needs),
+        *([depths_table(known)] if known else []),
         *([templates] if templates.rows else []),
         *(comparison_tables(material.comparisons) if material.comparisons else []),
         *method_costs(material.comparisons),
@@ -249,6 +252,7 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
         across,
         figures.costs(material.timings) if material.timings else None,
         dependence_figure(needs),
+        depths_figure(known),
     ]
     drawn = [figure for figure in pictures if figure is not None]
     return _Contents(material, findings, trusts, points, own, drawn)

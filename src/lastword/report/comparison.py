@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from lastword.evaluation.comparison import Comparison, Standing
+from lastword.evaluation.probed import FOLDS, LAST, MOST, PROBE, PROBES, WORDS
 from lastword.report.table import Table, Value, columns
 
 ORACLE = "any depth (oracle)"
@@ -27,6 +28,11 @@ _NOTES = (
     "what comes no further than question-blind and length-only.",
     "The oracle counts an item if any depth ranks a truth first: no method could know which.",
 )
+_PROBES = (
+    f"{PROBE}, {LAST} and {WORDS} are cross-fitted: each text is answered by fits on other groups "
+    f"of texts, {FOLDS} folds, at most {MOST:,} texts a cell. They learned from labels. "
+    f"{WORDS} reads the text and needs no model: a probe that is no better is of no use."
+)
 _BESIDE_NOTES = (
     "A win is an item that TRACE has wrong and the method right, a loss the reverse; p is "
     "McNemar's exact test over groups, Holm's correction is over the methods of a cell.",
@@ -47,8 +53,9 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
         rows += [(*cell, name, *_alone(share)) for name, share in _alone_by(comparison).items()]
         beside += [(*cell, s.method, *_beside(s)) for s in comparison.standings]
     title = "Every method on the same states"
+    notes = (*_NOTES, *_probe_notes(comparisons))
     return [
-        Table("comparison", title, (*_CELL, *_STANDING), tuple(rows), _NOTES),
+        Table("comparison", title, (*_CELL, *_STANDING), tuple(rows), notes),
         Table(
             "comparison-trace",
             "Every method beside TRACE",
@@ -71,6 +78,17 @@ def method_costs(comparisons: Sequence[Comparison]) -> list[Table]:
     return [table] if rows else []
 
 
+def _probe_notes(comparisons: Sequence[Comparison]) -> list[str]:
+    """What the rows of probes are, and which cells have none and why."""
+    there = any(not own.unprobed for own in comparisons)
+    lines = [
+        f"{own.model} on {own.benchmark} has no rows of {', '.join(PROBES)}: {own.unprobed}."
+        for own in comparisons
+        if own.unprobed
+    ]
+    return [_PROBES, *lines] if there else lines
+
+
 def _standing(s: Standing) -> tuple[Value, ...]:
     shares = (s.mc1, s.delta_mc1, s.mc2, s.mc2_normalised, s.mc3)
     points = [100 * v for v in shares]
@@ -81,6 +99,7 @@ def _alone_by(comparison: Comparison) -> dict[str, float]:
     """Mean MC1 of what is no method: controls that were read, then the oracles."""
     oracles = {ORACLE: comparison.oracle, BLIND_ORACLE: comparison.blind_oracle}
     rivals = {n: share for n, share in comparison.rivals.items() if n not in _METHODS}
+    rivals[WORDS] = comparison.words
     return {name: share for name, share in {**rivals, **oracles}.items() if share == share}
 
 

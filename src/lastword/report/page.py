@@ -10,6 +10,7 @@ from lastword.evaluation.statistics import Finding, GridStatistics, Judgement
 from lastword.files.strict_json import strict
 from lastword.records.cells import Counts, Summary, benchmark_of
 from lastword.report.checklist import NOTES, Point, tally
+from lastword.report.depths import curves
 from lastword.report.document import compress, document
 from lastword.report.figure_parts import Diagram, Figure
 from lastword.report.table import EN_DASH, Column, Marked, Table, Value, columns, number
@@ -102,6 +103,9 @@ def render(
         for i, cell in enumerate(cells)
         for name, figure in cell.figures.items()
     }
+    tried = None if opening is None or len(opening.depths) < 2 else curves(opening.depths)
+    if tried is not None:
+        plots[tried.name] = asdict(tried)
     headline = headline_of(grid, [cell.judgement for cell in cells])
     if opening is not None:
         headline = "Does it help here?"
@@ -123,6 +127,7 @@ def render(
         figures=figures,
         sample=sample,
         opening=opening,
+        tried=tried,
     )
 
 

@@ -1,0 +1,206 @@
+"""Probed: what probes know of a cell's texts, depth by depth, cross-fitted (method, section 19).
+
+Of items that all have the same options and kept their states (`lastword eval --states`). Every text
+is answered by fits on other groups of texts, which choose depth, pooling and penalty themselves.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from os.path import commonprefix
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from lastword.errors import RecordError
+from lastword.evaluation.statistics import Interval, bootstrap_mean, folded
+from lastword.probes.state import LEAST, POOLINGS, StateFit, States, fit_state
+from lastword.probes.words import bag_of_words
+from lastword.records.cells import Cell
+from lastword.records.columns import PerItem, Places
+from lastword.records.schema import STATES
+from lastword.records.stored import Disk
+from lastword.trust.grouping import Groups, groups
+
+PROBE, LAST, WORDS = "probe", "probe-last", "words"
+PROBES: Mapping[str, str] = {
+    PROBE: "a ridge on the model's states, its depth chosen by leave-one-out, cross-fitted",
+    LAST: "the same of the last depth",
+    WORDS: "a bag of words, cross-fitted: the control that needs no model",
+}
+FOLDS, SEED = 5, 0
+MOST = 1000  # texts that are fitted; of more as many are drawn
+_LEAST_P = 1e-12  # of a class that a fold's fit has not met
+
+Right = Bool[np.ndarray, " texts"]
+Table = Float[np.ndarray, "texts classes"]
+
+
+@dataclass(frozen=True, eq=False)
+class Probed:
+    """Cross-fitted answers to the texts of a cell.
+
+    Attributes:
+        places: Of the texts among the cell's items.
+        groups: Of the texts.
+        scores: Log-probabilities of every item's candidates by `probe` and `probe-last`; None for
+            an item that was not drawn.
+        right: Where `probe`, `probe-last` and `words` are right, by name [texts].
+        by_depth: Where a probe of each depth is right [texts, depths].
+    """
+
+    places: Places
+    groups: Groups
+    scores: Mapping[str, Sequence[Float[np.ndarray, " candidates"] | None]]
+    right: Mapping[str, Right]
+    by_depth: Bool[np.ndarray, "texts depths"]
+
+    @property
+    def middle(self) -> PerItem:
+        """What the depth that a fit chose adds to the last one, of each text."""
+        more: PerItem = self.right[PROBE].astype(float) - self.right[LAST]
+        return more
+
+    @property
+    def interval(self) -> Interval:
+        """Bootstrap interval of the mean of `middle`, over groups."""
+        return bootstrap_mean(folded(self.middle, np.unique(self.groups, return_inverse=True)[1]))
+
+
+def obstacle(candidates: Iterable[Iterable[str]], truthful: Iterable[Sequence[bool] | None]) -> str:
+    """Say why no state probe can answer some items; empty where one can."""
+    if len({frozenset(own) for own in candidates}) != 1:
+        return "options differ by item"
+    one = all(own is not None and sum(own) == 1 for own in truthful)
+    return "" if one else "not every item has one right option"
+
+
+@lru_cache(maxsize=16)  # a comparison and a figure ask for the same
+def probed(cell: Cell) -> Probed:
+    """Fit probes of every depth to the texts of a cell, and answer each by fits on others.
+
+    Raises:
+        RecordError: There is nothing to fit on, and why.
+    """
+    places = cell.mc1_places
+    if len(places) > MOST:
+        places = np.sort(np.random.default_rng(SEED).choice(places, MOST, replace=False))
+    own = groups([cell])[np.searchsorted(cell.mc1_places, places)]
+    if len(np.unique(own)) < FOLDS:
+        raise RecordError(f"there are fewer than {FOLDS} groups of labelled texts")
+    read = _read(cell, places)
+    answers = _crossed(read, own)
+    labels = np.array(read.labels)
+    classes = np.array(read.classes)
+    right = {name: classes[p.argmax(axis=1)] == labels for name, p in answers.items()}
+    depths = [right.pop(str(d)) for d in range(read.states.shape[1])]
+    right[LAST] = depths[-1]
+    scores = {
+        name: _by_item(cell, read, np.log(np.maximum(answers[key], _LEAST_P)))
+        for name, key in ((PROBE, PROBE), (LAST, str(len(depths) - 1)))
+    }
+    return Probed(places, own, scores, right, np.stack(depths, axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class _Texts:
+    """What is fitted: states, texts, labels and candidates of some items of a cell."""
+
+    places: Places
+    states: States
+    texts: Sequence[str]
+    labels: Sequence[str]
+    candidates: Sequence[Sequence[str]]
+
+    @property
+    def classes(self) -> list[str]:
+        return sorted(self.candidates[0])
+
+
+def _read(cell: Cell, places: Places) -> _Texts:
+    """The texts of some items, with their states where the run kept them.
+
+    Raises:
+        RecordError: No probe can answer them.
+    """
+    source = cell.source
+    info = source.info if isinstance(source, Disk) else {}
+    which = np.isin(np.arange(len(cell.items)), places)
+    rows: dict[int, tuple[Any, ...]] = {}
+    names = ("prompt", "candidates", *([STATES] if info.get("states") else []))
+    for items, frame in cell.slices(*names):
+        if not {*names} <= {*frame.columns}:  # frames that somebody cut
+            raise RecordError("the records have no texts")
+        own = frame[which[items]]
+        columns = (own[name] for name in names)
+        rows |= zip(items[which[items]].tolist(), zip(*columns, strict=True), strict=True)
+    truthful = cell.items["truthful"].iloc[places].tolist()
+    candidates = [tuple(rows[place][1]) for place in places.tolist()]
+    if why := obstacle(candidates, truthful):
+        raise RecordError(why)
+    if not info.get("states"):
+        raise RecordError("the records keep no states, as `lastword eval --states` keeps them")
+    shape = (info["depth"] + 1, len(POOLINGS), -1)
+    raw = (rows[place][2] for place in places.tolist())
+    states = np.stack([np.frombuffer(own, "<f4").reshape(shape) for own in raw])
+    labels = [own[int(np.argmax(t))] for own, t in zip(candidates, truthful, strict=True)]
+    texts = _inputs([rows[place][0] for place in places.tolist()])
+    return _Texts(places, states, texts, labels, candidates)
+
+
+def _inputs(prompts: Sequence[str]) -> list[str]:
+    """The prompts without what all of them begin and end with."""
+    start = len(commonprefix(prompts))
+    rest = [prompt[start:] for prompt in prompts]
+    end = len(commonprefix([text[::-1] for text in rest]))
+    return [text[: len(text) - end] for text in rest]
+
+
+def _crossed(read: _Texts, own: Groups) -> dict[str, Table]:
+    """Probabilities of the classes by fits on the other folds, by name and by depth."""
+    from sklearn.model_selection import GroupKFold
+
+    shape = len(read.labels), len(read.classes)
+    depths = range(read.states.shape[1])
+    answers = {name: np.zeros(shape) for name in (PROBE, WORDS, *map(str, depths))}
+    folds = GroupKFold(FOLDS, shuffle=True, random_state=SEED)
+    for rest, test in folds.split(read.labels, groups=own):
+        kept = _kept(read.labels, rest.tolist())
+        labels = [read.labels[i] for i in kept]
+        if len(set(labels)) < 2:
+            raise RecordError(f"fewer than two classes have {LEAST} labels in every fit")
+        fits = [fit_state(read.states[kept, d : d + 1], labels) for d in depths]
+        for d, fit in enumerate(fits):
+            answers[str(d)][test] = _probabilities(fit, read.states[test, d], read.classes)
+        best = int(np.argmax([fit.right.max() for fit in fits]))  # the shallower of equals
+        answers[PROBE][test] = answers[str(best)][test]
+        words = bag_of_words([read.texts[i] for i in kept], labels)
+        columns = np.searchsorted(read.classes, words.classes_)
+        answers[WORDS][np.ix_(test, columns)] = words.predict_proba([read.texts[i] for i in test])
+    return answers
+
+
+def _kept(labels: Sequence[str], places: Sequence[int]) -> list[int]:
+    """Places whose class has labels enough among them."""
+    counts = Counter(labels[i] for i in places)
+    return [i for i in places if counts[labels[i]] >= LEAST]
+
+
+def _probabilities(
+    fit: StateFit, states: Float[np.ndarray, "texts poolings width"], classes: Sequence[str]
+) -> Table:
+    probe = fit.probe
+    rows = states[:, POOLINGS.index(probe.pooling)].astype(np.float64)
+    table = np.zeros((len(states), len(classes)))
+    table[:, np.searchsorted(classes, probe.classes)] = probe.probabilities(rows)
+    return table
+
+
+def _by_item(cell: Cell, read: _Texts, table: Table) -> list[Float[np.ndarray, " _"] | None]:
+    """Scores of every item of the cell, in the order of its own candidates."""
+    scores: list[np.ndarray | None] = [None] * len(cell.items)
+    for place, own, row in zip(read.places.tolist(), read.candidates, table, strict=True):
+        scores[place] = row[np.searchsorted(read.classes, own)]
+    return scores
