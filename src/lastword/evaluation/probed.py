@@ -69,8 +69,13 @@ class Probed:
         return bootstrap_mean(folded(self.middle, np.unique(self.groups, return_inverse=True)[1]))
 
 
-def obstacle(candidates: Iterable[Iterable[str]], truthful: Iterable[Sequence[bool] | None]) -> str:
-    """Say why no state probe can answer some items; empty where one can."""
+def obstacle(candidates: Iterable[Iterable[str]], truthful: Iterable[Any]) -> str:
+    """Say why no state probe can answer some items; empty where one can.
+
+    Args:
+        candidates: Of each item.
+        truthful: Which of them are right, of each item; None where that is not known.
+    """
     if len({frozenset(own) for own in candidates}) != 1:
         return "options differ by item"
     one = all(own is not None and sum(own) == 1 for own in truthful)
