@@ -152,3 +152,60 @@ def test_what_cannot_be_fitted_is_one_line_and_nothing_is_read(tracer, passes):
         with pytest.raises(NotFittedError):
             getattr(own, method)(TEXTS)
     assert not passes
+
+
+def made_up(count: int) -> tuple[list[str], list[str]]:
+    """Texts of two kinds, told apart by one of their words."""
+    words = {
+        "animal": "fox cat dog bird horse".split(),
+        "money": "bill bank price cost rent".split(),
+    }
+    rng = np.random.default_rng(0)
+    labels = [["animal", "money"][i % 2] for i in range(count)]
+    return [
+        f"note {i} on the {rng.choice(words[label])} today" for i, label in enumerate(labels)
+    ], labels
+
+
+def test_what_is_promised_is_judged_by_texts_that_did_not_make_the_probe(tracer, tmp_path):
+    texts, labels = made_up(80)
+    own = ProbeClassifier(tracer, "What is it about?", promise="gain").fit(texts, labels)
+    mark, counts = own.certificate_.probe, own.certificate_.counts
+    assert mark.digest == own.probe_.digest and own.probe_.labels == 40 == counts.items
+    assert counts.fixed > counts.broken and own.certificate_.policy.method == own.probe_.name
+    (tmp_path / "certificate.toml").write_text(own.certificate_.to_toml(), encoding="utf-8")
+    own.probe_.write(tmp_path / "a.probe.safetensors")
+    files = {"probes": [tmp_path / "a.probe.safetensors"]}
+    ready = Tracer.demo(certificate=tmp_path / "certificate.toml", **files)
+    asked = {"q": Choice("What is it about?", ["money", "animal"])}
+    answers = [each["q"] for each in ready.decide_many(NEW, asked)]
+    assert [answer.choice for answer in answers] == own.predict(NEW).tolist()
+    assert {answer.method for answer in answers} == {own.probe_.name}
+
+
+def test_labels_that_say_nothing_are_not_certified(tracer):
+    texts, labels = made_up(80)
+    shuffled = np.random.default_rng(1).permutation(labels)
+    own = ProbeClassifier(tracer, poolings=("mean",), promise="gain").fit(texts, shuffled)
+    assert own.certificate_ is None and len(own.predict(NEW)) == len(NEW)
+    assert not hasattr(ProbeClassifier(tracer).fit(texts, labels), "certificate_")
+
+
+def test_copies_of_a_text_are_on_one_side_of_the_split(tracer):
+    texts, labels = made_up(20)
+    own = ProbeClassifier(tracer, promise="gain").fit(texts * 4, labels * 4)
+    assert own.probe_.labels == 40  # ten groups of four
+    assert own.certificate_ is None or own.certificate_.counts.groups == 10
+
+
+def test_mapie_takes_it(tracer):
+    classification = pytest.importorskip("mapie.classification")
+    texts, labels = made_up(90)
+    own = ProbeClassifier(tracer).fit(texts[:30], labels[:30])
+    sets = classification.SplitConformalClassifier(own, confidence_level=0.9, prefit=True)
+    sets.conformalize(np.array(texts[30:60]), np.array(labels[30:60]))
+    answers, within = sets.predict_set(np.array(texts[60:]))
+    assert answers.tolist() == own.predict(texts[60:]).tolist()
+    places = own.classes_.tolist()
+    covered = [within[i, places.index(label), 0] for i, label in enumerate(labels[60:])]
+    assert np.mean(covered) >= 0.7

@@ -1,7 +1,10 @@
 """scikit-learn: a probe as a classifier of texts, for notebooks, pipelines and cross-validation."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import lru_cache
+from importlib.metadata import version
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,15 +16,27 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from lastword.decisions.item import text_of
-from lastword.decisions.question import Choice, Option
+from lastword.decisions.question import Choice, Option, question_digest
+from lastword.decisions.questionnaire import Questionnaire
 from lastword.errors import InputError
 from lastword.model.options import LoadOptions
 from lastword.probes.answering import passages_of
 from lastword.probes.probe import Probe
 from lastword.probes.state import Pooling, StateProbe, classes_of, fit_state
+from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
 from lastword.tracer import Tracer
+from lastword.trust.certificate import Certificate, Counts, Tried
+from lastword.trust.certificate import Probe as Mark
+from lastword.trust.certify import Claim, judge
+from lastword.trust.drift import LIKENESS, rounded
+from lastword.trust.evidence import Groups
+from lastword.trust.groups import fit_part, marks, numbers
+from lastword.trust.policy import Promise, family
+from lastword.trust.terms import Terms
 
+ALPHA = 0.05  # of all answers, where few breaks are promised
+FRACTION, SEED = 0.5, 0  # of the texts that make a probe of which something is promised
 _TOGETHER = 256  # texts that are read in one plan
 _MOST_BYTES = 2**30  # of a tracer's states
 
@@ -43,14 +58,19 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         instructions: The question, for prompts whose last token is read.
         poolings: Among these the fit chooses: the `mean` over a text's tokens, the prompt's `last`.
         template: As `Tracer.decide` takes it.
+        promise: What a certificate is to say of the probe, as `lastword try` takes it. Half of the
+            texts then make the probe, and the other half judges it beside the model's own answers.
 
     Attributes:
         classes_: The labels, in scikit-learn's order.
         probe_: The probe; `probe_.write(FILE)` writes what `lastword decide --probe FILE` takes.
+        certificate_: Where something was promised: its certificate, or None where these labels do
+            not certify it. `certificate_.to_toml()` is the text of its file.
     """
 
     classes_: np.ndarray
     probe_: Probe
+    certificate_: Certificate | None
 
     def __init__(
         self,
@@ -59,18 +79,21 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         poolings: Sequence[Pooling] = ("mean", "last"),
         template: str | None = None,
+        promise: Promise | None = None,
     ) -> None:
         self.model = model
         self.instructions = instructions
         self.poolings = poolings
         self.template = template
+        self.promise = promise
 
     def fit(self, texts: Texts, labels: Any) -> "ProbeClassifier":
         """Fit the probe.
 
         Args:
             texts: The texts.
-            labels: The class of each: texts, booleans or integers; at least two texts a class.
+            labels: The class of each: texts, booleans or integers; at least two texts a class, and
+                of those that make the probe too where something is promised.
 
         Raises:
             InputError: Not one label a text, or a class of fewer than two labels.
@@ -83,7 +106,12 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         values, places = np.unique(labels, return_inverse=True)
         options = _options(values)
         names = [options[place].text for place in places]
-        classes_of(names)  # refuses before anything is read
+        made = np.ones(len(read), dtype=bool)
+        if self.promise is not None:  # copies of a text are on one side
+            groups = numbers([marks(None, text, (), None) for text in read])
+            made = fit_part(groups, FRACTION, SEED)
+        own = [name for name, here in zip(names, made, strict=True) if here]
+        classes_of(own)  # refuses before anything is read
         question = Choice(self.instructions or "", options)
         tracer = _tracer(self.model)
         ready = tracer.prepare({"q": question}, template=self.template)
@@ -91,10 +119,54 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             _read(tracer, passages_of(tracer, read, question, ready.template, pooling))
             for pooling in self.poolings
         ]
-        fit = fit_state(np.stack(states, axis=2), names, poolings=self.poolings)
+        fit = fit_state(np.stack(states, axis=2)[made], own, poolings=self.poolings)
         self.classes_ = values
-        self.probe_ = Probe(question, ready.template_name, tracer.subject, fit.probe, len(names))
+        self.probe_ = Probe(question, ready.template_name, tracer.subject, fit.probe, len(own))
+        if self.promise is not None:
+            self.probe_ = replace(self.probe_, seed=SEED)
+            tested = np.flatnonzero(~made).tolist()
+            some = [read[i] for i in tested]
+            self.certificate_ = self._certified(
+                tracer, ready, some, [names[i] for i in tested], groups[~made]
+            )
         return self
+
+    def _certified(
+        self,
+        tracer: Tracer,
+        ready: Questionnaire,
+        texts: Sequence[str],
+        truths: Sequence[str],
+        groups: Groups,
+    ) -> Certificate | None:
+        """Hold the probe against the model's own answers on texts that did not make it."""
+        assert self.promise is not None
+        fit, probe, states = self._fit(), self.probe_, self._states(texts)
+        items = [item for text in texts for item in ready.items(text)]
+        decided = tracer.correct_many(items, "base", blind="none")
+        tops = [{d.candidates[i] for i in tied_first(d.base_scores).tolist()} for d in decided]
+        base = np.array([truth in own for truth, own in zip(truths, tops, strict=True)])
+        shown = np.array(fit.classes)[fit.scores(states).argmax(axis=1)] == np.array(truths)
+        terms = Terms(ALPHA, methods=(probe.name,), promise=self.promise)
+        (policy,) = family("mix", terms.methods, terms.promise)
+        finding = judge([Claim(policy, 1.0, base, shown, groups)], terms)
+        if finding.chosen is None:
+            return None
+        question = question_digest(probe.question)
+        return Certificate(
+            subject=tracer.subject,
+            terms=terms,
+            policy=policy,
+            tried=tuple(
+                Tried(own.policy, own.share, Counts(**vars(own.evidence))) for own in finding.trials
+            ),
+            templates=(ready.template_name,),
+            questions=(question,),
+            versions={"lastword": version("lastword")},
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            reference={LIKENESS: tuple(map(rounded, fit.likeness_p(states).tolist()))},
+            probe=Mark(probe.digest, question, SEED, FRACTION, fit.depth, fit.pooling),
+        )
 
     def predict(self, texts: Texts) -> np.ndarray:
         """Return the class of each text."""

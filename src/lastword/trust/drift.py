@@ -19,6 +19,7 @@ from lastword.trust.policy import OVERRIDING
 
 BETS = np.array([-1.5, -1.0, -0.5, 0.5, 1.0, 1.5])  # e: on large ranks, and on small ones
 WINDOW = 100_000  # values after which a test starts again
+LIKENESS = "likeness"  # of a probe's answer: the p-value of: the text is like the labelled ones
 DIGITS = 6  # significant ones: a reference on paper and a live value are rounded alike
 
 

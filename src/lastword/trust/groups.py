@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -83,3 +83,17 @@ def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:
     _, together = connected_components(graph, directed=False)
     own: np.ndarray = np.unique(together[:count], return_inverse=True)[1]
     return own
+
+
+def fit_part(
+    groups: Int[np.ndarray, " items"], fraction: float, seed: int
+) -> Bool[np.ndarray, " items"]:
+    """Return which items make a fit; the groups of the others judge it.
+
+    Args:
+        groups: Number of each item's group.
+        fraction: The share of the groups that makes the fit.
+        seed: Of the draw.
+    """
+    names = np.random.default_rng(seed).permutation(np.unique(groups))
+    return np.isin(groups, names[: round(fraction * len(names))])

@@ -34,6 +34,7 @@ from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
 from lastword.text.forest import build
 from lastword.trust.certificate import Probe as Mark
+from lastword.trust.groups import fit_part
 from lastword.trust.policy import SELF_TAUGHT
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def hold(tracer: "Tracer", material: Material) -> Contest | None:
     Returns:
         None where there are too few labels for a probe.
     """
-    made = _half(material.groups)
+    made = fit_part(material.groups, FRACTION, SEED)
     one = all(own == material.questions[0] for own in material.questions)
     return (_by_state if one else _by_trajectory)(tracer, material, made)
 
@@ -273,12 +274,6 @@ def _probe(tracer: "Tracer", material: Material, fit: Fit, labels: int) -> Probe
         return probe
     options = [option.text for option in probe.question.options]
     return replace(probe, left_out=tuple(o for o in options if o not in state.classes))
-
-
-def _half(groups: Groups) -> Right:
-    """Where a text's group is in the half that makes the probe."""
-    names = np.random.default_rng(SEED).permutation(np.unique(groups))
-    return np.isin(groups, names[: round(FRACTION * len(names))])
 
 
 def _folds(groups: Groups) -> Groups:
