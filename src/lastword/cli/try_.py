@@ -9,6 +9,7 @@ import typer
 from lastword.cli.model import Model, load_tracer, refuse_certificate, refuse_correction
 from lastword.cli.output import printable
 from lastword.cli.progress import Countdown, waiting
+from lastword.errors import InputError
 from lastword.files.strict_json import to_json
 from lastword.tryout.named import Named
 
@@ -39,6 +40,9 @@ def try_(
     template: Annotated[
         str | None, typer.Option(help="decide/plain, decide/listed, decide/chat or a Jinja file.")
     ] = None,
+    budget: Annotated[
+        str, typer.Option(help="Time that other prompts may take: 90s, 10m, 1h.")
+    ] = "5m",
     promised: PromiseOptions,
     out: Annotated[
         Path | None,
@@ -53,6 +57,7 @@ def try_(
         from lastword.tryout.labels import read_labels
 
         labels = read_labels(file, table)
+        seconds = _seconds(budget)
     tracer = load_tracer(model)
     with waiting("making ready"):
         from lastword.trust.policy import METHODS
@@ -60,7 +65,7 @@ def try_(
         from lastword.tryout.run import ready
 
         terms = Terms(**vars(promised), methods=METHODS)
-        job = ready(tracer, labels, terms, template=template)
+        job = ready(tracer, labels, terms, template=template, budget=seconds)
         plan = job.plan()
     for line in plan:
         typer.echo(printable(line), err=True)
@@ -74,6 +79,15 @@ def try_(
     lines = [first, "", *verdict.picture(), *classes, "", *words]
     for line in (*lines, *_next(verdict, model.label, out)):
         typer.echo(printable(line))
+
+
+def _seconds(budget: str) -> float:
+    import pandas as pd
+
+    try:
+        return float(pd.Timedelta(budget).total_seconds())
+    except ValueError as error:
+        raise InputError(f"--budget is a time as 90s, 10m or 1h, not {budget!r}") from error
 
 
 def _next(verdict: "Verdict", model: str, out: Path | None) -> list[str]:

@@ -86,11 +86,13 @@ class Contest:
         crossed: By name, where a cross-fitted probe, bag of words and so on are right [texts].
         by_depth: Leave-one-out share right of a probe of each depth [depths]; empty where options
             differ by text.
+        curve: Labels and leave-one-out share right of a probe of a quarter, a half and all of them.
     """
 
     entrants: tuple[Entrant, ...]
     crossed: dict[str, Right]
     by_depth: Float[np.ndarray, " depths"]
+    curve: tuple[tuple[int, float], ...] = ()
 
     def entrant(self, method: str | None) -> Entrant:
         """Return the probe of that method, or the first where none is."""
@@ -201,8 +203,13 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
         for name, own in _crossed(contestants, material.groups).items()
         if name != SELF_TAUGHT or len(entrants) > 1
     }
-    every = fit_state(states[kept := _kept(labels, all_)], truths[kept].tolist())
-    return Contest(tuple(entrants), crossed, every.right.max(axis=1))
+    order, curve = np.random.default_rng(SEED).permutation(len(made)), list[tuple[int, float]]()
+    for count in (len(made) // 4, len(made) // 2, len(made)):
+        kept = _kept(labels, np.isin(np.arange(len(made)), order[:count]))
+        if len(set(truths[kept])) == len(set(truths[_kept(labels, all_)])):
+            every = fit_state(states[kept], truths[kept].tolist())
+            curve.append((len(kept), float(every.right.max())))
+    return Contest(tuple(entrants), crossed, every.right.max(axis=1), tuple(curve))
 
 
 def _taught(tracer: "Tracer", material: Material) -> StateProbe | None:

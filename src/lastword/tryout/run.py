@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lastword.decisions.file import write_questions
 from lastword.decisions.question import question_digest
-from lastword.decisions.templates import CHAT, DEFAULT, template_of
+from lastword.decisions.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError, ItemError
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.work import Work
@@ -29,6 +29,7 @@ from lastword.trust.terms import Terms
 from lastword.tryout.contest import Contest, Material, hold
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.named import Named
+from lastword.tryout.prompts import BUDGET, file_of, race
 from lastword.tryout.verdict import Verdict, judge
 
 if TYPE_CHECKING:
@@ -48,12 +49,14 @@ class Job:
         labels: The examples.
         work: Their items under a template, as the runner takes them.
         terms: What is to be promised.
+        budget: Seconds that other prompts may take.
     """
 
     tracer: "Tracer"
     labels: Labels
     work: Work
     terms: Terms
+    budget: float = BUDGET
 
     @property
     def items(self) -> int:
@@ -68,7 +71,8 @@ class Job:
         lines = [
             *self.labels.said,
             f"{self.items} labelled examples of {options}; every correction is scored on each: "
-            f"about {_duration(self._seconds())}",
+            f"about {_duration(self._seconds())}, and at most {_duration(self.budget)} for other "
+            "prompts",
         ]
         if self.items < self.terms.least:
             lines.append(
@@ -118,9 +122,13 @@ class Job:
         questions = () if one is None else (question_digest(one),)
         certified = None if few else _certified(sample, terms, questions, contest)
         (read,) = sample.cells
-        verdict = judge(read, read_run(cell), certified, terms, contest)
+        raced = race(self.tracer, self.labels, self.work.template, self.budget)
+        verdict = judge(read, read_run(cell), certified, terms, contest, raced)
         if out is not None:
             self._keep(cell, out, verdict, certified, contest)
+            for own in raced.prompts:
+                if own.template.name not in TEMPLATES:
+                    _write(out / file_of(own.name), own.template.text)
         return verdict
 
     def _contest(self, sample: Sample) -> Contest | None:
@@ -179,6 +187,7 @@ def ready(
     terms: Terms,
     *,
     template: str | None = None,
+    budget: float = BUDGET,
 ) -> Job:
     """Labelled examples made ready for a model.
 
@@ -187,6 +196,7 @@ def ready(
         labels: The examples.
         terms: What is to be promised.
         template: Of decisions, or a file of Jinja.
+        budget: Seconds that other prompts may take.
 
     Raises:
         InputError: No such template.
@@ -195,7 +205,7 @@ def ready(
     benchmark = labels.benchmark(written_by)
     methods = resolve(["contextual"], tracer.facts)
     work = Work(benchmark.load(), benchmark.template(), "all", methods)
-    return Job(tracer, labels, work, terms)
+    return Job(tracer, labels, work, terms, budget)
 
 
 def try_labels(
@@ -208,6 +218,7 @@ def try_labels(
     describe: str | Path | None = None,
     instructions: str | None = None,
     template: str | None = None,
+    budget: float = BUDGET,
     out: str | Path | None = None,
     promise: Promise = "gain",
     alpha: float = 0.05,
@@ -224,6 +235,7 @@ def try_labels(
         describe: TOML file with a description a label.
         instructions: The question that is asked of each text.
         template: Of decisions, or a file of Jinja.
+        budget: Seconds that other prompts may take.
         out: Folder that keeps records, certificate, question, verdict and page.
         promise: `gain`, more right answers than the model's own; or `breaks`: that, and at most
             alpha of all answers broken.
@@ -236,7 +248,7 @@ def try_labels(
     described = None if describe is None else Path(describe)
     columns = Named(text, label, choices, described, instructions)
     terms = Terms(alpha, delta, methods=METHODS, promise=promise)
-    job = ready(tracer, read_labels(source, columns), terms, template=template)
+    job = ready(tracer, read_labels(source, columns), terms, template=template, budget=budget)
     return job.run(None if out is None else Path(out))
 
 

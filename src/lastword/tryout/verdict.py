@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lastword.decisions.templates import TEMPLATES
 from lastword.evaluation.controls import Addition, fit
 from lastword.evaluation.statistics import paired
 from lastword.probes.trajectory import TrajectoryProbe
@@ -19,11 +20,13 @@ from lastword.trust.policy import METHODS, SELF_TAUGHT, TRACE
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 from lastword.tryout.contest import WORDS, Contest
+from lastword.tryout.prompts import Race, Raced, file_of
 
 _LEVEL = 0.95
 _WIDTH = 30  # of a bar
 _NAMED = 5  # confusions, and answers made wrong, that words tell
 _CLASSES = 12  # that lines tell
+_LEARNS = 0.02  # share right that the second half of the labels adds to a probe that still learns
 _RECALL = "found of each class"
 
 
@@ -114,6 +117,10 @@ class Verdict:
         probe: The method of the probe that is certified, else of the one that labels make; None
             where there is none.
         cost: What an answer of the probe takes, in answers of the model.
+        curve: Labels and leave-one-out share right of probes of a quarter, a half and all of them.
+        raced: The model itself under other prompts, on rows that no example came from: `fixed` and
+            `broken` are against the prompt in use on the same rows.
+        not_raced: The prompts that were not judged, each with why.
         by_depth: Share right by depth: of the model's own head, and of a probe by leave-one-out.
         middle: What depths below the last add to wording and the last one (section 15); None where
             that was not to be fitted.
@@ -142,6 +149,9 @@ class Verdict:
     probe: str | None = None
     cost: float | None = None
     by_depth: tuple[tuple[float, float], ...] = ()
+    curve: tuple[tuple[int, float], ...] = ()
+    raced: tuple[Line, ...] = ()
+    not_raced: tuple[str, ...] = ()
 
     def line(self, name: str) -> Line:
         """The line of that name."""
@@ -165,7 +175,7 @@ class Verdict:
 
     def picture(self) -> list[str]:
         """A bar a line, its interval beside it."""
-        lines = [*self.lines, *([] if self.certified is None else [self.certified])]
+        lines = [*self.lines, *([] if self.certified is None else [self.certified]), *self.raced]
         width = max(len(line.name) for line in lines)
         return [_bar(line, width) for line in lines]
 
@@ -178,9 +188,11 @@ class Verdict:
                 f"Beware: {' and '.join(self.rivals)}, which never reads the text, would be "
                 "certified for as much."
             )
-        if self.probe is None or self.method != self.probe:
-            sentences.append(self._advice())
+        if self.method is None or self.method != self.probe:
+            sentences += [] if self.useless and self.certified is None else [self._advice()]
+        sentences += self._forecast()
         sentences.append(self._best(best))
+        sentences += self._prompts()
         sentences += self._depths()
         if self.classes:
             before, after = map(_percent, self.macro)
@@ -225,6 +237,34 @@ class Verdict:
         which = f", {len(lost)} of them right ones: row {names}{more}" if lost else ""
         what = "What is certified" if self.shown == "certified" else self.shown
         return [f"{what} changes {len(self.changes)} answers{which}."]
+
+    @property
+    def prompt(self) -> Line | None:
+        """The other prompt under which the model itself is shown to be right more often."""
+        count = len(self.raced)
+        shown = [own for own in self.raced if _gains(own) and (own.p or 0.0) * count < 0.05]
+        return max(shown, key=lambda own: own.right, default=None)
+
+    def _prompts(self) -> list[str]:
+        """What other prompts give, and which were not asked."""
+        left = [f"Not asked: {', '.join(self.not_raced)}."] if self.not_raced else []
+        if (own := self.prompt) is None:
+            return left
+        how = f"run it again with --template {own.name}"
+        if own.name not in TEMPLATES:
+            how = f"`lastword decide --template FOLDER/{file_of(own.name)}` asks so"
+        gain = f"{own.fixed} fixed and {own.broken} broken on the same rows"
+        share = f"With {own.name} the model by itself is right on {_percent(own.right)}"
+        return [f"{share} ({gain}): {how}.", *left]
+
+    def _forecast(self) -> list[str]:
+        """How the probe learns: what fewer labels would have given."""
+        if len(self.curve) < 2:
+            return []
+        known = ", ".join(f"{_percent(right)} of {count}" for count, right in self.curve)
+        more = self.curve[-1][1] - self.curve[-2][1]
+        learns = "is still learning" if more > _LEARNS else "learns little from more labels"
+        return [f"A probe gets {known} labels: it {learns}."]
 
     def _depths(self) -> list[str]:
         """What each depth knows: the best, the last, and what the model's own head reads there."""
@@ -288,6 +328,7 @@ def judge(
     outcome: Outcome | None,
     terms: Terms,
     contest: Contest | None = None,
+    raced: Race = Race(),  # noqa: B008 - frozen
 ) -> Verdict:
     """Return the verdict of a cell's records.
 
@@ -297,6 +338,7 @@ def judge(
         outcome: What they certify; None where they are too few.
         terms: What was to be promised.
         contest: What a probe and its controls get; None where there is none.
+        raced: What the model itself gets under other prompts.
     """
     items, scores = cell.items, _scores(cell, run)
     truths = [np.asarray(t, dtype=bool) for t in items["truthful"]]
@@ -318,6 +360,7 @@ def judge(
     method = best if trial is None else trial.policy.method
     entrant = None if contest is None else contest.entrant(method)
     by_probe = entrant is not None and method == entrant.probe.name
+    places = {str(id): place for place, id in enumerate(items["id"])}
     stands = np.ones(len(items), bool) if by_probe else _stands(outcome, scores[method])
     answers = np.where(stands, crossed[method] if by_probe else right[method], base)
     names = _candidates(cell)
@@ -345,6 +388,9 @@ def judge(
         probe=None if entrant is None else entrant.probe.name,
         cost=None if entrant is None else entrant.cost,
         by_depth=() if contest is None else _by_depth(cell, contest),
+        curve=() if contest is None else contest.curve,
+        raced=tuple(_raced(own, places, base, together) for own in raced.prompts),
+        not_raced=raced.left_out,
     )
     return replace(verdict, headline=headline(verdict))
 
@@ -372,13 +418,13 @@ def headline(verdict: Verdict) -> str:
         if words.right >= probe.right:
             return _use_words(words, where)
     more = ""
-    if verdict.needed is not None:
-        more = f" Label {verdict.needed - verdict.items} more, and it may be."
     if verdict.useless:
         more = (
-            " The model by itself is at chance here: try another prompt (--template "
-            "decide/listed), descriptions of the labels (--describe), or a larger model."
+            " The model by itself is at chance here: describe the labels (--describe), or try a "
+            "larger model."
         )
+        if (prompt := verdict.prompt) is not None:
+            more = f" With {prompt.name} the model by itself gets {_percent(prompt.right)}."
     best = max(
         (line for line in verdict.lines if line.fixed is not None), key=lambda line: line.right
     )
@@ -498,6 +544,17 @@ def _interval(right: float, items: int) -> tuple[float, float]:
     low = 0.0 if right <= 0 else float(beta.ppf(tail, right, rest + 1))
     high = 1.0 if rest <= 0 else float(beta.ppf(1 - tail, right + 1, rest))
     return low, high
+
+
+def _raced(own: Raced, places: Mapping[str, int], base: np.ndarray, together: Groups) -> Line:
+    """The line of another prompt, held against the one in use on the same items."""
+    pairs = [(places[id], right) for id, right in zip(own.ids, own.right, strict=True)]
+    at, right = map(np.array, zip(*pairs, strict=True))
+    return _correction(own.name, right.astype(float), base[at], together[at])
+
+
+def _gains(line: Line) -> bool:
+    return (line.fixed or 0) > (line.broken or 0)
 
 
 def _groups(cell: Cell) -> Groups:

@@ -1,0 +1,72 @@
+"""Other prompts: raced on rows that no example came from, within their time."""
+
+from collections import Counter
+
+import pytest
+
+from lastword import Choice, Tracer
+from lastword.decisions.item import item_of
+from lastword.decisions.templates import TEMPLATES
+from lastword.tryout.labels import read_labels
+from lastword.tryout.prompts import SHOTS, examples, race, with_examples
+
+PLAIN = TEMPLATES["decide/plain"]
+ROWS = [
+    {"id": f"r{i}", "text": f"{'clay' if i % 3 else 'wool'} {i}", "label": "ab"[i % 3 > 0]}
+    for i in range(48)
+]
+
+
+@pytest.fixture(scope="module")
+def tracer():
+    return Tracer.demo()
+
+
+def test_examples_are_balanced_and_stand_in_the_prompt_as_they_are():
+    labels = read_labels([*ROWS, {"id": "odd", "text": '{{ x }} "{% raw %}" 😀\n', "label": "a"}])
+    chosen = examples(labels, 8)
+    assert Counter(labels.rows[place][2] for place in chosen) == {"a": 4, "b": 4}
+    assert examples(labels, 4) == chosen[:4]
+    odd, question = len(ROWS), labels.question
+    assert question is not None
+    template = with_examples(PLAIN, labels, [odd, 0])
+    prompt = item_of("new", question, template).prompt
+    known = [item_of(labels.rows[i][0], question, PLAIN).prompt + " a\n\n" for i in (odd, 0)]
+    assert prompt == "".join(known) + item_of("new", question, PLAIN).prompt
+
+
+def test_no_row_that_is_an_example_is_asked(tracer):
+    labels = read_labels(ROWS)
+    found = race(tracer, labels, PLAIN, 60.0)
+    known = {labels.rows[place][3] for place in examples(labels, max(SHOTS))}
+    assert {own.name for own in found.prompts} == {"decide/listed", "4 examples"}
+    (left,) = found.left_out
+    assert left.startswith("8 examples")  # of this model's 128 tokens
+    for own in found.prompts:
+        assert known.isdisjoint(own.ids) and len(own.ids) == len(own.right)
+    (whole,) = [own for own in found.prompts if own.name == "decide/listed"]
+    rows = {row[3]: row for row in labels.rows}
+    for id, right in list(zip(whole.ids, whole.right, strict=True))[:5]:
+        text, question, truth, *_ = rows[id]
+        answer = tracer.decide(text, {"q": question}, template="decide/listed")["q"]
+        assert (answer.choice == truth) == right
+
+
+def test_what_there_is_no_time_for_is_named(tracer):
+    found = race(tracer, read_labels(ROWS), TEMPLATES["decide/listed"], 0.0)
+    assert found.prompts == () and found.left_out[0] == "decide/plain (no time)"
+
+
+def test_a_prompt_that_lies_behind_is_left_early(tracer):
+    rows = [{"id": str(i), "text": "clay", "options": "no|yes", "label": "no"} for i in range(90)]
+    question = {"q": Choice("", ["no", "yes"])}
+    truth = tracer.decide("clay", question, template="decide/plain")["q"].choice
+    listed = tracer.decide("clay", question, template="decide/listed")["q"].choice
+    labels = read_labels([row | {"label": truth} for row in rows])
+    found = race(tracer, labels, PLAIN, 60.0)
+    for own in found.prompts:
+        whole = len(own.ids) == len(rows) - max(SHOTS)
+        best = own.right.mean() == max(other.right.mean() for other in found.prompts)
+        assert whole == best or own.name == "decide/listed"  # the first has nobody before it
+    (own,) = [own for own in found.prompts if own.name == "decide/listed"]
+    assert own.right.all() == (listed == truth)
