@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ import populations
 import pytest
 from clients import PYTHON, needs_clients
 from families import build
-from served import Running, running
+from served import Held, Running, running, tracer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -412,6 +413,42 @@ def test_questions_of_the_settings_are_checked_before_the_first_request(model, p
         create_app(learning, Settings(port=0, questions=path))
 
 
+def test_texts_are_options_and_what_is_none_is_shown_one(plain):
+    def asked(**changes: Any) -> Any:
+        question = {"type": "choice", "instructions": "Which goods?", "choices": GOODS}
+        return decide(plain, questions=[question | changes])
+
+    named = [{"value": value} for value in GOODS]
+    assert asked().json()["answers"] == asked(choices=named).json()["answers"]
+    far = {"type": "score", "instructions": "How far?"}
+    bare, labelled = (
+        decide(plain, questions=[far | {"levels": levels}]).json()["answers"]
+        for levels in (["near", "far"], [{"label": "near"}, {"label": "far"}])
+    )
+    assert bare == labelled
+    goods = {"type": "choice", "instructions": "Which goods?"}
+    told = [
+        ask(plain, questions={"q": goods | {"criteria": criteria}}).json()["answers"]
+        for criteria in (GOODS, dict.fromkeys(GOODS))
+    ]
+    assert told[0] == told[1]
+    for answer in (asked(choices=[{"label": "a"}, "b"]), asked(choices=[1, 2])):
+        assert answer.status_code == 400 and '{"value": "TEXT"' in answer.json()["error"]["message"]
+    for question in ({"type": "chioce"}, "Which goods?"):
+        answer = decide(plain, questions=[question])
+        assert '"choices": [' in answer.json()["error"]["message"]
+
+
+def test_a_model_is_called_as_its_folder(tmp_path):
+    inner = tracer()
+    inner.source = {"model": str(tmp_path)}
+    with running(inner) as served:
+        (told,) = served.client.get("/v1/models").json()["data"]
+        assert told["id"] == tmp_path.name
+        answer = decide(served, model=str(tmp_path))
+        assert answer.status_code == 404 and repr(tmp_path.name) in answer.text
+
+
 # The clients as they stand
 
 OPENAI = """
@@ -539,6 +576,52 @@ def test_openais_client(plain):
     assert [a["type"] for a in told["answers"]] == ["predicate", "choice", "score", "choice"]
     assert told["answers"][3]["probabilities"][0]["value"] is True
     assert told["answers"][1]["choice"] == decide(plain).json()["answers"][1]["choice"]
+
+
+PATIENT = """
+import os
+from openai import APITimeoutError, OpenAI
+client = OpenAI(base_url=os.environ["URL"] + "/v1", api_key="none", max_retries=2)
+lake = {"type": "predicate", "instructions": "It is about a lake."}
+ask = {"model": os.environ["MODEL"], "input": "Clay lamps.", "questions": [lake]}
+if os.environ.get("TIMEOUT"):
+    try:
+        client.with_options(timeout=0.5, max_retries=0).decisions.create(**ask)
+    except APITimeoutError:
+        print("timeout")
+else:
+    answer = client.decisions.with_raw_response.create(**ask)
+    print(answer.http_request.headers["x-stainless-retry-count"])
+"""
+
+
+@needs_clients
+def test_a_client_comes_again_when_it_is_told_to():
+    held = Held(Tracer.demo())
+    held.go.clear()
+    with running(held, requests=1) as served, ThreadPoolExecutor() as pool:
+        environment = {"url": served.url, "MODEL": served.service.corrector.name}
+        item = {"prompt": TEXT, "candidates": GOODS}
+        first = pool.submit(served.client.post, "/v1/correct", json=item)
+        served.wait_for(lambda: held.busy)
+        second = pool.submit(run, "-c", PATIENT, **environment)
+        refused = {"route": "/v1/decisions", "status": "429"}
+        served.wait_for(lambda: served.metric("lastword_requests_total", **refused) == 1)
+        held.go.set()
+        assert first.result().status_code == 200 and second.result() == "1\n"
+
+
+@needs_clients
+def test_a_client_that_gives_up_leaves_nothing_behind():
+    held = Held(Tracer.demo())
+    held.go.clear()
+    with running(held) as served:
+        environment = {"url": served.url, "MODEL": served.service.corrector.name}
+        assert run("-c", PATIENT, TIMEOUT="yes", **environment) == "timeout\n"
+        left = {"route": "/v1/decisions", "status": "499"}
+        served.wait_for(lambda: served.metric("lastword_requests_total", **left) == 1)
+        assert served.metric("lastword_in_flight") == 0 and served.service.corrector.alive
+        held.go.set()
 
 
 @needs_clients

@@ -44,7 +44,7 @@ def serve(
         bool, typer.Option("--explorer", help="Show the explorer's page at /.")
     ] = False,
 ) -> None:
-    """Serve corrections over HTTP: /v1/decisions, /v1/correct; /docs has the rest."""
+    """Answer questions over HTTP: /v1/decisions, chat, corrections; /docs has the rest."""
     if settings.questions is not None:
         from lastword.decisions.file import named_probes
 

@@ -23,6 +23,7 @@ from lastword.service.worker import Job, Order, Worker, work_off
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded, count_tokens
 from lastword.tracer import Tracer
+from lastword.weights.identity import model_name
 
 Read_ = TypeVar("Read_")
 LONG = 2**15  # characters that take a tokenizer a tenth of a second: they wait behind short ones
@@ -61,8 +62,8 @@ class Corrector:
 
     @property
     def name(self) -> str:
-        """What the model is called."""
-        return str(self.tracer.source["model"])
+        """What the model is called; the name of its folder or file where it has no other."""
+        return model_name(str(self.tracer.source["model"]))
 
     @property
     def shadow(self) -> bool:

@@ -325,7 +325,7 @@ def _wrong(detail: Mapping[str, Any]) -> str:
         return f"{detail['msg']}: {detail['ctx']['error']}"
     if detail["type"] == "extra_forbidden":
         return "no key that is known here; /docs has those that are"
-    return str(detail["msg"])
+    return str(detail["msg"]).removeprefix("Value error, ")
 
 
 def parse_item(value: Any, place: int) -> tuple[Item, bool] | ItemError:

@@ -75,7 +75,11 @@ class GoogleQuestion(BaseModel):
                 return Score(instructions, [Option(level) for level in criteria])
         except InputError as error:
             raise Refusal("invalid_body", f"questions.{name:.80}: {error}") from error
-        kinds = {"noul": "an object or none", "choice": "a map of options", "score": "a list"}
+        kinds = {
+            "noul": "an object or none",
+            "choice": 'a map of options, such as {"one": "what it means", "other": null}',
+            "score": "a list of levels",
+        }
         what = f"criteria of a {self.type} are {kinds[self.type]}"
         raise Refusal("invalid_body", f"questions.{name:.80}: {what}")
 

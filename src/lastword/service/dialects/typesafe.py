@@ -127,9 +127,10 @@ def _noul(instructions: str, criteria: Any) -> Predicate:
 
 
 def _choice(instructions: str, criteria: Any) -> Choice:
-    if not isinstance(criteria, Mapping):
-        raise InputError("criteria of a choice are an object of labels")
-    pairs = criteria.items()
+    if not isinstance(criteria, Mapping | list):
+        form = '{"one": "what it means", "other": null}, or a list of labels'
+        raise InputError(f"criteria of a choice are {form}")
+    pairs = criteria.items() if isinstance(criteria, Mapping) else ((own, None) for own in criteria)
     options = [
         Option(label, None if description is None else _text(description))
         for label, description in pairs

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from lastword.decisions import (
     Choice,
@@ -40,6 +40,27 @@ _EXAMPLE: dict[str, Any] = {
         },
     ],
 }
+
+
+def _entry(key: str, noun: str) -> BeforeValidator:
+    """What takes a bare text or boolean for an entry of a list, and shows the form of one."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, str | bool):
+            return {key: value}
+        if not isinstance(value, Mapping) or key not in value:
+            what = f'{noun} is "TEXT" or {{"{key}": "TEXT", "description": "TEXT"}}'
+            raise ValueError(what)
+        return value
+
+    return BeforeValidator(read)
+
+
+def _of_known_type(value: Any) -> Any:
+    if not isinstance(value, Mapping) or value.get("type") not in ("predicate", "choice", "score"):
+        form = '{"type": "choice", "instructions": "Which team?", "choices": ["one", "other"]}'
+        raise ValueError(f"a question is a predicate, a choice or a score, such as {form}")
+    return value
 
 
 class ChoiceOption(BaseModel):
@@ -81,7 +102,7 @@ class ChoiceBody(BaseModel):
 
     type: Literal["choice"]
     instructions: Text | list[dict[str, Any]]
-    choices: list[ChoiceOption]
+    choices: list[Annotated[ChoiceOption, _entry("value", "an option")]]
     name: Text | None = None
 
     def question(self) -> Question:
@@ -97,7 +118,7 @@ class ScoreBody(BaseModel):
 
     type: Literal["score"]
     instructions: Text | list[dict[str, Any]]
-    levels: list[Level] = Field(max_length=10)
+    levels: list[Annotated[Level, _entry("label", "a level")]] = Field(max_length=10)
     name: Text | None = None
 
     def question(self) -> Question:
@@ -116,7 +137,11 @@ class DecisionBody(BaseModel):
     model: Text = Field(description="The model's name here.")
     input: Text | list[dict[str, Any]] = Field(description="A text, or messages and tool calls.")
     questions: list[
-        Annotated[PredicateBody | ChoiceBody | ScoreBody, Field(discriminator="type")]
+        Annotated[
+            PredicateBody | ChoiceBody | ScoreBody,
+            Field(discriminator="type"),
+            BeforeValidator(_of_known_type),
+        ]
     ] = Field(min_length=1)
     prompt_cache_key: Text | None = Field(None, description="Taken; prefixes are shared anyway.")
     prompt_cache_options: dict[str, Any] | None = None
