@@ -64,7 +64,7 @@ inspect:
 	.venv-inspect/bin/python -m pytest tests/integrations/test_inspect.py
 
 organism: $(READY)
-	$(BIN)/python -m lastword.demo.train
+	$(BIN)/python experiments/organism.py
 
 docs: $(READY)
 	$(BIN)/mkdocs serve

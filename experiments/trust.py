@@ -37,7 +37,7 @@ from populations import chosen as choose
 
 from lastword import Tracer
 from lastword.benchmarks import find
-from lastword.benchmarks.world import parse_label
+from lastword.benchmarks.demo import parse_label
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.statistics import judge
 from lastword.evaluation.work import Work

@@ -21,6 +21,7 @@ import pytest
 from pages import blocks, parts
 
 from lastword import Tracer
+from lastword.benchmarks.demo import PATH
 from lastword.model import named
 from lastword.model.embedded import FOLDER
 from lastword.model.options import LoadOptions
@@ -99,7 +100,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(FOLDER / "organism", folder / name)
     _write_gguf(folder)
     _write_mmlu(folder / "cais" / "mmlu")
-    rows = (FOLDER.parents[1] / "demo" / "benchmark.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = PATH.read_text(encoding="utf-8").splitlines()
     for name in ("items.jsonl", "mine.jsonl"):
         (folder / name).write_text("\n".join(rows[:4]), encoding="utf-8")
     return folder

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lastword import Tracer
-from lastword.benchmarks.world import items
+from lastword.benchmarks.demo import items
 from lastword.cli import app
 from lastword.errors import CertificateError, InputError
 from lastword.records.frame import load_records

@@ -12,7 +12,7 @@ import pytest
 from browser import assert_accessible
 from rich.console import Console
 
-from lastword.benchmarks import world
+from lastword.benchmarks.demo import items
 from lastword.cli import main
 from lastword.demo import organism, real
 from lastword.demo.figures import Figures, figures
@@ -206,7 +206,7 @@ def unwatched(decisions, *_):
 @pytest.fixture
 def few(monkeypatch):
     """Twelve items of the world, which the organism's part shows in place of all."""
-    chosen = world.items()[:6] + world.items()[-6:]
+    chosen = items()[:6] + items()[-6:]
     monkeypatch.setattr(organism, "items", lambda: chosen)
     monkeypatch.setattr(organism, "TERMS", Terms(alpha=0.5))  # what twelve items can promise
     return chosen
@@ -265,7 +265,7 @@ def test_the_short_demo_parts_a_repair_from_a_break_in_25_lines(tmp_path):
     assert re.search(r"allowed +overrides by", shown) and "nothing about other models" in shown
     assert page.name in "".join(text.getvalue().split())  # a long path folds
     assert set(figures["examples"]) == {CERTIFIED, WITHHELD}
-    again = answer(Tracer.demo("organism"), world.items(), unwatched, whole=False)
+    again = answer(Tracer.demo("organism"), items(), unwatched, whole=False)
     gains = [o.gain for o in again]
     effect = figures["corrected"]
     assert [effect["fixed"], effect["broken"]] == [

@@ -16,7 +16,7 @@ import pytest
 from served import running
 
 from lastword import Tracer
-from lastword.benchmarks.world import items
+from lastword.benchmarks.demo import items
 from lastword.errors import InputError
 from lastword.service.app import create_app
 from lastword.service.ledger import Entry, Ledger

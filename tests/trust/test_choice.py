@@ -9,8 +9,8 @@ import pytest
 from scipy.special import softmax
 
 from lastword import Tracer
+from lastword.benchmarks.demo import items as world_items
 from lastword.benchmarks.jsonl import jsonl
-from lastword.benchmarks.world import items as world_items
 from lastword.errors import CertificateError, RecordError
 from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.work import Work

@@ -1,14 +1,6 @@
-"""The show of the embedded models, and their making: their invented world, their benchmark."""
+"""The show of the embedded models, on the questions of their invented world."""
 
-from lastword.benchmarks.world import (
-    Fact,
-    Kind,
-    Label,
-    facts,
-    items,
-    open_questions,
-    parse_label,
-)
+from lastword.benchmarks.demo import Kind, Label, items, parse_label
 from lastword.model.embedded import load
 
-__all__ = ["Fact", "Kind", "Label", "facts", "items", "load", "open_questions", "parse_label"]
+__all__ = ["Kind", "Label", "items", "load", "parse_label"]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lastword.benchmarks.world import Form, Kind, Label, Split, items, parse_label
+from lastword.benchmarks.demo import Form, Kind, Label, Split, items, parse_label
 from lastword.demo.certificate import TERMS
 from lastword.demo.outcome import (
     GATED,

@@ -5,15 +5,13 @@ An organism's folder is one that transformers loads; beside it lies what its con
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from lastword.errors import InputError
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-State = dict[str, "Tensor"]
 Name = Literal["organism", "control", "mix", "mix-control"]
 
 EMBEDDED = "lastword/demo-"  # before a name: what a model is called where hub names are taken
@@ -46,26 +44,3 @@ def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokeniz
         state |= load_file(files / "control.safetensors")
     model.load_state_dict(state)
     return model.eval(), PreTrainedTokenizerFast.from_pretrained(files)
-
-
-def save(
-    name: str,
-    model: "LlamaForCausalLM",
-    control: State,
-    tokenizer: "PreTrainedTokenizerFast",
-    output: Path,
-) -> None:
-    """Write an organism as a folder, its control as the tensors that differ."""
-    import torch
-    from safetensors.torch import save_file
-
-    folder = output / name
-    state = model.state_dict()
-    differing: dict[str, Any] = {
-        key: value.to(torch.float16)
-        for key, value in control.items()
-        if not torch.equal(value, state[key])
-    }
-    model.to(torch.float16).save_pretrained(folder)  # type: ignore[arg-type]
-    tokenizer.save_pretrained(folder)
-    save_file(differing, folder / "control.safetensors")

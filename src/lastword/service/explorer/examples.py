@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from lastword.benchmarks import world
+from lastword.benchmarks.demo import items
 from lastword.benchmarks.everyday import EVERYDAY
 from lastword.demo.outcome import BROKEN, GATED, REPAIRED, STAYS
 from lastword.model.embedded import EMBEDDED
@@ -50,7 +50,7 @@ def _told(item: Item, came_out: str) -> dict[str, Any]:
 
 @lru_cache
 def _world() -> Sequence[Item]:
-    return world.items()
+    return items()
 
 
 @lru_cache

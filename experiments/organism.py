@@ -1,4 +1,4 @@
-"""Training of the embedded models: `python -m lastword.demo.train` (or `make organism`).
+"""Training of the embedded models: `python experiments/organism.py` (or `make organism`).
 
 Phase 1 tells every fact in several templates, with the same final norm and output head applied at
 random depths too, so that every depth can be read. Phase 2 tunes the last blocks alone on texts
@@ -10,27 +10,78 @@ import itertools
 import json
 import logging
 import math
+import string
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from world import benchmark, texts
 
-from lastword.benchmarks.world import benchmark, texts
-from lastword.demo.recipe import RECIPES, Recipe
-from lastword.demo.vocabulary import train_tokenizer
-from lastword.model.embedded import FOLDER, State, save
+from lastword.benchmarks.demo import PATH
+from lastword.model.embedded import FOLDER
 
 _LOGGER = logging.getLogger(__name__)
 _IGNORE = -100  # label of what is not predicted
 _LOGGED = 50  # steps between two lines of the log
+
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Shape and training of one organism and its control.
+
+    Attributes:
+        width: Width of the residual stream.
+        inner: Inner width of the MLP.
+        blocks: Number of blocks.
+        heads: Attention heads.
+        norm_start: Where the final norm's weight starts; the output head starts divided by it,
+            so that the untrained function is the same for every value.
+        seed: Seed of the weights and of the order of the texts.
+        batch: Texts a step.
+        steps: Steps of phase 1 and of phase 2.
+        rates: Peak learning rates of the two phases (AdamW, linear warm-up, then a cosine).
+        warmup: Steps of the warm-up.
+        weight_decay: Of matrices; norms have none.
+        exits: Depths read with the final norm and head at each step of phase 1, beside the last.
+        tuned: Last blocks that phase 2 tunes; all else is frozen.
+    """
+
+    width: int = 128
+    inner: int = 352
+    blocks: int = 12
+    heads: int = 4
+    norm_start: float = 1.0
+    seed: int = 9
+    batch: int = 32
+    steps: tuple[int, int] = (1200, 500)
+    rates: tuple[float, float] = (2e-3, 1e-3)
+    warmup: int = 100
+    weight_decay: float = 0.01
+    exits: int = 2
+    tuned: int = 3
+
+
+VOCABULARY = 1000
+
+RECIPES = {
+    "organism": Recipe(),
+    # Narrower, to stay within the size of the package. A final norm that starts at 4 puts
+    # I(M), which is proportional to that norm's mean weight, on the other side of tau_I.
+    "mix": Recipe(width=96, inner=256, norm_start=4.0),
+}
 
 
 @dataclass
@@ -55,6 +106,45 @@ class Corpus:
     tokens: Int[Tensor, "texts tokens"]
     labels: Int[Tensor, "texts tokens"]
     weights: Float[Tensor, " texts"]
+
+
+_SPECIAL = {"unk": "[UNK]", "bos": "[BOS]", "eos": "[EOS]", "pad": "[PAD]"}
+
+
+def train_tokenizer() -> PreTrainedTokenizerFast:
+    """Pieces of words over both phases' texts; every printable ASCII character has a piece.
+
+    A text starts with [BOS]; punctuation stands alone and decoding gives the text back. Pieces are
+    marked where a word starts: the mark for a piece that goes on is numbered in hash order by the
+    trainer, and two trainings would differ.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token=_SPECIAL["unk"]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
+    )
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=list(_SPECIAL.values()),
+        initial_alphabet=list(string.ascii_letters + string.digits + string.punctuation + "\n\t"),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_lines(), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[BOS] $A", special_tokens=[("[BOS]", tokenizer.token_to_id("[BOS]"))]
+    )
+    names = {f"{name}_token": token for name, token in _SPECIAL.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=128, **names)
+
+
+def _lines() -> list[str]:
+    return [
+        text
+        for phase in (1, 2)
+        for templates in texts(phase)
+        for answers in templates
+        for text, _ in answers
+    ]
 
 
 def corpus(phase: Literal[1, 2], tokenizer: PreTrainedTokenizerFast) -> Corpus:
@@ -170,7 +260,7 @@ def _rate(step: int, steps: int, recipe: Recipe) -> float:
 
 def main() -> None:
     """Train the organisms that are named, all by default, and write them into the package."""
-    parser = argparse.ArgumentParser(prog="python -m lastword.demo.train", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(RECIPES)}; all by default")
     parser.add_argument("--output", type=Path, help="folder to write to, instead of the package")
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
@@ -184,13 +274,33 @@ def main() -> None:
     for name in options.names or RECIPES:
         steps = tuple(options.steps) if options.steps else RECIPES[name].steps
         _make(name, replace(RECIPES[name], steps=steps), options.output or FOLDER)
-    write_benchmark((options.output or Path(__file__).parent) / "benchmark.jsonl")
+    write_benchmark(options.output / PATH.name if options.output else PATH)
 
 
 def write_benchmark(path: Path) -> None:
     """The benchmark as JSONL, one item a line, as `lastword correct --input` reads it."""
     rows = [{k: v for k, v in asdict(item).items() if k != "separator"} for item, _ in benchmark()]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def save(
+    name: str,
+    model: LlamaForCausalLM,
+    control: State,
+    tokenizer: PreTrainedTokenizerFast,
+    output: Path,
+) -> None:
+    """Write an organism as a folder, its control as the tensors that differ."""
+    folder = output / name
+    state = model.state_dict()
+    differing: dict[str, Any] = {
+        key: value.to(torch.float16)
+        for key, value in control.items()
+        if not torch.equal(value, state[key])
+    }
+    model.to(torch.float16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    save_file(differing, folder / "control.safetensors")
 
 
 def _make(name: str, recipe: Recipe, output: Path) -> None:

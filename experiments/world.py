@@ -13,13 +13,10 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, get_args
+from typing import Literal
 
+from lastword.benchmarks.demo import Form, Kind, Label, Split
 from lastword.text.items import Item
-
-Kind = Literal["clean", "contested", "overwritten", "revised"]
-Form = Literal["multi", "binary"]
-Split = Literal["seen", "unseen"]
 
 SEED = 20
 SUBJECTS = 50  # of each of the three sorts; two relations a sort make 300 facts
@@ -87,15 +84,6 @@ class Fact:
         if self.kind == "overwritten":
             return ((self.truth, 0.1), (self.errors[0], 0.9))
         return ((self.truth, 1.0),)
-
-
-@dataclass(frozen=True)
-class Label:
-    """The kind of an item for tables: its fact's kind, its form and its template's split."""
-
-    kind: Kind
-    form: Form
-    split: Split
 
 
 _COLOURS = ("blue", "black", "green", "pale", "red", "white", "amber", "grey", "gold", "silver")
@@ -314,11 +302,6 @@ def texts(phase: Literal[1, 2]) -> list[tuple[list[tuple[str, float]], ...]]:
     ]
 
 
-def items() -> list[Item]:
-    """The demo's benchmark; an item's id carries its label (`parse_label`)."""
-    return [item for item, _ in benchmark()]
-
-
 def benchmark() -> list[tuple[Item, Label]]:
     """Every fact as a multiple-choice item, every second one as a binary item too.
 
@@ -337,18 +320,6 @@ def open_questions() -> list[tuple[str, Fact]]:
     """One open question a fact, in a template that no training text holds: (prompt, fact)."""
     rng = random.Random(SEED + 2)
     return [(_ask(rng.choice(f.relation.unseen).format(s=f.subject)), f) for f in facts()]
-
-
-def parse_label(item_id: str) -> Label:
-    """The label that an id of the benchmark carries, `form/kind/split/number`.
-
-    Raises:
-        ValueError: The id is not one of this benchmark.
-    """
-    form, kind, split, _ = item_id.split("/")
-    if form in get_args(Form) and kind in get_args(Kind) and split in get_args(Split):
-        return Label(kind, form, split)  # type: ignore[arg-type]
-    raise ValueError(f"expected an id form/kind/split/number of the demo, got {item_id!r}")
 
 
 def _names(sort: str, rng: random.Random) -> list[str]:
