@@ -35,6 +35,7 @@ from lastword.cli.explore import explore
 from lastword.cli.get import get
 from lastword.cli.groups import flattened
 from lastword.cli.invariant import invariant
+from lastword.cli.labels import labels
 from lastword.cli.lm_eval import PASSED_ON, lm_eval
 from lastword.cli.mcp import mcp
 from lastword.cli.merge import merge
@@ -74,7 +75,7 @@ GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Try it": (demo, get, cache, models, doctor),
     "Your model": (try_, correct, decide, ask, invariant),
     "The lab": (eval_, merge, report, ablate, compare, certify, bench, lm_eval),
-    "Serve": (serve, mcp, explore),
+    "Serve": (serve, labels, mcp, explore),
 }
 
 

@@ -32,7 +32,7 @@ PANELS = {
     "Service": "host port token shadow explorer log_prompts batch_items requests",
     "Limits": "deadline_seconds body_bytes flight_bytes entries batch_limit candidates characters "
     "tokens connections header_bytes header_seconds",
-    "Labels": "label_token on_alarm state feedback_items feedback_seconds",
+    "Labels": "label_token on_alarm state keep_texts feedback_items feedback_seconds",
     "Output": "out output as_json format full page show_prompt list_ clear bench item "
     "against_paper paper_model",
 }
@@ -44,7 +44,7 @@ RARE = frozenset(
         "address workers gpus_per_worker cpus_per_worker vllm_python tensor_parallel vllm_options "
         "max_failures unlike body_bytes flight_bytes entries "
         "batch_limit candidates characters connections header_bytes header_seconds feedback_items "
-        "feedback_seconds log_prompts"
+        "feedback_seconds keep_texts log_prompts"
     ).split()
 )
 _WHOLE = "lastword.help_all"

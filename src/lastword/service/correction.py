@@ -243,14 +243,22 @@ class Corrector:
             what = f"the model {name!r:.80} is not served here, {self.name!r} is: name it, or none"
             raise Refusal("unknown_model", what)
 
-    def write(self, decision: Decision, item: Item, *, full: bool, request: str) -> dict[str, Any]:
+    def write(
+        self,
+        decision: Decision,
+        item: Item,
+        *,
+        full: bool,
+        request: str,
+        value: str | None = None,
+    ) -> dict[str, Any]:
         """The JSON of a decision; under shadow the base's, with the difference logged."""
         self._log_decision(decision, item, request)
         if self._learned is not None:
             self._learned.keep()
         label, content = {}, decision.to_dict(full=full)
         if self.oversight is not None:
-            label["feedback_id"] = self.oversight.answered(decision, item, content)
+            label["feedback_id"] = self.oversight.answered(decision, item, content, value)
         if self.shadow:
             if decision.corrected:
                 self._metrics.shadow.labels(decision.operator).inc()

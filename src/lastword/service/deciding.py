@@ -110,8 +110,11 @@ async def answer(
     if by_probe:
         known, tokens = await corrector.probed(value, by_probe, call.client)
         answers |= cast(Mapping[str, SingleAnswer], known)
-        told = {name: {"operator": own.method} for name, own in known.items()}
-        reasons |= {n: _reasons(answers[n], told[n], trajectory=False) for n in known}
+        for name, one in by_probe.items():
+            told: dict[str, Any] = {"operator": answers[name].method}
+            if corrector.oversight is not None:
+                told["feedback_id"] = corrector.oversight.probed(answers[name], one, text_of(value))
+            reasons[name] = _reasons(answers[name], told, trajectory=False)
     others = [pair for pair in asked.items() if pair[0] not in by_probe]
     certificate = corrector.tracer.certificate
     certified = () if certificate is None else certificate.questions
@@ -120,7 +123,9 @@ async def answer(
         decision = decision.as_base() if plain else decision
         speaks = speaks_of(question, certified)
         decision = decision if speaks else without_certificate(decision)
-        told = corrector.write(decision, item, full=trajectory, request=call.id)
+        told = corrector.write(
+            decision, item, full=trajectory, request=call.id, value=text_of(value)
+        )
         shown = decision.as_base() if corrector.shadow else decision
         alone = corrector.shadow or not speaks
         temperature = None if alone else corrector.tracer.temperature
@@ -221,12 +226,12 @@ def _reasons(answer: Any, told: Mapping[str, Any], *, trajectory: bool) -> dict[
         "deferred": answer.deferred,
         "confidence": answer.confidence,
     }
+    if "feedback_id" in told:
+        reasons["feedback_id"] = told["feedback_id"]
     if isinstance(answer.decision, Probed):
         return strict(reasons | {"likeness": answer.decision.likeness})  # type: ignore[no-any-return]
     if (seen := answer.decision.gates.get("seen")) is not None:
         reasons["seen"] = int(seen.value)
-    if "feedback_id" in told:
-        reasons["feedback_id"] = told["feedback_id"]
     if trajectory:
         reasons["candidates"] = list(answer.decision.candidates)
         reasons["trajectory"] = told["trajectory"]

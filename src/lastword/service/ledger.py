@@ -3,13 +3,15 @@
 In a file (`--state`) it outlives the process: every event is one transaction of a write-ahead log,
 so that a process that is killed loses at most the event in hand. Without a file it is in memory,
 and the values that drift has seen, which are only needed for a restart, are not kept at all. No
-text of a request is in it.
+text of a request is in it, unless `--keep-texts` asks for it: then `labelled_rows` gives what was
+labelled.
 """
 
 import json
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,10 @@ _TABLES = """
     );
     CREATE INDEX IF NOT EXISTS by_text ON given (text, labelled);
     CREATE INDEX IF NOT EXISTS by_kin ON given (kin) WHERE kin IS NOT NULL;
+    CREATE TABLE IF NOT EXISTS texts (
+        id TEXT PRIMARY KEY REFERENCES given (id) ON DELETE CASCADE, content TEXT NOT NULL
+    );
+    CREATE TABLE IF NOT EXISTS labels (id TEXT PRIMARY KEY, content TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS seen (statistic TEXT NOT NULL, value REAL NOT NULL);
     CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
@@ -50,7 +56,8 @@ class Entry:
 
     Attributes:
         candidates: How many candidates it chose from.
-        base: The candidates that share the top of the model's own scores.
+        base: The candidates that share the top of the model's own scores; none of a probe's answer,
+            which nothing of the model's own is known of.
         shown: Those that share the top of the scores that stood.
         overridden: Whether correction changed the answer.
     """
@@ -65,6 +72,11 @@ class Entry:
         """What is kept of a decision."""
         base, answer = (tied_first(s).tolist() for s in (decision.base_scores, decision.scores))
         return cls(len(decision.candidates), base, answer, decision.corrected)
+
+    @property
+    def known(self) -> bool:
+        """True if a label says whether the answer was broken or fixed."""
+        return bool(self.base)
 
     def judge(self, right: Sequence[int]) -> tuple[bool, bool]:
         """Whether correction broke the answer, and whether it fixed it; ties count against it.
@@ -164,6 +176,7 @@ class Ledger:
         statistics: Mapping[str, float],
         drift: Mapping[str, Any],
         text: str,
+        content: Mapping[str, Any] | None = None,
     ) -> None:
         """One answer that was given, and where drift stands after it.
 
@@ -173,12 +186,15 @@ class Ledger:
             statistics: What drift saw of it.
             drift: `Drift.state()`.
             text: Digest of what was asked.
+            content: What was asked, in words, where that is to be kept.
         """
         row = (name, self._clock(), self._before + self._steady(), json.dumps(asdict(entry)), text)
         with self._connection as connection:
             connection.execute(
                 "INSERT INTO given (id, given, steady, entry, text) VALUES (?, ?, ?, ?, ?)", row
             )
+            if content is not None:
+                connection.execute("INSERT INTO texts VALUES (?, ?)", (name, json.dumps(content)))
             connection.execute(_AGED, self._oldest())
             connection.execute(
                 "DELETE FROM given WHERE rowid <= (SELECT MAX(rowid) FROM given) - ?",
@@ -234,9 +250,14 @@ class Ledger:
         row = self._connection.execute(_COUNTS).fetchone()
         return {name: int(count) for name, count in zip(names, row, strict=True)}
 
-    def label(self, name: str, kin: str | None, **state: Any) -> None:
+    def label(self, name: str, kin: str | None, right: Sequence[int], **state: Any) -> None:
         """Mark an answer as labelled, and keep what changed by it, at once."""
         with self._connection as connection:
+            row = "SELECT content FROM texts WHERE id = ?"
+            if (kept := connection.execute(row, (name,)).fetchone()) is not None:
+                label = json.loads(kept[0]) | {"right": list(right), "group": kin}
+                row = "INSERT INTO labels VALUES (?, ?)"
+                connection.execute(row, (name, json.dumps(label)))
             row = "UPDATE given SET labelled = 1, kin = ? WHERE id = ?"
             connection.execute(row, (kin, name))
             self.save(**state)
@@ -260,3 +281,41 @@ class Ledger:
         for statistic, value in self._connection.execute("SELECT statistic, value FROM seen"):
             values.setdefault(statistic, []).append(value)
         return values
+
+
+def labelled_rows(path: Path) -> tuple[list[dict[str, str]], int]:
+    """The labels in a state file as rows that `lastword try` takes.
+
+    Args:
+        path: The file; no service may have it open.
+
+    Returns:
+        The rows, in the order in which they were labelled, and how many answers were left out
+        because more than one option was right.
+
+    Raises:
+        InputError: There is no such file, it is in use, or it is none.
+    """
+    if not path.is_file():
+        raise InputError(f"no state in {path}: expected the file of `lastword serve --state`")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as own:
+            stored = own.execute("SELECT id, content FROM labels ORDER BY rowid").fetchall()
+    except sqlite3.Error as error:
+        raise InputError(
+            f"cannot read labels in {path}: {error}; stop the service first"
+        ) from error
+    read = {name: json.loads(content) for name, content in stored}
+    rows = [_row(name, own) for name, own in read.items() if len(own["right"]) == 1]
+    return rows, len(read) - len(rows)
+
+
+def _row(name: str, own: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "id": name,
+        "text": own["text"],
+        "label": own["choices"][own["right"][0]],
+        "choices": json.dumps(own["choices"], ensure_ascii=False),
+        "instructions": own["instructions"],
+        "group": own["group"] or "",
+    }

@@ -1,10 +1,11 @@
 """Oversight: whether a certificate still holds for what a service answers.
 
 Labels that come back feed the monitor of the broken rate; what every decision shows feeds the tests
-of drift: of items of the same text the first one, among those that are remembered. Who labels may
-name a group, of which the first label counts; who asks may not. Both may be looked at always. An
-alarm stays; under `--on-alarm shadow` correction is off from then on. Slipping is a warning that
-passes and switches nothing. What is judged is the certified correction, also while shadow hides it.
+of drift (of a certified probe's answers it is their likeness): of items of the same text the first
+one, among those that are remembered. Who labels may name a group, of which the first label counts;
+who asks may not. Both may be looked at always. An alarm stays; under `--on-alarm shadow` correction
+is off from then on. Slipping is a warning that passes and switches nothing. What is judged is the
+certified correction, also while shadow hides it.
 """
 
 import hashlib
@@ -16,8 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from lastword.decisions.answer import Probed, SingleAnswer
+from lastword.decisions.item import candidates_of
 from lastword.errors import InputError
 from lastword.files.strict_json import strict
+from lastword.probes.answering import Asked
 from lastword.records.decision import Decision
 from lastword.service.ledger import Entry, Ledger
 from lastword.service.log import Log
@@ -26,9 +30,11 @@ from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
-from lastword.trust.drift import Drift, statistics
+from lastword.trust.drift import LIKENESS, Drift, statistics
 from lastword.trust.groups import marks
 from lastword.trust.monitor import Monitor
+
+Words = dict[str, Any]
 
 
 class Oversight:
@@ -57,7 +63,8 @@ class Oversight:
         )
         state = self._ledger.state("monitor") or {}
         state |= {name: tuple(state.get(name, ())) for name in ("slip", "wealth")}
-        self._terms = certificate.terms
+        self._terms, self._probe = certificate.terms, certificate.probe
+        self._keeps_texts = settings.keep_texts
         self.monitor = Monitor(self._terms.watched, self._terms.delta, **state)
         self.drift = Drift(certificate.reference, certificate.terms.delta)
         if (state := self._ledger.state("drift")) is not None:
@@ -72,7 +79,9 @@ class Oversight:
         with self._lock:
             self._ledger.close()
 
-    def answered(self, decision: Decision, item: Item, content: Mapping[str, Any]) -> str | None:
+    def answered(
+        self, decision: Decision, item: Item, content: Mapping[str, Any], value: str | None = None
+    ) -> str | None:
         """Take note of an answer; the id under which its label may come.
 
         The service answers though its disk refuses: the id is then None, and the log says why.
@@ -81,15 +90,44 @@ class Oversight:
             decision: The answer.
             item: What was asked.
             content: `decision.to_dict()`.
+            value: The input, where the item asks a question about one.
         """
-        name, seen = uuid.uuid4().hex, statistics(content)
         (text,) = marks(None, item.prompt, item.candidates, None)
+        asked = (item.prompt, "") if value is None else (value, item.question or "")
+        words = self._words(*asked, item.candidates)
+        return self._note(Entry.of(decision), statistics(content), text, words)
+
+    def probed(self, answer: SingleAnswer, asked: Asked, text: str) -> str | None:
+        """Take note of a probe's answer, as `answered`; drift watches that of the certified one.
+
+        Args:
+            answer: The answer.
+            asked: The question, and the probe that answered it.
+            text: The input.
+        """
+        assert isinstance(answer.decision, Probed)
+        like, options = answer.decision.likeness, candidates_of(asked.question)
+        (own,) = marks(None, text, options, None)
+        certified = self._probe is not None and self._probe.digest == asked.probe.digest
+        seen = {LIKENESS: like} if certified and like is not None else {}
+        words = self._words(text, asked.question.instructions, options)
+        return self._note(Entry(len(options), [], [], overridden=False), seen, own, words)
+
+    def _words(self, text: str, instructions: str, choices: Sequence[str]) -> Words | None:
+        """Return what is kept of a request in words, where that was asked for."""
+        own = {"text": text, "instructions": instructions, "choices": list(choices)}
+        return own if self._keeps_texts else None
+
+    def _note(
+        self, entry: Entry, seen: dict[str, float], text: str, words: Words | None
+    ) -> str | None:
+        name = uuid.uuid4().hex
         with self._lock:
             try:
                 bet = not self._ledger.knows(text)
                 seen = seen if bet else {}
                 warned = self.drift.see(seen)
-                self._ledger.remember(name, Entry.of(decision), seen, self.drift.state(), text)
+                self._ledger.remember(name, entry, seen, self.drift.state(), text, words)
             except sqlite3.Error as error:
                 self._tell_unkept(error)
                 return None
@@ -118,13 +156,13 @@ class Oversight:
                 what = f"right is a place from 0 to {entry.candidates - 1}, or several"
                 raise Refusal("invalid_body", what)
             broken, fixed = entry.judge(right)
-            first = self._ledger.first(name, kin)
+            first = entry.known and self._ledger.first(name, kin)
             watched = first and (self._terms.promise == "breaks" or broken or fixed)
             after = self.monitor.seen(broken) if watched else self.monitor
             counts = {n: getattr(after, n) for n in ("labelled", "broken", "alarm")}
             state = counts | {"slip": after.slip, "wealth": after.wealth}
             try:
-                self._ledger.label(name, kin, monitor=state)
+                self._ledger.label(name, kin, right, monitor=state)
             except sqlite3.Error as error:  # nothing is counted that a restart would forget
                 self._tell_unkept(error)
                 what = "the label cannot be kept on disk; make room, and send it again"

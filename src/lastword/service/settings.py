@@ -62,6 +62,10 @@ class Settings:
         "File that keeps monitor, drift and remembered answers over a restart, or the running "
         "means of --correction batch-calibrated.",
     ] = None
+    keep_texts: Annotated[
+        bool,
+        "Keep in --state the texts and options of what is answered, for `lastword labels`.",
+    ] = False
     log_prompts: Annotated[bool, "Write prompts and candidates into the log."] = False
     questions: Annotated[
         Path | None,
@@ -71,6 +75,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse an open door and limits that let nothing through."""
+        if self.keep_texts and self.state is None:
+            raise InputError("--keep-texts keeps them in a file: name it by --state")
         tokens = [token.strip() for token in (self.token, self.label_token) if token is not None]
         for token in tokens:
             _require_sendable(token)

@@ -23,7 +23,7 @@ from lastword.rule.geometry import Scores, margins
 from lastword.trust.certificate import Certificate, Counts, Probe, Subject, Tried
 from lastword.trust.certify import Beside, Finding, certify
 from lastword.trust.choice import Means, allowed, answers, beside, means, resolved, shown
-from lastword.trust.drift import rounded, statistics
+from lastword.trust.drift import LIKENESS, rounded, statistics
 from lastword.trust.grouping import groups
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import (
@@ -237,6 +237,7 @@ class Outcome:
         controls: What is certified of each control by the same test.
         questions: Digests of the questions that the items ask, where these are known.
         probe: What names the probe, where one is certified.
+        likeness: Of the items that judged it, by the probe; none where it reads no state.
     """
 
     sample: Sample
@@ -244,6 +245,7 @@ class Outcome:
     controls: Beside
     questions: tuple[str, ...] = ()
     probe: Probe | None = None
+    likeness: tuple[float, ...] = ()
 
     @property
     def rivals(self) -> tuple[str, ...]:
@@ -256,7 +258,10 @@ class Outcome:
         """Issue the certificate of the finding, made now."""
         sample, finding, deferral = self.sample, self.finding, self.finding.deferral
         method, watched = finding.policy.method, sample.reference
-        if method not in (TRACE, GATED):  # the base alone is what others read of an item
+        if self.probe is not None:
+            some = self.likeness[:_REFERENCE]  # items stand in no order that matters
+            watched = {LIKENESS: tuple(map(rounded, some))} if some else {}
+        elif method not in (TRACE, GATED):  # the base alone is what others read of an item
             watched = {n: values for n, values in watched.items() if n == "confidence"}
         answers: dict[str, Any] = {}
         if deferral is not None:

@@ -61,6 +61,7 @@ class Entrant:
         right: Where it is right on these [texts]; no word of the others.
         cost: What an answer of it takes, in answers of the model.
         fraction: The share of the labelled groups that made it.
+        likeness: By it, of the texts that test it; none where it reads no state.
     """
 
     probe: Probe
@@ -68,6 +69,7 @@ class Entrant:
     right: Right
     cost: float
     fraction: float = FRACTION
+    likeness: tuple[float, ...] = ()
 
     @property
     def mark(self) -> Mark:
@@ -191,7 +193,11 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
     def entrant(fit: Fit, labels: int, tested: Right, fraction: float = FRACTION) -> Entrant:
         probe = _probe(tracer, material, fit, labels)
         cost = _costs(tracer, material, probe)
-        return Entrant(probe, tested, answers(fit, all_) == truths, cost, fraction)
+        own = probe.state
+        assert own is not None
+        rows = states[tested, own.depth, POOLINGS.index(own.pooling)].astype(np.float64)
+        like = tuple(own.likeness_p(rows).tolist())
+        return Entrant(probe, tested, answers(fit, all_) == truths, cost, fraction, like)
 
     entrants = [entrant(chosen, len(kept), ~made)]
     if own := taught or teach(states[made], base[made], options):

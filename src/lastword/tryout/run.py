@@ -176,8 +176,8 @@ def _certified(
     finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, own), terms)
     controls = beside(finding, items, sample.cells, sample.scalar)
     if is_probe(method := finding.policy.method):
-        mark = contest.entrant(method).mark
-        return Outcome(sample, finding, controls, (mark.question,), mark)
+        mark, like = (one := contest.entrant(method)).mark, one.likeness
+        return Outcome(sample, finding, controls, (mark.question,), mark, like)
     return Outcome(sample, finding, controls, questions)
 
 

@@ -1,0 +1,34 @@
+"""`lastword labels`: labels that came back to a service, as a table for `lastword try`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def labels(
+    state: Annotated[
+        Path, typer.Argument(metavar="STATE", help="File of `lastword serve --state --keep-texts`.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file that is written.")],
+) -> None:
+    """Export the labels that came back to a service as a table that `lastword try` takes."""
+    import csv
+    import io
+
+    from lastword.errors import InputError
+    from lastword.files.writing import open_whole
+    from lastword.service.ledger import labelled_rows
+
+    rows, several = labelled_rows(state)
+    if several:
+        typer.echo(f"lastword: left out {several} answers with several right options", err=True)
+    if not rows:
+        raise InputError(f"{state} has no labels with their texts: serve with --keep-texts")
+    with open_whole(out) as file:
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+        file.write(text.getvalue().encode())
+    typer.echo(f"{out}: {len(rows)} labels")
