@@ -250,7 +250,7 @@ class Ledger:
         row = self._connection.execute(_COUNTS).fetchone()
         return {name: int(count) for name, count in zip(names, row, strict=True)}
 
-    def label(self, name: str, kin: str | None, right: Sequence[int], **state: Any) -> None:
+    def label(self, name: str, kin: str | None, right: Sequence[int] = (), **state: Any) -> None:
         """Mark an answer as labelled, and keep what changed by it, at once."""
         with self._connection as connection:
             row = "SELECT content FROM texts WHERE id = ?"

@@ -259,7 +259,7 @@ class Outcome:
         sample, finding, deferral = self.sample, self.finding, self.finding.deferral
         method, watched = finding.policy.method, sample.reference
         if self.probe is not None:
-            some = self.likeness[:_REFERENCE]  # items stand in no order that matters
+            some = np.random.default_rng(0).permutation(self.likeness)[:_REFERENCE].tolist()
             watched = {LIKENESS: tuple(map(rounded, some))} if some else {}
         elif method not in (TRACE, GATED):  # the base alone is what others read of an item
             watched = {n: values for n, values in watched.items() if n == "confidence"}
