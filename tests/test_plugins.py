@@ -43,9 +43,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         modules.append(name)
 
     monkeypatch.syspath_prepend(str(tmp_path))
-    plugins.forget()
+    plugins._entries.cache_clear()
     yield put
-    plugins.forget()
+    plugins._entries.cache_clear()
     for name in modules:
         sys.modules.pop(name, None)
 
@@ -113,6 +113,6 @@ def test_what_is_none_of_its_name_is_refused(install, tmp_path, group, line, wha
     install("benchmark")
     (entries,) = tmp_path.glob("*.dist-info/entry_points.txt")
     entries.write_text(f"[lastword.{group}]\n{line}\n")
-    plugins.forget()
+    plugins._entries.cache_clear()
     with pytest.raises(InputError, match=what):
         find("sums") if group == "benchmarks" else methods_table.catalogue()

@@ -78,7 +78,7 @@ def test_a_method_is_held_against_the_base_of_its_own_aggregation():
     assert (summed.base, mean.base) == ("base-sum", "base-mean")
     assert (summed.fixed, summed.broken, summed.p_base) == (0, 0, 1.0)
     assert mean.fixed + mean.broken > 0
-    assert summed.mc2_normalised == pytest.approx(cell.mc2_items["mc2_base"].mean())
+    assert summed.mc2_normalised == pytest.approx(cell.items["mc2_base"].mean())
     assert summed.mc2 == mean.mc2 == mean.mc2_normalised != summed.mc2_normalised
 
 

@@ -1,6 +1,5 @@
 """The embedded models' benchmark: questions of an invented world (`experiments/world.py`)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -53,15 +52,10 @@ def _parse(place: int, row: Row) -> tuple[Example, ...]:
     return (Example.of(row["item"], place),)
 
 
-def _verify(questions: Sequence[tuple[Example, ...]]) -> str:
-    return f"{len(questions)} items"
-
-
 DEMO = Benchmark(
     name="demo",
     read=_read,
     parse=_parse,
-    verify=_verify,
     templates={"prompt": partial(Template, "demo/prompt", "1", "{{ prompt }}")},
     licence="Apache-2.0",
     citation="made by lastword: an invented world",

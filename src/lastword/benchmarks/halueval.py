@@ -60,10 +60,6 @@ def _verify_halueval(questions: Sequence[tuple[Example, ...]]) -> str:
     return f"first {ITEMS}"
 
 
-def _verify_fib(questions: Sequence[tuple[Example, ...]]) -> str:
-    return f"{len(questions)} items"
-
-
 _QA_SOURCE = Source(
     files=("halueval/qa_data.json", "HaluEval/qa_data.json", "qa_data.json"),
     hub=("pminervini/HaluEval", "qa"),
@@ -111,7 +107,6 @@ FIB = Benchmark(
     name="fib",
     read=Source(files=("fib/summarization_data.json", "fib.json", "fib.jsonl")).read,
     parse=_parse_sum,
-    verify=_verify_fib,
     templates={"document": partial(Template, "fib/document", "1", _DOCUMENT)},
     licence="CC BY 4.0",
     citation="Tam et al., Evaluating the Factual Consistency of Large Language Models Through "

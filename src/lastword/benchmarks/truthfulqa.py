@@ -70,10 +70,6 @@ def _parse_binary(place: int, row: Row) -> tuple[Example, ...]:
     return (Example(str(place), fields, blind, (right, wrong), (True, False)),)
 
 
-def _verify_binary(questions: Sequence[tuple[Example, ...]]) -> str:
-    return f"{len(questions)} questions"
-
-
 def _example(place: int, question: str, row: Row, kind: Kind) -> Example:
     candidates, truthful = _targets(row, f"{kind}_targets", place)
     if kind == "mc1" and sum(truthful) != 1:
@@ -182,7 +178,7 @@ TRUTHFULQA_BINARY = Benchmark(
         hub=("rahmanidashti/TruthfulQA", "generation"),
     ).read,
     parse=_parse_binary,
-    verify=_verify_binary,
+    verify=lambda questions: f"{len(questions)} questions",
     templates=_templates("truthfulqa-binary"),
     licence=_LICENCE,
     citation=_CITATION,

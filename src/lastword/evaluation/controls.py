@@ -22,6 +22,7 @@ from lastword.trust.grouping import Groups
 
 ALPHA = 0.05
 DRAWS = 4000
+SEED = 0  # of draws and folds
 FOLDS = 10
 PENALTY = 30.0
 MOST_FITTED = 20_000  # items: a weight is known long before
@@ -151,20 +152,15 @@ class Controls:
         return f"Beside it, the question unread: {'; '.join(parts)}."
 
 
-def controls(cell: Cell, *, seed: int = 0) -> Controls:
-    """The controls of one cell.
-
-    Args:
-        cell: The cell.
-        seed: Of draws and folds.
-    """
-    rng = np.random.default_rng(seed)
+def controls(cell: Cell) -> Controls:
+    """Return the controls of one cell."""
+    rng = np.random.default_rng(SEED)
     survey = _survey(cell, _fitted(cell, rng))
     return Controls(
         base=mean(column(cell.items, "mc1_base")[cell.mc1_places]),
         corrected=mean(column(cell.items, "mc1")[cell.mc1_places]),
         chance=cell.chance,
-        placebo=placebo(cell, seed=seed),
+        placebo=placebo(cell),
         wordings=cell.wordings,
         fit=_fit(cell, survey, rng),
         oracle=survey.oracles["trajectory"],
@@ -172,16 +168,12 @@ def controls(cell: Cell, *, seed: int = 0) -> Controls:
     )
 
 
-def placebo(cell: Cell, *, seed: int = 0) -> Placebo:
+def placebo(cell: Cell) -> Placebo:
     """As many overrides as the rule made, drawn at random `DRAWS` times.
 
     An override of an item gains 1 - m with probability r and -m otherwise, where m is the base's
     MC1 and r the share of truths among the other candidates. Items with equal m and r are alike, so
     that a draw is one of how many of each kind are overridden, and how many of those come out true.
-
-    Args:
-        cell: The cell.
-        seed: Of the draws.
     """
     items, counts = cell.items, cell.mc1_places
     overrides = int((column(items, "index") != column(items, "base_index"))[counts].sum())
@@ -191,7 +183,7 @@ def placebo(cell: Cell, *, seed: int = 0) -> Placebo:
     kinds, sizes = np.unique(
         np.stack([base, _truth_elsewhere(cell)], axis=1), axis=0, return_counts=True
     )
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     draws = rng.multivariate_hypergeometric(sizes, overrides, DRAWS)
     right = rng.binomial(draws, kinds[:, 1]).sum(axis=1)
     gains = (right - draws @ kinds[:, 0]) / len(counts)
@@ -213,7 +205,7 @@ def _truth_elsewhere(cell: Cell) -> PerItem:
     return elsewhere
 
 
-def fit(cell: Cell, *, seed: int = 0) -> Fit | None:
+def fit(cell: Cell) -> Fit | None:
     """Fitted wording, and what reading the question adds; None where it cannot be fitted.
 
     A ridge conditional logit: candidate j is answered with probability softmax_j(w . x_j), and w
@@ -223,9 +215,8 @@ def fit(cell: Cell, *, seed: int = 0) -> Fit | None:
 
     Args:
         cell: The cell; every depth has to have been read with the question and without.
-        seed: Of folds and draws.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     return _fit(cell, _survey(cell, _fitted(cell, rng)), rng)
 
 

@@ -243,14 +243,14 @@ def _tail(most: int, coins: int) -> float:
     return float(bdtr(most, coins, 0.5))  # scipy.stats has it too, and takes a second to import
 
 
-def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES, seed: int = 0) -> GridStatistics:
+def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES) -> GridStatistics:
     """Mean, interval, sign test and regressions over the deltas of cells; nan cells leave."""
     values = deltas[~np.isnan(deltas)]
     enough = values if values.size >= LEAST_CELLS else values[:0]
     return GridStatistics(
         cells=values.size,
         mean=mean(values),
-        interval=bootstrap_mean(enough, resamples=resamples, seed=seed),
+        interval=bootstrap_mean(enough, resamples=resamples),
         sign_p=sign_test(values),
         negative=int((values < -ROUNDING).sum()),
     )
@@ -259,15 +259,12 @@ def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES, seed: int = 0
 _UNCONTROLLED = "and nothing that never reads the question was held against it"
 
 
-def judge(
-    cells: Sequence[Judged], controls: Sequence[Control] = (), *, seed: int = 0
-) -> list[Judgement]:
+def judge(cells: Sequence[Judged], controls: Sequence[Control] = ()) -> list[Judgement]:
     """A judgement of every cell, with Holm's correction over those that have items to judge.
 
     Args:
         cells: The cells.
         controls: What a gain in each has to beat; without any a gain is never said to help.
-        seed: Of the intervals.
     """
     gains = [cell.gains_mc1 for cell in cells]
     grouped = [folded(own, _groups(cell, own)) for cell, own in zip(cells, gains, strict=True)]
@@ -275,7 +272,7 @@ def judge(
     objections = [c.objection for c in controls] or [_UNCONTROLLED] * len(cells)
     rows = zip(cells, gains, grouped, p.tolist(), holm(p).tolist(), objections, strict=True)
     return [
-        _judge(cell, own, by_group, p=raw, p_holm=fair, objection=objection, seed=seed)
+        _judge(cell, own, by_group, p=raw, p_holm=fair, objection=objection)
         for cell, own, by_group, raw, fair, objection in rows
     ]
 
@@ -322,7 +319,6 @@ def _judge(
     p: float,
     p_holm: float,
     objection: str,
-    seed: int,
 ) -> Judgement:
     finding = verdict(mean(gains), p_holm, objection)
     (fixed, broken), (won, lost) = fixed_and_broken(gains), fixed_and_broken(grouped)
@@ -332,9 +328,9 @@ def _judge(
         items=gains.size,
         failed=cell.failed,
         delta_mc1=mean(gains),
-        interval_mc1=bootstrap_mean(grouped, seed=seed),
+        interval_mc1=bootstrap_mean(grouped),
         delta_mc2=mean(cell.gains_mc2),
-        interval_mc2=bootstrap_mean(cell.gains_mc2, seed=seed),
+        interval_mc2=bootstrap_mean(cell.gains_mc2),
         fixed=fixed,
         broken=broken,
         won=won,

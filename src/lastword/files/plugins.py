@@ -36,8 +36,3 @@ def plugins(group: str, noun: str, own: Collection[str]) -> dict[str, tuple[Any,
             load.
     """
     return _entries(group, noun, frozenset(own))
-
-
-def forget() -> None:
-    """Look again for what is installed."""
-    _entries.cache_clear()

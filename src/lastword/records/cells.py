@@ -166,11 +166,6 @@ class Cell:
         """The items that count for MC1."""
         return self.items.iloc[self.mc1_places]
 
-    @property
-    def mc2_items(self) -> "pd.DataFrame":
-        """The items that count for MC2 and MC3."""
-        return self.items.iloc[self.mc2_places]
-
     @cached_property
     def counts(self) -> Counts:
         """Count its items."""

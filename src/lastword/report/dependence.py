@@ -87,16 +87,13 @@ class Dependence:
         return len(self.sighted) - 1
 
 
-def dependence(
-    cell: Cell, theta: Theta, *, sighted: Readings | None = None, seed: int = 0
-) -> Dependence | None:
+def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> Dependence | None:
     """The cell's rule beside itself without the question; None where nothing was read blind.
 
     Args:
         cell: The cell, of `lastword eval --blind all`; the rule is run without a certificate.
         theta: Theta of the run.
         sighted: What was read of the cell with the question; None reads it here.
-        seed: Of the intervals.
 
     Raises:
         RecordError: The run did not read every depth and T.
@@ -114,7 +111,7 @@ def dependence(
         items=both.size,
         sighted=by_depth(cell, "trajectory", both),
         blind=by_depth(cell, "blind_trajectory", both),
-        gains=_paired(_added(sighted, theta, both), _added(blind, theta, both), seed),
+        gains=_paired(_added(sighted, theta, both), _added(blind, theta, both)),
     )
 
 
@@ -152,15 +149,15 @@ def _added(readings: Readings, theta: Theta, items: Places) -> dict[str, PerItem
     return {"TRACE": total} | {name: gain for name, gain in gains.items() if fires[name].any()}
 
 
-def _paired(sighted: dict[str, PerItem], blind: dict[str, PerItem], seed: int) -> tuple[Gain, ...]:
+def _paired(sighted: dict[str, PerItem], blind: dict[str, PerItem]) -> tuple[Gain, ...]:
     never = np.zeros_like(sighted["TRACE"])
     names = [n for n in ("TRACE", *OPERATORS) if n != "base" and (n in sighted or n in blind)]
     pairs = [(name, sighted.get(name, never), blind.get(name, never)) for name in names]
-    return tuple(_gain(name, own, other, seed) for name, own, other in pairs)
+    return tuple(_gain(name, own, other) for name, own, other in pairs)
 
 
-def _gain(name: str, sighted: PerItem, blind: PerItem, seed: int) -> Gain:
-    interval = bootstrap_mean(sighted - blind, seed=seed)
+def _gain(name: str, sighted: PerItem, blind: PerItem) -> Gain:
+    interval = bootstrap_mean(sighted - blind)
     return Gain(name, mean(sighted), mean(blind), interval)
 
 

@@ -54,11 +54,11 @@ def master(summaries: Sequence[Summary], theta: Theta) -> Table:
     return Table("master", "Base and TRACE, every cell", heads, tuple(rows), notes)
 
 
-def grid(summaries: Sequence[Summary], *, seed: int = 0) -> Table:
+def grid(summaries: Sequence[Summary]) -> Table:
     """Means over cells with their intervals, sign test and regressions."""
     by_metric = {
-        "ΔMC1": over_cells(np.array([s.delta_mc1 for s in summaries]), seed=seed),
-        "ΔMC2": over_cells(np.array([s.delta_mc2 for s in summaries]), seed=seed),
+        "ΔMC1": over_cells(np.array([s.delta_mc1 for s in summaries])),
+        "ΔMC2": over_cells(np.array([s.delta_mc2 for s in summaries])),
     }
     heads = columns(
         "Metric | Cells | Mean +.2 | 95% low +.2 | 95% high +.2 | Sign test p .3g | Negative cells"
