@@ -88,7 +88,8 @@ class Contest:
         crossed: By name, where a cross-fitted probe, bag of words and so on are right [texts].
         by_depth: Leave-one-out share right of a probe of each depth [depths]; empty where options
             differ by text.
-        curve: Labels and leave-one-out share right of a probe of a quarter, a half and all of them.
+        curve: Labels and leave-one-out share right of a quarter, a half and all of them, at the
+            depth that is best with all.
     """
 
     entrants: tuple[Entrant, ...]
@@ -209,12 +210,16 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
         for name, own in _crossed(contestants, material.groups).items()
         if name != SELF_TAUGHT or len(entrants) > 1
     }
-    order, curve = np.random.default_rng(SEED).permutation(len(made)), list[tuple[int, float]]()
-    for count in (len(made) // 4, len(made) // 2, len(made)):
-        kept = _kept(labels, np.isin(np.arange(len(made)), order[:count]))
-        if len(set(truths[kept])) == len(set(truths[_kept(labels, all_)])):
-            every = fit_state(states[kept], truths[kept].tolist())
-            curve.append((len(kept), float(every.right.max())))
+    kept = _kept(labels, all_)
+    every = fit_state(states[kept], truths[kept].tolist())
+    d, p = np.unravel_index(every.right.argmax(), every.right.shape)
+    there, curve = states[:, d : d + 1, p : p + 1], [(len(kept), float(every.right[d, p]))]
+    order = np.random.default_rng(SEED).permutation(kept)
+    for count in (len(kept) // 2, len(kept) // 4):
+        some = _kept(labels, np.isin(np.arange(len(made)), order[:count]))
+        if set(truths[some]) == set(truths[kept]):
+            right = fit_state(there[some], truths[some].tolist(), poolings=POOLINGS[:1]).right
+            curve.insert(0, (len(some), float(right.max())))
     return Contest(tuple(entrants), crossed, every.right.max(axis=1), tuple(curve))
 
 

@@ -117,7 +117,7 @@ class Verdict:
         probe: The method of the probe that is certified, else of the one that labels make; None
             where there is none.
         cost: What an answer of the probe takes, in answers of the model.
-        curve: Labels and leave-one-out share right of probes of a quarter, a half and all of them.
+        curve: As in `Contest`.
         raced: The model itself under other prompts, on rows that no example came from: `fixed` and
             `broken` are against the prompt in use on the same rows.
         not_raced: The prompts that were not judged, each with why.
@@ -175,7 +175,7 @@ class Verdict:
 
     def picture(self) -> list[str]:
         """A bar a line, its interval beside it."""
-        lines = [*self.lines, *([] if self.certified is None else [self.certified]), *self.raced]
+        lines = [*self.lines, *self.raced, *([] if self.certified is None else [self.certified])]
         width = max(len(line.name) for line in lines)
         return [_bar(line, width) for line in lines]
 
