@@ -126,10 +126,8 @@ def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
     return [_effect(label, cells, variant) for label, variant in variants.items()]
 
 
-def sweep(
-    cells: Sequence[Readings], theta: Theta, parameter: str, values: Sequence[float] | None = None
-) -> Sweep:
-    """One constant moved over `values`, the rest as in `theta` (method, section 11).
+def sweep(cells: Sequence[Readings], theta: Theta, parameter: str) -> Sweep:
+    """One constant moved over its grid, the rest as in `theta` (method, section 11).
 
     At tau_dim = 1 binary items are decided as at 1.0005: their d_eff is 1 exactly. The paper's
     regressions at that point are rounding noise and are not reproduced (method, section 12).
@@ -139,10 +137,9 @@ def sweep(
     """
     if parameter not in GRIDS:
         raise InputError(f"cannot sweep {parameter}; one of {', '.join(GRIDS)}")
-    grid = sorted(GRIDS[parameter] if values is None else values)
     effects = [
         _effect(f"{parameter} = {value:g}", cells, Variant(_with(theta, parameter, value)), value)
-        for value in grid
+        for value in GRIDS[parameter]
     ]
     return Sweep(parameter, float(getattr(theta, parameter)), tuple(effects))
 
