@@ -2,6 +2,7 @@
 
     python experiments/laws.py [--rounds 3] [--out FILE] [--figure FILE]
     OMP_NUM_THREADS=1 python experiments/laws.py --decisions lastword/smollm2-135m
+    OMP_NUM_THREADS=1 python experiments/laws.py --probes lastword/smollm2-135m
 
 A small random Llama and random token ids, so that every number can be moved alone.
 Writes the seconds and draws them; prints each law's exponent: the slope of its seconds between its
@@ -10,6 +11,11 @@ last two points on logarithmic axes, 1 where twice the work takes twice the time
 --decisions has requests of `decide` instead: CPU seconds by options, questions and length of the
 input, for a new input to questions that came before and for one that comes back. It goes on where
 it was stopped.
+
+--probes has answers of mean-pooled probes over the model's own answers to the same questions:
+ratios of CPU seconds in one run, each the least of five rounds in turns, every text new, the
+question one that came before. Beside each stands the share of tokens and depth that a probe reads.
+The weights are random: what an answer costs does not depend on them.
 """
 
 import argparse
@@ -29,14 +35,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from decide import SENTENCE, made_up
+from decide import SENTENCE, WORDS, made_up
 from decide import seconds as cpu_seconds
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from lastword.batch import Read
+from lastword import Choice
+from lastword.batch import Read, branches_of
+from lastword.decisions import prepare
 from lastword.model import embedded
+from lastword.model.options import LoadOptions
+from lastword.probes import Probe, StateProbe
+from lastword.probes.answering import passages_of
+from lastword.probes.unlike import Likeness
 from lastword.report import draw
 from lastword.report.figure_parts import Figure, Line, Panel, Rule
+from lastword.text.forest import build
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded
 from lastword.timing.contenders import ours
@@ -241,13 +254,98 @@ def decisions_figure(results: dict[str, Any]) -> Figure:
     return Figure("laws-decisions", "Cost of decisions", "", tuple(panels), columns=3)
 
 
+PROBED, ROUNDS = 19, 5  # depth of the probes; rounds of each shape
+# Texts of so many tokens, options of so many; the goal is of the probe over the model's own answer.
+SHAPES = ((12, 6, 0.3), (300, 6, 0.7), (12, 77, 0.1))
+SIX = Choice(
+    "What kind of answer does this question ask for?",
+    ["description", "entity", "abbreviation", "person", "number", "location"],
+)
+TOGETHER, MOST = 20, 255  # probes on one text, options of one; goals 1.2 and 1.05
+
+
+def made_probe(tracer: Tracer, question: Choice, seed: int) -> Probe:
+    """Return a probe of random weights that reads the mean."""
+    draw = np.random.default_rng(seed)
+    width, names = tracer.profile.width, sorted(option.text for option in question.options)
+    states = draw.normal(size=(100, width))
+    fit = StateProbe(
+        classes=tuple(names),
+        depth=PROBED,
+        pooling="mean",
+        mean=np.zeros(width),
+        scale=np.ones(width),
+        weights=draw.normal(size=(width, len(names))),
+        intercept=np.zeros(len(names)),
+        temperature=1.0,
+        likeness=Likeness.of(states - states.mean(axis=0)),
+    )
+    template = prepare({"q": question}).template_name
+    return Probe(question, template, tracer.subject, fit, labels=100)
+
+
+def probes(model: str) -> dict[str, Any]:
+    """Return the ratios of CPU seconds, each with its goal."""
+    tracer = Tracer.from_pretrained(model)
+    draw = random.Random(0)
+
+    def text(tokens: int) -> str:
+        words: list[str] = []
+        while len(tracer.tokenizer(" ".join(words))["input_ids"]) < tokens:
+            words.append(draw.choice(WORDS))
+        return " ".join(words)
+
+    def with_probes(questions: dict[str, Choice]) -> Tracer:
+        own = [made_probe(tracer, q, seed) for seed, q in enumerate(questions.values())]
+        options = LoadOptions(model, theta=tracer.theta, probes=own)
+        return Tracer.over(tracer.backend, tracer.tokenizer, options, tracer.invariant)
+
+    def times(
+        first: tuple[Tracer, Any], other: tuple[Tracer, Any], tokens: int
+    ) -> dict[str, float]:
+        sides = [(own, own.prepare(questions)) for own, questions in (first, other)]
+        for own, ready in sides:
+            own.decide(text(tokens), ready)
+        rounds = [[cpu_seconds(o.decide, text(tokens), r) for o, r in sides] for _ in range(ROUNDS)]
+        a, b = map(float, np.min(rounds, axis=0))
+        return {"ratio": a / b, "seconds": a, "over": b}
+
+    def share(questions: dict[str, Choice], tokens: int) -> float:
+        (question,), own, ready = questions.values(), text(tokens), prepare(questions)
+        (encoded,) = tracer.encode(ready.items(own))
+        (passage,) = passages_of(tracer, [own], question, ready.template, "mean")
+        whole = len(build(branches_of(encoded))) * tracer.profile.depth
+        return len(passage.tokens) * PROBED / whole
+
+    found: dict[str, Any] = {"model": model, "depth": PROBED}
+    for tokens, options, goal in SHAPES:
+        asked = {"q": SIX} if options == 6 else made_up(random.Random(0), 1, options)
+        taken = times((with_probes(asked), asked), (tracer, asked), tokens)
+        name = f"{tokens} tokens, {options} options: probe over own answer"
+        found[name] = {**taken, "share": share(asked, tokens), "goal": goal}
+    many, one = made_up(random.Random(0), TOGETHER, 6), made_up(random.Random(0), 1, 6)
+    wide, two = (made_up(random.Random(0), 1, options) for options in (MOST, 2))
+    for tokens in (12, 100):
+        taken = times((with_probes(many), many), (with_probes(one), one), tokens)
+        found[f"{tokens} tokens: {TOGETHER} probes over one"] = {**taken, "goal": 1.2}
+        taken = times((with_probes(wide), wide), (with_probes(two), two), tokens)
+        found[f"{tokens} tokens: {MOST} options over two"] = {**taken, "goal": 1.05}
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--decisions", metavar="MODEL", help="Requests of `decide` to a model.")
+    parser.add_argument("--probes", metavar="MODEL", help="Answers of probes over the model's.")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
+    if options.probes:
+        text = json.dumps(probes(options.probes), indent=1)
+        (options.out or RESULTS / "probes" / "laws.json").write_text(text + "\n")
+        print(text)
+        return
     name = "laws-decisions" if options.decisions else "laws"
     out = options.out or RESULTS / f"{name}.json"
     if options.decisions:

@@ -1,11 +1,14 @@
 """What labels buy: probes beside the model's own answer and a bag of words.
 
-    OMP_NUM_THREADS=1 python experiments/probes.py MODEL DATA --keep FOLDER
+    OMP_NUM_THREADS=1 python experiments/probes.py MODEL DATA --keep FOLDER --base
 
 DATA is a folder of JSON lines, each `{"input", "instructions", "choices", "truth"}`. States are
 read once, and kept in FOLDER as MODEL-SET.npz. A draw shuffles the texts of a set: probes are
-fitted on the first 25, 50, 100 and 200 of them, and judged on those past the 200. The table grows
-with every draw; it goes to experiments/results/probes, as Markdown and as JSON with every draw.
+fitted on the first 25, 50, 100 and 200 of them, and judged on those past the 200. With --base the
+model and its corrections answer the first 400 texts, as `lastword try` asks them; the records are
+kept in FOLDER too. All goes on where it was stopped, draw by draw. What a bag of words gets is kept
+by set and seed: it is the same beside every model. The table goes to experiments/results/probes, as
+Markdown and as JSON with every draw.
 """
 
 import argparse
@@ -19,37 +22,45 @@ import numpy as np
 
 from lastword import Choice, Option, Tracer
 from lastword.decisions import prepare
-from lastword.decisions.questionnaire import Questionnaire
+from lastword.evaluation.runner import execute
+from lastword.evaluation.runner import prepare as prepare_work
+from lastword.files.folder import locate
 from lastword.probes import bag_of_words, fit_state
 from lastword.probes.answering import read_states
 from lastword.probes.state import POOLINGS, few
+from lastword.trust.certification import Sample, read_sample
+from lastword.trust.policy import METHODS
+from lastword.trust.terms import Terms
+from lastword.tryout.labels import read_labels
+from lastword.tryout.named import Named
+from lastword.tryout.run import ready
 
 RESULTS = Path(__file__).resolve().parent / "results" / "probes"
 SETS = ("trec", "sst2", "agnews", "emotion")
 LABELS = (25, 50, 100, 200)
+ASKED = 400  # texts of a set that the model itself answers; TREC has 300
 PERMUTED_AT = 100
 LEVELS = (0.05, 0.1, 0.5)  # at which p-values of held-back texts are counted
-COLUMNS = ("base", "words", "depth 0", "last", "chosen", "permuted", "CPU s")
+COLUMNS = ("words", "depth 0", "last", "chosen", "permuted", "CPU s")
 
 Draw = dict[str, Any]
 
 
-def read(
-    tracer: Tracer | None, path: Path, keep: Path, name: str, base: bool
-) -> dict[str, np.ndarray]:
-    """Return states, truths and texts of a set, and with `base` if the model itself is right."""
-    states, answers = keep / f"{name}-{path.stem}.npz", keep / f"{name}-{path.stem}.base.npz"
-    if not states.exists() or (base and not answers.exists()):
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        texts, truths = [row["input"] for row in rows], [row["truth"] for row in rows]
-        ready = prepare({"q": question(rows[0])})
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Return the texts of a set."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def read(tracer: Tracer | None, path: Path, keep: Path, name: str) -> dict[str, np.ndarray]:
+    """Return states, truths and texts of a set."""
+    states = keep / f"{name}-{path.stem}.npz"
     if not states.exists():
-        x = read_states(tracer, texts, ready.questions["q"], ready.template, POOLINGS)
+        rows = rows_of(path)
+        texts, truths = [row["input"] for row in rows], [row["truth"] for row in rows]
+        made = prepare({"q": question(rows[0])})
+        x = read_states(tracer, texts, made.questions["q"], made.template, POOLINGS)
         np.savez(states, x=x, y=truths, text=texts)
-    if base and not answers.exists():
-        np.savez(answers, base=np.array(own_answers(tracer, ready, texts)) == truths)
-    own = dict(np.load(states)) | (dict(np.load(answers)) if base else {})
-    return own
+    return dict(np.load(states))
 
 
 def question(row: dict[str, Any]) -> Choice:
@@ -58,31 +69,42 @@ def question(row: dict[str, Any]) -> Choice:
     return Choice(row["instructions"], [Option(o["value"], o.get("description")) for o in options])
 
 
-def own_answers(tracer: Tracer, ready: Questionnaire, texts: Sequence[str]) -> list[str]:
-    """Return the option that the model itself prefers, by its mean log-probability."""
-    names = [option.text for option in ready.questions["q"].options]
-    items = [ready.items(text)[0] for text in texts]
-    decisions = tracer.correct_many(items, read="base", blind="none")
-    return [names[int(d.base_scores.argmax())] for d in decisions]
+def asked_of(tracer: Tracer | None, path: Path, keep: Path, name: str) -> Sample:
+    """Return how the model and its corrections answer the first texts of a set, as in a `try`."""
+    records = keep / f"{name}-{path.stem}.records"
+    if tracer is not None:
+        labels = read_labels(rows_of(path)[:ASKED], Named("input", "truth", "choices"))
+        job = ready(tracer, labels, Terms(methods=METHODS, promise="gain"))
+        execute(tracer, prepare_work(tracer, job.work), locate(str(records)))
+    return read_sample(locate(str(records)), methods=None)
 
 
-def draw(data: dict[str, np.ndarray], seed: int, labels: int) -> Draw:
-    """Return the shares right on held-back texts of what some labels buy."""
+def draw(data: dict[str, np.ndarray], seed: int, labels: int, kept: Path) -> Draw:
+    """Return the shares right on held-back texts of what some labels buy.
+
+    Args:
+        data: Of a set.
+        seed: Of the shuffle.
+        labels: How many are drawn.
+        kept: Where the share that a bag of words gets is kept.
+    """
     order = np.random.default_rng(seed).permutation(len(data["y"]))
     fit, test = order[:labels], order[max(LABELS) :]
     fit = fit[~np.isin(data["y"][fit], few(data["y"][fit].tolist()))]  # a class needs two labels
     y, truths = data["y"][fit].tolist(), data["y"][test]
     x, held = data["x"][fit], data["x"][test]
-    words = bag_of_words(data["text"][fit].tolist(), y).predict(data["text"][test].tolist())
     begin = time.process_time()
-    chosen = fit_state(x, y).probe
-    seconds = time.process_time() - begin
-    last = x.shape[1] - 1
-    first, deepest = (fit_state(x[:, [d]], y, depths=[d]).probe for d in (0, last))
+    whole = fit_state(x, y)
+    chosen, seconds = whole.probe, time.process_time() - begin
+
+    def of_depth(depth: int) -> Any:
+        p = int(whole.right[depth].argmax())  # the pooling that a fit of this depth alone takes
+        return fit_state(x[:, [depth], p : p + 1], y, depths=[depth], poolings=[POOLINGS[p]]).probe
+
+    first, deepest = of_depth(0), of_depth(x.shape[1] - 1)
     p = chosen.likeness_p(held[:, chosen.depth, POOLINGS.index(chosen.pooling)])
     own = {
-        "base": float(data["base"][test].mean()) if "base" in data else None,
-        "words": float((words == truths).mean()),
+        "words": words(data["text"][fit].tolist(), y, data["text"][test].tolist(), truths, kept),
         "depth 0": float((answers(first, held) == truths).mean()),
         "last": float((answers(deepest, held) == truths).mean()),
         "chosen": float((answers(chosen, held) == truths).mean()),
@@ -101,6 +123,16 @@ def draw(data: dict[str, np.ndarray], seed: int, labels: int) -> Draw:
     return own
 
 
+def words(
+    texts: list[str], labels: list[str], held: list[str], truths: np.ndarray, kept: Path
+) -> float:
+    """Return the share of held-back texts that a bag of words gets right."""
+    if not kept.exists():
+        right = float((bag_of_words(texts, labels).predict(held) == truths).mean())
+        kept.write_text(f"{right}\n", encoding="utf-8")
+    return float(kept.read_text(encoding="utf-8"))
+
+
 def answers(probe: Any, states: np.ndarray) -> np.ndarray:
     """Return a state probe's answers to texts by their states [texts, depths, poolings, width]."""
     rows = states[:, probe.depth, POOLINGS.index(probe.pooling)]
@@ -113,12 +145,9 @@ def row_of(draws: Sequence[Draw]) -> dict[str, Any]:
     for name in COLUMNS:
         if values := [own[name] for own in draws if own.get(name) is not None]:
             means[name] = float(np.mean(values))
-    if len(draws) > 1:
-        gains = [own["chosen"] - own["last"] for own in draws]
-        means["gain"] = [float(v) for v in np.quantile(gains, [0.025, 0.975])]
-        if "permuted" in draws[0]:
-            spread = np.std([own["permuted"] for own in draws], ddof=1)
-            means["permuted error"] = float(spread / np.sqrt(len(draws)))
+    if len(draws) > 1 and "permuted" in draws[0]:
+        spread = np.std([own["permuted"] for own in draws], ddof=1)
+        means["permuted error"] = float(spread / np.sqrt(len(draws)))
     means["p-values"] = {
         level: float(np.mean([own["p-values"][level] for own in draws]))
         for level in map(str, LEVELS)
@@ -128,24 +157,31 @@ def row_of(draws: Sequence[Draw]) -> dict[str, Any]:
     return means
 
 
-def table(model: str, results: dict[str, dict[str, list[Draw]]]) -> str:
+def gain(draws: Sequence[Draw]) -> str:
+    """Return the mean and the 95% interval over draws of chosen depth less last depth."""
+    points = [100 * (own["chosen"] - own["last"]) for own in draws]
+    low, high = np.quantile(points, [0.025, 0.975])
+    return f"{np.mean(points):+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def table(model: str, base: dict[str, float], results: dict[str, dict[str, list[Draw]]]) -> str:
     """Return the Markdown table of all sets."""
     lines = [
-        "| set | labels | model | words | depth 0 | last depth | its depth | which (half of draws) "
-        "| p <= 0.05, 0.1, 0.5 | CPU s to fit |",
-        "|---|--:|--:|--:|--:|--:|--:|---|---|--:|",
+        "| set | labels | model | words | depth 0 | last depth | its depth | its less last, 95% of "
+        "draws | which (half of draws) | p <= 0.05, 0.1, 0.5 | CPU s to fit |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|---|---|--:|",
     ]
     for name, by_labels in results.items():
         for labels, draws in by_labels.items():
             means = row_of(draws)
-            shares = [100 * means.get(c, np.nan) for c in COLUMNS[:5]]
-            cells = ["–" if np.isnan(share) else f"{share:.1f}" for share in shares]
+            shares = [base.get(name, np.nan), *(means[c] for c in COLUMNS[:4])]
+            cells = ["–" if np.isnan(share) else f"{100 * share:.1f}" for share in shares]
             low, high = np.quantile(means["depths"], [0.25, 0.75]).round().astype(int)
             even = ", ".join(f"{own:.2f}" for own in means["p-values"].values())
-            more = [f"{low} to {high}", even, f"{means['CPU s']:.1f}"]
+            more = [gain(draws), f"{low} to {high}", even, f"{means['CPU s']:.1f}"]
             lines.append("| " + " | ".join([name, labels, *cells, *more]) + " |")
-    draws_done = min(len(d) for by_labels in results.values() for d in by_labels.values())
-    lines += ["", f"{model}, {draws_done} draws.", ""]
+    done = [len(by_labels[str(max(LABELS))]) for by_labels in results.values()]
+    lines += ["", f"{model}; draws: {', '.join(map(str, done))}.", ""]
     for name, by_labels in results.items():
         means = row_of(by_labels[str(PERMUTED_AT)])
         if "permuted error" in means:
@@ -164,22 +200,29 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--base", action="store_true", help="ask the model itself, too")
     asked = parser.parse_args()
-    name = Path(asked.model).name
-    kept = all((asked.keep / f"{name}-{own}.npz").exists() for own in asked.sets)
-    tracer = None if kept and not asked.base else Tracer.from_pretrained(asked.model)
+    name, keep = Path(asked.model).name, asked.keep
+    read_before = all((keep / f"{name}-{own}.npz").exists() for own in asked.sets)
+    tracer = None if read_before and not asked.base else Tracer.from_pretrained(asked.model)
     paths = {own: asked.data / f"{own}.jsonl" for own in asked.sets}
-    data = {own: read(tracer, path, asked.keep, name, asked.base) for own, path in paths.items()}
-    results: dict[str, dict[str, list[Draw]]] = {
-        own: {str(labels): [] for labels in LABELS} for own in asked.sets
-    }
+    data = {own: read(tracer, path, keep, name) for own, path in paths.items()}
+    base = {}
+    for own, path in paths.items():
+        if asked.base:
+            base[own] = float(asked_of(tracer, path, keep, name).items.mc1_base.mean())
     RESULTS.mkdir(parents=True, exist_ok=True)
+    out = RESULTS / f"{name}.json"
+    before = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    base, results = before.get("base", {}) | base, before.get("sets", {})
     for seed in range(asked.draws):
-        for own, by_labels in results.items():
+        for own in asked.sets:
+            by_labels = results.setdefault(own, {str(labels): [] for labels in LABELS})
             for labels in LABELS:
-                by_labels[str(labels)].append(draw(data[own], seed, labels))
-        text = json.dumps({"model": asked.model, "sets": results}, indent=1)
-        (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-        (RESULTS / f"{name}.md").write_text(table(asked.model, results), encoding="utf-8")
+                if len(by_labels[str(labels)]) == seed:
+                    kept = keep / f"words-{own}-{labels}-{seed}.txt"
+                    by_labels[str(labels)].append(draw(data[own], seed, labels, kept))
+        told = {"model": asked.model, "base": base, "sets": results}
+        out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        (RESULTS / f"{name}.md").write_text(table(asked.model, base, results), encoding="utf-8")
         print(f"{seed + 1} of {asked.draws}", flush=True)
 
 

@@ -12,22 +12,67 @@ experiments/results/procedures.json.
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from promised import Counted, cells_of, counted
 from scipy.stats import beta, binom
 
-from lastword.files.folder import locate
+from lastword.files.folder import Folder, locate
+from lastword.records.info import find_cells, read_run
+from lastword.records.parts import missing_places
+from lastword.records.stored import read_cells
+from lastword.trust.certification import labelled
+from lastword.trust.choice import allowed, answers, means, resolved
 from lastword.trust.evidence import Evidence
+from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, GATED, TRACE, Policy, family
 
 RESULTS = Path(__file__).parent / "results" / "procedures.json"
 DELTA, ALPHA = 0.05, 0.1
 NATS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 METHODS = (TRACE, GATED, "pmi@0.25", "pmi@0.5", "pmi@1", BATCH)
+SETS = "trec sst2 emotion agnews tools csqa arc".split()
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The items of a cell as every method answers them.
+
+    Attributes:
+        name: Model and set.
+        items: How the model and the methods answer them.
+        methods: Those that the records allow.
+    """
+
+    name: tuple[str, str]
+    items: Labelled
+    methods: tuple[str, ...]
+
+
+def cells_of(roots: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
+    """Finished cells by model and set."""
+    by_name: dict[tuple[str, str], list[Folder]] = {}
+    for folder in (folder for root in roots for folder in find_cells(root)):
+        if missing_places(folder):
+            continue
+        run = read_run(folder)
+        name = run["benchmark"].removeprefix("jsonl:").removesuffix("-rest")
+        if name in SETS:
+            by_name.setdefault((run["model"], name), []).append(folder)
+    return by_name
+
+
+def counted(name: tuple[str, str], folders: Sequence[Folder]) -> Counted:
+    """A cell as the study needs it."""
+    run = read_run(folders[0])
+    cells = [cell for folder in folders for cell in read_cells(folder)]
+    methods = allowed(cells, METHODS)
+    items = labelled([cell.mc1_items for cell in cells])
+    others = answers(items, cells, resolved(cells, run, methods, means(cells)))
+    return Counted(name, replace(items, others=others), methods)
 
 
 def families() -> dict[str, dict[Policy, float]]:

@@ -1,150 +1,272 @@
-"""What the certified choice promises, and what it then does on items that it had not seen.
+"""What `lastword try` promises, and what that then does on items that it had not seen.
 
-    python experiments/promised.py RUNS [RUNS ...] [--resamples 200] [--seed 3]
+    OMP_NUM_THREADS=1 python experiments/promised.py MODEL DATA --keep FOLDER [--draws 200]
 
-RUNS are folders of `lastword eval --blind all` on the decision sets; cells of one model and one set
-(`jsonl:trec`, `jsonl:trec-rest`) are taken together. Labels are drawn from each, the choice made of
-them as `certify` makes it, and counted on the rest (dev/LOG.md). Batch calibration's mean is of
-the whole cell, without its labels. The result is kept in experiments/results/promised.json.
+FOLDER has what `probes.py MODEL DATA --keep FOLDER --base` read: states, and records of the model
+and its corrections under the prompt that `try` uses. Each set is a population whose true rates are
+known. Of it 50, 100 and 200 labels are drawn; half of them fit a probe, the other half tests it
+with two thirds of delta, and all of them test the corrections, as `try` does. Batch calibration's
+mean is of the whole set, without labels. Told is how often something is let through, what it truly
+gains (over all draws, 0 where nothing is), and how often it is worse than promised, with
+Clopper-Pearson's interval: of a correction on the whole set, of a probe on all that it was not
+fitted on. Beside each set stand null populations: the same with the labels permuted, anew in each
+draw.
+
+The probe is `fit_state`'s but for its features' scale, which is that of the set and not of the
+fitted half, so that one Gram matrix a depth serves all draws; --check compares both.
+The result goes to experiments/results/promised.json, its table to promised.md beside it.
 """
 
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from probes import SETS, asked_of, read
+from scipy.stats import beta
 
-from lastword.files.folder import Folder, locate
-from lastword.records.info import find_cells, read_run
-from lastword.records.parts import missing_places
-from lastword.records.stored import read_cells
-from lastword.trust.certification import labelled
-from lastword.trust.certify import certify
-from lastword.trust.choice import allowed, answers, means, resolved
-from lastword.trust.labelled import Labelled
-from lastword.trust.policy import METHODS, Promise, ScalarOperator, scalar_operator
+from lastword.probes import fit_state
+from lastword.probes.state import PENALTIES, few
+from lastword.trust.certify import Claim, judge
+from lastword.trust.policy import OFF, Policy, Promise, family, is_fitted
 from lastword.trust.terms import Terms
 
-RESULT = Path(__file__).parent / "results" / "promised.json"
-ALPHA, SIZES = 0.1, (50, 100, 200)
-FEWEST, REST = 150, 50
-SETS = "trec sst2 emotion agnews tools csqa arc banking77 clinc150".split()
+RESULTS = Path(__file__).resolve().parent / "results"
+SIZES = (50, 100, 200)
 PROMISES: tuple[Promise, ...] = ("gain", "breaks")
+ALPHA = 0.05
+PROBE = "probe"
 
 
-@dataclass(frozen=True)
-class Counted:
-    """The items of a cell as every method answers them.
+@dataclass(frozen=True, eq=False)
+class Population:
+    """A set as its model and every policy answer it.
 
     Attributes:
-        name: Model and set.
-        items: How the model and the methods answer them.
-        methods: Those that the records allow.
-        scalar: The model's operator in the scalar regime.
+        truths: The right option's place [texts].
+        base: The model's own answer [texts].
+        shown: What each policy shows, by promise [texts].
+        shares: Of delta, by promise and policy.
+        groups: Of the texts.
+        grams: Of the scaled states of every depth and pooling [places, texts, texts].
+        width: Of a state.
     """
 
-    name: tuple[str, str]
-    items: Labelled
-    methods: tuple[str, ...]
-    scalar: ScalarOperator
+    truths: np.ndarray
+    base: np.ndarray
+    shown: dict[Promise, dict[Policy, np.ndarray]]
+    shares: dict[Promise, dict[Policy, float]]
+    groups: np.ndarray
+    grams: np.ndarray
+    width: int
+
+    @classmethod
+    def of(cls, path: Path, keep: Path, name: str) -> "Population":
+        """Return the population of a set's records and states."""
+        sample, states = asked_of(None, path, keep, name), read(None, path, keep, name)["x"]
+        methods = (*sample.methods, PROBE)
+        shares = {p: family(sample.scalar, methods, p) for p in PROMISES}
+
+        def answers(policy: Policy) -> np.ndarray:
+            return np.array([int(np.argmax(u)) for u in sample.shown(policy)[0]])
+
+        truths = np.array(sample.shown(OFF)[1])
+        x = states[: len(truths)].reshape(len(truths), -1, states.shape[-1]).swapaxes(0, 1)
+        z = np.stack([_scaled(own.astype(np.float64)) for own in x]).astype(np.float32)
+        return cls(
+            truths=truths,
+            base=answers(OFF),
+            shown={
+                p: {own: answers(own) for own in shares[p] if not is_fitted(own.method)}
+                for p in PROMISES
+            },
+            shares=shares,
+            groups=sample.items.groups,
+            grams=(z @ z.swapaxes(1, 2)).astype(np.float64),
+            width=x.shape[-1],
+        )
+
+    def probed(self, truths: np.ndarray, fit: np.ndarray) -> np.ndarray:
+        """Return what the probe of some texts answers to all."""
+        fit = fit[~np.isin(truths[fit], few(truths[fit].tolist()))]
+        classes = np.unique(truths[fit])
+        y = 2.0 * (truths[fit][:, None] == classes) - 1.0
+        across = self.grams[:, :, fit]  # [places, texts, fit]
+        inside = across[:, fit]
+        rows, whole = inside.mean(axis=1), inside.mean(axis=(1, 2))
+        centred = inside - rows[:, :, None] - rows[:, None, :] + whole[:, None, None]
+        spread, turned = np.linalg.eigh(centred)
+        spread = np.maximum(spread, 0.0)
+        offset = y.mean(axis=0)
+        along = turned.swapaxes(1, 2) @ (y - offset)
+        best: tuple[float, Any] = (-1.0, None)
+        penalties = PENALTIES * self.width
+        shrunk = spread[:, None] / (spread[:, None] + penalties[:, None])  # [places, penalties, n]
+        for place in range(len(inside)):
+            v, w = turned[place], shrunk[place]
+            kept = np.einsum("ij,pj,jc->pic", v, w, along[place]) + offset
+            lever = np.einsum("ij,pj->pi", v**2, w) + 1 / len(fit)
+            left = (y - kept) / (1 - lever)[:, :, None]
+            chosen = int(np.square(left).mean(axis=(1, 2)).argmin())
+            right = float(((y - left[chosen]).argmax(axis=1) == y.argmax(axis=1)).mean())
+            if right > best[0]:
+                best = right, (place, penalties[chosen])
+        place, penalty = best[1]
+        dual = turned[place] @ (along[place] / (spread[place] + penalty)[:, None])
+        own = across[place] - across[place].mean(axis=1)[:, None] - rows[place] + whole[place]
+        return np.asarray(classes[(own @ dual + offset).argmax(axis=1)])
 
 
-def cells_of(roots: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
-    """Finished cells by model and set."""
-    by_name: dict[tuple[str, str], list[Folder]] = {}
-    for folder in (folder for root in roots for folder in find_cells(root)):
-        if missing_places(folder):
-            continue
-        run = read_run(folder)
-        name = run["benchmark"].removeprefix("jsonl:").removesuffix("-rest")
-        if name in SETS:
-            by_name.setdefault((run["model"], name), []).append(folder)
-    return by_name
+def _scaled(x: np.ndarray) -> np.ndarray:
+    """Features less their mean, by their deviation: a thousandth of the largest at least."""
+    deviation = x.std(axis=0)
+    return np.asarray((x - x.mean(axis=0)) / np.maximum(deviation, deviation.max() / 1000 or 1.0))
 
 
-def counted(name: tuple[str, str], folders: Sequence[Folder]) -> Counted:
-    """A cell as the study needs it."""
-    run = read_run(folders[0])
-    cells = [cell for folder in folders for cell in read_cells(folder)]
-    methods = allowed(cells, METHODS)
-    items = labelled([cell.mc1_items for cell in cells])
-    others = answers(items, cells, resolved(cells, run, methods, means(cells)))
-    scalar = scalar_operator(float(run["invariant"]), float(run["theta"]["tau_I"]))
-    return Counted(name, replace(items, others=others), methods, scalar)
+def drawn(
+    own: Population, labels: int, seed: int, null: bool
+) -> dict[Promise, tuple[str, float, float, float, bool] | None]:
+    """Return by promise what one draw lets through: what, at least, gain on the rest, gain, worse.
 
-
-def judged(cell: Counted, labels: int, promise: Promise, resamples: int, seed: int) -> Any:
-    """What was chosen of so many labels, resample by resample, and what it did on the rest."""
-    terms = Terms(ALPHA, methods=cell.methods, promise=promise)
-    rng, rows, whole = np.random.default_rng(seed), [], cell.items
-    for _ in range(resamples):
-        drawn = np.zeros(len(whole), dtype=bool)
-        drawn[rng.permutation(len(whole))[:labels]] = True
-        if labels < terms.least:
-            continue
-        finding = certify(whole.take(np.flatnonzero(drawn)), cell.scalar, terms)
+    Args:
+        own: Where labels are drawn from.
+        labels: How many.
+        seed: Of the draw.
+        null: Whether the labels are permuted before.
+    """
+    rng = np.random.default_rng(seed)
+    truths = rng.permutation(own.truths) if null else own.truths
+    some = rng.permutation(len(truths))[:labels]
+    half = rng.permutation(np.unique(own.groups[some]))
+    made = np.isin(own.groups[some], half[: len(half) // 2])
+    fit, test = some[made], some[~made]
+    told = own.probed(truths, fit)
+    base, unseen = own.base == truths, np.ones(len(truths), dtype=bool)
+    unseen[fit] = False
+    rest = np.ones(len(truths), dtype=bool)
+    rest[some] = False
+    found: dict[Promise, Any] = {}
+    for promise in PROMISES:
+        methods = tuple(dict.fromkeys(policy.method for policy in own.shares[promise]))
+        terms = Terms(ALPHA, methods=methods, promise=promise)
+        shown = {p: own.shown[promise].get(p, told) for p in own.shares[promise]}
+        claims = [
+            Claim(
+                policy,
+                own.shares[promise][policy],
+                base[places],
+                answers[places] == truths[places],
+                own.groups[places],
+                answers[places] != own.base[places],
+            )
+            for policy, answers in shown.items()
+            for places in [test if is_fitted(policy.method) else some]
+        ]
+        finding = judge(claims, terms)
         if finding.chosen is None:
+            found[promise] = None
             continue
-        policy, rest = finding.policy, ~drawn
-        gains = whole.fixed(policy).astype(int) - whole.broken(policy)
-        least = finding.worth["net_at_least"]
-        breaks = promise == "breaks" and whole.broken(policy).mean() > ALPHA
-        worse = bool(gains.mean() <= 0 or gains.mean() < least or breaks)
-        rows.append((policy.method, least, gains[rest].mean(), gains.mean(), worse))
-    gain, true = sum(r[2] for r in rows) / resamples, sum(r[3] for r in rows) / resamples
+        policy = finding.policy
+        right = shown[policy] == truths
+        gains, all_of = (
+            right.astype(int) - base,
+            unseen if is_fitted(policy.method) else slice(None),
+        )
+        least, gain = finding.worth["net_at_least"], float(gains[all_of].mean())
+        broken = float((base & ~right)[all_of].mean())
+        worse = gain <= 0 or gain < least or (promise == "breaks" and broken > ALPHA)
+        found[promise] = (policy.method, least, float(gains[rest].mean()), gain, worse)
+    return found
+
+
+def told_of(rows: list[Any]) -> dict[str, Any]:
+    """Return what the draws of one cell, size and promise come to."""
+    on = [row for row in rows if row is not None]
+    worse, count = sum(row[4] for row in on), len(rows)
+    low = float(beta.ppf(0.025, worse, count - worse + 1)) if worse else 0.0
     return {
-        "on": len(rows) / resamples,
-        "method": Counter(r[0] for r in rows).most_common(1)[0][0] if rows else None,
-        "at least": round(100 * float(np.mean([r[1] for r in rows])), 2) if rows else None,
-        "gain on the rest, over all": round(100 * float(gain), 2),
-        "true gain, over all": round(100 * float(true), 2),
-        "worse than promised": sum(r[4] for r in rows) / resamples,
+        "draws": count,
+        "on": len(on) / count,
+        "methods": dict(Counter(row[0] for row in on).most_common()),
+        "at least": 100 * float(np.mean([row[1] for row in on])) if on else None,
+        "gain on the rest": 100 * sum(row[2] for row in on) / count,
+        "true gain": 100 * sum(row[3] for row in on) / count,
+        "worse": worse / count,
+        "worse, 95%": [low, float(beta.ppf(0.975, worse + 1, count - worse))],
     }
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Lines of Markdown: each promise at 100 labels."""
-    yield "| set | model | base | gain: on | method | at least | true gain | worse | breaks: on |"
-    yield "|---|---|--:|--:|---|--:|--:|--:|--:|"
-    for row in rows:
-        gain, breaks = (row["promises"][promise]["100"] for promise in PROMISES)
-        cells = [row["set"], row["model"], row["base"], f"{gain['on']:.0%}", gain["method"]]
-        cells += [gain["at least"], gain["true gain, over all"]]
-        cells += [f"{gain['worse than promised']:.1%}", f"{breaks['on']:.0%}"]
-        yield "| " + " | ".join("–" if cell is None else str(cell) for cell in cells) + " |"
+def table(result: dict[str, Any]) -> Iterator[str]:
+    """Lines of Markdown."""
+    yield "| model, set | labels | promise | on | what | at least | true gain | worse, 95% |"
+    yield "|---|--:|---|--:|---|--:|--:|--:|"
+    for name, cell in result.items():
+        for kind, by_size in cell["drawn"].items():
+            for labels, by_promise in by_size.items():
+                for promise, own in by_promise.items():
+                    low, high = (100 * value for value in own["worse, 95%"])
+                    least = "–" if own["at least"] is None else f"{own['at least']:+.1f}"
+                    what = ", ".join(f"{m} {n}" for m, n in [*own["methods"].items()][:2]) or "–"
+                    yield (
+                        f"| {name}{kind} | {labels} | {promise} | {own['on']:.0%} | {what} | "
+                        f"{least} | {own['true gain']:+.1f} | {own['worse']:.1%} [{low:.1f}, "
+                        f"{high:.1f}] |"
+                    )
+
+
+def check(own: Population, path: Path, keep: Path, name: str) -> str:
+    """Say how the Gram matrices' probe and `fit_state`'s do on the same ten draws of 50 texts."""
+    data, shares = read(None, path, keep, name), []
+    for seed in range(10):
+        order = np.random.default_rng(seed).permutation(len(own.truths))
+        fit, test = order[:50], order[50:]
+        fit = fit[~np.isin(own.truths[fit], few(own.truths[fit].tolist()))]
+        ours = own.probed(own.truths, fit)[test] == own.truths[test]
+        probe = fit_state(data["x"][fit], data["y"][fit].tolist()).probe
+        rows = data["x"][test][:, probe.depth, ("mean", "last").index(probe.pooling)]
+        best = np.array(probe.classes)[probe.scores(rows).argmax(axis=1)]
+        shares.append((ours.mean(), (best == data["y"][test]).mean()))
+    ours, theirs = 100 * np.mean(shares, axis=0)
+    return f"{path.stem}: {ours:.1f}% right, fit_state {theirs:.1f}%"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("runs", nargs="+")
-    parser.add_argument("--resamples", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=3)
-    options = parser.parse_args()
-    rows, few = [], []
-    for name, folders in sorted(cells_of([locate(path) for path in options.runs]).items()):
-        cell = counted(name, folders)
-        count = len(cell.items)
-        own: dict[str, Any] = {**dict(zip(("model", "set"), name, strict=True)), "items": count}
-        if count < FEWEST:
-            few.append(own)
+    """Measure what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--keep", type=Path, required=True, help="folder of states and records")
+    parser.add_argument("--sets", nargs="+", default=SETS)
+    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--check", action="store_true", help="compare the two ways to fit")
+    asked = parser.parse_args()
+    name, out = Path(asked.model).name, RESULTS / "promised.json"
+    result = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    for each in asked.sets:
+        path = asked.data / f"{each}.jsonl"
+        own = Population.of(path, asked.keep, name)
+        if asked.check:
+            print(check(own, path, asked.keep, name), flush=True)
             continue
-        own["base"] = round(100 * float(cell.items.mc1_base.mean()), 2)
-        own["promises"] = {
-            promise: {
-                str(n): judged(cell, n, promise, options.resamples, options.seed)
-                for n in SIZES
-                if n <= count - REST
-            }
-            for promise in PROMISES
+        cell: dict[str, Any] = {
+            "texts": len(own.truths),
+            "base": float((own.base == own.truths).mean()),
+            "drawn": {},
         }
-        rows.append(own)
-    result = {"resamples": options.resamples, "cells": rows, "too few items": few}
-    RESULT.write_text(json.dumps(result, indent=1) + "\n")
-    print("\n".join(table(sorted(rows, key=lambda row: (row["set"], row["model"])))))
+        for kind in ("", ", labels permuted"):
+            by_size = cell["drawn"].setdefault(kind, {})
+            for labels in SIZES:
+                draws = [drawn(own, labels, seed, bool(kind)) for seed in range(asked.draws)]
+                by_size[str(labels)] = {p: told_of([d[p] for d in draws]) for p in PROMISES}
+                result[f"{name}, {each}"] = cell
+                out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+                lines = "\n".join(table(result)) + "\n"
+                out.with_suffix(".md").write_text(lines, encoding="utf-8")
+                print(each, kind, labels, flush=True)
 
 
 if __name__ == "__main__":

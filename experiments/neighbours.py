@@ -1,0 +1,327 @@
+"""What 100 labels buy beside the neighbours: brier 0.2.0, AnyJev 0.3.0, on the same texts.
+
+    OMP_NUM_THREADS=1 python experiments/neighbours.py ours MODEL DATA --keep FOLDER
+    OMP_NUM_THREADS=1 python experiments/neighbours.py brier EXPORT DATA
+    OMP_NUM_THREADS=1 python experiments/neighbours.py anyjev EXPORT DATA
+    python experiments/neighbours.py table
+
+DATA and FOLDER are those of probes.py, which has read states and records (--base) of trec, sst2,
+agnews and emotion; EXPORT is the same model as transformers reads it (`rivals.py export`). brier
+and AnyJev run by their releases, each in an environment of its own, without lastword. Of the first
+400 texts of a set (300 of TREC) 200 are held back (100) and judge; 100 labels are drawn from the
+others, 5 times. brier's L2 is `fit_head` on the labels: without a class that has fewer than the
+five that it asks for, said where it is so. Raw readings and AnyJev's L0 see no label, and are asked
+again with the options in another order (`flips`). They take long: texts are asked in turns of 20 a
+set, in one order, until --seconds are over. A result is a line a set, method and draw in
+experiments/results/probes/neighbours.jsonl.
+"""
+
+import argparse
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+OUT = Path(__file__).resolve().parent / "results" / "probes" / "neighbours.jsonl"
+SETS = ("trec", "sst2", "agnews", "emotion")
+TEXTS, HELD, LABELS, DRAWS, TURN = 400, 200, 100, 5, 20
+TIMED = 10  # texts by which our decisions are timed
+FEWEST = 5  # labels a class that brier's head asks for
+
+Row = dict[str, Any]
+
+
+def rows_of(folder: Path, name: str) -> list[Row]:
+    """Return the texts of a set that are used."""
+    lines = (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines[:TEXTS]]
+
+
+def held_back(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of the texts that judge, and of those that labels are drawn from."""
+    order, held = np.random.default_rng(0).permutation(count), min(HELD, count // 3)
+    return order[:held], order[held:]
+
+
+def labelled(pool: np.ndarray, draw: int) -> np.ndarray:
+    """Return the places of a draw's labels."""
+    return np.random.default_rng(1 + draw).permutation(pool)[:LABELS]
+
+
+def another_order(options: Sequence[str], name: str) -> list[str]:
+    """Return the options of a set in another order."""
+    draw, order = random.Random(name), list(options)
+    while order == list(options):
+        order = draw.sample(options, len(options))
+    return order
+
+
+def ece(sure: Sequence[float], right: Sequence[bool]) -> float:
+    """Return the calibration error over ten bins of equal width."""
+    bins = np.minimum((np.array(sure) * 10).astype(int), 9)
+    gaps = np.array(right, dtype=float) - np.array(sure)
+    return float(sum(abs(gaps[bins == b].sum()) for b in range(10)) / len(gaps))
+
+
+def write(
+    name: str, method: str, answers: Sequence[str], truths: Sequence[str], **more: Any
+) -> None:
+    """Add a line: what a method got of a set; one of the same set, method and draw gives way."""
+    line = {"set": name, "method": method, "texts": len(answers)}
+    line["right"] = float(np.mean([a == t for a, t in zip(answers, truths, strict=True)]))
+    if (sure := more.pop("sure", None)) is not None:
+        hits = [a == t for a, t in zip(answers, truths, strict=True)]
+        line["ece"] = ece(sure, hits)
+    line |= more
+    key = ("set", "method", "draw")
+    old = OUT.read_text(encoding="utf-8").splitlines() if OUT.exists() else []
+    kept = [
+        own for own in old if [json.loads(own).get(k) for k in key] != [line.get(k) for k in key]
+    ]
+    OUT.write_text("\n".join([*kept, json.dumps(line)]) + "\n", encoding="utf-8")
+    print(json.dumps(line), flush=True)
+
+
+def seconds(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """Return what a call gives, and its CPU seconds."""
+    start = time.process_time()
+    own = work(*arguments)
+    return own, time.process_time() - start
+
+
+# Ours
+
+
+def ours(model: str, folder: Path, keep: Path) -> None:
+    """Write lines of the model, the correction that gains most on the labels, words, the probe."""
+    from probes import asked_of, question, read
+    from scipy.special import softmax
+
+    from lastword import Tracer
+    from lastword.decisions import prepare
+    from lastword.probes import bag_of_words, fit_state
+    from lastword.probes.answering import read_states
+    from lastword.probes.state import POOLINGS, few
+    from lastword.trust.policy import OFF, family
+
+    tracer = Tracer.from_pretrained(model)
+    for name in SETS:
+        rows, stem = rows_of(folder, name), Path(model).name
+        data = read(None, folder / f"{name}.jsonl", keep, stem)
+        sample = asked_of(None, folder / f"{name}.jsonl", keep, stem)
+        held, pool = held_back(len(rows))
+        texts, truths = data["text"], data["y"]
+        options = np.array([option.text for option in question(rows[0]).options])
+        policies = family(sample.scalar, sample.methods, "gain")
+        scores = {p: np.stack(sample.shown(p)[0]) for p in (OFF, *policies)}
+        said = {p: options[u.argmax(axis=1)] for p, u in scores.items()}
+        asked = {"q": question(rows[0])}
+        ready = prepare(asked)
+        some = [str(texts[i]) for i in held[:TIMED]]
+        tracer.decide("Once before.", ready)
+        cost = seconds(lambda t, r: [tracer.decide(text, r) for text in t], some, ready)[1] / TIMED
+        sure = softmax(scores[OFF][held], axis=1).max(axis=1)
+        write(name, "model", said[OFF][held], truths[held], sure=sure.tolist(), cpu_seconds=cost)
+        for draw in range(DRAWS):
+            own = labelled(pool, draw)
+            own = own[~np.isin(truths[own], few(truths[own].tolist()))]
+            y = truths[own].tolist()
+            best = max(scores, key=lambda p: (said[p][own] == truths[own]).mean())
+            write(name, "correction", said[best][held], truths[held], draw=draw, which=best.method)
+            bag, fitting = seconds(bag_of_words, texts[own].tolist(), y)
+            p, deciding = seconds(bag.predict_proba, texts[held].tolist())
+            write(
+                name,
+                "words",
+                bag.classes_[p.argmax(axis=1)],
+                truths[held],
+                sure=p.max(axis=1).tolist(),
+                draw=draw,
+                fit_seconds=fitting,
+                cpu_seconds=deciding / len(held),
+            )
+            fit, fitting = seconds(fit_state, data["x"][own], y)
+            probe = fit.probe
+            at = POOLINGS.index(probe.pooling)
+            p = probe.probabilities(data["x"][held][:, probe.depth, at])
+            more: dict[str, Any] = {}
+            if draw == 0:  # what reading 100 texts takes is the same in every draw
+                sub = [str(t) for t in texts[own][:TIMED]]
+                _, reading = seconds(read_states, tracer, sub, asked["q"], ready.template, POOLINGS)
+                more["read_seconds"] = reading * LABELS / len(sub)
+                _, deciding = seconds(_decide, tracer, probe, asked["q"], ready, some)
+                more["cpu_seconds"] = deciding / len(some)
+            write(
+                name,
+                "probe",
+                np.array(probe.classes)[p.argmax(axis=1)],
+                truths[held],
+                sure=p.max(axis=1).tolist(),
+                draw=draw,
+                fit_seconds=fitting,
+                which=f"{probe.name}, {probe.pooling}",
+                **more,
+            )
+
+
+def _decide(tracer: Any, probe: Any, question: Any, ready: Any, texts: Sequence[str]) -> None:
+    """Answer texts by a probe, one by one."""
+    from lastword.probes import Probe
+    from lastword.probes.answering import Asked, answer_texts
+
+    own = Probe(question, ready.template_name, tracer.subject, probe, LABELS)
+    for text in texts:
+        answer_texts(tracer, [(text, None)], {"q": Asked(question, own)}, ready.template)
+
+
+# The neighbours
+
+
+def brier(export: str, folder: Path, most: float) -> None:
+    """Write lines of brier's L2, then of its raw reading."""
+    from brier import Choice, Decider  # type: ignore[import-not-found]
+    from brier.backends.hf import HFBackend  # type: ignore[import-not-found]
+
+    decider, begin = Decider(HFBackend(export)), time.monotonic()
+
+    def told(question: Any, texts: Sequence[str], level: str) -> list[dict[str, float]]:
+        return [d["q"].probs for d in decider.decide_batch(texts, [question], level=level)]
+
+    for draw in range(DRAWS):
+        for name in SETS:
+            if time.monotonic() - begin > most:
+                return
+            rows = rows_of(folder, name)
+            held, pool = held_back(len(rows))
+            own = labelled(pool, draw).tolist()
+            counts = Counter(rows[i]["truth"] for i in own)
+            without = sorted(c for c, n in counts.items() if n < FEWEST)
+            own = [i for i in own if rows[i]["truth"] not in without]
+            options = [c for c in rows[0]["choices"] if c not in without]
+            question = Choice(rows[0]["instructions"], options, name="q")
+            texts, y = ([rows[i][key] for i in own] for key in ("input", "truth"))
+            _, fitting = seconds(decider.fit_head, texts, question, y)
+            asked = [rows[i]["input"] for i in held]
+            p, taken = [], 0.0
+            for first in range(0, len(asked), TURN):
+                part, more = seconds(told, question, asked[first : first + TURN], "L2")
+                p, taken = p + part, taken + more
+            write(
+                name,
+                "brier L2",
+                [max(one, key=one.__getitem__) for one in p],
+                [rows[i]["truth"] for i in held],
+                sure=[max(one.values()) for one in p],
+                draw=draw,
+                fit_seconds=fitting,
+                cpu_seconds=taken / len(p),
+                without=without,
+            )
+        if draw == 0:
+            unlabelled(
+                {"brier raw": lambda n, o, texts: told(Choice(n, o, name="q"), texts, "raw")},
+                folder,
+                most,
+            )
+
+
+def anyjev(export: str, folder: Path, most: float) -> None:
+    """Write lines of AnyJev as it reads first, and with rotations and its batch prior."""
+    from anyjev import Decider, Question  # type: ignore[import-not-found]
+    from anyjev.backends.hf import HFBackend  # type: ignore[import-not-found]
+
+    backend = HFBackend(export, device="cpu", dtype="float32")
+
+    def at(level: str) -> Callable[..., list[dict[str, float]]]:
+        decider = Decider(backend)
+
+        def told(text: str, options: Sequence[str], texts: Sequence[str]) -> list[dict[str, float]]:
+            question = Question.choice(text, options)
+            each = decider.decide_batch(list(texts), question, level=level)
+            return [dict(zip(options, map(float, d.probs), strict=True)) for d in each]
+
+        return told
+
+    unlabelled({"anyjev raw": at("raw"), "anyjev L0": at("L0")}, folder, most)
+
+
+def unlabelled(methods: dict[str, Callable[..., Any]], folder: Path, most: float) -> None:
+    """Write lines of what sees no label: held-back texts in turns, until the time is over."""
+    begin = time.monotonic()
+    done: dict[tuple[str, str], list[tuple[str, float, str, str]]] = {}
+    taken: dict[tuple[str, str], float] = {}
+    for first in range(0, HELD, TURN):
+        for name in SETS:
+            rows = rows_of(folder, name)
+            some = [rows[i] for i in held_back(len(rows))[0][first : first + TURN]]
+            for method, told in methods.items() if some else ():
+                if time.monotonic() - begin > most:
+                    return
+                options, texts = rows[0]["choices"], [row["input"] for row in some]
+                p, cost = seconds(told, rows[0]["instructions"], options, texts)
+                order = another_order(options, name)
+                other = told(rows[0]["instructions"], order, texts)
+                key = (name, method)
+                taken[key] = taken.get(key, 0.0) + cost
+                done.setdefault(key, []).extend(
+                    (max(a, key=a.get), max(a.values()), max(b, key=b.get), row["truth"])  # type: ignore[arg-type]
+                    for a, b, row in zip(p, other, some, strict=True)
+                )
+                said, sure, again, truths = zip(*done[key], strict=True)
+                flips = float(np.mean([a != b for a, b in zip(said, again, strict=True)]))
+                cpu = taken[key] / len(said)
+                write(name, method, said, truths, sure=sure, flips=flips, cpu_seconds=cpu)
+
+
+def table() -> Iterator[str]:
+    """Lines of Markdown: means over the draws."""
+    lines = [*map(json.loads, OUT.read_text(encoding="utf-8").splitlines())]
+    yield "| set | method | texts | draws | right | ece | flips | CPU s a decision | to fit |"
+    yield "|---|---|--:|--:|--:|--:|--:|--:|--:|"
+    for name in SETS:
+        for method in dict.fromkeys(line["method"] for line in lines):
+            own = [x for x in lines if (x["set"], x["method"]) == (name, method)]
+            if not own:
+                continue
+
+            def mean(key: str, scale: float, form: str, own: list[Row] = own) -> str:
+                values = [x[key] for x in own if key in x]
+                return format(scale * np.mean(values), form) if values else "–"
+
+            fit = [x.get("fit_seconds", 0.0) for x in own if "fit_seconds" in x]
+            read = [x["read_seconds"] for x in own if "read_seconds" in x]
+            fitting = f"{np.mean(fit) + (np.mean(read) if read else 0):.1f}" if fit else "–"
+            cells = [name, method, own[0]["texts"], len(own), mean("right", 100, ".1f")]
+            cells += [mean("ece", 100, ".1f"), mean("flips", 100, ".0f")]
+            cells += [mean("cpu_seconds", 1, ".3f"), fitting]
+            yield "| " + " | ".join(map(str, cells)) + " |"
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("ours", "brier", "anyjev", "table"))
+    parser.add_argument("paths", nargs="*")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    asked = parser.parse_args()
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    if asked.what == "table":
+        text = "\n".join(table())
+        OUT.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
+        print(text)
+        return
+    model, folder = asked.paths[0], Path(asked.paths[1])
+    if asked.what == "ours":
+        ours(model, folder, asked.keep)
+    else:
+        (brier if asked.what == "brier" else anyjev)(model, folder, asked.seconds)
+
+
+if __name__ == "__main__":
+    main()
