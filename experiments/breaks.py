@@ -207,8 +207,11 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
             low = " | ".join(f"{100 * own[str(a)]:.0f}%" for a in LEVELS)
             yield f"| injections | {name} | {own['texts']} | – | {low} |"
         yield ""
+        yield "| told what to say | answers moved | of |"
+        yield "|---|--:|--:|"
         for method, (moved, of) in found["injections"]["moved"].items():
-            yield f"- {method}: {moved} of {of} answers moved."
+            if "," not in method or "harmless" in method:  # by kind of sentence in the JSON
+                yield f"| {method} | {moved} | {of} |"
 
 
 def main() -> None:

@@ -257,10 +257,6 @@ def decisions_figure(results: dict[str, Any]) -> Figure:
 PROBED, ROUNDS = 19, 5  # depth of the probes; rounds of each shape
 # Texts of so many tokens, options of so many; the goal is of the probe over the model's own answer.
 SHAPES = ((12, 6, 0.3), (300, 6, 0.7), (12, 77, 0.1))
-SIX = Choice(
-    "What kind of answer does this question ask for?",
-    ["description", "entity", "abbreviation", "person", "number", "location"],
-)
 TOGETHER, MOST = 20, 255  # probes on one text, options of one; goals 1.2 and 1.05
 
 
@@ -308,7 +304,7 @@ def probes(model: str) -> dict[str, Any]:
             own.decide(text(tokens), ready)
         rounds = [[cpu_seconds(o.decide, text(tokens), r) for o, r in sides] for _ in range(ROUNDS)]
         a, b = map(float, np.min(rounds, axis=0))
-        return {"ratio": a / b, "seconds": a, "over": b}
+        return {"ratio": a / b}
 
     def share(questions: dict[str, Choice], tokens: int) -> float:
         (question,), own, ready = questions.values(), text(tokens), prepare(questions)
@@ -319,7 +315,7 @@ def probes(model: str) -> dict[str, Any]:
 
     found: dict[str, Any] = {"model": model, "depth": PROBED}
     for tokens, options, goal in SHAPES:
-        asked = {"q": SIX} if options == 6 else made_up(random.Random(0), 1, options)
+        asked = made_up(random.Random(0), 1, options)
         taken = times((with_probes(asked), asked), (tracer, asked), tokens)
         name = f"{tokens} tokens, {options} options: probe over own answer"
         found[name] = {**taken, "share": share(asked, tokens), "goal": goal}

@@ -97,7 +97,7 @@ def seconds(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
 # Ours
 
 
-def ours(model: str, folder: Path, keep: Path) -> None:
+def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
     """Write lines of the model, the correction that gains most on the labels, words, the probe."""
     from probes import asked_of, question, read
     from scipy.special import softmax
@@ -110,7 +110,7 @@ def ours(model: str, folder: Path, keep: Path) -> None:
     from lastword.trust.policy import OFF, family
 
     tracer = Tracer.from_pretrained(model)
-    for name in SETS:
+    for name in sets:
         rows, stem = rows_of(folder, name), Path(model).name
         data = read(None, folder / f"{name}.jsonl", keep, stem)
         sample = asked_of(None, folder / f"{name}.jsonl", keep, stem)
@@ -182,7 +182,7 @@ def _decide(tracer: Any, probe: Any, question: Any, ready: Any, texts: Sequence[
 # The neighbours
 
 
-def brier(export: str, folder: Path, most: float) -> None:
+def brier(export: str, folder: Path, most: float, sets: Sequence[str]) -> None:
     """Write lines of brier's L2, then of its raw reading."""
     from brier import Choice, Decider  # type: ignore[import-not-found]
     from brier.backends.hf import HFBackend  # type: ignore[import-not-found]
@@ -193,7 +193,7 @@ def brier(export: str, folder: Path, most: float) -> None:
         return [d["q"].probs for d in decider.decide_batch(texts, [question], level=level)]
 
     for draw in range(DRAWS):
-        for name in SETS:
+        for name in sets:
             if time.monotonic() - begin > most:
                 return
             rows = rows_of(folder, name)
@@ -227,10 +227,11 @@ def brier(export: str, folder: Path, most: float) -> None:
                 {"brier raw": lambda n, o, texts: told(Choice(n, o, name="q"), texts, "raw")},
                 folder,
                 most,
+                sets,
             )
 
 
-def anyjev(export: str, folder: Path, most: float) -> None:
+def anyjev(export: str, folder: Path, most: float, sets: Sequence[str]) -> None:
     """Write lines of AnyJev as it reads first, and with rotations and its batch prior."""
     from anyjev import Decider, Question  # type: ignore[import-not-found]
     from anyjev.backends.hf import HFBackend  # type: ignore[import-not-found]
@@ -247,16 +248,18 @@ def anyjev(export: str, folder: Path, most: float) -> None:
 
         return told
 
-    unlabelled({"anyjev raw": at("raw"), "anyjev L0": at("L0")}, folder, most)
+    unlabelled({"anyjev raw": at("raw"), "anyjev L0": at("L0")}, folder, most, sets)
 
 
-def unlabelled(methods: dict[str, Callable[..., Any]], folder: Path, most: float) -> None:
+def unlabelled(
+    methods: dict[str, Callable[..., Any]], folder: Path, most: float, sets: Sequence[str]
+) -> None:
     """Write lines of what sees no label: held-back texts in turns, until the time is over."""
     begin = time.monotonic()
     done: dict[tuple[str, str], list[tuple[str, float, str, str]]] = {}
     taken: dict[tuple[str, str], float] = {}
     for first in range(0, HELD, TURN):
-        for name in SETS:
+        for name in sets:
             rows = rows_of(folder, name)
             some = [rows[i] for i in held_back(len(rows))[0][first : first + TURN]]
             for method, told in methods.items() if some else ():
@@ -308,6 +311,7 @@ def main() -> None:
     parser.add_argument("what", choices=("ours", "brier", "anyjev", "table"))
     parser.add_argument("paths", nargs="*")
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--seconds", type=float, default=3600.0)
     asked = parser.parse_args()
     OUT.parent.mkdir(parents=True, exist_ok=True)
@@ -318,9 +322,9 @@ def main() -> None:
         return
     model, folder = asked.paths[0], Path(asked.paths[1])
     if asked.what == "ours":
-        ours(model, folder, asked.keep)
+        ours(model, folder, asked.keep, asked.sets)
     else:
-        (brier if asked.what == "brier" else anyjev)(model, folder, asked.seconds)
+        (brier if asked.what == "brier" else anyjev)(model, folder, asked.seconds, asked.sets)
 
 
 if __name__ == "__main__":
