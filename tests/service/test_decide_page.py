@@ -4,13 +4,14 @@ import json
 import shlex
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from browser import PHONE, assert_accessible
 from served import running
 
 from lastword import Choice, Option, Predicate, Tracer
-from lastword.decisions.answer import probabilities_of
-from lastword.service.explorer.deciding import EXAMPLES
+from lastword.decisions.answer import Probed, answer_from, probabilities_of, words_of
+from lastword.service.explorer.deciding import EXAMPLES, _sure
 
 pytestmark = pytest.mark.slow
 TEXT = "Which goods come from Baevwick?"
@@ -50,6 +51,15 @@ def page(served, chromium):
     assert [c for c in watched.complaints if "status of 4" not in c] == []
 
 
+@pytest.mark.parametrize(("yes", "said"), [(0.104, "no"), (0.896, "yes")])
+def test_a_predicate_is_as_sure_as_what_it_says(yes, said):
+    question = Predicate("It holds.")
+    answer = answer_from(
+        question, np.array([yes, 1 - yes]), Probed("probe@1", 1.0), calibrated=True
+    )
+    assert (words_of(answer), _sure(answer)) == (said, "with probability 89.6%")
+
+
 def decide(screen) -> None:
     screen.get_by_role("button", name="Decide", exact=True).click()
     screen.wait_for_selector("#decisions[aria-busy=false]")
@@ -86,7 +96,7 @@ def test_answers_are_the_librarys_with_the_text_and_without(page, model):
     alone = probabilities_of(GOODS, model.decide("", {"q": GOODS})["q"].decision.base_scores)
     assert screen.locator("#decisions .decision").count() == 1
     assert screen.locator("#decisions h3 span").inner_text() == own.choice
-    assert f"{own.probability:.3f}" in screen.inner_text("#decisions h3")
+    assert f"{own.probability:.1%}" in screen.inner_text("#decisions h3")
     names = screen.locator("#decisions .candidates .text").all_inner_texts()
     shares = [s.rstrip("%") for s in screen.locator("#decisions .share").all_inner_texts()]
     shown = {

@@ -160,12 +160,12 @@ def _told(question: Single, answer: SingleAnswer, without: Probabilities) -> dic
 
 
 def _sure(answer: SingleAnswer) -> str:
-    """How sure the answer is."""
+    """How sure the answer is; of a predicate the one that is said, be it yes or no."""
     match answer:
         case ChoiceAnswer():
-            return f"with probability {answer.probability:.3f}"
+            return f"with probability {answer.probability:.1%}"
         case PredicateAnswer():
-            return f"holds with probability {answer.probability:.3f}"
+            return f"with probability {answer.probabilities.max():.1%}"
         case ScoreAnswer():
             highest = len(answer.labels) - 1
             likely = f"most probable: {answer.labels[answer.level]}"
