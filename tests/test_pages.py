@@ -47,6 +47,7 @@ LEFT_OUT = {
     "lastword report s3:": "as the lines above it",
     "pip install": "it would change what the tests run in",
     "lastword eval --preset paper": "the paper's models, of up to 120B parameters, from the hub",
+    "lastword decide --engine ray": "it asks for a bucket; tests/engines/test_bulk.py runs it",
     "lastword eval --engine ray": "it asks for GPUs; tests/engines runs Ray without",
     "from functools import partial": "it starts Ray, which tests/engines does",
     "python -m venv vllm": "vLLM takes gigabytes; `make vllm` installs it",

@@ -8,20 +8,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastword.cli.model import Model
+from lastword.cli.engine import EngineOptions
+from lastword.cli.model import Model, load_tracer
 from lastword.cli.output import check_writable, printable, say, show
 from lastword.cli.progress import tracked, waiting
 from lastword.cli.vllm import VllmOptions, loader
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
+from lastword.model.options import LoadOptions
 from lastword.text.shorten import counted
 
 if TYPE_CHECKING:
-    from lastword.decisions import Answers, Questionnaire
+    from lastword.decisions import Answers, Question, Questionnaire
+    from lastword.engines.ray import Cluster
     from lastword.tracer import Tracer
 
 _COLUMNS = ("input", "text")  # where the texts of a file are, unless --column says
@@ -32,11 +35,16 @@ class TextOptions:
     """Texts by the file."""
 
     input: Annotated[
-        Path | None,
-        "File of texts: JSON lines, a JSON array, CSV, TSV, Excel or Parquet; - is standard input.",
+        str | None,
+        "File of texts: JSON lines, a JSON array, CSV, TSV, Excel or Parquet; - is standard input. "
+        "With --engine ray a file or folder of Parquet, here or as s3://.",
+        typer.Option(metavar="PATH"),
     ] = None
     output: Annotated[
-        Path | None, "File of answers, .jsonl or .csv; what is in it already is not asked again."
+        str | None,
+        "File of answers, .jsonl or .csv, with --engine ray a folder of Parquet; what is in it "
+        "already is not asked again.",
+        typer.Option(metavar="PATH"),
     ] = None
     column: Annotated[
         str | None, "Of --input: which column or key holds the text; `input` or `text` if left out."
@@ -68,9 +76,7 @@ def decide(
         typer.Option(help="decide/plain, decide/listed, decide/chat, or a file of Jinja."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
-    engine: Annotated[
-        Literal["local", "vllm"], typer.Option(help="This process, or vLLM in one of its own.")
-    ] = "local",
+    engine: EngineOptions,
     vllm: VllmOptions,
 ) -> None:
     """Answer questions about a text: a choice, yes or no, a score, with probabilities."""
@@ -82,13 +88,18 @@ def decide(
     questionnaire = read_questions(questions)
     model = replace(model, probes=(*model.probes, *named_probes(questions)))
     prepare(questionnaire, template, chat=True)  # a bad template fails before the model is loaded
-    load = partial(loader(vllm.settings(engine)), model)
+    cluster, served = engine.cluster(), vllm.settings(engine.engine)
+    if cluster is not None:
+        _on_ray(model, questionnaire, template, file, cluster)
+        return
+    load = partial(loader(served), model)
     if file.input is not None:
-        texts = _texts(file.input, file.column, file.id)
-        if file.output is not None:
-            check_writable(file.output)
+        texts = _texts(Path(file.input), file.column, file.id)
+        output = None if file.output is None else Path(file.output)
+        if output is not None:
+            check_writable(output)
         tracer = load()
-        _many(tracer, tracer.prepare(questionnaire, template=template), texts, file.output)
+        _many(tracer, tracer.prepare(questionnaire, template=template), texts, output)
         return
     source = sys.stdin.read().rstrip("\n") if text is None else text
     tracer = load()
@@ -98,6 +109,27 @@ def decide(
         typer.echo(to_json(answers.to_dict()))
     else:
         _show(answers)
+
+
+def _on_ray(
+    model: LoadOptions,
+    questions: "dict[str, Question]",
+    template: str | None,
+    file: TextOptions,
+    cluster: "Cluster",
+) -> None:
+    if file.input is None or file.output is None:
+        raise typer.BadParameter("--engine ray takes --input and --output: Parquet")
+    from lastword.engines.bulk import asked, decide_files
+
+    bulk = asked(load_tracer, model, questions, template)
+    source, output = (_absolute(path) for path in (file.input, file.output))
+    count = decide_files(bulk, source, output, cluster, text=file.column, id=file.id)
+    typer.echo(printable(f"lastword: {file.output} has {counted(count, 'text')}"), err=True)
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else str(Path(path).resolve())
 
 
 def _texts(path: Path, column: str | None, id: str | None) -> list[tuple[str, Any]]:

@@ -14,6 +14,7 @@ next one without end, where here the run stops and says so.
 """
 
 import logging
+import math
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -82,8 +83,13 @@ class Cluster:
 
 
 @contextmanager
-def connected(cluster: Cluster) -> Iterator[None]:
+def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
     """Ray while the block runs; one that this process is connected to already is used and left.
+
+    Args:
+        cluster: Which Ray.
+        spare: CPUs that one started here has beside those of its workers, for light tasks; 0 lets
+            it have the machine's.
 
     Raises:
         InputError: No cluster at the address, or this machine is too small for the workers.
@@ -93,6 +99,8 @@ def connected(cluster: Cluster) -> Iterator[None]:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     local: dict[str, Any] = {"include_dashboard": False} if cluster.own else {}
+    if cluster.own and spare:
+        local["num_cpus"] = math.ceil(cluster.workers * cluster.cpus_per_worker) + spare
     try:
         ray.init(
             address=cluster.address,

@@ -1,0 +1,190 @@
+"""Many texts decided on Ray Data: Parquet in, Parquet out, a copy of the model in each actor.
+
+Reading, spreading, writing and going on after a restart are Ray Data's own; a checkpoint beside the
+output says which ids are done. A text that cannot be read is a row with its error.
+"""
+
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import ray
+
+from lastword.decisions import Answers, PredicateAnswer, Question, ScoreAnswer, prepare
+from lastword.decisions.answer import columns_of, row_of
+from lastword.decisions.question import Predicate, Score, question_to
+from lastword.engines.ray import Cluster, connected, hide_gpus
+from lastword.errors import InputError, TraceError
+from lastword.files.folder import locate
+from lastword.files.rows import id_column
+from lastword.files.strict_json import to_json
+from lastword.model.options import LoadOptions
+from lastword.probes import Probe
+
+if TYPE_CHECKING:
+    from lastword.tracer import Tracer
+
+_TEXTS = ("input", "text")  # where the texts are, unless somebody says
+_SPARE = 2  # CPUs for reading and writing: where actors have them all, nothing is ever read
+_BATCH, BLOCK = 256, 1024  # texts in hand of an actor; of an output file, which is done or not
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """What is asked of every text.
+
+    Attributes:
+        load: Makes the tracer in an actor.
+        questions: By name.
+        template: As `Tracer.prepare` takes it.
+        by: What answers: model, correction, certificate and probes, in text.
+    """
+
+    load: "Callable[[], Tracer]"
+    questions: dict[str, Question]
+    template: str | None
+    by: str
+
+    @property
+    def digest(self) -> str:
+        """A name of what is asked of whom."""
+        parts = {name: question_to(own) for name, own in self.questions.items()}
+        template = self.template and prepare(self.questions, self.template, chat=True).template.text
+        return hashlib.sha256(to_json([parts, template, self.by]).encode()).hexdigest()[:12]
+
+    def schema(self, name: str, id: pa.DataType) -> pa.Schema:
+        """The columns that are written."""
+        kinds = {Predicate: pa.bool_(), Score: pa.float64()}
+        fields = [(name, id)]
+        for own, question in self.questions.items():
+            kind = kinds.get(type(question), pa.string())
+            numbers = [(column, pa.float64()) for column in columns_of([own])[1:]]
+            fields += [(own, kind), *numbers, (f"{own}.deferred", pa.bool_())]
+        return pa.schema([*fields, ("error", pa.string())])
+
+
+def asked(
+    load: "Callable[[LoadOptions], Tracer]",
+    model: LoadOptions,
+    questions: dict[str, Question],
+    template: str | None = None,
+) -> Bulk:
+    """Return what is asked of a model that is loaded elsewhere; its probes go along, read here."""
+    probes = [Probe.read(own) for own in model.probes]
+    certificate: Any = model.certificate
+    promise = None if certificate is None else certificate.to_dict()
+    by = [model.label, model.correction, promise, [own.digest for own in probes], model.unlike]
+    return Bulk(partial(load, replace(model, probes=probes)), questions, template, to_json(by))
+
+
+class Decider:
+    """An actor: one copy of the model, which answers about tables of texts.
+
+    Args:
+        bulk: What is asked.
+        text: The column of the texts.
+        id: The column of their names.
+    """
+
+    def __init__(self, bulk: Bulk, text: str, id: str) -> None:
+        hide_gpus()
+        self._tracer, self._bulk, self._text, self._id = bulk.load(), bulk, text, id
+        self._ready = self._tracer.prepare(bulk.questions, template=bulk.template)
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """Return the answers about each row, by its id."""
+        names = rows[self._id]
+        texts = ["" if text is None else text for text in rows[self._text].to_pylist()]
+        each = [_row(own) for own in self._answers(texts)]
+        schema = self._bulk.schema(self._id, names.type)
+        own = zip(names.to_pylist(), each, strict=True)
+        return pa.Table.from_pylist([{self._id: name} | row for name, row in own], schema)
+
+    def _answers(self, texts: Sequence[Any]) -> list[Answers | TraceError]:
+        """The answers in order; what fails together is halved until the one text that fails."""
+        try:
+            return [*self._tracer.decide_many(texts, self._ready)]
+        except TraceError as error:
+            if len(texts) == 1:
+                return [error]
+            half = len(texts) // 2
+            return self._answers(texts[:half]) + self._answers(texts[half:])
+
+
+def _row(own: Answers | TraceError) -> dict[str, Any]:
+    if isinstance(own, TraceError):
+        return {"error": str(own)}
+    row = row_of(own) | {f"{name}.deferred": answer.deferred for name, answer in own.items()}
+    numbers = PredicateAnswer | ScoreAnswer
+    words = {name: row[name] for name, answer in own.items() if not isinstance(answer, numbers)}
+    return row | {name: value if value is None else str(value) for name, value in words.items()}
+
+
+def decide_files(
+    bulk: Bulk,
+    source: str,
+    output: str,
+    cluster: Cluster,
+    *,
+    text: str | None = None,
+    id: str | None = None,
+) -> int:
+    """Decide the texts of Parquet files, or those that an earlier run left; how many there are.
+
+    Args:
+        bulk: What is asked.
+        source: File or folder of Parquet, here or on storage; its ids are of one row each.
+        output: Folder of Parquet; the checkpoint stands beside it.
+        cluster: Ray, and how many actors.
+        text: Column of the texts; `input` or `text` if left out.
+        id: Column of the ids; `id`, or one like `Ticket-ID`, if left out.
+
+    Raises:
+        InputError: No such column, or the output is of other questions or another model.
+    """
+    beside = f"{output.rstrip('/')}.checkpoint"
+    folder = locate(beside)
+    if folder.exists() and [own.name for own in folder.iterdir()] != [bulk.digest]:
+        raise InputError(
+            f"{output} has answers to other questions, or of another model: give another --output, "
+            f"or remove it with {beside}"
+        )
+    with connected(cluster, _SPARE):
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = sys.stderr.isatty()
+        columns = ray.data.read_parquet(source).schema().names
+        text = _one_of(columns, text, *_TEXTS, option="--column")
+        rest = [name for name in columns if name != text]
+        id = _one_of(columns, id, id_column(rest), option="--id")
+        context.checkpoint_config = {
+            "id_column": id,
+            "checkpoint_path": f"{beside}/{bulk.digest}",
+            "delete_checkpoint_on_success": False,
+        }
+        try:
+            ray.data.read_parquet(source, columns=[id, text]).repartition(
+                target_num_rows_per_block=BLOCK
+            ).map_batches(
+                Decider,
+                fn_constructor_args=(bulk, text, id),
+                batch_size=_BATCH,
+                batch_format="pyarrow",
+                compute=ray.data.ActorPoolStrategy(size=cluster.workers),
+                num_cpus=cluster.cpus_per_worker,
+                num_gpus=cluster.gpus_per_worker,
+            ).write_parquet(output)
+        finally:
+            context.checkpoint_config = None
+        return int(ray.data.read_parquet(output).count())
+
+
+def _one_of(columns: Sequence[str], *names: str | None, option: str) -> str:
+    """The column that somebody named, or the first of those that it may be."""
+    named = names[:1] if names[0] is not None else names
+    if (own := next((name for name in named if name in columns), None)) is None:
+        raise InputError(f"{option} has to name one of the columns {', '.join(columns)}")
+    return own

@@ -1,0 +1,105 @@
+"""Bulk: many texts on Ray Data answer as one process does, and a run that was killed goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray")
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lastword import Choice, Predicate, Tracer
+from lastword.decisions import write_questions
+from lastword.decisions.answer import row_of
+from lastword.engines import bulk
+from lastword.errors import InputError
+from lastword.probes import Probe, fit_state
+from lastword.probes.answering import read_states
+
+pytestmark = pytest.mark.slow
+TOPIC = Choice("What is it about?", ["animal", "money"])
+ASKED = {"topic": TOPIC, "angry": Predicate("The writer is angry.")}
+MODEL = "lastword/demo-organism"
+BLOCKS, BAD = 3, 7
+WORDS = "the red fox runs home late pay bill now invoice parcel lake of Oru lamps".split()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A table of texts, one of which is none, and questions of which one has a probe."""
+    folder = tmp_path_factory.mktemp("bulk")
+    count = BLOCKS * bulk.BLOCK
+    texts = [f"{WORDS[i % 14]} {WORDS[i * 5 % 13]} {i % 40}" for i in range(count)]
+    texts[BAD] = "a\0b"
+    table = pa.table({"Ticket-ID": [f"t{i}" for i in range(count)], "text": texts})
+    pq.write_table(table, folder / "texts.parquet")
+    tracer = Tracer.demo()
+    ready = tracer.prepare({"topic": TOPIC})
+    labelled = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
+    states = read_states(tracer, labelled, TOPIC, ready.template, ("mean",))
+    fit = fit_state(states, ["animal", "animal", "money", "money"], poolings=("mean",))
+    probe = Probe(TOPIC, ready.template_name, tracer.subject, fit.probe, 4)
+    probe.write(folder / "topic.probe.safetensors")
+    write_questions(folder / "asked.yaml", ASKED, {"topic": "topic.probe.safetensors"})
+    return folder
+
+
+def start(folder: Path, *options: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "lastword", "decide", "--engine", "ray", "--workers", "2"]
+    command += ["--model", MODEL, "--questions", str(folder / "asked.yaml")]
+    command += ["--input", str(folder / "texts.parquet"), "--output", str(folder / "out")]
+    return subprocess.Popen(
+        [*command, *options], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder):
+    first = start(folder)
+    checkpoint = folder / "out.checkpoint"
+    latest = time.monotonic() + 300
+    while not [*checkpoint.rglob("*.parquet")]:
+        assert first.poll() is None and time.monotonic() < latest
+        time.sleep(0.1)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    early = {file: file.stat().st_mtime_ns for file in (folder / "out").glob("*.parquet")}
+    done = {row for file in checkpoint.rglob("*.parquet") for row in _ids(file)}
+    assert 0 < len(done) < BLOCKS * bulk.BLOCK
+
+    again = start(folder)
+    _, told = again.communicate(timeout=300)
+    assert again.returncode == 0, told
+    assert f"has {BLOCKS * bulk.BLOCK:,} texts" in told
+    told = pd.read_parquet(folder / "out").set_index("Ticket-ID")
+    texts = pd.read_parquet(folder / "texts.parquet").set_index("Ticket-ID")["text"]
+    assert told.index.is_unique and set(told.index) == set(texts.index)
+    kept = [file for file, at in early.items() if file.exists() and file.stat().st_mtime_ns == at]
+    assert done <= {row for file in kept for row in _ids(file)}
+
+    assert list(told.index[told["error"].notna()]) == [f"t{BAD}"]
+    assert "NUL" in told["error"][f"t{BAD}"] and pd.isna(told["topic"][f"t{BAD}"])
+    tracer = Tracer.demo(probes=[folder / "topic.probe.safetensors"])
+    some = [f"t{i}" for i in range(0, len(texts), 97)]
+    for name, own in zip(some, tracer.decide_many(texts[some], ASKED), strict=True):
+        for column, value in row_of(own).items():
+            close = pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
+            assert told[column][name] == close, (name, column)
+        assert not told["topic.deferred"][name]
+
+
+def test_an_output_of_other_questions_is_refused(folder, tmp_path):
+    (tmp_path / "out.checkpoint" / "other").mkdir(parents=True)
+    asked = bulk.Bulk(Tracer.demo, {"topic": TOPIC}, None, "")
+    source, output = str(folder / "texts.parquet"), str(tmp_path / "out")
+    with pytest.raises(InputError, match="answers to other questions"):
+        bulk.decide_files(asked, source, output, bulk.Cluster())
+
+
+def _ids(file: Path) -> list[str]:
+    return pq.read_table(file, columns=["Ticket-ID"])["Ticket-ID"].to_pylist()
