@@ -59,7 +59,7 @@ class Probed:
 
     @property
     def middle(self) -> PerItem:
-        """What the depth that a fit chose adds to the last one, of each text."""
+        """Return what the depth that a fit chose adds to the last one, of each text."""
         more: PerItem = self.right[PROBE].astype(float) - self.right[LAST]
         return more
 
@@ -111,7 +111,7 @@ def probed(cell: Cell) -> Probed:
 
 @dataclass(frozen=True, eq=False)
 class _Texts:
-    """What is fitted: states, texts, labels and candidates of some items of a cell."""
+    """States, texts, labels and candidates of some items of a cell, to be fitted."""
 
     places: Places
     states: States

@@ -79,7 +79,7 @@ def method_costs(comparisons: Sequence[Comparison]) -> list[Table]:
 
 
 def _probe_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """What the rows of probes are, and which cells have none and why."""
+    """Say what the rows of probes are, and which cells have none and why."""
     there = any(not own.unprobed for own in comparisons)
     lines = [
         f"{own.model} on {own.benchmark} has no rows of {', '.join(PROBES)}: {own.unprobed}."

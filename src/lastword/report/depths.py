@@ -59,7 +59,7 @@ class Depths:
 
     @property
     def middle(self) -> float:
-        """What the depth that a fit chose adds to the last one."""
+        """Return what the depth that a fit chose adds to the last one."""
         return self.chosen - self.probe[-1]
 
 

@@ -73,7 +73,7 @@ class Entrant:
 
     @property
     def mark(self) -> Mark:
-        """What names the probe in its certificate."""
+        """Return what names the probe in its certificate."""
         state, question = self.probe.state, question_digest(self.probe.question)
         depth, pooling = (None, None) if state is None else (state.depth, state.pooling)
         return Mark(self.probe.digest, question, SEED, self.fraction, depth, pooling)

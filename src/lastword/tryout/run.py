@@ -224,7 +224,7 @@ def try_labels(
     alpha: float = 0.05,
     delta: float = 0.05,
 ) -> Verdict:
-    """What labelled examples say of a model and of its corrections.
+    """Try labelled examples on a model: what they say of it and of its corrections.
 
     Args:
         source: CSV, TSV, JSON lines or Parquet by its path; a data frame, or dictionaries.

@@ -159,7 +159,7 @@ class Verdict:
 
     @property
     def useless(self) -> bool:
-        """Whether the model is not shown to be better than chance."""
+        """True if the model is not shown to be better than chance."""
         return self.line("the model").low <= self.line("chance").right
 
     @property
@@ -180,7 +180,7 @@ class Verdict:
         return [_bar(line, width) for line in lines]
 
     def words(self) -> list[str]:
-        """What follows from the figures: whether the model is of use, and what to do."""
+        """Say what follows from the figures: whether the model is of use, and what to do."""
         best = self.line(self.best)
         sentences = [self.headline] if self.headline else []
         if self.rivals:
@@ -246,7 +246,7 @@ class Verdict:
         return max(shown, key=lambda own: own.right, default=None)
 
     def _prompts(self) -> list[str]:
-        """What other prompts give, and which were not asked."""
+        """Say what other prompts give, and which were not asked."""
         left = [f"Not asked: {', '.join(self.not_raced)}."] if self.not_raced else []
         if (own := self.prompt) is None:
             return left
@@ -313,7 +313,7 @@ class Verdict:
 
 
 def _earlier(middle: Addition) -> str:
-    """Whether depths below the last know something that it does not, in words."""
+    """Say whether depths below the last know something that it does not."""
     verdict = "do" if middle.positive else "are not shown to"
     return (
         f"Earlier depths {verdict} know what the last one does not: a fit to these labels that "
