@@ -18,6 +18,7 @@ from lastword import Choice, Predicate, Tracer
 from lastword.decisions import write_questions
 from lastword.decisions.answer import row_of
 from lastword.engines import bulk
+from lastword.engines.ray import Cluster
 from lastword.errors import InputError
 from lastword.probes import Probe, fit_state
 from lastword.probes.answering import read_states
@@ -73,9 +74,9 @@ def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder):
     assert 0 < len(done) < BLOCKS * bulk.BLOCK
 
     again = start(folder)
-    _, told = again.communicate(timeout=300)
-    assert again.returncode == 0, told
-    assert f"has {BLOCKS * bulk.BLOCK:,} texts" in told
+    _, said = again.communicate(timeout=300)
+    assert again.returncode == 0, said
+    assert f"has {BLOCKS * bulk.BLOCK:,} texts" in said
     told = pd.read_parquet(folder / "out").set_index("Ticket-ID")
     texts = pd.read_parquet(folder / "texts.parquet").set_index("Ticket-ID")["text"]
     assert told.index.is_unique and set(told.index) == set(texts.index)
@@ -98,7 +99,7 @@ def test_an_output_of_other_questions_is_refused(folder, tmp_path):
     asked = bulk.Bulk(Tracer.demo, {"topic": TOPIC}, None, "")
     source, output = str(folder / "texts.parquet"), str(tmp_path / "out")
     with pytest.raises(InputError, match="answers to other questions"):
-        bulk.decide_files(asked, source, output, bulk.Cluster())
+        bulk.decide_files(asked, source, output, Cluster())
 
 
 def _ids(file: Path) -> list[str]:
