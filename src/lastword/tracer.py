@@ -73,7 +73,7 @@ class Tracer(Deciding):
         overflow: What to do with an item that does not fit the context.
         chat: Put prompts into the tokenizer's chat template.
         source: What `describe` records of where the model came from.
-        certificate: Which overrides are let through (`lastword certify`), or its file; all without.
+        certificate: Which overrides are allowed (`lastword certify`), or its file; all without.
         correction: What decides: `trace`, another method by its name (`pmi@0.5`), or a value of
             one's own. Left out, TRACE corrects, and questions get the model's own answers
             (`decide`) unless there is a certificate.

@@ -1,4 +1,4 @@
-"""A certificate is obeyed by the tracer, and so by every command: nothing else is let through."""
+"""A certificate is obeyed by the tracer, and so by every command: nothing else is allowed."""
 
 import json
 import sys

@@ -241,7 +241,7 @@ def test_the_real_model_comes_first_with_its_figures_and_what_to_do(few, tmp_pat
     for words in ("demo-organism on everyday: 300 items, 70 pairs", "shortest candidate"):
         assert words in first and words not in second
     assert re.search(r"On these 300 items\s+correction", first)
-    assert "lastword certify` on" in first and "let through: " in first
+    assert "lastword certify` on" in first and "allowed: " in first
     assert "…" not in first.partition("on everyday")[2], "a strip is cut at 80 columns"
     html = (tmp_path / "demo.html").read_text(encoding="utf-8")
     assert html.index(real.TITLE) < html.index(organism.TITLE)
@@ -344,7 +344,7 @@ def test_figures_by_operator_and_of_all(found):
     assert found.operators["decisive"].mc1_blind == 0.5
     assert (found.judgement.fixed, found.judgement.broken) == (1, 2)
     assert found.judgement.finding == "unclear"
-    assert found.certificate[1] == "let through: nothing: keep correction off"
+    assert found.certificate[1] == "allowed: nothing: keep correction off"
 
 
 def test_figures_by_depth(found):

@@ -53,7 +53,7 @@ def test_the_real_models_tables_of_the_page():
     assert f"I(M) {REAL['invariant']:.2f}" in DEMO
     assert REAL["certificate"][1] in DEMO
     assert REAL["judgement"]["finding"] == "hurts"
-    assert REAL["certificate"][1] == "let through: nothing: keep correction off"
+    assert REAL["certificate"][1] == "allowed: nothing: keep correction off"
 
 
 def test_why_it_loses_is_what_was_measured():

@@ -49,7 +49,7 @@ def by_hand(path, table):
 
 
 def changed_counts(**changes):
-    """The table of the good one, other counts of the policy that is let through."""
+    """The table of the good one, other counts of the policy that is allowed."""
     table = GOOD.to_dict()
     own = next(t for t in table["tried"] if t["policy"]["margin"] == 1.0)
     own["counts"] |= changes

@@ -350,7 +350,7 @@ def independent(fixed, broken, items, terms):
 
 
 def chosen(population: Population, items: int, terms: Terms, rule=independent) -> list[Policy]:
-    """The policy that each of many samples would have let through."""
+    """The policy that each of many samples would have allowed."""
     fixed, broken = population.counts([*FAMILY], items, REDRAWS, np.random.default_rng(7))
     return [POLICIES[place] for place in rule(fixed, broken, items, terms)]
 

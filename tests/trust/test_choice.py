@@ -118,7 +118,7 @@ def test_the_choice_is_what_runs_under_the_certificate(by_pmi, asked):
     assert lines[0].startswith(
         "tried: 20 policies of trace (decisive and early), trace-gated, pmi@0.25,"
     )
-    assert lines[1].startswith("let through: overrides by pmi@1")
+    assert lines[1].startswith("allowed: overrides by pmi@1")
     with pytest.raises(CertificateError, match="not hold the policies of its methods"):
         Certificate.from_dict(certificate.to_dict() | {"terms": {"alpha": 0.1}})
 

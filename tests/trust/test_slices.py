@@ -67,4 +67,4 @@ def test_nothing_is_said_where_nothing_is_let_through():
     items, names = population(a=(0, 0, 300))
     finding = certify(items, "mix", TERMS)
     assert slices(items, names, finding) == []
-    assert sliced([], "group", TERMS) == "by group: nothing is let through anywhere"
+    assert sliced([], "group", TERMS) == "by group: nothing is allowed anywhere"

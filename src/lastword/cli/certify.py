@@ -43,7 +43,7 @@ def certify(
     out: Annotated[Path | None, typer.Option(help="TOML file for the certificate.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
-    """Find which overrides may be let through, with a guarantee, from labelled items alone."""
+    """Find which overrides may be allowed, with a guarantee, from labelled items alone."""
     from lastword.cli.output import check_writable, printable, write_lines
     from lastword.cli.progress import waiting
 

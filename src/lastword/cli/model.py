@@ -180,7 +180,7 @@ _ANNOTATIONS = {
         Path | None, typer.Option(help="TOML file that overrides constants of the method.")
     ],
     "certificate": Annotated[
-        Path | None, typer.Option(help="Of `lastword certify`: which overrides are let through.")
+        Path | None, typer.Option(help="Of `lastword certify`: which overrides are allowed.")
     ],
     "probes": Annotated[
         list[Path],

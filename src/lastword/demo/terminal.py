@@ -78,7 +78,7 @@ def _cases(tale: Story) -> Iterator[tuple[str, Text]]:
 def _certificate(tale: Story) -> Iterator[tuple[str, Text]]:
     alpha = f"{100 * tale.finding.terms.alpha:g}%"
     yield "asked", Text(f"break at most {alpha} of all answers, and gain")
-    yield "allowed", Text(tale.lines[1].removeprefix("let through: "))
+    yield "allowed", Text(tale.lines[1].removeprefix("allowed: "))
     for outcome in tale.examples.values():
         name = "the repair" if outcome.gain > 0 else "the break"
         stays = f"not allowed: the answer stays “{short(outcome.decision.base_answer, 28)}”"

@@ -258,7 +258,7 @@ def correction_of(name: str, facts: Facts) -> Correction:
 
 
 def certified(name: str, means: Means, asked: Correction, facts: Facts) -> Correction:
-    """The correction that a certificate lets through, whatever its method.
+    """The correction that a certificate allows, whatever its method.
 
     Args:
         name: The method's.

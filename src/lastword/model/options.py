@@ -134,7 +134,7 @@ class LoadOptions:
     invariant: Annotated[float | None, "I(M), for a model that has none of its own."] = None
     certificate: Annotated[
         "Certificate | str | Path | None",
-        "Of `lastword certify`, or its file: which overrides are let through.",
+        "Of `lastword certify`, or its file: which overrides are allowed.",
     ] = None
     correction: Annotated[
         str | None,

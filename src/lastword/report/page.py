@@ -35,7 +35,7 @@ class CellReport:
         summary: Its line of the master table.
         judgement: The verdict on correction.
         controls: What a gain has to beat.
-        trust: What could be let through.
+        trust: What could be allowed.
         calibration: Reliability before and after; None without items that count.
         engine: What computed it, where that is known.
     """

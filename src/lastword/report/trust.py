@@ -1,4 +1,4 @@
-"""Trust: in each cell, what could be let through, and which answers could be given."""
+"""Trust: in each cell, what could be allowed, and which answers could be given."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ def trust_table(cells: Sequence[CellTrust]) -> Table:
         "asked (`--alpha`, `--no-gain`), of several benchmarks together, of finished runs only.",
         f"Provided that {ASSUMPTION}.",
     )
-    return Table("trust", "What could be let through", heads, tuple(map(_row, cells)), notes)
+    return Table("trust", "What could be allowed", heads, tuple(map(_row, cells)), notes)
 
 
 def _row(row: CellTrust) -> tuple[Value, ...]:

@@ -32,7 +32,7 @@ class Gate:
 
 @dataclass(frozen=True, eq=False)
 class Withheld:
-    """An override that a certificate did not let through (method, section 13).
+    """An override that a certificate did not allow (method, section 13).
 
     Attributes:
         rule: The rule that it fails, in words.
@@ -109,9 +109,7 @@ class Answer:
     )
     withheld: Withheld | None = field(
         default=None,
-        metadata=fact(
-            "What correction wanted and the certificate did not let through.", reason=True
-        ),
+        metadata=fact("What correction wanted and the certificate did not allow.", reason=True),
     )
     deferred: bool = field(
         default=False,

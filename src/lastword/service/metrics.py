@@ -51,7 +51,7 @@ class Metrics:
             ["operator"],
         )
         self.withheld = counter(
-            "lastword_withheld", "Overrides that the certificate did not let through.", ["operator"]
+            "lastword_withheld", "Overrides that the certificate did not allow.", ["operator"]
         )
         self.deferred = counter("lastword_deferred", "Answers too unsure for the certificate.")
         self.labelled = gauge("lastword_labelled", "Groups whose truth came back.")

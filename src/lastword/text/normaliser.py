@@ -20,7 +20,7 @@ def require_steady(tokenizer: Any, name: str) -> None:
     """Refuse a tokenizer whose normalisers may make text many times as long.
 
     Args:
-        tokenizer: Of transformers; one that is not made of rules is let through.
+        tokenizer: Of transformers; one that is not made of rules is allowed.
         name: The model, for the error.
 
     Raises:

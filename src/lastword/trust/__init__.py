@@ -1,1 +1,1 @@
-"""Which overrides are let through, with what guarantee, and whether it still holds."""
+"""Which overrides are allowed, with what guarantee, and whether it still holds."""

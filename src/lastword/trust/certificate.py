@@ -1,6 +1,6 @@
 """Certificate: what was certified, for which model, from which items; a TOML file.
 
-It decides which overrides are let through and nothing else: Theta is part of what it names, and a
+It decides which overrides are allowed and nothing else: Theta is part of what it names, and a
 model that it was not made for is refused.
 """
 
@@ -86,7 +86,7 @@ class Counts:
     Attributes:
         items: Labelled items.
         base_right: How many of them the model answers right by itself.
-        overrides: How many overrides are let through.
+        overrides: How many overrides are allowed.
         fixed: Wrong answers of the model that these make right.
         broken: Right answers of the model that these make wrong.
         sideways: Wrong answers of the model that these make other wrong ones.
@@ -157,7 +157,7 @@ class Tried:
     """A policy that was tested, certified or not.
 
     Attributes:
-        policy: What it lets through.
+        policy: What it allows.
         share: Of delta.
         counts: Of the labelled items that judged it.
     """
@@ -201,7 +201,7 @@ class Certificate:
     Attributes:
         subject: The model, with its Theta, that it is for.
         terms: What was promised.
-        policy: What is let through; nothing at all where correction is to be kept off.
+        policy: What is allowed; nothing at all where correction is to be kept off.
         tried: Every policy that was tested, with its counts.
         threshold: Least probability of an answer that is given; None where all are.
         answered: Groups with an answer that is given, where some are deferred.
@@ -214,9 +214,9 @@ class Certificate:
         date: When it was made, as ISO has it.
         calibration: The temperature of decisions' probabilities; None where it was not fitted.
         reference: Values of each statistic on the labelled items, for `drift`.
-        means: Of the method that is let through, where it learned any from the labelled items
+        means: Of the method that is allowed, where it learned any from the labelled items
             without their labels: its mean probabilities by label set.
-        probe: The probe that is let through; None of a correction.
+        probe: The probe that is allowed; None of a correction.
     """
 
     subject: Subject
@@ -251,7 +251,7 @@ class Certificate:
         if self.policy.method.startswith(BATCH) and not self.means:
             raise InputError(f"{self.policy.method} needs its means, which are missing")
         if is_probe(self.policy.method) != (self.probe is not None):
-            raise InputError(f"it names a probe where it lets through {self.policy.method}")
+            raise InputError(f"it names a probe where it allows {self.policy.method}")
         if self.threshold is not None and not self._keeps_error():
             raise InputError("its counts do not give its threshold; certify again")
 
@@ -277,7 +277,7 @@ class Certificate:
 
     @property
     def _own(self) -> Tried:
-        """The policy that is let through; where none is, any of the tested."""
+        """The policy that is allowed; where none is, any of the tested."""
         return next((own for own in self.tried if own.policy == self.policy), self.tried[0])
 
     @property

@@ -50,7 +50,7 @@ class Claim:
     """One way to answer, on the labels that judge it.
 
     Attributes:
-        policy: What it lets through, of which method.
+        policy: What it allows, of which method.
         share: Of delta, fixed before a label was seen; those of all claims add up to at most 1.
         base: Where the model's own answer is right [items].
         shown: Where the answer that would be shown is right [items].
@@ -71,7 +71,7 @@ class Trial:
     """One policy on the labelled items that judge it.
 
     Attributes:
-        policy: What it lets through.
+        policy: What it allows.
         evidence: What the items say of it.
         certified: Whether it keeps what was asked.
         share: Of delta.
@@ -130,7 +130,7 @@ class Finding:
         groups: How many groups they make.
         base_right: How many of them the model answers right by itself.
         trials: Every policy.
-        chosen: The policy that is let through; None to keep correction off.
+        chosen: The policy that is allowed; None to keep correction off.
         needed: With about how many items one would pass if the rates stay; None where one does, or
             where no number would do.
         deferral: Which answers are given, where an error was asked for.
@@ -147,7 +147,7 @@ class Finding:
 
     @property
     def policy(self) -> Policy:
-        """Return what is let through: nothing, where nothing is certified."""
+        """Return what is allowed: nothing, where nothing is certified."""
         return OFF if self.chosen is None else self.chosen.policy
 
     @property

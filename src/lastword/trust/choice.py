@@ -141,7 +141,7 @@ def shown(
         items: As TRACE and the methods answer them.
         cells: Their records.
         methods: The policy's own by name; none where it is TRACE's.
-        policy: What is let through.
+        policy: What is allowed.
     """
     base, truth = _filled(cells, "base_scores"), _truth(cells)
     own = _scored(cells, methods)[policy.method] if methods else _filled(cells, "scores")

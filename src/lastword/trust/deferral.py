@@ -76,7 +76,7 @@ def defer(items: Labelled, policy: Policy, error: float, delta: float, policies:
 
     Args:
         items: Labelled items.
-        policy: What is let through.
+        policy: What is allowed.
         error: Largest share of wrong answers among those given.
         delta: Largest chance that the threshold does not keep it.
         policies: How many could have been chosen by the same labels; none could, too.

@@ -29,7 +29,7 @@ class Evidence:
     Attributes:
         items: Labelled items.
         base_right: How many of them the model answers right by itself.
-        overrides: Overrides that a policy lets through.
+        overrides: Overrides that a policy allows.
         fixed: Wrong answers of the model that these make right.
         broken: Right answers of the model that these make wrong.
         sideways: Wrong answers of the model that these make other wrong ones.

@@ -69,7 +69,7 @@ class Labelled:
         return group_means(self.groups, values, among)
 
     def stands(self, policy: Policy) -> Which:
-        """The overrides that a policy lets through."""
+        """The overrides that a policy allows."""
         own = self.by(policy.method)
         stands: Which = own.overrides & lets(policy, own.operators, own.margins)
         return stands

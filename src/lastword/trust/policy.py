@@ -1,4 +1,4 @@
-"""Policy: which of TRACE's overrides are let through; the family is fixed before a label is seen.
+"""Policy: which of TRACE's overrides are allowed; the family is fixed before a label is seen.
 
 An override is a corrected answer that is not the model's own. A policy lets it stand or gives the
 model's own answer; it never invents one, and an answer that nothing overrides is left as it is.
@@ -52,7 +52,7 @@ class Policy:
         own = OVERRIDING if self.method in (TRACE, GATED) else (self.method,)
         unknown = [name for name in self.operators if name not in own]
         if unknown:
-            raise InputError(f"a policy lets through {', '.join(own)}, not {unknown[0]}")
+            raise InputError(f"a policy allows {', '.join(own)}, not {unknown[0]}")
         if not 0 <= self.margin < math.inf:
             raise InputError(f"a policy's margin is a number of nats from 0, not {self.margin}")
 

@@ -25,7 +25,7 @@ def summary(
     failed: int,
     controls: Beside | None = None,
 ) -> list[str]:
-    """Say what was tried, what is let through, what is promised, under what, and what it costs.
+    """Say what was tried, what is allowed, what is promised, under what, and what it costs.
 
     Args:
         finding: What the labelled items certify.
@@ -41,7 +41,7 @@ def summary(
         *([f"warning: {' and '.join(rivals)} would certify as much {_UNREAD}"] if rivals else []),
         f"tried: {_tried(finding)}, on {_many(finding.items, 'labelled item')}{_groups(finding)} "
         f"of {' and '.join(benchmarks)} by {model}" + (f" ({failed} failed)" if failed else ""),
-        f"let through: {_let_through(finding)}",
+        f"allowed: {_let_through(finding)}",
         f"promised: {_promised(finding)}" if trial else f"why: {_why_not(finding)}",
         f"provided that {ASSUMPTION}",
         *([f"worth: {_worth(finding)}"] if trial else []),
@@ -59,7 +59,7 @@ def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
         terms: What was promised of all.
     """
     if not parts:
-        return f"by {by}: nothing is let through anywhere"
+        return f"by {by}: nothing is allowed anywhere"
     breaks = terms.promise == "breaks"
     at_most = f"at most {_percent(terms.alpha)} broken" if breaks else "a gain"
     holds = [part.name for part in parts if part.holds]

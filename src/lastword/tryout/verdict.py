@@ -97,8 +97,8 @@ class Verdict:
         model: The model's name.
         items: How many labelled items were answered.
         lines: Chance, the model without the text, the model, each correction.
-        certified: What is right under the certificate; None where nothing is let through.
-        let_through: What the certificate lets through, in words.
+        certified: What is right under the certificate; None where nothing is allowed.
+        let_through: What the certificate allows, in words.
         needed: With about how many labels it would, if the rates stay; None where it does, or
             where no number would do.
         least: Fewest labels that could certify anything.
@@ -109,7 +109,7 @@ class Verdict:
         rivals: What never reads the text and would be certified for as much, in words.
         best: The correction with the most right answers on these labels.
         method: What is certified; None where nothing is.
-        shown: What the next two are of: `certified`, or `best` where nothing is let through.
+        shown: What the next two are of: `certified`, or `best` where nothing is allowed.
         classes: By label, the model beside that; none where options differ by row.
         changes: Answers that it changes.
         confusions: Truth, answer and count of the model's most frequent mistakes.
@@ -202,13 +202,16 @@ class Verdict:
                 f"{own.label} ({_percent(own.model)} to {_percent(own.corrected)})" for own in hurt
             )
             sentences.append(f"{self._shown} hurts {names}.")
+        if self.confusions:
+            named = [f"{answer} for {truth} ({n})" for truth, answer, n in self.confusions]
+            sentences.append(f"The model's most frequent mistakes: {', '.join(named)}.")
         sentences += self._changed()
         if self.middle is not None and not self.by_depth:
             sentences.append(_earlier(self.middle))
         return sentences
 
     def by_class(self) -> list[str]:
-        """A line a label: how much of it is found; the most frequent of many. Then mistakes."""
+        """A line a label: how much of it is found; the most frequent of many."""
         often = sorted(self.classes, key=lambda own: -own.items)[:_CLASSES]
         width = max(map(len, [_RECALL, *(own.label for own in often)]))
         lines = [
@@ -220,8 +223,7 @@ class Verdict:
             head = f"{_RECALL:<{width}}    of   model to {self._shown}"
             more = len(self.classes) - len(often)
             lines = [head, *lines, *([f"and {more} classes more"] if more else [])]
-        mistakes = [f"{answer} for {truth} ({n})" for truth, answer, n in self.confusions]
-        return lines + ([f"The model says most often: {', '.join(mistakes)}."] if mistakes else [])
+        return lines
 
     @property
     def _shown(self) -> str:
@@ -305,20 +307,20 @@ class Verdict:
             return "No correction gains on these labels."
         assert best.p is not None
         count = len(METHODS)
-        sure = "" if best.p < 0.05 / count else "not shown to be "
+        p = min(1.0, best.p * count)
+        sure = "more than chance" if p < 0.05 else "no more than chance may do"
         return (
-            f"{best.name} gains most on these labels: {100 * more:+.1f} points, {best.fixed} fixed "
-            f"and {best.broken} broken ({sure}more than chance: p = {best.p:.2g}, {count} tried)."
+            f"Of the corrections {best.name} gains most: {100 * more:+.1f} points, {best.fixed} "
+            f"fixed and {best.broken} broken ({sure}: p = {p:.2g}, corrected for {count} tried)."
         )
 
 
 def _earlier(middle: Addition) -> str:
     """Say whether depths below the last know something that it does not."""
-    verdict = "do" if middle.positive else "are not shown to"
+    says = "add something to" if middle.positive else "may add nothing to"
     return (
-        f"Earlier depths {verdict} know what the last one does not: a fit to these labels that "
-        f"sees them too answers {middle.fixed} more rightly and {middle.broken} wrongly "
-        f"(p = {middle.p:.2g})."
+        f"Earlier depths {says} the last one: a fit to these labels that sees them too fixes "
+        f"{middle.fixed} answers and breaks {middle.broken} (p = {middle.p:.2g})."
     )
 
 
@@ -479,7 +481,7 @@ def _scores(cell: Cell, run: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _stands(outcome: Outcome | None, scores: Sequence[Any]) -> np.ndarray:
-    """Which overrides are let through; where nothing is certified all that there are scores for.
+    """Which overrides are allowed; where nothing is certified all that there are scores for.
 
     Args:
         outcome: What is certified.
