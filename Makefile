@@ -16,6 +16,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 demo: $(READY) real
 	$(BIN)/lastword demo --all
+	@if $(BIN)/lastword get smollm2-135m > /dev/null; then \
+		$(BIN)/lastword try examples/tickets.csv --instructions "Which team?" \
+			--model lastword/smollm2-135m --out build/tickets --budget 20s; fi
 
 quick: $(READY)
 	$(TESTS) -p no:schemathesis -m "not slow" $(addprefix tests/,$(QUICK))
