@@ -207,7 +207,8 @@ def brier(export: str, folder: Path, most: float, sets: Sequence[str]) -> None:
             texts, y = ([rows[i][key] for i in own] for key in ("input", "truth"))
             _, fitting = seconds(decider.fit_head, texts, question, y)
             asked = [rows[i]["input"] for i in held]
-            p, taken = [], 0.0
+            p: list[Any] = []
+            taken = 0.0
             for first in range(0, len(asked), TURN):
                 part, more = seconds(told, question, asked[first : first + TURN], "L2")
                 p, taken = p + part, taken + more
@@ -272,7 +273,7 @@ def unlabelled(
                 key = (name, method)
                 taken[key] = taken.get(key, 0.0) + cost
                 done.setdefault(key, []).extend(
-                    (max(a, key=a.get), max(a.values()), max(b, key=b.get), row["truth"])  # type: ignore[arg-type]
+                    (max(a, key=a.get), max(a.values()), max(b, key=b.get), row["truth"])
                     for a, b, row in zip(p, other, some, strict=True)
                 )
                 said, sure, again, truths = zip(*done[key], strict=True)
