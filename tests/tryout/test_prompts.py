@@ -57,6 +57,11 @@ def test_what_there_is_no_time_for_is_named(tracer):
     assert found.prompts == () and found.left_out[0] == "decide/plain (no time)"
 
 
+def test_a_table_of_examples_alone_has_nothing_to_race_on(tracer):
+    found = race(tracer, read_labels(ROWS[: max(SHOTS)]), PLAIN, 60.0)
+    assert found.prompts == () == found.left_out
+
+
 def test_a_prompt_that_lies_behind_is_left_early(tracer):
     rows = [{"id": str(i), "text": "clay", "options": "no|yes", "label": "no"} for i in range(90)]
     question = {"q": Choice("", ["no", "yes"])}

@@ -74,6 +74,8 @@ def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -
     chosen = examples(labels, max(SHOTS))
     order = np.random.default_rng(SEED).permutation(len(labels.rows))
     rows = order[~np.isin(order, chosen)][:_MOST]
+    if not len(rows):
+        return Race()  # all rows are examples
     found, left_out = list[Raced](), list[str]()
     for own in _others(labels, template, chosen):
         name = own.name if own.name in TEMPLATES else own.variant
