@@ -4,7 +4,6 @@ Of items that all have the same options and kept their states (`lastword eval --
 is answered by fits on other groups of texts, which choose depth, pooling and penalty themselves.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +15,7 @@ from jaxtyping import Bool, Float
 
 from lastword.errors import RecordError
 from lastword.evaluation.statistics import Interval, bootstrap_mean, folded
-from lastword.probes.state import LEAST, POOLINGS, StateFit, States, fit_state
+from lastword.probes.state import LEAST, POOLINGS, StateFit, States, fit_state, kept
 from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
 from lastword.records.columns import PerItem, Places
@@ -172,25 +171,19 @@ def _crossed(read: _Texts, own: Groups) -> dict[str, Table]:
     answers = {name: np.zeros(shape) for name in (PROBE, WORDS, *map(str, depths))}
     folds = GroupKFold(FOLDS, shuffle=True, random_state=SEED)
     for rest, test in folds.split(read.labels, groups=own):
-        kept = _kept(read.labels, rest.tolist())
-        labels = [read.labels[i] for i in kept]
+        fitted = kept(read.labels, rest.tolist())
+        labels = [read.labels[i] for i in fitted]
         if len(set(labels)) < 2:
             raise RecordError(f"fewer than two classes have {LEAST} labels in every fit")
-        fits = [fit_state(read.states[kept, d : d + 1], labels) for d in depths]
+        fits = [fit_state(read.states[fitted, d : d + 1], labels) for d in depths]
         for d, fit in enumerate(fits):
             answers[str(d)][test] = _probabilities(fit, read.states[test, d], read.classes)
         best = int(np.argmax([fit.right.max() for fit in fits]))  # the shallower of equals
         answers[PROBE][test] = answers[str(best)][test]
-        words = bag_of_words([read.texts[i] for i in kept], labels)
+        words = bag_of_words([read.texts[i] for i in fitted], labels)
         columns = np.searchsorted(read.classes, words.classes_)
         answers[WORDS][np.ix_(test, columns)] = words.predict_proba([read.texts[i] for i in test])
     return answers
-
-
-def _kept(labels: Sequence[str], places: Sequence[int]) -> list[int]:
-    """Places whose class has labels enough among them."""
-    counts = Counter(labels[i] for i in places)
-    return [i for i in places if counts[labels[i]] >= LEAST]
 
 
 def _probabilities(

@@ -138,6 +138,12 @@ def few(labels: Sequence[str]) -> list[str]:
     return sorted(label for label, count in Counter(labels).items() if count < LEAST)
 
 
+def kept(labels: Sequence[str], places: Sequence[int]) -> list[int]:
+    """Return those of some places whose class has labels enough among them."""
+    rare = few([labels[i] for i in places])
+    return [i for i in places if labels[i] not in rare]
+
+
 def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
     """Return the classes that labels name.
 

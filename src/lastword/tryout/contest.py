@@ -21,7 +21,7 @@ from lastword.errors import ItemError
 from lastword.probes.answering import passages_of, read_states
 from lastword.probes.probe import Fit, Probe
 from lastword.probes.stacked import StackedProbe, fit_stacked
-from lastword.probes.state import LEAST, POOLINGS, StateFit, StateProbe, fit_state
+from lastword.probes.state import POOLINGS, StateFit, StateProbe, fit_state, kept
 from lastword.probes.taught import teach
 from lastword.probes.trajectory import (
     Options,
@@ -48,7 +48,6 @@ _COUNTED = 16  # texts whose cost is counted
 
 Right = Bool[np.ndarray, " texts"]
 Groups = Int[np.ndarray, " texts"]
-Scores = Float[np.ndarray, "texts options"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,11 +148,11 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
     frame = material.cell.mc1_items
     base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
 
-    def fits(kept: Sequence[int]) -> tuple[StateFit, StackedProbe, Right]:
+    def fits(fitted: Sequence[int]) -> tuple[StateFit, StackedProbe, Right]:
         """A state probe, a stacked one, and where this is right on the labels of other folds."""
-        own, groups = truths[kept].tolist(), [str(material.groups[i]) for i in kept]
-        fit = fit_state(states[kept], own)
-        over = fit_stacked(fit, own, options, base[kept], blind[kept], groups)
+        own, groups = truths[fitted].tolist(), [str(material.groups[i]) for i in fitted]
+        fit = fit_state(states[fitted], own)
+        over = fit_stacked(fit, own, options, base[fitted], blind[fitted], groups)
         return fit, over.probe, np.array(options)[over.scores.argmax(axis=1)] == own
 
     def answers(probe: Fit | None, own: Right) -> np.ndarray:
@@ -168,11 +167,11 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
         return np.asarray(np.array(names)[known.argmax(axis=1)])
 
     def contestants(rest: Right, own: Right) -> dict[str, np.ndarray]:
-        kept = _kept(labels, rest)
-        fit, stacked, _ = fits(kept)
-        known = truths[kept].tolist()
-        words = bag_of_words([texts[i] for i in kept], known)
-        depth_0 = fit_state(states[kept, :1, :1], known, poolings=POOLINGS[:1]).probe
+        fitted = _kept(labels, rest)
+        fit, stacked, _ = fits(fitted)
+        known = truths[fitted].tolist()
+        words = bag_of_words([texts[i] for i in fitted], known)
+        depth_0 = fit_state(states[fitted, :1, :1], known, poolings=POOLINGS[:1]).probe
         (largest, _), *_ = Counter(truths[rest].tolist()).most_common(1)
         return {
             ALONE: answers(fit.probe, own),
@@ -184,9 +183,9 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
         }
 
     taught = _taught(tracer, material)
-    kept = _kept(labels, made)
-    fit, stacked, both = fits(kept)
-    alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == truths[kept]
+    fitted = _kept(labels, made)
+    fit, stacked, both = fits(fitted)
+    alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == truths[fitted]
     better = int(both.sum()) - int(alone.sum()) > np.sqrt((both != alone).sum())
     chosen: Fit = stacked if better else fit.probe
     all_ = made | ~made
@@ -200,7 +199,7 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
         like = tuple(own.likeness_p(rows).tolist())
         return Entrant(probe, tested, answers(fit, all_) == truths, cost, fraction, like)
 
-    entrants = [entrant(chosen, len(kept), ~made)]
+    entrants = [entrant(chosen, len(fitted), ~made)]
     if own := taught or teach(states[made], base[made], options):
         tested, fraction = (all_, 0.0) if taught else (~made, FRACTION)
         entrants.append(entrant(own, 0, tested, fraction))
@@ -210,14 +209,14 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
         for name, own in _crossed(contestants, material.groups).items()
         if name != SELF_TAUGHT or len(entrants) > 1
     }
-    kept = _kept(labels, all_)
-    every = fit_state(states[kept], truths[kept].tolist())
+    fitted = _kept(labels, all_)
+    every = fit_state(states[fitted], truths[fitted].tolist())
     d, p = np.unravel_index(every.right.argmax(), every.right.shape)
-    there, curve = states[:, d : d + 1, p : p + 1], [(len(kept), float(every.right[d, p]))]
-    order = np.random.default_rng(SEED).permutation(kept)
-    for count in (len(kept) // 2, len(kept) // 4):
+    there, curve = states[:, d : d + 1, p : p + 1], [(len(fitted), float(every.right[d, p]))]
+    order = np.random.default_rng(SEED).permutation(fitted)
+    for count in (len(fitted) // 2, len(fitted) // 4):
         some = _kept(labels, np.isin(np.arange(len(made)), order[:count]))
-        if set(truths[some]) == set(truths[kept]):
+        if set(truths[some]) == set(truths[fitted]):
             right = fit_state(there[some], truths[some].tolist(), poolings=POOLINGS[:1]).right
             curve.insert(0, (len(some), float(right.max())))
     return Contest(tuple(entrants), crossed, every.right.max(axis=1), tuple(curve))
@@ -247,9 +246,9 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
     unread = [without_input(x) for x in items]
 
     def fitted(features: Sequence[Options], among: Right) -> TrajectoryProbe:
-        kept = places[among]
-        own = [names[i] for i in kept]
-        return fit_trajectory([features[i] for i in kept], truths[kept].tolist(), own).probe
+        mine = places[among]
+        own = [names[i] for i in mine]
+        return fit_trajectory([features[i] for i in mine], truths[mine].tolist(), own).probe
 
     def answers(features: Sequence[Options], probe: TrajectoryProbe, own: Right) -> np.ndarray:
         return np.array([int(probe.scores(features[i]).argmax()) for i in places[own]])
@@ -301,10 +300,7 @@ def _folds(groups: Groups) -> Groups:
 
 
 def _kept(labels: Sequence[str], among: Right) -> list[int]:
-    """Places among some whose class has labels enough there."""
-    places = np.flatnonzero(among).tolist()
-    counts = Counter(labels[i] for i in places)
-    return [i for i in places if counts[labels[i]] >= LEAST]
+    return kept(labels, np.flatnonzero(among).tolist())
 
 
 def _enough(labels: Sequence[str], among: Right) -> bool:
