@@ -31,12 +31,11 @@ from lastword.trust.certificate import Probe as Mark
 from lastword.trust.certify import Claim, judge
 from lastword.trust.drift import LIKENESS, rounded
 from lastword.trust.evidence import Groups
-from lastword.trust.groups import fit_part, marks, numbers
+from lastword.trust.groups import FRACTION, SEED, fit_part, marks, numbers
 from lastword.trust.policy import Promise, family
 from lastword.trust.terms import Terms
 
 ALPHA = 0.05  # of all answers, where few breaks are promised
-FRACTION, SEED = 0.5, 0  # of the texts that make a probe of which something is promised
 _TOGETHER = 256  # texts that are read in one plan
 _MOST_BYTES = 2**30  # of a tracer's states
 

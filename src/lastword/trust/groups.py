@@ -16,6 +16,8 @@ from jaxtyping import Bool, Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+FRACTION, SEED = 0.5, 0  # the share of groups that makes a fit on labels, and its draw
+
 _TEXT = "text "
 _TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
 

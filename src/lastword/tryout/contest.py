@@ -34,7 +34,7 @@ from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
 from lastword.text.forest import build
 from lastword.trust.certificate import Probe as Mark
-from lastword.trust.groups import fit_part
+from lastword.trust.groups import FRACTION, SEED, fit_part
 from lastword.trust.policy import SELF_TAUGHT
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 ALONE, STACKED = "probe", "probe+model"
 WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
 UNREAD = "fitted without the text"
-FOLDS, SEED, FRACTION = 5, 0, 0.5
+FOLDS = 5
 _COUNTED = 16  # texts whose cost is counted
 
 Right = Bool[np.ndarray, " texts"]
