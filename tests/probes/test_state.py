@@ -49,6 +49,18 @@ def test_leave_one_out_scores_are_those_of_as_many_fits():
     assert_allclose(fit.scores, candidates[int(np.argmin(errors))], atol=1e-8)
 
 
+def test_each_earlier_depth_says_what_its_own_probe_would():
+    states, labels = planted(depth=2)
+    own = fit_state(states, labels).probe
+    assert (own.depth, own.pooling) == (2, "last")
+    new = planted(seed=1, depth=2)[0][:, :, 1]
+    said = np.stack([own.by_depth(text) for text in new], axis=1)
+    for depth in range(3):
+        alone = fit_state(states[:, [depth], 1:], labels, depths=[depth], poolings=["last"]).probe
+        assert_allclose(said[depth], alone.scores(new[:, depth]), atol=1e-4)
+    assert fit_state(states, labels, depths=[4, 7, 9]).probe.by_depth(new[0]) is None
+
+
 def test_another_order_of_the_labels_gives_the_same_probe_to_the_bit():
     states, labels = planted()
     order = np.random.default_rng(3).permutation(len(labels))

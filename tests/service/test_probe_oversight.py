@@ -32,10 +32,10 @@ def model(tmp_path_factory):
     )
 
 
-def ask(served, text):
+def ask(served, text, **more):
     choices = [{"value": name} for name in WORDS]
     question = {"type": "choice", "name": "topic", "instructions": ASKED, "choices": choices}
-    body = {"model": served.service.corrector.name, "input": text, "questions": [question]}
+    body = {"model": served.service.corrector.name, "input": text, "questions": [question]} | more
     (answer,) = served.client.post("/v1/decisions", json=body).json()["answers"]
     return answer
 
@@ -61,6 +61,20 @@ def test_labels_come_back_as_a_table_that_try_takes(model, tmp_path, run):
     assert [row[2] for row in read.rows] == labels
     assert [option.text for option in read.question.options] == list(WORDS)
     assert read.question.instructions == ASKED
+
+
+def test_each_depth_says_what_it_would_have_answered(model):
+    (probe,) = model.probes
+    with running(model) as served:
+        plain, told = (
+            ask(served, "a fox runs home", include=own)["lastword"] for own in ([], ["trajectory"])
+        )
+    said = np.array(told.pop("trajectory"))
+    names = told.pop("candidates")
+    assert said.shape == (2, probe.state.depth + 1) and names == list(probe.state.classes)
+    assert names[said[:, -1].argmax()] == "animal"
+    same = {name for name in plain if plain[name] == told[name]}
+    assert {"method", "confidence", "likeness"} <= same  # what is asked for changes no answer
 
 
 def test_without_keep_texts_no_text_is_in_the_file(model, tmp_path, run):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Probabilities = Float[np.ndarray, " options"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Probed:
     """How a probe came to an answer.
 
@@ -32,12 +32,18 @@ class Probed:
             reads no state.
         deferred: True if the text is too unlike them for the answer to be given.
         corrected: True if the model's own answer is known, and is another.
+        candidates: Texts of the options that `trajectory` is of.
+        trajectory: What each depth up to the probe's would have said, where that was asked for:
+            scores by a probe of that depth, or S where the probe weighs every depth
+            [candidates, depths].
     """
 
     method: str
     likeness: float | None
     deferred: bool = False
     corrected: bool = False
+    candidates: tuple[str, ...] = ()
+    trajectory: Float[np.ndarray, "candidates depths"] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -204,6 +204,8 @@ def answer_texts(
     asked: Mapping[str, Asked],
     template: Template,
     unlike: float = 0.0,
+    *,
+    trajectory: bool = False,
 ) -> list[Answers]:
     """Answer questions about some texts by their probes.
 
@@ -213,6 +215,7 @@ def answer_texts(
         asked: Questions by name, each with its probe.
         template: The probes' own.
         unlike: Texts whose p-value of being like the labelled ones is below this are deferred.
+        trajectory: Whether probes say what each depth before theirs would have said.
 
     Raises:
         InputError: A probe is for a model of another depth.
@@ -224,6 +227,7 @@ def answer_texts(
     for passages, own in _readings(tracer, texts, names, asked, template):
         fits = {name: one.state for name, one in own.items()}
         depths = sorted({fit.depth for fit in fits.values()})
+        depths = [*range(depths[-1] + 1)] if trajectory else depths
         pooled = tracer.pooled(passages, depths)
         for name, one in own.items():
             rows = pooled[:, depths.index(fits[name].depth)].astype(np.float64)
@@ -233,9 +237,12 @@ def answer_texts(
             else:
                 p = fits[name].probabilities(rows).tolist()
                 shares = [(dict(zip(fits[name].classes, row, strict=True)), False) for row in p]
-            likeness = fits[name].likeness_p(rows).tolist()
-            for answer, (own_p, corrected), like in zip(answers, shares, likeness, strict=True):
+            fit, likeness = fits[name], fits[name].likeness_p(rows).tolist()
+            each = zip(answers, shares, likeness, pooled, strict=True)
+            for answer, (own_p, corrected), like, states in each:
                 how = Probed(one.probe.name, like, like < unlike, corrected)
+                if trajectory and (said := fit.by_depth(states[: fit.depth + 1])) is not None:
+                    how = replace(how, candidates=fit.classes, trajectory=said.T)
                 answer[name] = one.answer(own_p, how)
     for name, one in asked.items():
         if isinstance(fit := one.probe.fit, TrajectoryProbe):
@@ -244,8 +251,10 @@ def answer_texts(
             scope = Scope("all", "all", resolve(["contextual"], tracer.facts))
             read = _read(tracer, texts, names, one.question, template, scope)
             shares = [_trajectory(fit, *own) for own in read]
-            for answer, (own_p, corrected) in zip(answers, shares, strict=True):
+            for answer, (own_p, corrected), (seen, _) in zip(answers, shares, read, strict=True):
                 how = Probed(one.probe.name, None, corrected=corrected)
+                if trajectory:
+                    how = replace(how, candidates=seen.candidates, trajectory=seen.trajectory)
                 answer[name] = one.answer(own_p, how)
     return [Answers({name: each[name] for name in asked}) for each in answers]
 

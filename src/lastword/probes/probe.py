@@ -32,6 +32,7 @@ MOST_BYTES = 2**28  # of a file: a thousand texts of width 16,384 and 255 classe
 
 _STATE = ("mean", "scale", "weights", "intercept")
 _LIKENESS = ("directions", "gains", "distances")
+_EARLIER = "earlier"
 _OVER = ("scale", "weights")  # of a trajectory probe, and of what is over a stacked one's state
 
 Fit = StateProbe | StackedProbe | TrajectoryProbe
@@ -142,6 +143,8 @@ class Probe:
             arrays |= {name: getattr(likeness, name) for name in _LIKENESS}
             facts |= {"classes": list(own.classes), "depth": own.depth, "pooling": own.pooling}
             facts |= {"temperature": own.temperature, "floor": likeness.floor}
+            if own.earlier is not None:
+                arrays[_EARLIER] = own.earlier
         if (over := self._over) is not None:
             arrays |= {f"over.{name}": getattr(over, name) for name in _OVER}
             facts |= {"over_temperature": over.temperature}
@@ -240,9 +243,20 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
     if type(depth) is not int or depth < 0 or not (arrays["scale"] > 0).all():
         raise InputError("its depth or its scale is none")
     likeness = Likeness(**{n: arrays[n] for n in _LIKENESS}, floor=float(facts["floor"]))
+    earlier = arrays.get(_EARLIER)
+    if earlier is not None:
+        _require_shapes(arrays, earlier=(depth, width + 1, len(classes)))
     own = {n: arrays[n] for n in _STATE}
     temperature = _temperature(facts["temperature"])
-    return StateProbe(classes, depth, pooling, **own, temperature=temperature, likeness=likeness)
+    return StateProbe(
+        classes,
+        depth,
+        pooling,
+        **own,
+        temperature=temperature,
+        likeness=likeness,
+        earlier=earlier,
+    )
 
 
 def _over_from(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrajectoryProbe:

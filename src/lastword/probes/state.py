@@ -6,9 +6,9 @@ penalties the one is taken whose leave-one-out answers on the fit's own labels a
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -21,6 +21,7 @@ from lastword.trust.calibration import fit_temperature
 Pooling = Literal["mean", "last"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 LEAST = 2  # labels a class
+MOST_EARLIER = 2**26  # bytes of the weights of earlier depths that a probe keeps
 
 # Penalties of the ridge a feature; features have a variance of 1, so that these reach from next to
 # no shrinkage to next to nothing but the classes' shares.
@@ -45,6 +46,9 @@ class StateProbe:
         intercept: [classes].
         temperature: T, by the fit's leave-one-out log loss.
         likeness: How far the fit's texts lie from one another.
+        earlier: What a probe of each depth before it would be, of the same pooling: weights of the
+            state itself, the intercept in the last row [depth, width + 1, classes]; None where the
+            fit did not see all of them, or they are too large to keep.
     """
 
     classes: tuple[str, ...]
@@ -56,6 +60,7 @@ class StateProbe:
     intercept: Float[np.ndarray, " classes"]
     temperature: float
     likeness: Likeness
+    earlier: Float[np.ndarray, "_earlier width_1 classes"] | None = None
 
     @property
     def name(self) -> str:
@@ -69,6 +74,17 @@ class StateProbe:
     def probabilities(self, states: Rows) -> Table:
         """Return softmax(scores / T)."""
         return np.asarray(softmax(self.scores(states) / self.temperature, axis=1))
+
+    def by_depth(self, states: Float[np.ndarray, "depths width"]) -> Table | None:
+        """Return what each depth up to this one says of a text [depths, classes].
+
+        Args:
+            states: Of the text, from depth 0 to this one.
+        """
+        if self.earlier is None:
+            return None
+        before = np.einsum("dw,dwc->dc", states[:-1], self.earlier[:, :-1]) + self.earlier[:, -1]
+        return np.concatenate([before, self.scores(states[-1:])])
 
     def likeness_p(self, states: Rows) -> Float[np.ndarray, " texts"]:
         """Return conformal p-values of: the text is like the labelled ones."""
@@ -117,6 +133,7 @@ def fit_state(
 
     order = _order(states, labels)
     x, truths = states[order], np.array([classes.index(labels[i]) for i in order])
+    every = depths is None
     depths = range(x.shape[1]) if depths is None else depths
     with threadpool_limits(1):  # small products, whose bits then depend on no other thread
         candidates = [
@@ -127,6 +144,9 @@ def fit_state(
         best = max(candidates, key=lambda own: own.right)  # the first of equals: the shallower
         d, p = best.place
         probe = _probe(best, x[:, d, p], truths, classes, depths[d], poolings[p])
+        if every and d * x.shape[-1] * len(classes) * 4 <= MOST_EARLIER:
+            before = [own for own in candidates if own.place[0] < d and own.place[1] == p]
+            probe = replace(probe, earlier=_earlier(before, x[:, :, p], truths, len(classes)))
     scores = np.empty_like(best.scores)
     scores[order] = best.scores
     right = np.reshape([own.right for own in candidates], x.shape[1:3])
@@ -205,6 +225,32 @@ def _fit_one(
     return _Candidate(place, float(penalties[best]), scores, right)
 
 
+def _ridge(
+    x: Rows, truths: Int[np.ndarray, " texts"], classes: int, penalty: float
+) -> tuple[np.ndarray, np.ndarray, Rows, Any]:
+    """Return mean, scale and standardised features, and the ridge that is fitted to them."""
+    from sklearn.linear_model import Ridge
+
+    mean, scale = _standards(x)
+    z = (x - mean) / scale
+    return mean, scale, z, Ridge(penalty).fit(z, _targets(truths, classes))
+
+
+def _earlier(
+    before: Sequence[_Candidate],
+    x: Float[np.ndarray, "texts depths width"],
+    truths: Int[np.ndarray, " texts"],
+    classes: int,
+) -> Float[np.ndarray, "_earlier width_1 classes"]:
+    """Weights of unscaled states, with the intercept as their last row, of some depths."""
+    each = np.empty((len(before), x.shape[-1] + 1, classes), dtype=np.float32)
+    for own, told in zip(before, each, strict=True):
+        mean, scale, _, ridge = _ridge(x[:, own.place[0]], truths, classes, own.penalty)
+        weights = ridge.coef_.T / scale[:, None]
+        told[:-1], told[-1] = weights, ridge.intercept_ - mean @ weights
+    return each
+
+
 def _probe(
     best: _Candidate,
     x: Rows,
@@ -213,11 +259,7 @@ def _probe(
     depth: int,
     pooling: Pooling,
 ) -> StateProbe:
-    from sklearn.linear_model import Ridge
-
-    mean, scale = _standards(x)
-    z = (x - mean) / scale
-    ridge = Ridge(best.penalty).fit(z, _targets(truths, len(classes)))
+    mean, scale, z, ridge = _ridge(x, truths, len(classes), best.penalty)
     return StateProbe(
         classes=classes,
         depth=depth,

@@ -169,7 +169,7 @@ class Corrector:
             leave(orders)
 
     async def probed(
-        self, value: Input, asked: Mapping[str, Asked], client: Hashable
+        self, value: Input, asked: Mapping[str, Asked], client: Hashable, *, trajectory: bool
     ) -> tuple[Answers, int]:
         """Return the answers of probes about an input, within the deadline, and its tokens.
 
@@ -180,8 +180,9 @@ class Corrector:
 
         def work() -> tuple[Answers, int]:
             template = self.tracer.prepare({n: own.question for n, own in asked.items()}).template
+            tracer, inputs = self.tracer, [(value, None)]
             (answers,) = answer_texts(
-                self.tracer, [(value, None)], asked, template, self.tracer.unlike
+                tracer, inputs, asked, template, tracer.unlike, trajectory=trajectory
             )
             return answers, count_tokens(text_of(value), self.tracer.tokenizer)
 

@@ -108,13 +108,13 @@ async def answer(
     reasons: dict[str, dict[str, Any]] = {}
     tokens = 0
     if by_probe:
-        known, tokens = await corrector.probed(value, by_probe, call.client)
+        known, tokens = await corrector.probed(value, by_probe, call.client, trajectory=trajectory)
         answers |= cast(Mapping[str, SingleAnswer], known)
         for name, one in by_probe.items():
             told: dict[str, Any] = {"operator": answers[name].method}
             if corrector.oversight is not None:
                 told["feedback_id"] = corrector.oversight.probed(answers[name], one, text_of(value))
-            reasons[name] = _reasons(answers[name], told, trajectory=False)
+            reasons[name] = _reasons(answers[name], told, trajectory=trajectory)
     others = [pair for pair in asked.items() if pair[0] not in by_probe]
     certificate = corrector.tracer.certificate
     certified = () if certificate is None else certificate.questions
@@ -228,13 +228,14 @@ def _reasons(answer: Any, told: Mapping[str, Any], *, trajectory: bool) -> dict[
     }
     if "feedback_id" in told:
         reasons["feedback_id"] = told["feedback_id"]
-    if isinstance(answer.decision, Probed):
-        return strict(reasons | {"likeness": answer.decision.likeness})  # type: ignore[no-any-return]
-    if (seen := answer.decision.gates.get("seen")) is not None:
+    decision = answer.decision
+    if isinstance(decision, Probed):
+        reasons["likeness"] = decision.likeness
+    elif (seen := decision.gates.get("seen")) is not None:
         reasons["seen"] = int(seen.value)
-    if trajectory:
-        reasons["candidates"] = list(answer.decision.candidates)
-        reasons["trajectory"] = told["trajectory"]
+    if trajectory and decision.trajectory is not None:
+        reasons["candidates"] = list(decision.candidates)
+        reasons["trajectory"] = told.get("trajectory", decision.trajectory)
     return strict(reasons)  # type: ignore[no-any-return]
 
 
