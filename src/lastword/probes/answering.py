@@ -237,12 +237,13 @@ def answer_texts(
             else:
                 p = fits[name].probabilities(rows).tolist()
                 shares = [(dict(zip(fits[name].classes, row, strict=True)), False) for row in p]
-            fit, likeness = fits[name], fits[name].likeness_p(rows).tolist()
+            own_fit, likeness = fits[name], fits[name].likeness_p(rows).tolist()
             each = zip(answers, shares, likeness, pooled, strict=True)
             for answer, (own_p, corrected), like, states in each:
                 how = Probed(one.probe.name, like, like < unlike, corrected)
-                if trajectory and (said := fit.by_depth(states[: fit.depth + 1])) is not None:
-                    how = replace(how, candidates=fit.classes, trajectory=said.T)
+                said = own_fit.by_depth(states[: own_fit.depth + 1]) if trajectory else None
+                if said is not None:
+                    how = replace(how, candidates=own_fit.classes, trajectory=said.T)
                 answer[name] = one.answer(own_p, how)
     for name, one in asked.items():
         if isinstance(fit := one.probe.fit, TrajectoryProbe):
