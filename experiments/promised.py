@@ -5,15 +5,17 @@
 FOLDER has what `probes.py MODEL DATA --keep FOLDER --base` read: states, and records of the model
 and its corrections under the prompt that `try` uses. Each set is a population whose true rates are
 known. Of it 50, 100 and 200 labels are drawn; half of them fit a probe, the other half tests it
-with two thirds of delta, and all of them test the corrections, as `try` does. Batch calibration's
+with two thirds of delta, and all of them test the corrections, as `try` does (but for the stacked
+and the self-taught probe, which are not among them). Batch calibration's
 mean is of the whole set, without labels. Told is how often something is let through, what it truly
 gains (over all draws, 0 where nothing is), and how often it is worse than promised, with
 Clopper-Pearson's interval: of a correction on the whole set, of a probe on all that it was not
 fitted on. Beside each set stand null populations: the same with the labels permuted, anew in each
-draw.
+draw (where options differ by item, with a right option drawn anew).
 
-The probe is `fit_state`'s but for its features' scale, which is that of the set and not of the
-fitted half, so that one Gram matrix a depth serves all draws; --check compares both.
+Where options differ by item the probe is a trajectory probe. A state probe is `fit_state`'s but for
+its features' scale, which is that of the set and not of the fitted half, so that one Gram matrix a
+depth serves all draws; --check compares both.
 The result goes to experiments/results/promised.json, its table to promised.md beside it.
 """
 
@@ -31,9 +33,12 @@ from scipy.stats import beta
 
 from lastword.probes import fit_state
 from lastword.probes.state import PENALTIES, few
+from lastword.probes.trajectory import Options, fit_trajectory
+from lastword.trust.certification import Sample
 from lastword.trust.certify import Claim, judge
 from lastword.trust.policy import OFF, Policy, Promise, family, is_fitted
 from lastword.trust.terms import Terms
+from lastword.tryout.contest import features_of_cell
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SIZES = (50, 100, 200)
@@ -48,37 +53,38 @@ class Population:
 
     Attributes:
         truths: The right option's place [texts].
+        options: How many each text has [texts].
         base: The model's own answer [texts].
         shown: What each policy shows, by promise [texts].
         shares: Of delta, by promise and policy.
         groups: Of the texts.
-        grams: Of the scaled states of every depth and pooling [places, texts, texts].
-        width: Of a state.
+        reading: What fits a probe.
     """
 
     truths: np.ndarray
+    options: np.ndarray
     base: np.ndarray
     shown: dict[Promise, dict[Policy, np.ndarray]]
     shares: dict[Promise, dict[Policy, float]]
     groups: np.ndarray
-    grams: np.ndarray
-    width: int
+    reading: "States | Trajectories"
 
     @classmethod
     def of(cls, path: Path, keep: Path, name: str) -> "Population":
         """Return the population of a set's records and states."""
-        sample, states = asked_of(None, path, keep, name), read(None, path, keep, name)["x"]
+        sample = asked_of(None, path, keep, name)
         methods = (*sample.methods, PROBE)
         shares = {p: family(sample.scalar, methods, p) for p in PROMISES}
 
         def answers(policy: Policy) -> np.ndarray:
             return np.array([int(np.argmax(u)) for u in sample.shown(policy)[0]])
 
-        truths = np.array(sample.shown(OFF)[1])
-        x = states[: len(truths)].reshape(len(truths), -1, states.shape[-1]).swapaxes(0, 1)
-        z = np.stack([_scaled(own.astype(np.float64)) for own in x]).astype(np.float32)
+        scores, truths = sample.shown(OFF)
+        cell, options = sample.cells[0], np.array([len(own) for own in scores])
+        one = len({tuple(own) for own in cell.mc1_items["candidates"]}) == 1
         return cls(
-            truths=truths,
+            truths=np.array(truths),
+            options=options,
             base=answers(OFF),
             shown={
                 p: {own: answers(own) for own in shares[p] if not is_fitted(own.method)}
@@ -86,9 +92,54 @@ class Population:
             },
             shares=shares,
             groups=sample.items.groups,
-            grams=(z @ z.swapaxes(1, 2)).astype(np.float64),
-            width=x.shape[-1],
+            reading=States.of(path, keep, name, len(truths)) if one else Trajectories.of(sample),
         )
+
+    def null(self, rng: np.random.Generator) -> np.ndarray:
+        """Return truths that no text tells of."""
+        if isinstance(self.reading, States):
+            return rng.permutation(self.truths)
+        return rng.integers(self.options)
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectories:
+    """What a trajectory probe reads of each text; groups deal them out over its folds."""
+
+    features: list[Options]
+    groups: np.ndarray
+
+    @classmethod
+    def of(cls, sample: Sample) -> "Trajectories":
+        """Return those of a sample's records."""
+        return cls(features_of_cell(sample.cells[0]), sample.items.groups)
+
+    def probed(self, truths: np.ndarray, fit: np.ndarray) -> np.ndarray:
+        """Return what the probe of some texts answers to all."""
+        groups = [str(self.groups[i]) for i in fit]
+        own = fit_trajectory([self.features[i] for i in fit], truths[fit].tolist(), groups).probe
+        return np.array([int(own.scores(x).argmax()) for x in self.features])
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """What a state probe reads of the texts.
+
+    Attributes:
+        grams: Of the scaled states of every depth and pooling [places, texts, texts].
+        width: Of a state.
+    """
+
+    grams: np.ndarray
+    width: int
+
+    @classmethod
+    def of(cls, path: Path, keep: Path, name: str, count: int) -> "States":
+        """Return those of a set's first texts."""
+        x = read(None, path, keep, name)["x"][:count]
+        x = x.reshape(count, -1, x.shape[-1]).swapaxes(0, 1)
+        z = np.stack([_scaled(own.astype(np.float64)) for own in x]).astype(np.float32)
+        return cls((z @ z.swapaxes(1, 2)).astype(np.float64), x.shape[-1])
 
     def probed(self, truths: np.ndarray, fit: np.ndarray) -> np.ndarray:
         """Return what the probe of some texts answers to all."""
@@ -139,12 +190,12 @@ def drawn(
         null: Whether the labels are permuted before.
     """
     rng = np.random.default_rng(seed)
-    truths = rng.permutation(own.truths) if null else own.truths
+    truths = own.null(rng) if null else own.truths
     some = rng.permutation(len(truths))[:labels]
     half = rng.permutation(np.unique(own.groups[some]))
     made = np.isin(own.groups[some], half[: len(half) // 2])
     fit, test = some[made], some[~made]
-    told = own.probed(truths, fit)
+    told = own.reading.probed(truths, fit)
     base, unseen = own.base == truths, np.ones(len(truths), dtype=bool)
     unseen[fit] = False
     rest = np.ones(len(truths), dtype=bool)
@@ -225,7 +276,7 @@ def check(own: Population, path: Path, keep: Path, name: str) -> str:
         order = np.random.default_rng(seed).permutation(len(own.truths))
         fit, test = order[:50], order[50:]
         fit = fit[~np.isin(own.truths[fit], few(own.truths[fit].tolist()))]
-        ours = own.probed(own.truths, fit)[test] == own.truths[test]
+        ours = own.reading.probed(own.truths, fit)[test] == own.truths[test]
         probe = fit_state(data["x"][fit], data["y"][fit].tolist()).probe
         rows = data["x"][test][:, probe.depth, ("mean", "last").index(probe.pooling)]
         best = np.array(probe.classes)[probe.scores(rows).argmax(axis=1)]
@@ -242,6 +293,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, required=True, help="folder of states and records")
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--labels", nargs="+", type=int, default=SIZES)
     parser.add_argument("--check", action="store_true", help="compare the two ways to fit")
     asked = parser.parse_args()
     name, out = Path(asked.model).name, RESULTS / "promised.json"
@@ -259,7 +311,7 @@ def main() -> None:
         }
         for kind in ("", ", labels permuted"):
             by_size = cell["drawn"].setdefault(kind, {})
-            for labels in SIZES:
+            for labels in asked.labels:
                 draws = [drawn(own, labels, seed, bool(kind)) for seed in range(asked.draws)]
                 by_size[str(labels)] = {p: told_of([d[p] for d in draws]) for p in PROMISES}
                 result[f"{name}, {each}"] = cell

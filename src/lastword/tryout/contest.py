@@ -235,7 +235,7 @@ def _taught(tracer: "Tracer", material: Material) -> StateProbe | None:
 
 
 def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest | None:
-    items, places = _features(material), np.arange(len(made))
+    items, places = features_of_cell(material.cell), np.arange(len(made))
     truths = np.array(
         [
             candidates_of(question).index(truth)
@@ -267,9 +267,8 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
     return Contest((entrant,), {name: own == truths for name, own in crossed.items()}, np.empty(0))
 
 
-def _features(material: Material) -> list[Options]:
-    """What a trajectory probe sees of each item that counts, by its records."""
-    cell = material.cell
+def features_of_cell(cell: Cell) -> list[Options]:
+    """Return what a trajectory probe sees of each item that counts, by its records."""
     columns = ("trajectory", "blind_trajectory", "t_scores", "blind_t_scores")
     found: dict[int, Options] = {}
     more = ("content_free_scores", "candidate_tokens", "candidates")
