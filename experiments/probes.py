@@ -8,7 +8,9 @@ fitted on the first 25, 50, 100 and 200 of them, and judged on those past the 20
 model and its corrections answer the first 400 texts, as `lastword try` asks them; the records are
 kept in FOLDER too. All goes on where it was stopped, draw by draw. What a bag of words gets is kept
 by set and seed: it is the same beside every model. The table goes to experiments/results/probes, as
-Markdown and as JSON with every draw.
+Markdown and as JSON with every draw. With --stack it is another study: sets of many options, 100,
+200 and 400 labels, a probe, words, and both of the model's own scores beside the probe; the last
+texts of a draw judge.
 """
 
 import argparse
@@ -22,11 +24,13 @@ import numpy as np
 
 from lastword import Choice, Option, Tracer
 from lastword.decisions import prepare
+from lastword.decisions.item import item_of
 from lastword.evaluation.runner import execute
 from lastword.evaluation.runner import prepare as prepare_work
 from lastword.files.folder import locate
 from lastword.probes import bag_of_words, fit_state
 from lastword.probes.answering import read_states
+from lastword.probes.stacked import fit_stacked
 from lastword.probes.state import POOLINGS, few
 from lastword.trust.certification import Sample, read_sample
 from lastword.trust.policy import METHODS
@@ -38,6 +42,7 @@ from lastword.tryout.run import ready
 RESULTS = Path(__file__).resolve().parent / "results" / "probes"
 SETS = ("trec", "sst2", "agnews", "emotion")
 LABELS = (25, 50, 100, 200)
+MANY = (100, 200, 400)  # of sets of many options
 ASKED = 400  # texts of a set that the model itself answers; TREC has 300
 PERMUTED_AT = 100
 LEVELS = (0.05, 0.1, 0.5)  # at which p-values of held-back texts are counted
@@ -77,6 +82,68 @@ def asked_of(tracer: Tracer | None, path: Path, keep: Path, name: str) -> Sample
         job = ready(tracer, labels, Terms(methods=METHODS, promise="gain"))
         execute(tracer, prepare_work(tracer, job.work), locate(str(records)))
     return read_sample(locate(str(records)), methods=None)
+
+
+def own_scores(tracer: Tracer, path: Path, keep: Path, name: str) -> dict[str, np.ndarray]:
+    """Return the options of a set, and the model's scores of them with the text and without."""
+    kept = keep / f"{name}-{path.stem}-scores.npz"
+    if not kept.exists():
+        rows = rows_of(path)
+        made = prepare({"q": question(rows[0])})
+        items = [item_of(row["input"], made.questions["q"], made.template) for row in rows]
+        own = [*tracer.correct_many(items, read="base", blind="base")]
+        base, blind = (
+            np.stack([getattr(d, n) for d in own]) for n in ("base_scores", "blind_scores")
+        )
+        np.savez(kept, options=own[0].candidates, base=base, blind=blind)
+    return dict(np.load(kept))
+
+
+def stacked(
+    data: dict[str, np.ndarray], own: dict[str, np.ndarray], seed: int, labels: int, kept: Path
+) -> dict[str, float]:
+    """Return the shares right of the model, words, a probe, and a stack with the model's scores."""
+    order = np.random.default_rng(seed).permutation(len(data["y"]))
+    fit, test = order[:labels], order[max(MANY) :]
+    fit = fit[~np.isin(data["y"][fit], few(data["y"][fit].tolist()))]
+    y, truths, options = data["y"][fit].tolist(), data["y"][test], own["options"].tolist()
+    state = fit_state(data["x"][fit], y)
+    groups = [str(place) for place in fit]
+    both = fit_stacked(state, y, options, own["base"][fit], own["blind"][fit], groups).probe
+    probe, held = state.probe, data["x"][test]
+    known = probe.scores(held[:, probe.depth, POOLINGS.index(probe.pooling)])
+    scores = both.scores(known, options, own["base"][test], own["blind"][test])
+    told = np.array(options)[scores.argmax(axis=1)]
+    return {
+        "model": float((own["options"][own["base"][test].argmax(axis=1)] == truths).mean()),
+        "words": words(data["text"][fit].tolist(), y, data["text"][test].tolist(), truths, kept),
+        "probe": float((answers(probe, held) == truths).mean()),
+        "stack": float((told == truths).mean()),
+        "classes": float(np.isin(truths, y).mean()),
+    }
+
+
+def stack(asked: argparse.Namespace) -> None:
+    """Measure the stack, and write its table."""
+    name, tracer = Path(asked.model).name, Tracer.from_pretrained(asked.model)
+    result: dict[str, dict[str, list[dict[str, float]]]] = {}
+    for each in asked.sets:
+        path = asked.data / f"{each}.jsonl"
+        data, own = read(tracer, path, asked.keep, name), own_scores(tracer, path, asked.keep, name)
+        for labels in MANY:
+            kept = [asked.keep / f"many-{each}-{labels}-{seed}.txt" for seed in range(asked.draws)]
+            draws = [stacked(data, own, seed, labels, file) for seed, file in enumerate(kept)]
+            result.setdefault(each, {})[str(labels)] = draws
+    lines = ["| set | labels | truths with labels | model | words | probe | stack |"]
+    lines.append("|---|--:|--:|--:|--:|--:|--:|")
+    for each, sized in result.items():
+        for size, draws in sized.items():
+            names = ("classes", "model", "words", "probe", "stack")
+            shares = [f"{100 * np.mean([d[n] for d in draws]):.1f}" for n in names]
+            lines.append(f"| {each} | {size} | {' | '.join(shares)} |")
+    lines += ["", f"{asked.model}; {asked.draws} draws."]
+    (RESULTS / f"stack-{name}.json").write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    (RESULTS / f"stack-{name}.md").write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def draw(data: dict[str, np.ndarray], seed: int, labels: int, kept: Path) -> Draw:
@@ -199,7 +266,11 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--base", action="store_true", help="ask the model itself, too")
+    parser.add_argument("--stack", action="store_true", help="many options, by a stack as well")
     asked = parser.parse_args()
+    if asked.stack:
+        stack(asked)
+        return
     name, keep = Path(asked.model).name, asked.keep
     read_before = all((keep / f"{name}-{own}.npz").exists() for own in asked.sets)
     tracer = None if read_before and not asked.base else Tracer.from_pretrained(asked.model)
