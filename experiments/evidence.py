@@ -1,15 +1,16 @@
 """Does it help on a real model? The records behind docs/evidence.md, and the page made of them.
 
     python experiments/evidence.py run [STAGE ...] --data DATA [--models MODELS] [--model M]
-    python experiments/evidence.py jobs --data DATA [--items items]
+    python experiments/evidence.py jobs --data DATA --model M [--model M] [--sets SET ...]
     python experiments/evidence.py keep [--runs evidence]
     python experiments/evidence.py page
 
 `run` computes the stages (left out, all of them) and goes on where it was stopped; `--model` takes
 the place of SmolLM2, for one's own model on one's own GPU. DATA holds TruthfulQA, HaluEval-QA, FIB
 and FACTOR; MODELS holds stories260K, a model too small to know anything, and its stage is left out
-without. `jobs` draws the items that the study in dev/LOG.md names, a file a set;
-`lastword eval --benchmark jsonl:FILE --blind all --out evidence/jobs` reads them with any model.
+without. `jobs` asks models the jobs where people pick one of a set of labels, by the prompt that
+`lastword try` and `decide` write when nothing is said, and 100 or fewer items of other sets; it
+leaves their items in `items`, a file a set.
 `keep` copies the records into experiments/results/evidence without text, which is not ours to
 publish; `lastword report` reads them there. `page` makes docs/evidence.md of them, and their
 numbers as `results/evidence.json`.
@@ -30,6 +31,9 @@ import pyarrow.parquet as pq
 
 from lastword import Tracer
 from lastword.benchmarks import Dataset, find
+from lastword.decisions import Choice, Option
+from lastword.decisions import prepare as prepare_questions
+from lastword.decisions.item import item_of
 from lastword.evaluation.runner import Part, collect, execute, prepare
 from lastword.evaluation.work import Work
 from lastword.methods import COMPARED, resolve
@@ -38,28 +42,28 @@ from lastword.records.info import find_cells, read_run
 from lastword.records.parts import missing_places, part_paths, read_part
 from lastword.records.run import Run
 from lastword.records.schema import to_table
-from lastword.text.items import Blind
+from lastword.text.items import Blind, Item
 from lastword.text.tokens import Chat
 
 SMOLLM2 = "lastword/smollm2-135m"
 STORIES = "stories260K"
 KEPT = Path(__file__).parent / "results" / "evidence"
-# Sets of jobs and how many items of each the study draws.
+# Sets of jobs and how many of their first items the study asks.
 JOBS = {
-    "tools": 150,
-    "trec": 200,
-    "agnews": 200,
-    "sst2": 200,
-    "emotion": 200,
-    "csqa": 200,
-    "arc": 200,
+    "tools": 300,
+    "trec": 300,
+    "agnews": 300,
+    "sst2": 300,
+    "emotion": 300,
+    "csqa": 300,
+    "arc": 300,
     "banking77": 60,
     "clinc150": 40,
 }
 # Benchmarks that the study asks further models on, and how many questions of each.
 LATER = {"truthfulqa": 100, "everyday": 300, "halueval-qa": 50, "factor": 60, "fib": 25}
 TRAJECTORIES = ("trajectory", "blind_trajectory")
-FIELDS = ("id", "prompt", "blind_prompt", "candidates", "truthful", "separator", "question")
+FIELDS = ("id", "prompt", "question", "blind_prompt", "content_free", "candidates", "truthful")
 SCORES = ("t_scores", "blind_scores", "blind_t_scores", "scores", "base_scores", "probabilities")
 
 
@@ -123,7 +127,9 @@ def main() -> None:
         command.add_argument("--runs", type=Path, default=Path("evidence"))
     drawing = commands.add_parser("jobs")
     drawing.add_argument("--data", type=Path, required=True)
-    drawing.add_argument("--items", type=Path, default=Path("items"))
+    drawing.add_argument("--model", action="append", required=True, dest="models")
+    drawing.add_argument("--sets", nargs="+", default=[*JOBS], choices=[*JOBS, *LATER])
+    drawing.add_argument("--runs", type=Path, default=Path("evidence"))
     commands.add_parser("page")
     options = vars(parser.parse_args())
     COMMANDS[options.pop("command")](**options)
@@ -167,17 +173,30 @@ def load(model: str, chat: bool) -> Tracer:
     return Tracer.open(LoadOptions(model, chat=Chat() if chat else None))
 
 
-def jobs(data: Path, items: Path) -> None:
-    """Draw the items of the study, a file a set."""
-    items.mkdir(parents=True, exist_ok=True)
-    for name, size in JOBS.items():
-        lines = (data / "decisions" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-        write(items / f"{name}.jsonl", [job(json.loads(lines[i])) for i in draw(lines, size)])
-    for name, size in LATER.items():
-        template = find(name).template()
-        examples = [e for e in chosen(Stage(name), data).examples if e.kind in (None, "mc1")]
-        rows = [examples[i].item(template) for i in draw(examples, size)]
-        write(items / f"{name}.jsonl", [{key: getattr(row, key) for key in FIELDS} for row in rows])
+def jobs(data: Path, models: Sequence[str], sets: Sequence[str], runs: Path) -> None:
+    """Ask models the items of the study."""
+    for model in models:
+        for name in sets:
+            asked(load(model, chat=False), data, name, runs)
+
+
+def asked(tracer: Tracer, data: Path, name: str, runs: Path) -> None:
+    """Ask a model the items of a set, where it has not been done."""
+    items = runs / "items" / f"{name}.jsonl"
+    if not items.exists():
+        items.parent.mkdir(parents=True, exist_ok=True)
+        if name in JOBS:
+            lines = (data / "decisions" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+            rows = [job(json.loads(line)) for line in lines[: JOBS[name]]]
+        else:
+            template = find(name).template()
+            examples = [e for e in chosen(Stage(name), data).examples if e.kind in (None, "mc1")]
+            rows = [examples[i].item(template) for i in draw(examples, LATER[name])]
+        write(items, [{key: getattr(row, key) for key in FIELDS} for row in rows])
+    benchmark = find(f"jsonl:{items}")
+    methods = resolve(["contextual"] if name in JOBS else [], tracer.facts)
+    work = Work(benchmark.load(None), benchmark.template(None), blind="all", methods=methods)
+    execute(tracer, prepare(tracer, work), runs / "jobs")
 
 
 def draw(population: Sequence[Any], size: int) -> list[int]:
@@ -189,16 +208,15 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def job(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as an item: its words are the candidates, its input is what the blind prompt lacks."""
-    labels = [own if isinstance(own, str) else own["value"] for own in row["choices"]]
-    return {
-        "id": row["id"],
-        "prompt": f"{row['input']}\n{row['instructions']}\nAnswer:",
-        "blind_prompt": f"{row['instructions']}\nAnswer:",
-        "candidates": labels,
-        "truthful": [label == row["truth"] for label in labels],
-    }
+def job(row: dict[str, Any]) -> Item:
+    """A row as `lastword try` asks it when nothing else is said."""
+    options = [own if isinstance(own, dict) else {"value": own} for own in row["choices"]]
+    question = Choice(
+        row["instructions"], [Option(own["value"], own.get("description")) for own in options]
+    )
+    ready = prepare_questions({"q": question})
+    item = item_of(row["input"], question, ready.template, id=row["id"])
+    return replace(item, truthful=[text == row["truth"] for text in item.candidates])
 
 
 def keep(runs: Path) -> None:

@@ -5,10 +5,10 @@
     OMP_NUM_THREADS=1 python experiments/neighbours.py anyjev EXPORT DATA
     python experiments/neighbours.py table
 
-DATA and FOLDER are those of probes.py, which has read states and records (--base) of trec, sst2,
-agnews and emotion; EXPORT is the same model as transformers reads it (`rivals.py export`). brier
-and AnyJev run by their releases, each in an environment of its own, without lastword. Of the first
-400 texts of a set (300 of TREC) 200 are held back (100) and judge; 100 labels are drawn from the
+DATA and FOLDER are those of probes.py, which has read states of trec, sst2, agnews and emotion;
+`evidence.py jobs` left records there. EXPORT is the same model as transformers reads it (`rivals.py
+export`). brier and AnyJev run by their releases, each in an environment of its own, without
+lastword. Of the first 300 texts of a set 100 are held back and judge; 100 labels are drawn from the
 others, 5 times. brier's L2 is `fit_head` on the labels: without a class that has fewer than the
 five that it asks for, said where it is so. Raw readings and AnyJev's L0 see no label, and are asked
 again with the options in another order (`flips`). They take long: texts are asked in turns of 20 a
@@ -29,7 +29,7 @@ import numpy as np
 
 OUT = Path(__file__).resolve().parent / "results" / "probes" / "neighbours.jsonl"
 SETS = ("trec", "sst2", "agnews", "emotion")
-TEXTS, HELD, LABELS, DRAWS, TURN = 400, 200, 100, 5, 20
+TEXTS, HELD, LABELS, DRAWS, TURN = 300, 100, 100, 5, 20
 TIMED = 10  # texts by which our decisions are timed
 FEWEST = 5  # labels a class that brier's head asks for
 
@@ -113,7 +113,7 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
     for name in sets:
         rows, stem = rows_of(folder, name), Path(model).name
         data = read(None, folder / f"{name}.jsonl", keep, stem)
-        sample = asked_of(None, folder / f"{name}.jsonl", keep, stem)
+        sample = asked_of(folder / f"{name}.jsonl", keep, stem)
         held, pool = held_back(len(rows))
         texts, truths = data["text"], data["y"]
         options = np.array([option.text for option in question(rows[0]).options])

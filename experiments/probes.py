@@ -5,12 +5,12 @@
 DATA is a folder of JSON lines, each `{"input", "instructions", "choices", "truth"}`. States are
 read once, and kept in FOLDER as MODEL-SET.npz. A draw shuffles the texts of a set: probes are
 fitted on the first 25, 50, 100 and 200 of them, and judged on those past the 200. With --base the
-model and its corrections answer the first 400 texts, as `lastword try` asks them; the records are
-kept in FOLDER too. All goes on where it was stopped, draw by draw. What a bag of words gets is kept
-by set and seed: it is the same beside every model. The table goes to experiments/results/probes, as
-Markdown and as JSON with every draw. With --stack it is another study: sets of many options, 100,
-200 and 400 labels, a probe, words, and both of the model's own scores beside the probe; the last
-texts of a draw judge.
+table has what the model itself is right on, by the records that `evidence.py jobs --runs FOLDER`
+made, of the first 300 texts. All goes on where it was stopped, draw by draw. What a bag of words
+gets is kept by set and seed: it is the same beside every model. The table goes to
+experiments/results/probes, as Markdown and as JSON with every draw. With --stack it is another
+study: sets of many options, 100, 200 and 400 labels, a probe, words, and both of the model's own
+scores beside the probe; the last texts of a draw judge.
 """
 
 import argparse
@@ -25,25 +25,17 @@ import numpy as np
 from lastword import Choice, Option, Tracer
 from lastword.decisions import prepare
 from lastword.decisions.item import item_of
-from lastword.evaluation.runner import execute
-from lastword.evaluation.runner import prepare as prepare_work
 from lastword.files.folder import locate
 from lastword.probes import bag_of_words, fit_state
 from lastword.probes.answering import read_states
 from lastword.probes.stacked import fit_stacked
 from lastword.probes.state import POOLINGS, few
 from lastword.trust.certification import Sample, read_sample
-from lastword.trust.policy import METHODS
-from lastword.trust.terms import Terms
-from lastword.tryout.labels import read_labels
-from lastword.tryout.named import Named
-from lastword.tryout.run import ready
 
 RESULTS = Path(__file__).resolve().parent / "results" / "probes"
 SETS = ("trec", "sst2", "agnews", "emotion")
 LABELS = (25, 50, 100, 200)
 MANY = (100, 200, 400)  # of sets of many options
-ASKED = 400  # texts of a set that the model itself answers; TREC has 300
 PERMUTED_AT = 100
 LEVELS = (0.05, 0.1, 0.5)  # at which p-values of held-back texts are counted
 COLUMNS = ("words", "depth 0", "last", "chosen", "permuted", "CPU s")
@@ -74,14 +66,12 @@ def question(row: dict[str, Any]) -> Choice:
     return Choice(row["instructions"], [Option(o["value"], o.get("description")) for o in options])
 
 
-def asked_of(tracer: Tracer | None, path: Path, keep: Path, name: str) -> Sample:
-    """Return how the model and its corrections answer the first texts of a set, as in a `try`."""
-    records = keep / f"{name}-{path.stem}.records"
-    if tracer is not None:
-        labels = read_labels(rows_of(path)[:ASKED], Named("input", "truth", "choices"))
-        job = ready(tracer, labels, Terms(methods=METHODS, promise="gain"))
-        execute(tracer, prepare_work(tracer, job.work), locate(str(records)))
-    return read_sample(locate(str(records)), methods=None)
+def asked_of(path: Path, keep: Path, name: str) -> Sample:
+    """Return how the model and its corrections answer the first texts of a set."""
+    found = [*(keep / "jobs").glob(f"*{name}/jsonl-{path.stem}")]
+    if len(found) != 1:
+        raise SystemExit(f"{keep}/jobs has {len(found)} records of {name}, {path.stem}: see above")
+    return read_sample(locate(str(found[0])), methods=None)
 
 
 def own_scores(tracer: Tracer, path: Path, keep: Path, name: str) -> dict[str, np.ndarray]:
@@ -265,21 +255,21 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, required=True, help="folder of the states")
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--base", action="store_true", help="ask the model itself, too")
+    parser.add_argument("--base", action="store_true", help="with the model itself")
     parser.add_argument("--stack", action="store_true", help="many options, by a stack as well")
     asked = parser.parse_args()
     if asked.stack:
         stack(asked)
         return
-    name, keep = Path(asked.model).name, asked.keep
+    name, keep = Path(asked.model).name.removesuffix(".gguf"), asked.keep
     read_before = all((keep / f"{name}-{own}.npz").exists() for own in asked.sets)
-    tracer = None if read_before and not asked.base else Tracer.from_pretrained(asked.model)
+    tracer = None if read_before else Tracer.from_pretrained(asked.model)
     paths = {own: asked.data / f"{own}.jsonl" for own in asked.sets}
     data = {own: read(tracer, path, keep, name) for own, path in paths.items()}
     base = {}
     for own, path in paths.items():
         if asked.base:
-            base[own] = float(asked_of(tracer, path, keep, name).items.mc1_base.mean())
+            base[own] = float(asked_of(path, keep, name).items.mc1_base.mean())
     RESULTS.mkdir(parents=True, exist_ok=True)
     out = RESULTS / f"{name}.json"
     before = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}

@@ -2,14 +2,14 @@
 
     OMP_NUM_THREADS=1 python experiments/promised.py MODEL DATA --keep FOLDER [--draws 200]
 
-FOLDER has what `probes.py MODEL DATA --keep FOLDER --base` read: states, and records of the model
-and its corrections under the prompt that `try` uses. Each set is a population whose true rates are
-known. Of it 50, 100 and 200 labels are drawn; half of them fit a probe, the other half tests it
-with two thirds of delta, and all of them test the corrections, as `try` does (but for the stacked
-and the self-taught probe, which are not among them). Batch calibration's
-mean is of the whole set, without labels. Told is how often something is let through, what it truly
-gains (over all draws, 0 where nothing is), and how often it is worse than promised, with
-Clopper-Pearson's interval: of a correction on the whole set, of a probe on all that it was not
+FOLDER has what `probes.py MODEL DATA --keep FOLDER` and `evidence.py jobs --runs FOLDER` read:
+states, and records of the model and its corrections under the prompt that `try` uses. Each set is a
+population whose true rates are known. Of it 50, 100 and 200 labels are drawn; half of them fit a
+probe, the other half tests it with two thirds of delta, and all of them test the corrections, as
+`try` does (but for the stacked and the self-taught probe, which are not among them). Batch
+calibration's mean is of the whole set, without labels. Told is how often something is let through,
+what it truly gains (over all draws, 0 where nothing is), and how often it is worse than promised,
+with Clopper-Pearson's interval: of a correction on the whole set, of a probe on all that it was not
 fitted on. Beside each set stand null populations: the same with the labels permuted, anew in each
 draw (where options differ by item, with a right option drawn anew).
 
@@ -72,7 +72,7 @@ class Population:
     @classmethod
     def of(cls, path: Path, keep: Path, name: str) -> "Population":
         """Return the population of a set's records and states."""
-        sample = asked_of(None, path, keep, name)
+        sample = asked_of(path, keep, name)
         methods = (*sample.methods, PROBE)
         shares = {p: family(sample.scalar, methods, p) for p in PROMISES}
 
@@ -296,7 +296,7 @@ def main() -> None:
     parser.add_argument("--labels", nargs="+", type=int, default=SIZES)
     parser.add_argument("--check", action="store_true", help="compare the two ways to fit")
     asked = parser.parse_args()
-    name, out = Path(asked.model).name, RESULTS / "promised.json"
+    name, out = Path(asked.model).name.removesuffix(".gguf"), RESULTS / "promised.json"
     result = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     for each in asked.sets:
         path = asked.data / f"{each}.jsonl"
