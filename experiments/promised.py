@@ -42,7 +42,12 @@ from lastword.tryout.contest import features_of_cell
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SIZES = (50, 100, 200)
-PROMISES: tuple[Promise, ...] = ("gain", "breaks")
+# What is promised, and whether a probe is among what is tested.
+TERMS: dict[str, tuple[Promise, bool]] = {
+    "gain": ("gain", True),
+    "gain, corrections alone": ("gain", False),
+    "breaks": ("breaks", True),
+}
 ALPHA = 0.05
 PROBE = "probe"
 
@@ -55,8 +60,8 @@ class Population:
         truths: The right option's place [texts].
         options: How many each text has [texts].
         base: The model's own answer [texts].
-        shown: What each policy shows, by promise [texts].
-        shares: Of delta, by promise and policy.
+        shown: What each policy shows, by terms [texts].
+        shares: Of delta, by terms and policy.
         groups: Of the texts.
         reading: What fits a probe.
     """
@@ -64,8 +69,8 @@ class Population:
     truths: np.ndarray
     options: np.ndarray
     base: np.ndarray
-    shown: dict[Promise, dict[Policy, np.ndarray]]
-    shares: dict[Promise, dict[Policy, float]]
+    shown: dict[str, dict[Policy, np.ndarray]]
+    shares: dict[str, dict[Policy, float]]
     groups: np.ndarray
     reading: "States | Trajectories"
 
@@ -73,8 +78,10 @@ class Population:
     def of(cls, path: Path, keep: Path, name: str) -> "Population":
         """Return the population of a set's records and states."""
         sample = asked_of(path, keep, name)
-        methods = (*sample.methods, PROBE)
-        shares = {p: family(sample.scalar, methods, p) for p in PROMISES}
+        shares = {
+            name: family(sample.scalar, (*sample.methods, *[PROBE] * probe), promise)
+            for name, (promise, probe) in TERMS.items()
+        }
 
         def answers(policy: Policy) -> np.ndarray:
             return np.array([int(np.argmax(u)) for u in sample.shown(policy)[0]])
@@ -88,7 +95,7 @@ class Population:
             base=answers(OFF),
             shown={
                 p: {own: answers(own) for own in shares[p] if not is_fitted(own.method)}
-                for p in PROMISES
+                for p in TERMS
             },
             shares=shares,
             groups=sample.items.groups,
@@ -180,8 +187,8 @@ def _scaled(x: np.ndarray) -> np.ndarray:
 
 def drawn(
     own: Population, labels: int, seed: int, null: bool
-) -> dict[Promise, tuple[str, float, float, float, bool] | None]:
-    """Return by promise what one draw lets through: what, at least, gain on the rest, gain, worse.
+) -> dict[str, tuple[str, float, float, float, bool] | None]:
+    """Return by terms what one draw lets through: what, at least, gain on the rest, gain, worse.
 
     Args:
         own: Where labels are drawn from.
@@ -200,15 +207,15 @@ def drawn(
     unseen[fit] = False
     rest = np.ones(len(truths), dtype=bool)
     rest[some] = False
-    found: dict[Promise, Any] = {}
-    for promise in PROMISES:
-        methods = tuple(dict.fromkeys(policy.method for policy in own.shares[promise]))
+    found: dict[str, Any] = {}
+    for name, (promise, _) in TERMS.items():
+        methods = tuple(dict.fromkeys(policy.method for policy in own.shares[name]))
         terms = Terms(ALPHA, methods=methods, promise=promise)
-        shown = {p: own.shown[promise].get(p, told) for p in own.shares[promise]}
+        shown = {p: own.shown[name].get(p, told) for p in own.shares[name]}
         claims = [
             Claim(
                 policy,
-                own.shares[promise][policy],
+                own.shares[name][policy],
                 base[places],
                 answers[places] == truths[places],
                 own.groups[places],
@@ -219,7 +226,7 @@ def drawn(
         ]
         finding = judge(claims, terms)
         if finding.chosen is None:
-            found[promise] = None
+            found[name] = None
             continue
         policy = finding.policy
         right = shown[policy] == truths
@@ -230,7 +237,7 @@ def drawn(
         least, gain = finding.worth["net_at_least"], float(gains[all_of].mean())
         broken = float((base & ~right)[all_of].mean())
         worse = gain <= 0 or gain < least or (promise == "breaks" and broken > ALPHA)
-        found[promise] = (policy.method, least, float(gains[rest].mean()), gain, worse)
+        found[name] = (policy.method, least, float(gains[rest].mean()), gain, worse)
     return found
 
 
@@ -253,7 +260,7 @@ def told_of(rows: list[Any]) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> Iterator[str]:
     """Lines of Markdown."""
-    yield "| model, set | labels | promise | on | what | at least | true gain | worse, 95% |"
+    yield "| model, set | labels | terms | on | what | at least | true gain | worse, 95% |"
     yield "|---|--:|---|--:|---|--:|--:|--:|"
     for name, cell in result.items():
         for kind, by_size in cell["drawn"].items():
@@ -313,7 +320,7 @@ def main() -> None:
             by_size = cell["drawn"].setdefault(kind, {})
             for labels in asked.labels:
                 draws = [drawn(own, labels, seed, bool(kind)) for seed in range(asked.draws)]
-                by_size[str(labels)] = {p: told_of([d[p] for d in draws]) for p in PROMISES}
+                by_size[str(labels)] = {p: told_of([d[p] for d in draws]) for p in TERMS}
                 result[f"{name}, {each}"] = cell
                 out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
                 lines = "\n".join(table(result)) + "\n"

@@ -413,6 +413,19 @@ def test_questions_of_the_settings_are_checked_before_the_first_request(model, p
         create_app(learning, Settings(port=0, questions=path))
 
 
+def test_a_prompt_of_the_users_own_is_served(model, plain, tmp_path):
+    file = tmp_path / "mine.jinja"
+    file.write_text("Lamps are of clay.\n{{ input }}\n{{ instructions }}", encoding="utf-8")
+    with running(Tracer.demo(), template=str(file)) as served:
+        (told,) = decide(served, questions=QUESTIONS[1:2]).json()["answers"]
+    own = model.decide(TEXT, {"q": ASKED["1"]}, template=str(file))["q"]
+    (before,) = decide(plain, questions=QUESTIONS[1:2]).json()["answers"]
+    assert told["confidence"] == pytest.approx(own.confidence, abs=1e-5)
+    assert told["confidence"] != pytest.approx(before["confidence"], abs=1e-5)
+    with pytest.raises(InputError, match="no template"):
+        create_app(Tracer.demo(), Settings(port=0, template="decide/none"))
+
+
 def test_texts_are_options_and_what_is_none_is_shown_one(plain):
     def asked(**changes: Any) -> Any:
         question = {"type": "choice", "instructions": "Which goods?", "choices": GOODS}

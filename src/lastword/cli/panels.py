@@ -13,8 +13,8 @@ MOST = 25
 
 # By the parameter's name; `command.name` where commands mean different things by one.
 PANELS = {
-    "Decisions": "serve.questions serve.probes serve.correction serve.certificate serve.chat "
-    "serve.unlike serve.system",
+    "Decisions": "serve.questions serve.template serve.probes serve.correction serve.certificate "
+    "serve.chat serve.unlike serve.system",
     "Model": "model preset alias revision gguf invariant.token device dtype head_dtype attention "
     "layout quantize device_map batch_tokens prefix_cache blind_cache allow_bin "
     "trust_remote_code accept_terms",
@@ -42,7 +42,7 @@ RARE = frozenset(
         "alias revision head_dtype attention layout device_map batch_tokens prefix_cache "
         "blind_cache allow_bin trust_remote_code accept_terms theta invariant overflow system "
         "address workers gpus_per_worker cpus_per_worker vllm_python tensor_parallel vllm_options "
-        "max_failures unlike body_bytes flight_bytes entries "
+        "max_failures unlike body_bytes flight_bytes entries batch_items "
         "batch_limit candidates characters connections header_bytes header_seconds feedback_items "
         "feedback_seconds keep_texts log_prompts states unlabelled"
     ).split()

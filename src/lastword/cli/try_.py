@@ -77,7 +77,7 @@ def try_(
     classes = ["", *verdict.by_class()] if verdict.classes else []
     first, *words = verdict.words()
     lines = [first, "", *verdict.picture(), *classes, "", *words]
-    for line in (*lines, *_next(verdict, model.label, out)):
+    for line in (*lines, *_next(verdict, model.label, out, template)):
         typer.echo(printable(line))
 
 
@@ -90,15 +90,16 @@ def _seconds(budget: str) -> float:
         raise InputError(f"--budget is a time as 90s, 10m or 1h, not {budget!r}") from error
 
 
-def _next(verdict: "Verdict", model: str, out: Path | None) -> list[str]:
+def _next(verdict: "Verdict", model: str, out: Path | None, template: str | None) -> list[str]:
     """Return what to go on with."""
     from lastword.tryout.run import CERTIFICATE, PROBE, QUESTIONS
 
+    asked = f"--model {model}" if template is None else f"--model {model} --template {template}"
     if verdict.certified is None:
-        return [f"To serve the model's own answers: lastword serve --model {model}"]
+        return [f"To serve the model's own answers: lastword serve {asked}"]
     if out is None:
         return ["Run it again with --out FOLDER: the certificate is written there."]
-    asked = f"--model {model} --certificate {out / CERTIFICATE}"
+    asked += f" --certificate {out / CERTIFICATE}"
     if verdict.method != verdict.probe:
         return [f"lastword serve {asked}"]
     if not verdict.classes:  # options differ by row

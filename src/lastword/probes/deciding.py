@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 class Deciding:
-    """The part of a tracer that answers questions; the tracer sets the fields."""
+    """The part of a tracer that answers questions; the tracer sets the fields.
+
+    Attributes:
+        template: Of prompts, where a call names none; the certificate's, else by `chat`, if None.
+    """
+
+    template: str | None = None
 
     chat: Chat | None
     certificate: "Certificate | None"
@@ -71,7 +77,7 @@ class Deciding:
 
         Args:
             questions: As `decide` takes them.
-            template: As `decide` takes it; where it is left out the certificate's.
+            template: As `decide` takes it; where it is left out `self.template`.
 
         Raises:
             InputError: No questions or no template; one that may abstain, and nothing says when.
@@ -79,6 +85,7 @@ class Deciding:
         """
         from lastword.decisions import Choice, prepare, template_in_force
 
+        template = template or self.template
         if template is None and self.certificate is not None:
             template = template_in_force(self.certificate.templates)
         ready = prepare(questions, template, chat=self.chat is not None)

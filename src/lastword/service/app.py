@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 import lastword
 from lastword.decisions.file import read_questions
 from lastword.decisions.flips import Flips, flips
+from lastword.decisions.templates import template_of
 from lastword.errors import InputError, TraceError
 from lastword.methods.correction import Learning
 from lastword.service.correction import Corrector
@@ -56,6 +57,9 @@ class Service:
         self.traffic = Traffic(self.metrics, settings.flight_bytes)
         self.paths = Paths()
         self.begin = int(time.time())
+        if settings.template is not None:
+            template_of(settings.template)  # refused now, and not at a request
+            tracer.template = settings.template
         self.flips = None if settings.questions is None else _checked(tracer, settings.questions)
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
         self.metrics.served.labels(lastword.__version__, self.corrector.name).set(1)
