@@ -67,13 +67,13 @@ class Settings:
         "Keep in --state the texts and options of what is answered, for `lastword labels`.",
     ] = False
     log_prompts: Annotated[bool, "Write prompts and candidates into the log."] = False
-    template: Annotated[
-        str | None, "Of decisions: decide/plain, decide/listed, decide/chat, or a file of Jinja."
-    ] = None
     questions: Annotated[
         Path | None,
         "File of questions that are made ready and checked for flips before the first request; "
         "/v1/models tells what came out.",
+    ] = None
+    template: Annotated[
+        str | None, "Of decisions: decide/plain, decide/listed, decide/chat, or a file of Jinja."
     ] = None
 
     def __post_init__(self) -> None:
