@@ -5,24 +5,22 @@ from typing import Annotated, Literal
 
 import typer
 
+from lastword.cli.output import say, show_tables
+from lastword.cli.progress import waiting
+
 
 def ablate(
     runs: Annotated[
         str, typer.Argument(metavar="PATH", help="Folder of `lastword eval`, at any level.")
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for both tables as .md, .csv and .tex.")
-    ] = None,
+    out: Annotated[Path | None, "Folder for both tables as .md, .csv and .tex."] = None,
     format: Annotated[
         Literal["md", "csv", "tex"] | None,
-        typer.Option(help="Printed without --out; left out, for the eye, and md where piped."),
+        "Printed without --out; left out, for the eye, and md where piped.",
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print both tables as JSON.")] = False,
+    as_json: Annotated[bool, "Print both tables as JSON."] = False,
 ) -> None:
     """Decide every item again with one part of the rule replaced, and sweep its constants."""
-    from lastword.cli.output import printable, show_tables
-    from lastword.cli.progress import waiting
-
     with waiting("reading records"):
         from lastword.evaluation.ablation import GRIDS, necessity, sweep
         from lastword.files.folder import locate
@@ -43,7 +41,7 @@ def ablate(
         tables = [necessity_table(necessity(readings, theta)), sweep_table(swept)]
         warnings = unfinished(root)
     for warning in warnings:
-        typer.echo(printable(f"lastword: {warning}"), err=True)
+        say(f"lastword: {warning}")
     if out is None or as_json:
         show_tables(tables, "json" if as_json else format)
     if out is not None:

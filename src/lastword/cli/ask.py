@@ -28,13 +28,12 @@ _ANNOTATIONS = {
 
 def ask(
     model: Model,
-    question: Annotated[str, typer.Argument(help="The question.", show_default=False)],
+    question: Annotated[str, "The question.", typer.Argument(show_default=False)],
     sampling: Annotated[Sampling, Group(Sampling, options_of(Sampling, _ANNOTATIONS))],
     template: Annotated[
-        str | None,
-        typer.Option(help="Text around {question}. [default: Question: {question} Answer:]"),
+        str | None, "Text around {question}. [default: Question: {question} Answer:]"
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: Annotated[bool, "Print everything as JSON."] = False,
 ) -> None:
     """Sample answers to a question, and correct among them (our extension)."""
     from lastword.model import ranks

@@ -47,12 +47,10 @@ def bench(
     timed: TimedItems,
     against: Annotated[
         list[str] | None,
-        typer.Option(
-            help="plain base, padded base, plain trace, lm-eval hf; repeat it; first divides."
-        ),
+        "plain base, padded base, plain trace, lm-eval hf; repeat it; first divides.",
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    out: Annotated[Path | None, "JSON file for the figures."] = None,
+    as_json: Annotated[bool, "Print the figures as JSON."] = False,
 ) -> None:
     """Time base scoring and correction against the plain way, in one run, agreement first."""
     refuse_certificate(model, "nothing is answered here")

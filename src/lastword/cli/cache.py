@@ -8,9 +8,7 @@ from lastword.cli.output import printable, show
 
 
 def cache(
-    clear: Annotated[
-        bool, typer.Option("--clear", help="Remove it all: the next load reads each file anew.")
-    ] = False,
+    clear: Annotated[bool, "Remove it all: the next load reads each file anew."] = False,
 ) -> None:
     """List what GGUF files were dequantised to for the next load, or remove it."""
     from datetime import datetime

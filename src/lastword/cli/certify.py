@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli.groups import Group, options_of
+from lastword.cli.output import check_writable, printable, write_lines
+from lastword.cli.progress import waiting
 from lastword.errors import InputError
+from lastword.files.strict_json import to_json
 from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:
@@ -21,32 +24,19 @@ def certify(
         str, typer.Argument(metavar="PATH", help="Folder of `lastword eval`, of one model.")
     ],
     promised: Annotated[Terms, Group(Terms, options_of(Terms, {"methods": None}))],
-    benchmark: Annotated[
-        list[str] | None, typer.Option(help="Whose items count together; repeat it.")
-    ] = None,
+    benchmark: Annotated[list[str] | None, "Whose items count together; repeat it."] = None,
     methods: Annotated[
-        str,
-        typer.Option(
-            help="What to choose among: trace, names by commas (pmi@0.5), or all that was read."
-        ),
+        str, "What to choose among: trace, names by commas (pmi@0.5), or all that was read."
     ] = "trace",
     by: Annotated[
-        str | None,
-        typer.Option(help="Slices: truth, answer, group, benchmark, or a field of --items."),
+        str | None, "Slices: truth, answer, group, benchmark, or a field of --items."
     ] = None,
-    items: Annotated[
-        Path | None, typer.Option(help="File that the items came from, for --by FIELD.")
-    ] = None,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Fit a temperature for decisions' probabilities.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="TOML file for the certificate.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+    items: Annotated[Path | None, "File that the items came from, for --by FIELD."] = None,
+    calibrate: Annotated[bool, "Fit a temperature for decisions' probabilities."] = False,
+    out: Annotated[Path | None, "TOML file for the certificate."] = None,
+    as_json: Annotated[bool, "Print what was found as JSON."] = False,
 ) -> None:
     """Find which overrides may be allowed, with a guarantee, from labelled items alone."""
-    from lastword.cli.output import check_writable, printable, write_lines
-    from lastword.cli.progress import waiting
-
     family = None if methods == "all" else tuple(methods.split(","))
     if items is not None and by is None:
         raise InputError("--items goes with --by FIELD, a field of its rows")
@@ -54,7 +44,6 @@ def certify(
         check_writable(out)
     with waiting("reading records"):
         from lastword.files.folder import locate
-        from lastword.files.strict_json import to_json
         from lastword.trust.certification import outcome, read_sample, slice_names
         from lastword.trust.slices import slices
 
@@ -118,11 +107,7 @@ def _to_dict(certified: "Outcome") -> dict[str, Any]:
             "area": {name: curve.area for name, curve in curves.items()},
         },
         "trials": [
-            {
-                "policy": asdict(trial.policy),
-                "certified": trial.certified,
-                **asdict(trial.evidence),
-            }
+            {"policy": asdict(trial.policy), "certified": trial.certified, **asdict(trial.evidence)}
             for trial in finding.trials
         ],
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lastword.cli.model import Model, load_tracer, refuse_certificate, refuse_correction
-from lastword.cli.output import printable, show_tables
+from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import Countdown, waiting
 from lastword.cli.questions import Questions
 from lastword.files.strict_json import to_json
@@ -46,13 +46,9 @@ def _list(context: Any, option: Any, value: bool) -> bool:
 def compare(
     model: Model,
     *,
-    benchmark: Annotated[
-        str,
-        typer.Option(help="As in eval."),
-    ],
+    benchmark: Annotated[str, "As in eval."],
     method: Annotated[
-        list[str] | None,
-        typer.Option(help="A method, as --list names them; repeat it. Left out, it is all."),
+        list[str] | None, "A method, as --list names them; repeat it. Left out, it is all."
     ] = None,
     list_: Annotated[
         bool,
@@ -61,15 +57,12 @@ def compare(
     out: Annotated[
         str, typer.Option(metavar="PATH", help="Folder for the records; also s3://BUCKET/FOLDER.")
     ] = "compared",
-    template: Annotated[str | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file.")] = None,
+    template: Annotated[str | None, "BENCHMARK/VARIANT or a Jinja file."] = None,
     questions: Questions,
-    costs: Annotated[
-        bool,
-        typer.Option("--costs", help="Time each method alone too, after the tables: minutes."),
-    ] = False,
+    costs: Annotated[bool, "Time each method alone too, after the tables: minutes."] = False,
     format: Annotated[
         Literal["md", "csv", "tex"] | None,
-        typer.Option(help="How it is printed; left out, for the eye, and md where it is piped."),
+        "How it is printed; left out, for the eye, and md where it is piped.",
     ] = None,
     as_json: Annotated[
         bool,
@@ -100,10 +93,10 @@ def compare(
             why = "prompts are conversations"
     probes = [name for name in method or PROBES if name in PROBES]
     if probes and why:
-        typer.echo(f"lastword: {', '.join(probes)} left out: {why}", err=True)
+        say(f"lastword: {', '.join(probes)} left out: {why}")
     if not method and (others := {*METHODS} - {name.partition("@")[0] for name in names}):
         left = ", ".join(name for name in METHODS if name in others)
-        typer.echo(f"lastword: left out, as they go by --method: {left}", err=True)
+        say(f"lastword: left out, as they go by --method: {left}")
     tracer = load_tracer(model)
     with waiting("reading tokens"):
         methods = resolve(names, tracer.facts)
@@ -127,13 +120,13 @@ def compare(
 
 def _execute(tracer: "Tracer", job: "Job", out: "Folder") -> "Folder":
     """Do what the cell lacks; its folder."""
-    from lastword.cli.evaluate import say, tell_size
+    from lastword.cli.evaluate import tell_size, warn_of
     from lastword.evaluation.runner import execute
 
     tell_size(job.info)
     with Countdown(f"{job.info['model']} on {job.benchmark}", len(job.items)) as countdown:
         result = execute(tracer, job, out, advance=countdown.advance)
-    say(result)
+    warn_of(result)
     return result.cell
 
 

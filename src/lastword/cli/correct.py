@@ -71,21 +71,20 @@ class AnswerOptions:
 def correct(
     model: Model,
     *,
-    prompt: Annotated[str | None, typer.Option(help="Text before the answer.")] = None,
+    prompt: Annotated[str | None, "Text before the answer."] = None,
     messages: Annotated[
-        str | None,
-        typer.Option(help="A conversation instead of --prompt: JSON, a list of role and content."),
+        str | None, "A conversation instead of --prompt: JSON, a list of role and content."
     ] = None,
-    candidate: Annotated[list[str] | None, typer.Option(help="An answer; repeat it.")] = None,
+    candidate: Annotated[list[str] | None, "An answer; repeat it."] = None,
     file: FileOptions,
     blind_prompt: Annotated[
-        str | None, typer.Option(help="--prompt with the question left out, for what reads it.")
+        str | None, "--prompt with the question left out, for what reads it."
     ] = None,
-    separator: Annotated[str, typer.Option(help="Between prompt and candidate.")] = " ",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
+    separator: Annotated[str, "Between prompt and candidate."] = " ",
+    as_json: Annotated[bool, "Print the decision as JSON."] = False,
     answer: AnswerOptions,
     engine: Annotated[
-        Literal["local", "vllm"], typer.Option(help="This process, or vLLM in one of its own.")
+        Literal["local", "vllm"], "This process, or vLLM in one of its own."
     ] = "local",
     vllm: VllmOptions,
 ) -> None:
@@ -156,7 +155,7 @@ def _many(load: Load, path: Path, separator: str, file: FileOptions, answer: Ans
     if file.output is not None:
         write_lines(file.output, lines)
         counts = f"{tally.decisions} answered, {tally.corrected} of them corrected"
-        typer.echo(printable(f"lastword: wrote {file.output}: {counts}"), err=True)
+        say(f"lastword: wrote {file.output}: {counts}")
     else:
         for line in lines:
             typer.echo(line)
@@ -188,10 +187,9 @@ def _encode(tracer: "Tracer", parsed: Sequence["Item | ItemError"]) -> list["Enc
 def _say_merges(encoded: Sequence["Encoded | ItemError"]) -> None:
     merges = sum(not isinstance(e, ItemError) and e.boundary_moved for e in encoded)
     if merges:
-        typer.echo(
+        say(
             f"note: in {merges} of {len(encoded)} items joining merged tokens across the end of "
-            "the prompt; the candidate begins before it (--separator, tokens.join)",
-            err=True,
+            "the prompt; the candidate begins before it (--separator, tokens.join)"
         )
 
 
@@ -200,24 +198,20 @@ def _say_skipped(encoded: Sequence["Encoded | ItemError"]) -> None:
 
     if errors := [e for e in encoded if isinstance(e, ItemError)]:
         note = f"skipped {len(errors)} of {len(encoded)}: {summarise(errors)}"
-        typer.echo(printable(f"lastword: {note}"), err=True)
+        say(f"lastword: {note}")
 
 
 def _warn_early(early: int, decisions: int) -> None:
     if early:
         which = "the answer" if decisions == 1 else f"{early} of {decisions} answers"
-        typer.echo(
+        say(
             f"warning: `early` decided {which}: by the scores of depth 0, which has not read the "
-            "question and rates each candidate's own wording; base is the model's own answer",
-            err=True,
+            "question and rates each candidate's own wording; base is the model's own answer"
         )
 
 
 def _lines(
-    tracer: "Tracer",
-    encoded: Sequence["Encoded | ItemError"],
-    answer: AnswerOptions,
-    tally: Tally,
+    tracer: "Tracer", encoded: Sequence["Encoded | ItemError"], answer: AnswerOptions, tally: Tally
 ) -> Iterator[str]:
     overrides = _overrides(tracer.theta)
     good = [e for e in encoded if not isinstance(e, ItemError)]

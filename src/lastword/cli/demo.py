@@ -20,17 +20,13 @@ _BATCH_TOKENS = 512  # small batches, so that the bar moves every few seconds
 
 
 def demo(
-    page: Annotated[Path, typer.Option(help="Where the page with the worked items goes.")] = Path(
-        "demo.html"
-    ),
+    page: Annotated[Path, "Where the page with the worked items goes."] = Path("demo.html"),
     whole: Annotated[
         bool, typer.Option("--all", help="A real model and the embedded ones, with every table.")
     ] = False,
-    real: Annotated[bool, typer.Option("--real", help="The real model's part alone.")] = False,
-    organism: Annotated[
-        bool, typer.Option("--organism", help="The embedded models' part alone, in a minute.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    real: Annotated[bool, "The real model's part alone."] = False,
+    organism: Annotated[bool, "The embedded models' part alone, in a minute."] = False,
+    as_json: Annotated[bool, "Print the figures as JSON."] = False,
 ) -> None:
     """Show one repair, one break, and the certificate that allows the first alone."""
     check_writable(page)

@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
-) -> None:
+def doctor(as_json: Annotated[bool, "Print all of it as JSON."] = False) -> None:
     """Say what this machine has, what would run on it, and what is missing."""
     from lastword.cli.settings import find
     from lastword.files.strict_json import to_json

@@ -11,7 +11,7 @@ import typer
 
 from lastword.cli.engine import EngineOptions
 from lastword.cli.model import PresetModels, PresetOptions, load_tokenizer
-from lastword.cli.output import printable
+from lastword.cli.output import printable, say
 from lastword.cli.progress import Countdown, waiting
 from lastword.cli.questions import Questions
 from lastword.cli.vllm import VllmOptions, loader
@@ -107,25 +107,19 @@ def eval_(
     *,
     benchmark: Annotated[
         list[str],
-        typer.Option(
-            help="truthfulqa, truthfulqa-binary, halueval-qa, halueval-qa-closed, halueval-sum, "
-            "fib, factor, everyday, demo, jsonl:PATH, lm-eval:TASK or hf:NAME; repeat it."
-        ),
+        "truthfulqa, truthfulqa-binary, halueval-qa, halueval-qa-closed, halueval-sum, "
+        "fib, factor, everyday, demo, jsonl:PATH, lm-eval:TASK or hf:NAME; repeat it.",
     ],
     out: Annotated[
         str, typer.Option(metavar="PATH", help="Folder for the records; also s3://BUCKET/FOLDER.")
     ] = "runs",
-    template: Annotated[
-        list[str] | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file; repeat it.")
-    ] = None,
+    template: Annotated[list[str] | None, "BENCHMARK/VARIANT or a Jinja file; repeat it."] = None,
     questions: Questions,
     cells: CellOptions,
     engine: EngineOptions,
     vllm: VllmOptions,
-    show_prompt: Annotated[
-        bool, typer.Option("--show-prompt", help="Print the first item as it is read, and stop.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
+    show_prompt: Annotated[bool, "Print the first item as it is read, and stop."] = False,
+    as_json: Annotated[bool, "Print the metrics as JSON."] = False,
 ) -> None:
     """Run models over benchmarks and keep a record of every item; started again, it goes on."""
     where = Where(engine.cluster(), vllm.settings(engine.engine))
@@ -160,11 +154,7 @@ def _root(out: str) -> "Folder":
 
 
 def _evaluate(
-    model: LoadOptions,
-    where: Where,
-    works: "Sequence[Work]",
-    out: "Folder",
-    options: CellOptions,
+    model: LoadOptions, where: Where, works: "Sequence[Work]", out: "Folder", options: CellOptions
 ) -> "list[RunResult]":
     """Run one model over all the work; skip a preset's that cannot be loaded here."""
     try:
@@ -178,7 +168,7 @@ def _evaluate(
     except ModelError as error:
         if not isinstance(model, PresetOptions):
             raise
-        typer.echo(printable(f"lastword: skipped {model.preset_name}: {error}"), err=True)
+        say(f"lastword: skipped {model.preset_name}: {error}")
         return []
 
 
@@ -191,7 +181,7 @@ def _finished(
 
         result = finished(model, work, out, options.extent(), where.described)
     if result is not None:
-        say(result)
+        warn_of(result)
     return result
 
 
@@ -204,7 +194,7 @@ def _execute(engine: "Engine", work: "Work", out: "Folder", options: CellOptions
     tell_size(info)
     with Countdown(task, total) as countdown:
         result = cell.execute(out, extent, countdown.advance)
-    say(result)
+    warn_of(result)
     return result
 
 
@@ -212,24 +202,19 @@ def tell_size(info: "RunInfo") -> None:
     """Say what pooled states will take on disk, where they are kept."""
     if info.get("states"):
         size = info["items"] * info["state_bytes"] / 1e6
-        typer.echo(f"lastword: the states of {info['items']:,} texts take {size:,.1f} MB", err=True)
+        say(f"lastword: the states of {info['items']:,} texts take {size:,.1f} MB")
 
 
-def say(result: "RunResult") -> None:
+def warn_of(result: "RunResult") -> None:
     """Tell people on stderr what they should know of a cell."""
     if not result.items:
-        typer.echo(printable(f"lastword: no items of {result.cell} fall to this shard"), err=True)
+        say(f"lastword: no items of {result.cell} fall to this shard")
     for torn in result.set_aside:
-        typer.echo(
-            printable(f"lastword: a torn part was set aside as {torn}, done again"), err=True
-        )
+        say(f"lastword: a torn part was set aside as {torn}, done again")
     if result.failed:
-        typer.echo(
-            printable(
-                f"lastword: {result.failed} of {result.items} records are of items that failed, in "
-                f"{result.cell}; the column `error` says why"
-            ),
-            err=True,
+        say(
+            f"lastword: {result.failed} of {result.items} records are of items that failed, in "
+            f"{result.cell}; the column `error` says why"
         )
 
 
@@ -244,7 +229,7 @@ def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
         beside = [controls(cell) for cell in records]
         rows = list(zip(records, judge(records, beside), beside, strict=True))
     for text in (text for cell in records for text in cell.records["error"].dropna().head(1)):
-        typer.echo(printable(f"lastword: the first that failed: {text}"), err=True)
+        say(f"lastword: the first that failed: {text}")
     if as_json:
         typer.echo(to_json([_as_json(*row) for row in rows]))
         return

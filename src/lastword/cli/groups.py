@@ -7,19 +7,17 @@ there adds what only a command line has: a range, another name.
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
-from typer.models import OptionInfo
+from typer.models import ParameterInfo
 
 from lastword.model.options import helps
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,22 +44,36 @@ def options_of(kind: type, overrides: Mapping[str, Any] = MappingProxyType({})) 
     """
     told, parameters = helps(kind), []
     for f in fields(kind):
-        annotation = overrides.get(f.name, f.type)
-        if annotation is None:
-            continue
-        value_type, *marks = get_args(annotation)
-        flag = (_switch(f.name, on=f.default is True),) if value_type is bool else ()
-        written = (mark for mark in marks if isinstance(mark, OptionInfo))
-        option = copy.copy(next(written, typer.Option(*flag)))
-        option.help = option.help or told[f.name]
-        default = Parameter.empty if f.default is MISSING else f.default
-        parameters.append(parameter(f.name, Annotated[value_type, option], default))
+        if (annotation := overrides.get(f.name, f.type)) is not None:
+            default = Parameter.empty if f.default is MISSING else f.default
+            parameters.append(parameter(f.name, annotation, default, told.get(f.name)))
     return parameters
+
+
+def parameter(
+    name: str, annotation: Any, default: Any = None, told: str | None = None
+) -> Parameter:
+    """An option, or an argument, as a parameter that typer reads.
+
+    Args:
+        name: Its name; `as_json` is written `--json`, and `list_` `--list`.
+        annotation: Its type, with its help and what typer has of it beside it.
+        default: Its value where it is left out.
+        told: Its help, where the annotation has none.
+    """
+    kind, *marks = get_args(annotation) if get_origin(annotation) is Annotated else [annotation]
+    flag = [_switch(name, on=default is True)] if kind is bool else []
+    written = (mark for mark in marks if isinstance(mark, ParameterInfo))
+    mark = copy.copy(next(written, typer.Option(*flag)))
+    mark.help = mark.help or next((text for text in marks if isinstance(text, str)), told)
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, mark]
+    )
 
 
 def _switch(name: str, *, on: bool) -> str:
     """Write the flag of a field that is true or false; what is on unasked can be turned off."""
-    flag = name.replace("_", "-")
+    flag = name.removeprefix("as_").strip("_").replace("_", "-")
     return f"--{flag}/--no-{flag}" if on else f"--{flag}"
 
 
@@ -70,12 +82,12 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Group] = {}
     own: list[Parameter] = []
     last: list[Parameter] = []
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        group = _group_of(parameter.annotation)
+    for given in inspect.signature(command, eval_str=True).parameters.values():
+        group = _group_of(given.annotation)
         if group is None:
-            own.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+            own.append(parameter(given.name, given.annotation, given.default))
         else:
-            groups[parameter.name] = group
+            groups[given.name] = group
             own += group.parameters[: group.leading]
             last += [] if group.leading is None else group.parameters[group.leading :]
 
@@ -87,17 +99,11 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**values, **objects)
 
-    for option in _marks([*own, *last], OptionInfo):
+    for option in (mark for p in (*own, *last) for mark in get_args(p.annotation)[1:]):
         option.show_envvar = option.envvar is not None  # all have one: told once, not of each
     run.__signature__ = inspect.Signature([*own, *last])  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in (*own, *last)}
     return run
-
-
-def _marks(parameters: Sequence[Parameter], kind: type[T]) -> Iterator[T]:
-    """Yield what of a kind stands in the annotations of parameters."""
-    for parameter in parameters:
-        yield from (mark for mark in get_args(parameter.annotation)[1:] if isinstance(mark, kind))
 
 
 def _group_of(annotation: Any) -> Group | None:
@@ -107,8 +113,3 @@ def _group_of(annotation: Any) -> Group | None:
     if isinstance(annotation, type) and is_dataclass(annotation):
         return Group(annotation, options_of(annotation))
     return None
-
-
-def parameter(name: str, annotation: Any, default: Any = None) -> Parameter:
-    """An option as a parameter that typer reads."""
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -41,22 +41,15 @@ class PaperOptions:
 
 def invariant(
     model: Annotated[
-        str,
-        typer.Argument(help="Hub name, folder, weights or GGUF file; lastword/demo-organism too."),
+        str, "Hub name, folder, weights or GGUF file; lastword/demo-organism too.", typer.Argument()
     ],
     *,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
-    gguf: Annotated[
-        str | None, typer.Option(help="Name of a GGUF file in the folder, or on the hub.")
-    ] = None,
-    token: Annotated[
-        str | None, typer.Option(help="Access token; left out, the login's or HF_TOKEN.")
-    ] = None,
-    theta: Annotated[
-        Path | None, typer.Option(help="TOML file that overrides constants of the method.")
-    ] = None,
+    revision: Annotated[str | None, "Branch, tag or commit on the hub."] = None,
+    gguf: Annotated[str | None, "Name of a GGUF file in the folder, or on the hub."] = None,
+    token: Annotated[str | None, "Access token; left out, the login's or HF_TOKEN."] = None,
+    theta: Annotated[Path | None, "TOML file that overrides constants of the method."] = None,
     paper: PaperOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+    as_json: Annotated[bool, "Print all of it as JSON."] = False,
 ) -> None:
     """Read I(M) from five tensors of a checkpoint, without loading the model."""
     constants = Theta() if theta is None else Theta.from_toml(theta)

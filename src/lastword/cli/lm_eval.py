@@ -20,7 +20,7 @@ _COMMANDS = ("run", "ls", "validate")
 def lm_eval(
     given: Annotated[list[str] | None, typer.Argument()] = None,
     certificate: Annotated[
-        Path | None, typer.Option(help="Of `lastword certify`: the overrides that are allowed.")
+        Path | None, "Of `lastword certify`: the overrides that are allowed."
     ] = None,
 ) -> None:
     """Run lm-evaluation-harness with corrected choices; its own options follow."""

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from lastword.cli.output import printable
+from lastword.cli.progress import waiting
 from lastword.files.strict_json import to_json
 
 
@@ -20,12 +22,9 @@ def merge(
             help="Root of the joined records; left out, each shard joins its own cell.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the cells as JSON.")] = False,
+    as_json: Annotated[bool, "Print the cells as JSON."] = False,
 ) -> None:
     """Join the records of shards into their cells; refuse records of different settings."""
-    from lastword.cli.output import printable
-    from lastword.cli.progress import waiting
-
     with waiting("joining records"):
         from lastword.files.folder import locate
         from lastword.records.merge import merge as join

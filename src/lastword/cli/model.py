@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from lastword.cli.groups import Group, options_of, parameter
-from lastword.cli.output import printable
+from lastword.cli.output import say
 from lastword.cli.progress import waiting
 from lastword.errors import InputError
 from lastword.model.options import LoadOptions
@@ -81,7 +81,7 @@ class _LinesOnStderr(logging.Handler):
     """Writes what the library says of a model as a line on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        typer.echo(printable(f"lastword: {record.getMessage()}"), err=True)
+        say(f"lastword: {record.getMessage()}")
 
 
 def refuse_certificate(options: LoadOptions, why: str) -> None:
@@ -162,26 +162,20 @@ def _of_preset(others: dict[str, Any]) -> list[LoadOptions]:
 _ANNOTATIONS = {
     "model": Annotated[
         str,
-        typer.Option(
-            help="Hub name, folder or GGUF file; lastword/demo-organism is embedded, and "
-            "`lastword get` fetches lastword/smollm2-135m."
-        ),
+        "Hub name, folder or GGUF file; lastword/demo-organism is embedded, and "
+        "`lastword get` fetches lastword/smollm2-135m.",
     ],
     "alias": Annotated[str | None, typer.Option("--name")],
     "attention": Annotated[str, typer.Option("--attn")],
     "device_map": Annotated[
         Literal["auto", "balanced", "sequential"] | None,
-        typer.Option(help="Spread the model over all devices, the CPU and the disk."),
+        "Spread the model over all devices, the CPU and the disk.",
     ],
     "batch_tokens": Annotated[int | None, typer.Option(min=1)],
     "prefix_cache": Annotated[int, typer.Option(min=0)],
     "blind_cache": Annotated[int, typer.Option(min=0)],
-    "theta": Annotated[
-        Path | None, typer.Option(help="TOML file that overrides constants of the method.")
-    ],
-    "certificate": Annotated[
-        Path | None, typer.Option(help="Of `lastword certify`: which overrides are allowed.")
-    ],
+    "theta": Annotated[Path | None, "TOML file that overrides constants of the method."],
+    "certificate": Annotated[Path | None, "Of `lastword certify`: which overrides are allowed."],
     "probes": Annotated[
         list[Path],
         typer.Option("--probe", help="File of a probe, which answers its question; repeatable."),
@@ -189,14 +183,11 @@ _ANNOTATIONS = {
     "unlike": Annotated[float, typer.Option(min=0, max=1)],
     "chat": Annotated[bool, typer.Option("--chat-template")],
 }
-_SYSTEM = parameter(
-    "system", Annotated[str | None, typer.Option(help="System message; needs --chat-template.")]
-)
+_SYSTEM = parameter("system", Annotated[str | None, "System message; needs --chat-template."])
 _PRESET = parameter(
     "preset",
     Annotated[
-        Literal["paper"] | None,
-        typer.Option(help="The paper's models, smallest first; what does not fit is skipped."),
+        Literal["paper"] | None, "The paper's models, smallest first; what does not fit is skipped."
     ],
 )
 

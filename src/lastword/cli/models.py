@@ -20,9 +20,7 @@ with the plain one and the readout with the model's own logits, and refuses by n
 agree."""
 
 
-def models(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the families as JSON.")] = False,
-) -> None:
+def models(as_json: Annotated[bool, "Print the families as JSON."] = False) -> None:
     """List the model families: road, wrapper, quantisations tried, and whose readout rule."""
     if as_json:
         typer.echo(to_json([asdict(family) for family in FAMILIES]))

@@ -5,31 +5,26 @@ from typing import Annotated
 
 import typer
 
+from lastword.cli.output import printable, say
+from lastword.cli.progress import waiting
+
 
 def report(
     runs: Annotated[
         str, typer.Argument(metavar="PATH", help="Folder of `lastword eval`, at any level.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("report"),
+    out: Annotated[Path, "Folder to write to."] = Path("report"),
     bench: Annotated[
-        Path | None,
-        typer.Option(help="What `lastword bench --out` left: adds the cost table and figure."),
+        Path | None, "What `lastword bench --out` left: adds the cost table and figure."
     ] = None,
     item: Annotated[
         str | None,
-        typer.Option(
-            help="BENCHMARK-ID, such as truthfulqa-42: what the worked example and the figure "
-            "across models show."
-        ),
+        "BENCHMARK-ID, such as truthfulqa-42: what the worked example and the figure "
+        "across models show.",
     ] = None,
-    against_paper: Annotated[
-        bool, typer.Option("--against-paper", help="Lay the cells beside the paper's grid.")
-    ] = False,
+    against_paper: Annotated[bool, "Lay the cells beside the paper's grid."] = False,
 ) -> None:
     """Write every table and figure of the paper, and a page to look into each item."""
-    from lastword.cli.output import printable
-    from lastword.cli.progress import waiting
-
     with waiting("writing the report"):
         from lastword.files.folder import locate
         from lastword.records.provenance import unfinished
@@ -40,7 +35,7 @@ def report(
         output = build(root, out, bench=bench, with_paper=against_paper, item=item)
         warnings = (*output.warnings, *unfinished(root))
     for warning in warnings:
-        typer.echo(printable(f"lastword: {warning}"), err=True)
+        say(f"lastword: {warning}")
     for line in output.verdicts:
         typer.echo(printable(line))
     typer.echo(f"sceptic's checklist: {tally(output.checklist)}")
