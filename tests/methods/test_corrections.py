@@ -16,7 +16,7 @@ from lastword.cli import app
 from lastword.errors import CertificateError, InputError, ItemError, RecordError
 from lastword.methods import correction_of, resolve
 from lastword.methods.batch_calibrated import BatchCalibrated, Running, label_set
-from lastword.methods.contextual import Contextual
+from lastword.methods.contextual import contextual
 from lastword.methods.contract import Evidence, Facts
 from lastword.methods.correction import Correction, Scored
 from lastword.methods.gated import TraceGated
@@ -404,7 +404,7 @@ def test_with_one_input_the_release_is_the_definition():
     S = np.full((3, 5), np.nan)
     S[:, 4] = b
     evidence = Evidence(("a", "b", "c"), np.ones(3, int), Trajectory(S), content_free=free[None])
-    ours, theirs = (Contextual(facts, own).scores(evidence) for own in (False, True))
+    ours, theirs = (contextual(facts, released=own).scores(evidence) for own in (False, True))
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
     np.testing.assert_allclose(np.exp(ours), released(np.exp(b), [np.exp(free)]), atol=1e-12)
 

@@ -10,39 +10,28 @@ each input's are first normalised over the candidates (method, section 16). With
 are one.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.special import log_softmax, logsumexp
 
-from lastword.methods.contract import Aggregation, Evidence, Facts, Needs
+from lastword.methods.contract import Evidence, Facts, Needs
+from lastword.methods.plain import Plain
 from lastword.rule.geometry import Scores
 
 
-@dataclass(frozen=True)
-class Contextual:
-    """log softmax(b) - log mean over content-free inputs of softmax(b after it).
+def contextual(facts: Facts, *, released: bool = False) -> Plain:
+    """Return log softmax(b) - log mean over content-free inputs of softmax(b after it), in nats.
 
-    Attributes:
+    Args:
         facts: Of the model.
         released: Whether the mean is that of the release, normalised after it is taken.
     """
 
-    facts: Facts
-    released: bool = False
-    aggregation: Aggregation = "mean"
-
-    @property
-    def needs(self) -> Needs:
-        """Depth L, with the input and with those that say nothing."""
-        return Needs(frozenset([self.facts.depth]), content_free=True)
-
-    def scores(self, evidence: Evidence) -> Scores | None:
-        """In nats; None for an item without content-free prompts."""
-        if evidence.content_free is None:
+    def score(evidence: Evidence) -> Scores | None:
+        if (b := evidence.content_free) is None:
             return None
-        b = evidence.content_free
-        logs = b if self.released else log_softmax(b, axis=1)
+        logs = b if released else log_softmax(b, axis=1)
         prior = log_softmax(logsumexp(logs, axis=0))
         u: Scores = log_softmax(evidence.trajectory.base) - np.asarray(prior)
         return u
+
+    return Plain(Needs(frozenset([facts.depth]), content_free=True), score)

@@ -7,22 +7,23 @@ from typing import Any
 
 from lastword.errors import CertificateError, InputError
 from lastword.files.plugins import plugins
-from lastword.methods.aggregated import Aggregated
 from lastword.methods.baselines import (
-    DecisiveOnly,
-    LengthOnly,
-    QuestionBlind,
+    decisive_only,
     early_exit,
+    exit_depth,
+    length_only,
     own_answer,
+    question_blind,
     self_consistent,
 )
 from lastword.methods.batch_calibrated import BatchCalibrated, Means, Running
-from lastword.methods.contextual import Contextual
+from lastword.methods.contextual import contextual
 from lastword.methods.contract import AGGREGATIONS, Facts, Method
 from lastword.methods.correction import Correction, Scored
 from lastword.methods.delta import Extrapolation
 from lastword.methods.dola import Contrast, Plausible, premature_depths
 from lastword.methods.gated import TraceGated
+from lastword.methods.plain import by_tokens
 from lastword.methods.pmi import Pmi
 from lastword.methods.sled import Evolution
 from lastword.methods.trace import Trace
@@ -53,29 +54,23 @@ class Entry:
 
 
 def _dola(facts: Facts, *, normed: bool = False) -> Method:
-    return Aggregated(Contrast(facts.depth, premature_depths(facts.depth), normed))
+    return by_tokens(Contrast(facts.depth, premature_depths(facts.depth), normed))
 
 
 def _dola_eq4(facts: Facts, *, released: bool = False) -> Method:
-    return Aggregated(Plausible(Contrast(facts.depth, premature_depths(facts.depth)), released))
+    return by_tokens(Plausible(Contrast(facts.depth, premature_depths(facts.depth)), released))
 
 
 def _dola_static(facts: Facts, fraction: float | None = None) -> Method:
-    fixed = facts.depth // 2
-    if fraction is not None:
-        fixed = early_exit(facts, fraction).depths[0]
+    fixed = facts.depth // 2 if fraction is None else exit_depth(facts, fraction)
     if fixed == facts.depth:
         raise InputError("dola-static contrasts the last depth with an earlier one; lower FRACTION")
-    return Aggregated(Contrast(facts.depth, (fixed,)))
+    return by_tokens(Contrast(facts.depth, (fixed,)))
 
 
 def _sled(facts: Facts, *, raw: bool = False, sparse: bool = False) -> Method:
     premature = premature_depths(facts.depth) if sparse else tuple(range(facts.depth))
-    return Aggregated(Evolution(facts.depth, premature, raw))
-
-
-def _delta(facts: Facts) -> Method:
-    return Aggregated(Extrapolation(facts))
+    return by_tokens(Evolution(facts.depth, premature, raw))
 
 
 _DEPTH = "a fraction of depth"
@@ -138,8 +133,13 @@ METHODS: Mapping[str, Entry] = {
         f"{_SLED}; the fewer layers are ours",
         aggregates=True,
     ),
-    "delta": Entry(_delta, "logits extrapolated beyond the last depth", "DeLTa", aggregates=True),
-    "decisive-only": Entry(DecisiveOnly, "the decisive layer, ungated", _OURS),
+    "delta": Entry(
+        lambda facts: by_tokens(Extrapolation(facts)),
+        "logits extrapolated beyond the last depth",
+        "DeLTa",
+        aggregates=True,
+    ),
+    "decisive-only": Entry(decisive_only, "the decisive layer, ungated", _OURS),
     "early-exit": Entry(
         early_exit, "one earlier depth", _BASELINE, number=_DEPTH, needed=True, aggregates=True
     ),
@@ -156,10 +156,10 @@ METHODS: Mapping[str, Entry] = {
     ),
     "dcpmi": Entry(partial(Pmi, aggregation="sum"), "pmi@1 of sums, as released", _PMI),
     "contextual": Entry(
-        Contextual, "the base over its mean on inputs that say nothing", "Zhao et al., ICML 2021"
+        contextual, "the base over its mean on inputs that say nothing", "Zhao et al., ICML 2021"
     ),
     "contextual-released": Entry(
-        partial(Contextual, released=True),
+        partial(contextual, released=True),
         "the same, that mean taken before it is normalised",
         "Zhao et al., ICML 2021, its release",
     ),
@@ -180,8 +180,8 @@ METHODS: Mapping[str, Entry] = {
         "TRACE, whose overrides have to come from the question",
         _OURS,
     ),
-    "question-blind": Entry(QuestionBlind, "the base without the question", _BASELINE),
-    "length-only": Entry(LengthOnly, "the fewest characters", _BASELINE),
+    "question-blind": Entry(question_blind, "the base without the question", _BASELINE),
+    "length-only": Entry(length_only, "the fewest characters", _BASELINE),
 }
 
 # Corrections that read the question: compared where they are asked for.

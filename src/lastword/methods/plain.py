@@ -1,0 +1,33 @@
+"""A method that is one function of what was read: baselines, and most of TRACE's peers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lastword.methods.contract import Aggregation, Evidence, Needs
+from lastword.rule.geometry import Scores
+from lastword.rule.tile import TokenScorer
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The scores of a function, aggregated.
+
+    Attributes:
+        needs: What is read of an item.
+        score: Gives a score a candidate, over its tokens; None where it does not apply.
+        aggregation: What becomes of them.
+    """
+
+    needs: Needs
+    score: Callable[[Evidence], Scores | None]
+    aggregation: Aggregation = "mean"
+
+    def scores(self, evidence: Evidence) -> Scores | None:
+        """The function's scores, aggregated."""
+        scores = self.score(evidence)
+        return None if scores is None else evidence.aggregate(scores, self.aggregation)
+
+
+def by_tokens(scorer: TokenScorer) -> Plain:
+    """Return the method of a token scorer, by sums."""
+    return Plain(Needs(scorer=scorer), lambda evidence: evidence.own, "sum")
