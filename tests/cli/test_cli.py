@@ -127,20 +127,6 @@ def test_separator(run, model, tracer):
     assert value["scores"] == expected.scores.tolist()
 
 
-@pytest.mark.parametrize(
-    ("prompt", "candidates", "message"),
-    [
-        (PROMPT, ("w7", " "), "candidate 1 is blank"),
-        (PROMPT, ("w7", "w8", "w7"), "candidates 0 and 2 have the same tokens"),
-        (PROMPT, ("w7", "w8\ud800"), "candidate 1 contains a lone surrogate"),
-        ("w4\0", ("w7",), "prompt contains a NUL"),
-        ("w4 " * 5000, ("w7", "w8"), "context"),
-    ],
-)
-def test_bad_text_is_one_line(one_line, model, prompt, candidates, message):
-    assert message in one_line(*single(model, prompt=prompt, candidates=candidates))
-
-
 def test_weights_that_are_nan_give_no_decision(one_line, tmp_path):
     broken = build("llama")
     with torch.no_grad():
@@ -148,83 +134,6 @@ def test_weights_that_are_nan_give_no_decision(one_line, tmp_path):
     broken.save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
     assert "finite" in one_line(*single(str(tmp_path)))
-
-
-ROW = {"prompt": "w4", "candidates": ["w5", "w6"]}
-NO_MODEL = "/no/such/model"
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (single("lastword/demo-organ"), "known: organism"),
-        (single(NO_MODEL), NO_MODEL),
-        (["invariant", NO_MODEL], NO_MODEL),
-        (single(NO_MODEL, candidates=("w7", " ")), "blank"),
-        (single(NO_MODEL, "--theta", "theta.toml"), "tau_dmi"),
-        *(
-            (["correct", "--model", NO_MODEL, "--messages", text, "--candidate", "w7"], why)
-            for text, why in (
-                ("{", "no JSON"),
-                ("[]", "no message"),
-                ('[{"role": "u"}]', "content"),
-            )
-        ),
-        (many(NO_MODEL, "bad.jsonl", "--output", "out.jsonl"), "2 bad"),
-        (many(NO_MODEL, "bad.jsonl"), r"line 2: item a\nb: no candidates"),
-        (many(NO_MODEL, "empty.jsonl"), "no items"),
-        (many(NO_MODEL, "empty.jsonl", "--skip-invalid"), "no items"),
-        (many(NO_MODEL, "none.jsonl"), "cannot read"),
-        (many(NO_MODEL, "none.jsonl", "--skip-invalid"), "cannot read"),
-        (many(NO_MODEL, "good.jsonl", "--output", "no/folder.jsonl"), "no folder"),
-        (many(NO_MODEL, "good.jsonl", "--output", "."), "expected a file"),
-    ],
-)
-def test_what_is_wrong_is_told_before_the_model_is_looked_for(
-    one_line, tmp_path, monkeypatch, given, message
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "theta.toml").write_text("tau_dmi = 1")
-    write(tmp_path / "good.jsonl", ROW)
-    write(tmp_path / "empty.jsonl", "", "")
-    write(tmp_path / "bad.jsonl", "{", {"id": "a\nb", "prompt": "x", "candidates": []}, ROW)
-    assert message in one_line(*given)
-    assert not (tmp_path / "out.jsonl").exists()
-
-
-# Usage
-
-ASKED = ["--prompt", "p", "--candidate", "c"]
-ONE = ["correct", "--model", "m", *ASKED]
-EMBEDDED = ["correct", "--model", "lastword/demo-organism", *ASKED]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["correct"],
-        ["correct", "--model", "m"],
-        ["correct", "--model", "m", "--prompt", "p"],
-        ["correct", "--model", "m", "--candidate", "c"],
-        [*ONE, "--messages", "[]"],
-        [*ONE, "--input", "x"],
-        [*ONE, "--output", "x"],
-        [*ONE, "--skip-invalid"],
-        [*ONE, "--system", "s"],
-        [*ONE, "--dtype", "int3"],
-        [*ONE, "--batch-tokens", "0"],
-        [*EMBEDDED, "--dtype", "bfloat16"],
-        [*EMBEDDED, "--device", "cuda"],
-        [*EMBEDDED, "--revision", "main"],
-        ["invariant"],
-        ["invariant", "lastword/demo-organism", "--against-paper"],
-        ["nonsense"],
-    ],
-)
-def test_bad_usage_exits_with_2(run, arguments):
-    code, out, err = run(*arguments)
-    assert (code, out) == (2, "")
-    assert "Error" in err
 
 
 def test_help_of_every_command(run):
@@ -409,13 +318,6 @@ def test_bench_tells_speeds_where_sums_agree(run, tmp_path, monkeypatch):
     assert row.count("–") == 3 and "9.0e+00" in row
     (row,) = (line for line in told.splitlines() if line.startswith("│ ours, staged "))
     assert row.count("–") == 1
-
-
-def test_bench_refuses_what_it_does_not_know(run, one_line, tmp_path):
-    demo = ("bench", "--model", "lastword/demo-organism")
-    code, out, err = run(*demo, "--against", "vllm")
-    assert (code, out) == (2, "") and "lm-eval hf" in err
-    assert "there is no folder" in one_line(*demo, "--out", tmp_path / "none" / "bench.json")
 
 
 # What is shown

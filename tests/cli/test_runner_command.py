@@ -226,30 +226,6 @@ def test_other_settings_in_the_same_place_are_refused(run, models, items, tmp_pa
     assert "theta.tau_dim was 1.0015 and is 1.01" in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("--template", "jsonl/other"), "no template jsonl:mine/other; known: jsonl:mine/prompt"),
-        (("--benchmark", "trivia"), "no benchmark 'trivia'"),
-        (("--benchmark", "fib"), "give --data"),
-        (("--shard", "2/2"), "i from 0 to n-1"),
-        (("--data", "nowhere", "--benchmark", "halueval-qa"), "no file or folder nowhere"),
-    ],
-)
-def test_what_is_asked_wrongly_fails_before_a_model_is_loaded(run, items, tmp_path, more, said):
-    code, out, err = run(*eval_("org/not-here", items, tmp_path / "runs", *more))
-    assert (code, out) == (1, "") and said in err and err.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_model_that_is_not_there_is_said_before_the_data_are_read(run, items, tmp_path):
-    for model in ("/no/such/model", "no/such/file.gguf"):
-        code, out, err = run(*eval_(model, Path("nothing.jsonl"), tmp_path / "runs"))
-        assert (code, out) == (1, "") and f"no model at {model}: expected" in err
-    for more in (("--seed", "1"), ("--limit", "0"), ("--max-failures", "-1")):
-        assert run(*eval_("/no/such/model", items, tmp_path, *more))[0] == 2
-
-
 def test_show_prompt_needs_no_weights(run, golden, models, items, tmp_path):
     folder = tmp_path / "bare"
     folder.mkdir()

@@ -124,30 +124,6 @@ def test_a_flag_goes_before_a_variable_and_that_before_the_file(asked):
     assert "/flag" in asked(None, "--model", "/flag")[2]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("modle = 1", "no command has an option modle"),
-        ("[corect]\nmodel = 1", "[corect] is no command; there are demo"),
-        ("[correct]\nmodle = 1", "correct has no option modle"),
-        ("[serve]\ndeadline_seconds = 3", "serve has no option deadline_seconds"),
-        ("trust_remote_code = true", "trust_remote_code is given on the command line alone"),
-        ("[correct]\nallow-bin = true", "allow-bin is given on the command line alone"),
-        ("model =", "cannot read lastword.toml"),
-        ("model = " + "[" * 5000, "cannot read lastword.toml"),
-        ("limit = 1" + "0" * 5000, "cannot read lastword.toml"),
-        ("# " + "x" * 2**20, "lastword.toml has more than 1048576 bytes"),
-        ('[eval]\nvllm-python = "./evil"', "vllm-python is given on the command line, by variable"),
-        ('[eval]\naddress = "ray://evil:10001"', "address is given on the command line"),
-        ('[serve]\nhost = "0.0.0.0"\ntoken = "known"', "not in a folder's file"),
-    ],
-)
-def test_a_file_that_is_wrong_is_one_line(asked, text, message):
-    code, out, err = asked(text)
-    assert (code, out, err.count("\n")) == (1, "", 1)
-    assert message in err
-
-
 def test_the_file_may_be_elsewhere(run, monkeypatch, tmp_path):
     monkeypatch.setenv("LASTWORD_CONFIG", str(tmp_path / "mine.toml"))
     assert "there is no such file" in run("models")[2]
@@ -200,20 +176,6 @@ def test_a_variable_is_read_by_the_command(run, monkeypatch):
     monkeypatch.setenv("LASTWORD_SERVE_DEADLINE", "soon")
     code, _, err = run("serve", "--model", ORGANISM)
     assert code == 2 and "--deadline" in err and "soon" in err
-
-
-@pytest.mark.parametrize(
-    "variable",
-    [
-        *("LASTWORD_SERVE_PROT", "LASTWORD_SERVE_DEADLINE_SECONDS", "LASTWORD_LM_EVAL_PROT"),
-        *("LASTWORD_SERVE_TRUST_REMOTE_CODE", "LASTWORD_EVAL_ALLOW_BIN"),  # by hand alone
-    ],
-)
-def test_a_variable_that_sets_nothing_is_refused(run, monkeypatch, variable):
-    monkeypatch.setenv(variable, "1")
-    code, out, err = run("models")
-    assert (code, out, err.count("\n")) == (1, "", 1)
-    assert variable in err and "is called so" in err
 
 
 def test_a_service_refuses_an_address_that_is_taken_before_it_loads_a_model(run):
@@ -317,12 +279,6 @@ def test_reasons_have_the_threshold_of_every_number():
 
 
 # The hub
-
-
-def test_an_error_says_that_no_hub_was_asked(run):
-    code, out, err = run("correct", "--model", "org/not-here", "--prompt", "p", "--candidate", "c")
-    assert (code, out, err.count("\n")) == (1, "", 1)
-    assert "org/not-here" in err and "HF_HUB_OFFLINE is set" in err
 
 
 # Doctor
