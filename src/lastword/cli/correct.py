@@ -1,6 +1,7 @@
 """`lastword correct`: one prompt for people, or a file of them."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -150,31 +151,16 @@ def _many(load: Load, path: Path, separator: str, file: FileOptions, answer: Ans
         require_items([e if isinstance(e, ItemError) else e.item for e in encoded], path)
     _say_merges(encoded)
     _say_skipped(encoded)
-    tally = Tally()
+    tally = Counter[str]()
     lines = tracked(_lines(tracer, encoded, answer, tally), "correcting", len(encoded))
     if file.output is not None:
         write_lines(file.output, lines)
-        counts = f"{tally.decisions} answered, {tally.corrected} of them corrected"
+        counts = f"{tally['answered']} answered, {tally['corrected']} of them corrected"
         say(f"lastword: wrote {file.output}: {counts}")
     else:
         for line in lines:
             typer.echo(line)
-    _warn_early(tally.early, tally.decisions)
-
-
-@dataclass
-class Tally:
-    """The count of what has been answered so far, for the words at the end."""
-
-    decisions: int = 0
-    corrected: int = 0
-    early: int = 0
-
-    def add(self, decision: "Decision") -> None:
-        """Count a decision."""
-        self.decisions += 1
-        self.corrected += decision.corrected
-        self.early += decision.operator == "early"
+    _warn_early(tally["early"], tally["answered"])
 
 
 def _encode(tracer: "Tracer", parsed: Sequence["Item | ItemError"]) -> list["Encoded | ItemError"]:
@@ -211,7 +197,10 @@ def _warn_early(early: int, decisions: int) -> None:
 
 
 def _lines(
-    tracer: "Tracer", encoded: Sequence["Encoded | ItemError"], answer: AnswerOptions, tally: Tally
+    tracer: "Tracer",
+    encoded: Sequence["Encoded | ItemError"],
+    answer: AnswerOptions,
+    tally: Counter[str],
 ) -> Iterator[str]:
     overrides = _overrides(tracer.theta)
     good = [e for e in encoded if not isinstance(e, ItemError)]
@@ -221,7 +210,8 @@ def _lines(
             yield to_json({"id": entry.item, "error": str(entry)})
         else:
             decision = next(decisions)
-            tally.add(decision)
+            early = decision.operator == "early"
+            tally.update(answered=1, corrected=decision.corrected, early=early)
             yield _line(decision, answer.full, overrides)
 
 

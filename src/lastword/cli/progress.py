@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Timer
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -50,22 +50,21 @@ def waiting(task: str) -> Iterator[None]:
         yield
 
 
-def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
-    """The same things, counted on stderr once they have taken longer than a second."""
+def _bar(*columns: Any, **options: Any) -> "Progress":
+    """Make a bar on stderr that counts, with more columns."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    usual = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), *columns)
+    return Progress(*usual, TimeRemainingColumn(), console=Console(stderr=True), **options)
+
+
+def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
+    """The same things, counted on stderr once they have taken longer than a second."""
+    bar = _bar(transient=True)
+    if not bar.console.is_terminal:
         yield from things
         return
-    bar = Progress(
-        *Progress.get_default_columns()[:2],
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
     line = bar.add_task(task, total=total)
     with _showing(bar):
         for thing in things:
@@ -77,18 +76,10 @@ class Countdown:
     """Items done, their rate and the time left, on stderr: live, or a line now and then."""
 
     def __init__(self, task: str, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import TextColumn
 
-        self._console = Console(stderr=True)
-        self._bar = Progress(
-            *Progress.get_default_columns()[:2],
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
+        self._bar = _bar(TextColumn("{task.fields[rate]}"))
+        self._bar.disable = not self._bar.console.is_terminal
         self._line = self._bar.add_task(printable(task), total=total, rate="")
         self._task, self._total, self._count, self._resumed = printable(task), total, 0, -1
         self._start = self._last_line = time.monotonic()
@@ -113,7 +104,7 @@ class Countdown:
         if self._resumed < 0:
             self._resumed, self._start = self._count, time.monotonic()
         self._bar.update(self._line, completed=self._count, rate=f"{self._rate():.3g} records/s")
-        if not self._console.is_terminal and time.monotonic() - self._last_line > LINE_SECONDS:
+        if self._bar.disable and time.monotonic() - self._last_line > LINE_SECONDS:
             self._last_line = time.monotonic()
             typer.echo(self._words(), err=True)
 

@@ -36,8 +36,9 @@ from tqdm import tqdm
 from lastword.batch import Scope
 from lastword.errors import InputError, ItemError
 from lastword.methods import entry, resolve
-from lastword.methods.contract import Aggregation, Evidence, Fitted, Method, Needs
+from lastword.methods.contract import Evidence, Fitted, Method
 from lastword.methods.correction import Correction, Learning
+from lastword.methods.plain import by_tokens
 from lastword.model.options import LoadOptions, refuse_unknown
 from lastword.rule.geometry import Scores, Trajectory
 from lastword.rule.tile import Tile
@@ -250,11 +251,18 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def _answers(
         self, work: Sequence["_Choices"], methods: Mapping[str, Method]
     ) -> Iterator[tuple[int, Answer]]:
-        """Yield place and answer of every request, batch by batch."""
-        if any(isinstance(method, Fitted) for method in methods.values()):
-            yield from self._fitted(work, *methods.values())
-            return
-        scorers = {**methods, "greedy": Greedy(self.tracer.facts.depth)}
+        """Yield place and answer of every request."""
+        fitted = next((m for m in methods.values() if isinstance(m, Fitted)), None)
+        read = self._read(work, methods) if fitted is None else self._learned(work, fitted)
+        for choices, own, greedy in read:
+            for places, score, miss in zip(choices.places, own, greedy, strict=True):
+                yield from ((p, (float(score), bool(miss == 0))) for p in places)
+
+    def _read(
+        self, work: Sequence["_Choices"], methods: Mapping[str, Method]
+    ) -> Iterator[tuple["_Choices", Scores, Scores]]:
+        """Yield choices with a method's scores, or the tracer's own, and greedy's, by batches."""
+        scorers = {**methods, "greedy": by_tokens(FirstChoice(self.tracer.facts.depth), "mean")}
         for group in self.tracer.plan([c.encoded for c in work]):
             encoded = [work[i].encoded for i in group]
             if methods:
@@ -266,30 +274,21 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
                 greedy = scores.pop("greedy")
                 (own,) = scores.values()
                 assert own is not None and greedy is not None
-                for places, score, miss in zip(work[i].places, own, greedy, strict=True):
-                    yield from ((p, (float(score), bool(miss == 0))) for p in places)
+                yield work[i], own, greedy
 
-    def _fitted(self, work: Sequence["_Choices"], method: Method) -> Iterator[tuple[int, Answer]]:
+    def _learned(
+        self, work: Sequence["_Choices"], method: Fitted
+    ) -> Iterator[tuple["_Choices", Scores, Scores]]:
         """Yield the same by a method that learns from all documents, or by the base."""
-        assert isinstance(method, Fitted)
-        facts = self.tracer.facts
-        scorers = {**resolve(["base-mean"], facts), "greedy": Greedy(facts.depth)}
-        read: dict[int, tuple[Evidence, Scores]] = {}
-        for group in self.tracer.plan([c.encoded for c in work]):
-            encoded = [work[i].encoded for i in group]
-            compared = self.tracer.compare(encoded, scorers)
-            for i, e, scores in zip(group, encoded, compared, strict=True):
-                base, greedy = scores["base-mean"], scores["greedy"]
-                assert base is not None and greedy is not None
-                end = Trajectory.at_end(base, facts.depth)
-                own = Evidence(e.item.candidates, np.array(e.candidate_tokens), end)
-                read[i] = own, greedy
-        ready = method.fitted(own for own, _ in read.values())
-        for i, (own, greedy) in read.items():
+        facts, read = self.tracer.facts, list[tuple[_Choices, Evidence, Scores]]()
+        for choices, base, greedy in self._read(work, resolve(["base-mean"], facts)):
+            encoded, end = choices.encoded, Trajectory.at_end(base, facts.depth)
+            tokens = np.array(encoded.candidate_tokens)
+            read.append((choices, Evidence(encoded.item.candidates, tokens, end), greedy))
+        ready = method.fitted(own for _, own, _ in read)
+        for choices, own, greedy in read:
             u = ready.scores(own)
-            u = own.trajectory.base if u is None else u
-            for places, score, miss in zip(work[i].places, u, greedy, strict=True):
-                yield from ((p, (float(score), bool(miss == 0))) for p in places)
+            yield choices, own.trajectory.base if u is None else u, greedy
 
     def _say(self, counts: Mapping[str, int]) -> None:
         """Log what was not corrected, and what was cut, so that no table hides it."""
@@ -366,27 +365,6 @@ class _Choices:
     encoded: Encoded
     places: tuple[tuple[int, ...], ...]
     texts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Greedy:
-    """0 where each token of a candidate is the model's first choice, below it otherwise.
-
-    Attributes:
-        depth: L.
-    """
-
-    depth: int
-    aggregation: Aggregation = "mean"
-
-    @property
-    def needs(self) -> Needs:
-        """The whole vocabulary at depth L."""
-        return Needs(scorer=FirstChoice(self.depth))
-
-    def scores(self, evidence: Evidence) -> Scores | None:
-        """Minus the share of tokens that greedy decoding would not give."""
-        return evidence.own
 
 
 @dataclass(frozen=True)

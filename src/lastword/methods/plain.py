@@ -28,6 +28,6 @@ class Plain:
         return None if scores is None else evidence.aggregate(scores, self.aggregation)
 
 
-def by_tokens(scorer: TokenScorer) -> Plain:
-    """Return the method of a token scorer, by sums."""
-    return Plain(Needs(scorer=scorer), lambda evidence: evidence.own, "sum")
+def by_tokens(scorer: TokenScorer, aggregation: Aggregation = "sum") -> Plain:
+    """Return the method of a token scorer."""
+    return Plain(Needs(scorer=scorer), lambda evidence: evidence.own, aggregation)

@@ -255,26 +255,6 @@ class ModelCheckpoint(Checkpoint):
         return tensor.detach().cpu()
 
 
-class CachingCheckpoint(Checkpoint):
-    """Another checkpoint whose tensors are kept once read, to read them in many ways."""
-
-    def __init__(self, origin: Checkpoint) -> None:
-        super().__init__(origin.label, origin.config)
-        self._origin = origin
-        self._tensors: dict[str, Tensor] = {}
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The other's names."""
-        return self._origin.names
-
-    def read(self, name: str) -> Shaped[Tensor, "..."]:
-        """The other's tensor, read once."""
-        if name not in self._tensors:
-            self._tensors[name] = self._origin.read(name)
-        return self._tensors[name]
-
-
 def open_local(path: Path) -> Checkpoint:
     """The checkpoint in a folder, or of one file with its `config.json` beside it.
 

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 from lastword.errors import InvariantError
 from lastword.theta import InvariantTheta, Theta
-from lastword.weights.checkpoint import CachingCheckpoint, Checkpoint, ModelCheckpoint, open_local
+from lastword.weights.checkpoint import Checkpoint, ModelCheckpoint, open_local
 from lastword.weights.dequantise import WEIGHT_SUFFIXES, read_dense
 from lastword.weights.layouts import (
     OFFSET_NORMS,
@@ -189,7 +190,8 @@ def read_interpretations(
     Raises:
         InvariantError: As `read_invariant`.
     """
-    checkpoint = CachingCheckpoint(_open(source, revision, token, gguf))
+    checkpoint = _open(source, revision, token, gguf)
+    checkpoint.read = cache(checkpoint.read)  # type: ignore[method-assign]
     choices = [get_args(hint) for hint in get_type_hints(InvariantTheta).values()]
     readings = (InvariantTheta(*choice) for choice in itertools.product(*choices))
     return tuple(
