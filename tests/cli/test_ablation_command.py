@@ -55,7 +55,7 @@ def test_the_theta_of_the_runs_is_read_back(tmp_path):
     assert one_theta(read_runs(tmp_path).values()) == theta
     assert "TRACE (as run)" in ablate(tmp_path).stdout
     write_cells(synthetic_cell("org/m", "halueval-sum", 8), tmp_path)
-    with pytest.raises(RecordError, match="org/m on halueval-qa and org/m on halueval-sum"):
+    with pytest.raises(RecordError, match="halueval-qa and .*halueval-sum"):
         ablate(tmp_path)
 
 
@@ -81,7 +81,7 @@ def test_items_without_labels_leave_nothing_to_reduce(tmp_path):
     records = synthetic_cell("org/m", "halueval-qa", 4)
     unknown = {name: np.nan for name in records.columns if name.startswith("mc")}
     write_cells(records.assign(truthful=None, **unknown), tmp_path)
-    with pytest.raises(RecordError, match="nothing to reduce: 4 items have no labels"):
+    with pytest.raises(RecordError, match="4 items have no"):
         ablate(tmp_path)
 
 

@@ -64,7 +64,7 @@ def _margin(scores):
 
 def test_a_certificate_of_something_else_is_refused(tmp_path):
     other = certificate(OFF, subject=Subject("org/other"))
-    with pytest.raises(CertificateError, match="'org/other', and this is 'lastword/demo-organism'"):
+    with pytest.raises(CertificateError, match="'org/other', .*organism'"):
         Tracer.demo(certificate=other)
     path = tmp_path / "c.toml"
     path.write_text(certificate(OFF).to_toml())
@@ -99,7 +99,7 @@ def test_correct_says_what_was_withheld(asked, free, file, tmp_path):
     shown = command(*given).stdout
     assert "withheld" in shown and "nothing may override" in shown and "deferred" in shown
     refused = command(*given, "--method", "base-sum", code=2)
-    assert "--certificate goes with TRACE's own answers" in refused.stderr
+    assert "--certificate goes" in refused.stderr
 
 
 def test_eval_records_what_was_withheld_and_takes_the_same_template(file, tmp_path):
@@ -115,14 +115,14 @@ def test_eval_records_what_was_withheld_and_takes_the_same_template(file, tmp_pa
     assert read_run(cell)["certificate"]["threshold"] == 0.99
     other = tmp_path / "other.jinja"
     other.write_text("{{ prompt }} ")
-    with pytest.raises(CertificateError, match="prompt template 'demo/prompt 1"):
+    with pytest.raises(CertificateError, match="'demo/prompt 1"):
         command(*given, "--template", other, "--out", tmp_path / "more")
 
 
 @pytest.mark.parametrize("name", ["compare", "bench"])
 def test_commands_that_answer_nothing_take_none(name, file):
     result = command(name, "--model", MODEL, "--benchmark", "demo", "--certificate", file, code=2)
-    assert "--certificate goes with TRACE's own answers" in result.stderr
+    assert "--certificate goes" in result.stderr
 
 
 def test_the_harness_obeys_too(file, monkeypatch):

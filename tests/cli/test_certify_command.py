@@ -99,25 +99,25 @@ def test_slices_go_by_a_field_of_the_items_file(runs, tmp_path):
     chosen = next(t for t in told["trials"] if t["policy"] == told["policy"])
     assert sum(part["broken"] for part in told["slices"]) == chosen["broken"]
     assert "by language, 3 slices: " in run(runs, "--alpha", 0.4, *by).stdout
-    with pytest.raises(TraceError, match="--by takes truth, answer, group, benchmark, or a field"):
+    with pytest.raises(TraceError, match="--by takes"):
         run(runs, "--alpha", 0.4, *by[:2])
-    with pytest.raises(TraceError, match="--items goes with --by FIELD"):
+    with pytest.raises(TraceError, match="--items goes with"):
         run(runs, "--alpha", 0.4, *by[2:])
     path.write_text("".join(json.dumps(row) + "\n" for row in rows[1:]))
-    with pytest.raises(TraceError, match="items.jsonl says no language of item 299: give it one"):
+    with pytest.raises(TraceError, match="no language of item 299"):
         run(runs, "--alpha", 0.4, *by)
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[5]]))
-    with pytest.raises(TraceError, match="two rows of .* have the id 294; give each its own"):
+    with pytest.raises(TraceError, match="the id 294"):
         run(runs, "--alpha", 0.4, *by)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--alpha", 0.01], "300 labelled items cannot certify a broken rate of 0.01 at 0.95"),
-        (["--alpha", 2], "alpha is a share between 0 and 1, not 2.0"),
-        (["--benchmark", "demo"], "no records of demo"),
-        (["--out", "nowhere/c.toml"], "there is no folder"),
+        (["--alpha", 0.01], "300 .* 0.01 at 0.95"),
+        (["--alpha", 2], "alpha .* not 2.0"),
+        (["--benchmark", "demo"], "records of demo"),
+        (["--out", "nowhere/c.toml"], "no folder"),
     ],
 )
 def test_what_cannot_be_certified_is_refused(runs, arguments, said):

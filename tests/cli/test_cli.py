@@ -244,7 +244,7 @@ def test_boundaries_that_joining_moves_are_counted_and_said(run, model, tmp_path
     path = write(tmp_path / "items.jsonl", whole, items(1)[0])
     code, out, err = run(*many(model, path))
     assert (code, len(out.splitlines())) == (0, 2)
-    assert err.startswith("note: in 1 of 2 items joining merged tokens")
+    assert err.startswith("note: in 1 of 2")
 
 
 def test_overflow_truncate_is_said(run, model, tmp_path):

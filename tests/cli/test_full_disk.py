@@ -66,7 +66,7 @@ def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(command, 
     asked += ["--limit", "40", "--batch-tokens", "700"]
     done = command(*asked, most=sizes[largest] // 2)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "File too large; the records that are there are whole" in done.stderr
+    assert "File too large" in done.stderr
     assert {g: p.read_bytes() for g, p in part_paths(cell).items() if g in kept} == kept
     assert kept and largest not in part_paths(cell) and not list(cell.glob(".*.tmp"))
     assert command(*asked).returncode == 0

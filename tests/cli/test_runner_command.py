@@ -191,13 +191,13 @@ def test_shards_and_merge(run, models, items, tmp_path):
     assert list(joined["id"]) == list(whole["id"]) and list(joined["mc2"]) == list(whole["mc2"])
     assert run(*eval_(models[1], items, tmp_path / "t", "--shard", "0/2", *few))[0] == 0
     code, _, err = run("merge", tmp_path / "nothing")
-    assert code == 1 and err.startswith("lastword: no records in")
+    assert code == 1 and err.startswith("lastword: no records")
 
 
 def test_a_shard_without_items_says_so(run, models, items, tmp_path):
     few = ("--limit", "1", "--shard", "1/2")
     code, _, err = run(*eval_(models[0], items, tmp_path / "few", *few))
-    assert code == 0 and "fall to this shard" in err
+    assert code == 0 and "this shard" in err
 
 
 def test_a_failed_item_is_said_on_stderr(run, models, items, tmp_path):
@@ -205,13 +205,13 @@ def test_a_failed_item_is_said_on_stderr(run, models, items, tmp_path):
     extra = {"id": "long", "prompt": "w8 " * 5000, "candidates": ["w2", "w3"]}
     long.write_text(items.read_text() + "\n" + json.dumps(extra))
     code, out, err = run(*eval_(models[0], long, tmp_path / "runs"))
-    assert code == 0 and "1 of 13 records are of items that failed" in err
-    assert "the first that failed: item long: candidate 0 needs" in err
+    assert code == 0 and "1 of 13 records" in err
+    assert "item long: candidate 0" in err
     titles, numbers = (line.split() for line in out.splitlines()[:2])
     assert titles[2:4] == ["items", "failed"] and numbers[2:4] == ["12", "1"]
     assert "On these 12 items" in out
     code, out, err = run(*eval_(models[0], long, tmp_path / "runs", "--max-failures", "0"))
-    assert (code, out) == (1, "") and "more than the 0 of --max-failures" in err
+    assert (code, out) == (1, "") and "--max-failures" in err
     code, _, err = run(*eval_(models[0], long, tmp_path / "cut", "--overflow", "truncate"))
     assert code == 0 and "failed" not in err
     assert lastword.load_records(tmp_path / "cut")["truncated"].max() > 0

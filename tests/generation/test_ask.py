@@ -200,7 +200,7 @@ def test_the_decision_is_the_one_among_those_candidates():
         (QUESTION, {"temperature": float("nan")}, "temperature"),
         (QUESTION, {"seed": -1}, "seed"),
         (QUESTION, {"template": "Q: {q}"}, "{question}"),
-        ("why " * 400, {}, "more than the model's context"),
+        ("why " * 400, {}, "context"),
         ("wh\0y", {}, "NUL"),
     ],
 )

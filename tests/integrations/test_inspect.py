@@ -93,7 +93,7 @@ def test_what_cannot_be_is_refused() -> None:
     from inspect_ai.model import get_model
     from lastword_inspect import corrected_choice
 
-    with pytest.raises(InputError, match="no option torch_dtype: dtype is meant"):
+    with pytest.raises(InputError, match="torch_dtype: dtype"):
         get_model(MODEL, torch_dtype="float32", memoize=False)
     with pytest.raises(InputError, match="a template has {question}"):
         corrected_choice("Answer:")

@@ -303,7 +303,7 @@ def test_tasks_that_cannot_be_fetched_are_said_in_a_line(forks):
     done = forks.run(*command, *given)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     said = done.stderr.splitlines()[-1]
-    assert "the harness fetches what its tasks are made of from the hub" in said
+    assert "harness fetches" in said
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_a_correction_that_reads_the_question_scores_a_task(name):
         scores = np.array([score for score, _ in model.loglikelihood(asked, True)]).reshape(3, 3)
         np.testing.assert_allclose(scores, expected, atol=1e-4)
         assert model.get_model_info()["lastword"]["method"] == name
-    with pytest.raises(InputError, match=f"corrects by {name}: leave method=dola out"):
+    with pytest.raises(InputError, match=f"corrects by {name}: .*method=dola"):
         CorrectedLM(correcting, "dola")
 
 

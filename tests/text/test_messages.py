@@ -63,7 +63,7 @@ def test_a_conversation_that_the_template_refuses_is_one_item_that_fails():
     assert not isinstance(good, ItemError)
     assert "item q7" in str(bad) and "no tools" in str(bad) and "\n" not in str(bad)
     (without,) = encoded(item(TALK), template=None)
-    assert "no chat template to write a conversation with: give the prompt as text" in str(without)
+    assert "no chat template" in str(without)
 
 
 def test_a_tracer_takes_messages():
@@ -77,13 +77,13 @@ def test_a_tracer_takes_messages():
 @pytest.mark.parametrize(
     ("messages", "message"),
     [
-        ([], "no message; give at least one"),
-        (["w4"], "message 0 is str, expected an object with role and content"),
-        ([TALK[0], {"role": "user"}], "message 1: content is missing"),
-        ([{"role": 3, "content": "w4"}], "message 0: role is int, expected text"),
-        ([{"role": "user", "content": [{"text": "w4"}]}], "content is list, expected text"),
-        (TALK[:2], "last message is the assistant's"),
-        ([TALK[0] | {"tool_calls": [1]}], "message 0 has tool_calls, which is not read"),
+        ([], "no message"),
+        (["w4"], "message 0 is str"),
+        ([TALK[0], {"role": "user"}], "1: content"),
+        ([{"role": 3, "content": "w4"}], "0: role is int"),
+        ([{"role": "user", "content": [{"text": "w4"}]}], "content is list"),
+        (TALK[:2], "assistant's"),
+        ([TALK[0] | {"tool_calls": [1]}], "0 has tool_calls"),
         ([{"role": "user", "content": "w4\0"}], "prompt contains a NUL"),
     ],
 )
@@ -94,13 +94,13 @@ def test_what_is_no_conversation_is_one_line(messages, message):
 
 
 def test_messages_are_a_list():
-    with pytest.raises(ItemError, match="messages are a list, not str"):
+    with pytest.raises(ItemError, match="not str"):
         read_messages("hello")
-    with pytest.raises(ItemError, match="messages are a list, not dict"):
+    with pytest.raises(ItemError, match="not dict"):
         read_messages(TALK[0])
     empty: list[object] = [TALK[0] | {"tool_calls": []}]  # as interfaces write what is not there
     assert read_messages(empty) == (Message("user", "w4 w9"),)
-    with pytest.raises(ItemError, match="blind_prompt goes with a prompt of text"):
+    with pytest.raises(ItemError, match="blind_prompt"):
         item(TALK, blind_prompt="w4")
 
 

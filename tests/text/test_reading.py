@@ -78,10 +78,10 @@ def test_a_table_may_have_a_column_a_candidate(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("prompt,candidates\nQ,lamps\n", "row 1: candidates is no JSON; write a list"),
-        ("prompt,candidates\nQ,[1],2\n", "row 1: more fields than names"),
-        ("prompt\nQ\n", 'row 1: missing key "candidates"'),
-        ('prompt,candidates\nQ,"[1]"\n', r"row 1: candidates\[0\] is int"),
+        ("prompt,candidates\nQ,lamps\n", "row 1: candidates .*JSON"),
+        ("prompt,candidates\nQ,[1],2\n", "row 1: more fields"),
+        ("prompt\nQ\n", 'row 1: .*"candidates"'),
+        ('prompt,candidates\nQ,"[1]"\n', r"row 1: candidates\[0\]"),
     ],
 )
 def test_a_bad_row_of_a_table_is_named(tmp_path, text, message):

@@ -234,7 +234,7 @@ def test_an_empty_prompt_starts_with_bos_or_eos_and_without_either_is_an_error()
     item = Item("", ("a star", "paris"))
     tokenizer = make(eos_token="</s>")
     assert one(item, tokenizer).sequences[0][0] == tokenizer.eos_token_id
-    with pytest.raises(ItemError, match="no BOS or EOS"):
+    with pytest.raises(ItemError, match="BOS"):
         one(item, make())
     tokenizer = make(bos_token="<s>", eos_token="</s>")  # it has a BOS and does not add it
     assert one(item, tokenizer).sequences[0][0] == tokenizer.bos_token_id
@@ -258,14 +258,14 @@ def test_first_token_that_moves_without_bos_gets_one_before_every_candidate():
 
 
 def test_candidates_with_the_same_tokens_are_both_named():
-    with pytest.raises(ItemError, match="item q: candidates 0 and 2 have the same tokens"):
+    with pytest.raises(ItemError, match="item q: candidates 0 and 2"):
         one(Item("the sun is", ("a star", "paris", "a star"), id="q"), bos())
 
 
 def test_different_texts_with_the_same_tokens_are_the_same():
     tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "sun": 1, "star": 2}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    with pytest.raises(ItemError, match="candidates 1 and 2 have the same tokens"):
+    with pytest.raises(ItemError, match="candidates 1 and 2"):
         one(Item("sun", ("star", "x", "y")), PreTrainedTokenizerFast(tokenizer_object=tokenizer))
 
 
@@ -273,7 +273,7 @@ def test_different_texts_with_the_same_tokens_are_the_same():
 def test_candidate_without_a_token_is_named(join):
     known = Tokenizer(models.BPE({"a": 0, "b": 1}, []))  # no unknown token: the rest vanishes
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=known)
-    with pytest.raises(ItemError, match="candidate 1 has no token"):
+    with pytest.raises(ItemError, match="candidate 1"):
         one(Item("a", ("b", "?"), id="q"), tokenizer, join=join)
 
 
@@ -312,7 +312,7 @@ def test_truncation_never_cuts_a_candidate():
     tokenizer = bos()
     longest = max(one(item, tokenizer).candidate_tokens)
     assert one(item, tokenizer, context=longest, overflow="truncate").boundaries == (1, 1)
-    with pytest.raises(ItemError, match="candidate 1 does not fit"):
+    with pytest.raises(ItemError, match="candidate 1"):
         one(item, tokenizer, context=longest - 1, overflow="truncate")
 
 

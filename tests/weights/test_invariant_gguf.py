@@ -127,7 +127,7 @@ class TestRefused:
         ("name", "damage", "words"),
         [
             ("model-00001-of-00003.gguf", lambda whole: None, "one of 3 parts"),
-            ("none.gguf", lambda whole: None, "there is no file"),
+            ("none.gguf", lambda whole: None, "no file"),
             ("cut.gguf", lambda whole: whole[: int(0.999 * len(whole))], "cut short"),
             ("cut.gguf", lambda whole: whole[: len(whole) // 2], "cut short"),
             ("cut.gguf", lambda whole: whole[:500], "in its header"),
