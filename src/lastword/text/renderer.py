@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from lastword.errors import InputError, ModelError
-from lastword.text.template import stopped_after
 
 _SECONDS = 3.0  # a conversation takes a chat template milliseconds
 _CHARACTERS = 2**20  # that it may write around what was said
@@ -155,12 +154,14 @@ def written(messages: list[dict[str, str]], tokenizer: Any, values: Mapping[str,
 def _write(
     messages: list[dict[str, str]], tokenizer: Any, values: Mapping[str, Any], most: int
 ) -> str | int:
-    """Return what the template writes, or its length beyond `most`, by transformers' own code."""
+    """Return what the template writes, or its length beyond `most`, by transformers' own code.
+
+    A tokenizer that writes conversations itself reads no template of the checkpoint.
+    """
     base = sys.modules.get("transformers.tokenization_utils_base")
     own = getattr(type(tokenizer), "apply_chat_template", None)
     if base is None or own is not base.PreTrainedTokenizerBase.apply_chat_template:
-        with stopped_after(_SECONDS):
-            return str(tokenizer.apply_chat_template(messages, tokenize=False, **values))
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, **values))
     values = {**tokenizer.special_tokens_map, **values}
     template = tokenizer.get_chat_template()
     return RENDERER.write(messages, template, values, seconds=_SECONDS, most=most)

@@ -2,16 +2,11 @@
 
 jinja's sandbox keeps them from everything but time and memory. A template that takes too much of
 these on a few short messages is refused when its model loads (`require_bounded`). Later ones are
-written in a process of their own, which is ended where one takes too long (`renderer.py`); what is
-no template of transformers is stopped between two of its steps (`stopped_after`).
+written in a process of their own, which is ended where one takes too long (`renderer.py`).
 """
 
-import ctypes
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -60,29 +55,3 @@ def _overrun(template: str) -> str | None:
     if outcome.returncode == 1 and outcome.stdout:
         return " ".join(outcome.stdout.decode(errors="replace").split())[:200]
     return f"takes more than {_CPU_SECONDS} s or {_MEMORY_BYTES // 2**20} MiB"
-
-
-@contextmanager
-def stopped_after(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError inside the block once it has run so long, between two of its bytecodes.
-
-    Args:
-        seconds: How long it may take.
-    """
-    lock, is_over, thread = threading.Lock(), False, threading.get_ident()
-
-    def stop() -> None:
-        with lock:
-            if not is_over:
-                raising = ctypes.pythonapi.PyThreadState_SetAsyncExc
-                raising(ctypes.c_ulong(thread), ctypes.py_object(TimeoutError))
-
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        with lock:
-            is_over = True
-        timer.cancel()
