@@ -99,9 +99,10 @@ def test_a_revision_and_then_its_commit_are_asked_for(hub):
     assert all(f"/resolve/{hub.commit}/" in path for path in paths[1:])
 
 
-def test_the_token_goes_to_the_hub_alone(hub):
+def test_the_token_goes_to_the_hub_alone(hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
     hub.token = "hf_secret"
-    assert read(token="hf_secret").value == pytest.approx(LLAMA.invariant, **EXACT)
+    assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
     seen = {role: {t for r, _, _, t in hub.requests if r == role} for role in ("hub", "store")}
     assert seen == {"hub": {"Bearer hf_secret"}, "store": {None}}
 
@@ -149,17 +150,19 @@ def test_a_line_that_always_drops_ends_with_nothing_kept(hub, waits, tmp_path):
     [
         ({"gated": True}, {}, "gated (403)", True),
         ({"token": "x"}, {}, "gated (401)", True),
-        ({"token": "x"}, {"token": "hf_wrong"}, "log in", True),
+        ({"token": "x"}, {"HF_TOKEN": "hf_wrong"}, "log in", True),
         ({}, {"name": "org/other"}, "does not exist", True),
-        ({}, {"name": "org/other", "token": "t"}, "org/other", False),
+        ({}, {"name": "org/other", "HF_TOKEN": "t"}, "org/other", False),
         ({}, {"revision": "v9"}, "no revision v9", False),
         ({"status": 404}, {}, "neither a folder", False),
         ({"status": 410}, {}, "answers 410", False),
     ],
 )
-def test_refusals_say_what_to_do(state, asked, words, login, hub, tmp_path):
+def test_refusals_say_what_to_do(state, asked, words, login, hub, tmp_path, monkeypatch):
     vars(hub).update(state)
-    message = refusal(**asked)
+    if (token := asked.get("HF_TOKEN")) is not None:
+        monkeypatch.setenv("HF_TOKEN", token)
+    message = refusal(**{name: own for name, own in asked.items() if name != "HF_TOKEN"})
     assert words in message and ("log in" in message) == login
     assert len(hub.requests) == 1 and kept(tmp_path) == []
 
@@ -282,7 +285,7 @@ def test_a_folder_comes_before_the_hub(hub, tmp_path, monkeypatch):
 
 def test_ranges_are_exactly_what_was_asked(hub):
     file = next(hub.folder.glob("*.safetensors"))
-    files = HubFiles("org/model", None, None)
+    files = HubFiles("org/model", None)
     assert files.read(file.name, 3, 11) == file.read_bytes()[3:11]
     assert files.read("config.json") == (hub.folder / "config.json").read_bytes()
     assert files.read("absent.json") is None

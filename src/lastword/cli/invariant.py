@@ -46,7 +46,6 @@ def invariant(
     *,
     revision: Annotated[str | None, "Branch, tag or commit on the hub."] = None,
     gguf: Annotated[str | None, "Name of a GGUF file in the folder, or on the hub."] = None,
-    token: Annotated[str | None, "Access token; left out, the login's or HF_TOKEN."] = None,
     theta: Annotated[Path | None, "TOML file that overrides constants of the method."] = None,
     paper: PaperOptions,
     as_json: Annotated[bool, "Print all of it as JSON."] = False,
@@ -59,7 +58,7 @@ def invariant(
         _print_factors(model, _embedded(model, constants), constants, as_json)
         return
     source = locate(model) if model.startswith(OWN) else model
-    where = {"revision": revision, "token": token, "gguf": gguf}
+    where = {"revision": revision, "gguf": gguf}
     with waiting(f"reading {model}"):
         from lastword.weights.invariant import read_interpretations, read_invariant
 

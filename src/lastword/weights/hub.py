@@ -85,18 +85,17 @@ class HubFiles(Files):
             server does not say.
     """
 
-    def __init__(self, name: str, revision: str | None, token: str | None) -> None:
+    def __init__(self, name: str, revision: str | None) -> None:
         """Name the model; nothing is fetched yet.
 
         Args:
             name: `owner/name`, or a bare name.
             revision: Branch, tag or commit; None is the main branch.
-            token: Access token; None is the one of the login or of HF_TOKEN.
         """
         self.name = name
         self._revision = revision or constants.DEFAULT_REVISION
         self._endpoint = _endpoint()
-        self._headers = build_hf_headers(token=token) | {"Accept-Encoding": "identity"}
+        self._headers = build_hf_headers() | {"Accept-Encoding": "identity"}
         self.commit: str | None = None
 
     @property
@@ -257,7 +256,7 @@ class HubModel:
         return checkpoint
 
 
-def connect(name: str, revision: str | None = None, token: str | None = None) -> HubModel:
+def connect(name: str, revision: str | None = None) -> HubModel:
     """Ask the hub for a model's config, and learn its commit.
 
     Where no hub answers, or `HF_HUB_OFFLINE` is set, a former download of that revision stands in.
@@ -267,7 +266,7 @@ def connect(name: str, revision: str | None = None, token: str | None = None) ->
             this user.
     """
     _refuse_no_name(name)
-    files = HubFiles(name, revision, token)
+    files = HubFiles(name, revision)
     try:
         config = read_json(files, "config.json")
     except UnreachableError:
@@ -290,16 +289,14 @@ def _refuse_no_name(name: str) -> None:
         ) from error
 
 
-def open_gguf(
-    name: str, file: str, revision: str | None = None, token: str | None = None
-) -> GgufCheckpoint:
+def open_gguf(name: str, file: str, revision: str | None = None) -> GgufCheckpoint:
     """A GGUF file among a model's: what was downloaded of the same commit, else the hub's.
 
     Raises:
         CheckpointError: As `connect`, or the file is not there or cannot be used.
     """
     _refuse_no_name(name)
-    files = HubFiles(name, revision, token)
+    files = HubFiles(name, revision)
     try:
         files.read(file, 0, 4)  # an answer tells the commit
     except UnreachableError:
@@ -330,7 +327,7 @@ def find_commit(name: str, revision: str | None) -> str | None:
         return revision
     try:
         validate_repo_id(name)
-        HubFiles(name, revision, None).read("config.json", 0, 1)
+        HubFiles(name, revision).read("config.json", 0, 1)
     except UnreachableError:
         if (path := find_downloaded(name, "config.json", revision)) is None:
             raise

@@ -127,7 +127,6 @@ def read_invariant(
     *,
     theta: Theta,
     revision: str | None = None,
-    token: str | None = None,
     gguf: str | None = None,
 ) -> Factors:
     """I(M) of a checkpoint, from its five tensors and its config alone.
@@ -140,7 +139,6 @@ def read_invariant(
             file with `config.json` beside it, a GGUF file, or a hub name.
         theta: Fractions rho_e and rho_m and the switches of `Theta.invariant`.
         revision: Branch, tag or commit on the hub; None is its main branch.
-        token: Access token for the hub; None is the one of the login or of HF_TOKEN.
         gguf: Name of a GGUF file in the folder, or among the model's files on the hub.
 
     Raises:
@@ -148,10 +146,10 @@ def read_invariant(
         CheckpointError: The checkpoint is missing, damaged or out of reach.
     """
     if gguf is not None:
-        return factors(_open(source, revision, token, gguf), theta=theta)
-    if (checkpoint := _open_here(source, token)) is not None:
+        return factors(_open(source, revision, gguf), theta=theta)
+    if (checkpoint := _open_here(source)) is not None:
         return factors(checkpoint, theta=theta)
-    return _read_hub(str(source), theta, revision, token)
+    return _read_hub(str(source), theta, revision)
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,6 @@ def read_interpretations(
     *,
     theta: Theta,
     revision: str | None = None,
-    token: str | None = None,
     gguf: str | None = None,
 ) -> tuple[Interpretation, ...]:
     """I(M) in all eight readings of the paper: output rows x block x norm (method, section 7).
@@ -184,13 +181,12 @@ def read_interpretations(
         source: As in `read_invariant`.
         theta: Fractions rho_e and rho_m; its switches are replaced by each of theirs.
         revision: As in `read_invariant`.
-        token: As in `read_invariant`.
         gguf: As in `read_invariant`.
 
     Raises:
         InvariantError: As `read_invariant`.
     """
-    checkpoint = _open(source, revision, token, gguf)
+    checkpoint = _open(source, revision, gguf)
     checkpoint.read = cache(checkpoint.read)  # type: ignore[method-assign]
     choices = [get_args(hint) for hint in get_type_hints(InvariantTheta).values()]
     readings = (InvariantTheta(*choice) for choice in itertools.product(*choices))
@@ -200,9 +196,7 @@ def read_interpretations(
     )
 
 
-def _open(
-    source: str | Path, revision: str | None, token: str | None, gguf: str | None = None
-) -> Checkpoint:
+def _open(source: str | Path, revision: str | None, gguf: str | None = None) -> Checkpoint:
     from lastword.weights import hub  # not needed, nor its client, for what is on disk
 
     if gguf is not None:
@@ -211,13 +205,13 @@ def _open(
             from lastword.weights.gguf import open_file
 
             return open_file(folder / gguf)
-        return hub.open_gguf(str(source), gguf, revision, token)
-    if (checkpoint := _open_here(source, token)) is not None:
+        return hub.open_gguf(str(source), gguf, revision)
+    if (checkpoint := _open_here(source)) is not None:
         return checkpoint
-    return hub.connect(str(source), revision, token).open()
+    return hub.connect(str(source), revision).open()
 
 
-def _open_here(source: str | Path, token: str | None) -> Checkpoint | None:
+def _open_here(source: str | Path) -> Checkpoint | None:
     """Open the checkpoint of a path; None where there is no such path and it names no file."""
     from lastword.weights.adapter import is_adapter, open_adapter
     from lastword.weights.gguf import is_gguf, open_file
@@ -226,16 +220,16 @@ def _open_here(source: str | Path, token: str | None) -> Checkpoint | None:
     if is_gguf(path) and not path.is_dir():
         return open_file(path)
     if path.is_dir() and is_adapter(path):
-        return open_adapter(path, lambda base, revision: _open(base, revision, token))
+        return open_adapter(path, _open)
     return open_local(path) if path.exists() else None
 
 
-def _read_hub(name: str, theta: Theta, revision: str | None, token: str | None) -> Factors:
+def _read_hub(name: str, theta: Theta, revision: str | None) -> Factors:
     from lastword.weights import hub, invariant_cache
 
     if hub.is_commit(revision) and (cached := _cached(revision, theta)):
         return cached
-    model = hub.connect(name, revision, token)
+    model = hub.connect(name, revision)
     if (cached := _cached(model.commit, theta)) is None:
         cached = factors(model.open(), theta=theta)
         if model.commit:
