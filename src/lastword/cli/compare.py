@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from lastword.cli.evaluate import counted_down
 from lastword.cli.model import Model, load_tracer, refuse_certificate, refuse_correction
 from lastword.cli.output import printable, say, show_tables
-from lastword.cli.progress import Countdown, waiting
+from lastword.cli.progress import waiting
 from lastword.cli.questions import Questions
 from lastword.files.strict_json import to_json
 
@@ -75,7 +76,7 @@ def compare(
     with waiting("reading the data"):
         from lastword.evaluation.comparison import read_comparisons
         from lastword.evaluation.probed import PROBES, obstacle
-        from lastword.evaluation.runner import prepare
+        from lastword.evaluation.runner import execute, prepare
         from lastword.evaluation.work import Work
         from lastword.files.folder import locate
         from lastword.methods import COMPARED, METHODS, entry, resolve
@@ -101,7 +102,9 @@ def compare(
     with waiting("reading tokens"):
         methods = resolve(names, tracer.facts)
         job = prepare(tracer, Work(*pair, methods=methods, states=bool(probes) and not why))
-    cell = _execute(tracer, job, root)
+    cell = counted_down(
+        job.info, 1, lambda advance: execute(tracer, job, root, advance=advance)
+    ).cell
     with waiting("reading records"):
         (compared,) = read_comparisons(cell, read_cells(cell))
     tables = comparison_tables([compared])
@@ -116,18 +119,6 @@ def compare(
     elif timings:
         typer.echo()
         show_tables(timings, format)
-
-
-def _execute(tracer: "Tracer", job: "Job", out: "Folder") -> "Folder":
-    """Do what the cell lacks; its folder."""
-    from lastword.cli.evaluate import tell_size, warn_of
-    from lastword.evaluation.runner import execute
-
-    tell_size(job.info)
-    with Countdown(f"{job.info['model']} on {job.benchmark}", len(job.items)) as countdown:
-        result = execute(tracer, job, out, advance=countdown.advance)
-    warn_of(result)
-    return result.cell
 
 
 def _costs(

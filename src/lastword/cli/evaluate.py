@@ -1,7 +1,7 @@
 """`lastword eval`: models over benchmarks, and the records that everything else is made from."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -131,6 +131,7 @@ def eval_(
         cells.extent()  # a shard that is none fails before a model is loaded
         pairs = questions.read(benchmark, template or [])
         from lastword.evaluation.work import Work
+        from lastword.files.folder import locate
 
         works = [
             Work(*pair, cells.blind, record=cells.record, states=cells.states) for pair in pairs
@@ -139,18 +140,11 @@ def eval_(
         for work in works:
             _show_prompt(models[0], work)
         return
-    root = _root(out)
+    root = locate(out)  # within reach before a model is loaded
     results = [r for m in models for r in _evaluate(m, where, works, root, cells)]
     if not results:
         raise ModelError("none of the models of the preset can be run here")
     _summary([result.cell for result in results], as_json)
-
-
-def _root(out: str) -> "Folder":
-    """The folder, which is within reach before a model is loaded."""
-    from lastword.files.folder import locate
-
-    return locate(out)
 
 
 def _evaluate(
@@ -181,31 +175,33 @@ def _finished(
 
         result = finished(model, work, out, options.extent(), where.described)
     if result is not None:
-        warn_of(result)
+        _warn_of(result)
     return result
 
 
 def _execute(engine: "Engine", work: "Work", out: "Folder", options: CellOptions) -> "RunResult":
     with waiting("preparing the items"):
         cell = engine.assign(work)
-    info, extent = cell.info, options.extent()
-    total = info["items"] if extent.shard is None else round(info["items"] / extent.shard.count)
-    task = f"{info['model']} on {info['benchmark']}"
-    tell_size(info)
-    with Countdown(task, total) as countdown:
-        result = cell.execute(out, extent, countdown.advance)
-    warn_of(result)
-    return result
+    extent = options.extent()
+    parts = 1 if extent.shard is None else extent.shard.count
+    return counted_down(cell.info, parts, lambda advance: cell.execute(out, extent, advance))
 
 
-def tell_size(info: "RunInfo") -> None:
-    """Say what pooled states will take on disk, where they are kept."""
+def counted_down(
+    info: "RunInfo", parts: int, execute: "Callable[[Callable[[int], None]], RunResult]"
+) -> "RunResult":
+    """Run a cell, or one of its parts, with what is left of it on stderr."""
     if info.get("states"):
         size = info["items"] * info["state_bytes"] / 1e6
         say(f"lastword: the states of {info['items']:,} texts take {size:,.1f} MB")
+    task = f"{info['model']} on {info['benchmark']}"
+    with Countdown(task, round(info["items"] / parts)) as countdown:
+        result = execute(countdown.advance)
+    _warn_of(result)
+    return result
 
 
-def warn_of(result: "RunResult") -> None:
+def _warn_of(result: "RunResult") -> None:
     """Tell people on stderr what they should know of a cell."""
     if not result.items:
         say(f"lastword: no items of {result.cell} fall to this shard")
