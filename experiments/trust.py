@@ -2,7 +2,6 @@
 
     python experiments/trust.py validity [--redraws 2000]
     python experiments/trust.py power [--streams 400]
-    python experiments/trust.py organism
     python experiments/trust.py halves RUNS [--benchmark B] [--splits 200]
 
 `validity` draws labelled items from populations whose true rates are just below, at, just above and
@@ -12,8 +11,8 @@ stands the control that most people would write, which fails. Groups of five, lo
 labels, a family of methods, slices and means taken over the tested items are among them. `power`
 counts labels until alarm and warning.
 
-`organism` certifies the embedded models on parts of their own benchmark, and `halves` splits the
-records of one model into halves: certify on one, count on the other, beside the alternatives.
+`halves` splits the records of one model into halves: certify on one, count on the other, beside the
+alternatives.
 """
 
 import argparse
@@ -23,7 +22,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -35,17 +33,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from populations import Kind, Population, at
 from populations import chosen as choose
 
-from lastword import Tracer
-from lastword.benchmarks import find
-from lastword.benchmarks.demo import parse_label
-from lastword.evaluation.runner import execute, prepare
 from lastword.evaluation.statistics import judge
-from lastword.evaluation.work import Work
 from lastword.records.cells import Cell, cells
 from lastword.records.frame import load_records
 from lastword.theta import Theta
 from lastword.trust.certification import labelled
-from lastword.trust.certify import Finding, certify
+from lastword.trust.certify import certify
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
 from lastword.trust.evidence import Evidence
@@ -53,7 +46,6 @@ from lastword.trust.labelled import Labelled
 from lastword.trust.monitor import BETS, PATIENCE, log_kept, log_restarted, log_slip, log_wealth
 from lastword.trust.policy import BATCH, METHODS, OFF, Policy, family, scalar_operator
 from lastword.trust.slices import slices
-from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 from lastword.trust.testing import holm
 
@@ -72,7 +64,6 @@ def main() -> None:
     stages = parser.add_subparsers(dest="stage", required=True)
     stages.add_parser("validity").add_argument("--redraws", type=int, default=2000)
     stages.add_parser("power").add_argument("--streams", type=int, default=400)
-    stages.add_parser("organism")
     split = stages.add_parser("halves")
     split.add_argument("runs", type=Path)
     split.add_argument("--benchmark", action="append", default=[])
@@ -477,46 +468,7 @@ CLAIMS = (
 
 # --- what is certified of models ----------------------------------------------------------------
 
-MIXES = {
-    "clean and contested": ("clean", "contested"),
-    "and overwritten": ("clean", "contested", "overwritten"),
-    "and revised": ("clean", "contested", "overwritten", "revised"),
-    "clean, contested and revised": ("clean", "contested", "revised"),
-}
 ALPHAS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12)
-
-
-def organism() -> Iterator[Row]:
-    """The embedded models on kinds of facts, each mix as if it were the traffic."""
-    for name in ("organism", "control"):
-        cell = records_of(name)
-        for mix, kinds in MIXES.items():
-            known = [parse_label(item).kind in kinds for item in cell.items["id"]]
-            for alpha in (0.03, 0.05):
-                finding = certify(labelled([cell.items[known]]), "early", Terms(alpha))
-                yield {"model": name, "items of": mix, "alpha": alpha, **told(finding)}
-
-
-def records_of(name: str) -> Cell:
-    """The demo's benchmark by an embedded model."""
-    tracer, benchmark = Tracer.demo(name), find("demo")
-    with TemporaryDirectory() as folder:
-        job = prepare(tracer, Work(benchmark.load(None), benchmark.template(), blind="none"))
-        (cell,) = cells(load_records(execute(tracer, job, Path(folder)).cell))
-    return cell
-
-
-def told(finding: Finding) -> Row:
-    chosen = finding.chosen
-    shown = finding.best if chosen is None else chosen
-    return {
-        "items": finding.items,
-        "let through": in_words(finding.policy),
-        "fixed": 0 if chosen is None else chosen.fixed,
-        "broken": 0 if chosen is None else chosen.broken,
-        "needed": finding.needed,
-        "best": f"{in_words(shown.policy)}: {shown.fixed} fixed, {shown.broken} broken",
-    }
 
 
 def halves(runs: Path, benchmark: list[str], splits: int) -> Iterator[Row]:
@@ -574,7 +526,6 @@ def judged(name: str, policies: list[Policy], others: list[Labelled], items: int
 STAGES: dict[str, Callable[..., Iterator[Row]]] = {
     "validity": validity,
     "power": power,
-    "organism": organism,
     "halves": halves,
 }
 

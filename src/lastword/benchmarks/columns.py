@@ -22,7 +22,7 @@ from lastword.text.items import Item
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a set are meant.
+    """Name the columns of a set.
 
     Attributes:
         prompt: The question, as text or as the messages of a conversation.

@@ -1,4 +1,4 @@
-"""Where a benchmark's rows come from: a file, a folder of files, or the hub."""
+"""Read the rows of a benchmark: from a file, a folder of files, or the hub."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Source:
-    """Where to look for a data set.
+    """Find and read the rows of a data set.
 
     Attributes:
         files: Paths to look for in a data folder, the first that exists wins.

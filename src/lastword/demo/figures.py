@@ -37,7 +37,7 @@ _CHOOSERS: dict[str, Callable[[Outcome], Numbers]] = {
 
 @dataclass(frozen=True)
 class Right:
-    """How often one way of choosing is right; shares in [0, 1].
+    """Say how often one way of choosing is right; shares in [0, 1].
 
     Attributes:
         mc1: Over all items.

@@ -55,7 +55,7 @@ _METRICS = ("mc1_base", "mc1", "mc2_base", "mc2", "error")
 
 @dataclass(frozen=True)
 class Counts:
-    """How many items there are: counted once, so that every place says the same number.
+    """Count the items of a cell once, so that every place says the same number.
 
     An item is one that counts for MC1; the others are named beside it. No record is in two.
 
@@ -83,7 +83,7 @@ class Counts:
 
 @runtime_checkable
 class Source(Protocol):
-    """Where the records of a cell lie."""
+    """Give the records of a cell from where they lie."""
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
         """Give some columns of some records at a time, with the records' places in the cell.

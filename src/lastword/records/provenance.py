@@ -14,7 +14,7 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of its benchmark a cell is.
+    """Say how much of its benchmark a cell is.
 
     Attributes:
         questions: How many the benchmark has.
@@ -40,7 +40,7 @@ def thetas(runs: Iterable[RunInfo]) -> dict[Name, Theta]:
 
 
 def extents(runs: Iterable[RunInfo]) -> dict[Name, Extent]:
-    """How much of its benchmark each run is, where it says so."""
+    """Return how much of its benchmark each run is, where it says so."""
     return {
         _name(run): Extent(
             questions,
@@ -53,7 +53,7 @@ def extents(runs: Iterable[RunInfo]) -> dict[Name, Extent]:
 
 
 def engines(runs: Iterable[RunInfo]) -> dict[Name, str]:
-    """Tell what computed each run: `vllm 0.32.0, bfloat16, fp8`; the unsaid is left out."""
+    """Return what computed each run: `vllm 0.32.0, bfloat16, fp8`; the unsaid is left out."""
     return {_name(run): _engine(run) for run in runs}
 
 

@@ -134,7 +134,7 @@ _SHARED = ("candidates", "truthful", "truncated")
 
 
 class Form(NamedTuple):
-    """How a type is stored: what is written into its column, and what is read from it."""
+    """Write a type into its column, and read it from there."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
@@ -241,7 +241,7 @@ def _is_null(cell: Any) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a record stands: as `Record` has it."""
+    """Place a record in its run, by the fields that `Record` has."""
 
     benchmark: str
     kind: str | None

@@ -1,4 +1,4 @@
-"""What each depth knows: share right through the model's own head and by a probe of that depth.
+"""Find what each depth knows: share right by the model's own head and by a probe of that depth.
 
 Of cells whose records keep states (`lastword eval --states`); method, section 19.
 """

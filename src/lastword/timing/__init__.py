@@ -1,1 +1,1 @@
-"""How fast a model answers with and without correction, beside what others pay, and the floor."""
+"""Measure how fast a model answers with and without correction, beside others and the floor."""

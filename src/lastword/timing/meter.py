@@ -1,4 +1,4 @@
-"""Where the seconds go: a tracer whose stages are timed while a block of code runs."""
+"""Time the stages of a tracer while a block of code runs."""
 
 import contextlib
 import threading
