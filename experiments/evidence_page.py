@@ -276,7 +276,7 @@ def is_bound(cell: Cell) -> bool:
 def judged(named: Sequence[tuple[Path, Cell]]) -> list[Shown]:
     """Cells with all that is said of them; Holm's correction is over these."""
     beside = [controls(cell) for _, cell in named]
-    verdicts = judge([cell for _, cell in named], beside)
+    verdicts = judge([cell for _, cell in named], [own.objection for own in beside])
     rows = [corrections(root, cell) for root, cell in named]
     fair = {
         name: holm(np.array([row[name].p if name in row else math.nan for row in rows]))

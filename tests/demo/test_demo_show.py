@@ -16,7 +16,7 @@ from lastword.benchmarks.demo import items
 from lastword.cli import main
 from lastword.demo import organism, real
 from lastword.demo.figures import Figures, figures
-from lastword.demo.organism import early
+from lastword.demo.organism import early_table
 from lastword.demo.outcome import (
     BROKEN,
     GATED,
@@ -85,9 +85,9 @@ def test_means_and_counts_of_some_outcomes():
 
 
 def test_early_is_judged_on_the_items_that_it_decides_beside_its_baselines():
-    e = early([RIGHT, EARLY, WON])
-    assert (e.items, e.base, e.early, e.blind, e.shortest) == (1, 1.0, 0.0, 1.0, 0.0)
-    assert early([RIGHT]).items == 0 and np.isnan(early([RIGHT]).blind)
+    table = early_table({"some": [RIGHT, EARLY, WON], "none": [RIGHT]})
+    rows = zip(*(column.cells for column in table.columns), strict=True)
+    assert [row[1:] for row in rows] == [("1", "100.0", "0.0", "100.0", "0.0"), ("0", *"––––")]
 
 
 def test_examples_are_the_first_by_rule_and_absent_where_there_is_none():

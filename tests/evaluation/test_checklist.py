@@ -38,7 +38,7 @@ def findings(records, **values):
         cells=parted,
         summaries=[summarise(cell) for cell in parted],
         controls=beside,
-        judgements=judge(parted, beside),
+        judgements=judge(parted, [own.objection for own in beside]),
         dependences=[dependence(cell, Theta()) for cell in parted],
         comparisons=(),
         extents={(c.model, c.benchmark): Extent(300, 300, 300) for c in parted},

@@ -1,6 +1,5 @@
 """Statistics: the paper's own grid, tests against enumeration, and verdicts that they justify."""
 
-from dataclasses import dataclass
 from itertools import product
 from math import comb, isnan, nan
 
@@ -142,20 +141,13 @@ def labelled(gains):
     return cells(records)[0]
 
 
-@dataclass(frozen=True)
-class Unbeaten:
-    """Controls that no gain has to fear."""
-
-    objection: str = ""
-
-
 def test_a_gain_without_controls_is_no_help():
     cell = labelled([1.0] * 20 + [0.0] * 80)
     [bare] = judge([cell])
     assert bare.finding == "gains" and "nothing that never reads the question" in bare.sentence
-    [beaten] = judge([cell], [Unbeaten("and so does longest")])
+    [beaten] = judge([cell], ["and so does longest"])
     assert beaten.finding == "gains" and "correction gains, and so does longest:" in beaten.sentence
-    [lost] = judge([labelled([-1.0] * 20 + [0.0] * 80)], [Unbeaten("and so does longest")])
+    [lost] = judge([labelled([-1.0] * 20 + [0.0] * 80)], ["and so does longest"])
     assert lost.finding == "hurts" and not lost.objection
 
 
@@ -216,8 +208,8 @@ def test_gains_of_groups_have_the_mean_of_their_items(pairs):
 
 def test_a_verdict_is_corrected_for_the_cells_beside_it():
     cell = labelled([1.0] * 9 + [-1.0] * 1 + [0.0] * 20)
-    [alone] = judge([cell], [Unbeaten()])
-    among = judge([cell] * 3, [Unbeaten()] * 3)
+    [alone] = judge([cell], [""])
+    among = judge([cell] * 3, [""] * 3)
     assert alone.p < 0.05 and alone.finding == "helps"
     assert [v.finding for v in among] == ["unclear"] * 3
 
@@ -233,7 +225,7 @@ def test_a_verdict_is_corrected_for_the_cells_beside_it():
     ],
 )
 def test_a_verdict_needs_the_exact_test(gains, finding, said):
-    [verdict] = judge([labelled(gains)], [Unbeaten()])
+    [verdict] = judge([labelled(gains)], [""])
     assert verdict.finding == finding and said in verdict.sentence
     assert (verdict.fixed, verdict.broken) == (gains.count(1.0), gains.count(-1.0))
     assert f"these {len(gains)} items" in verdict.sentence

@@ -223,7 +223,8 @@ def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
 
         records = [own for cell in dict.fromkeys(cells) for own in read_cells(cell)]
         beside = [controls(cell) for cell in records]
-        rows = list(zip(records, judge(records, beside), beside, strict=True))
+        verdicts = judge(records, [own.objection for own in beside])
+        rows = list(zip(records, verdicts, beside, strict=True))
     for text in (text for cell in records for text in cell.records["error"].dropna().head(1)):
         say(f"lastword: the first that failed: {text}")
     if as_json:

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
 from lastword.benchmarks.everyday import EVERYDAY
 from lastword.demo.certificate import TERMS, certificate
 from lastword.demo.outcome import Outcome, average, score
-from lastword.evaluation.statistics import Judgement, judge
+from lastword.evaluation.statistics import Gains, Judgement, judge
 from lastword.records.metrics import Numbers, pair_accuracy
 from lastword.rule.geometry import margin
 from lastword.text.items import Item
@@ -116,6 +115,8 @@ def everyday() -> list[Item]:
 def figures(tracer: "Tracer", outcomes: Outcomes) -> Figures:
     """All that the demo says of a model's answers to `everyday`."""
     model = str(tracer.source["model"])
+    first = np.array([o.gain for o in outcomes])
+    second = np.array([o.mc2 - o.mc2_base for o in outcomes])
     return Figures(
         model=model,
         invariant=tracer.invariant,
@@ -124,25 +125,9 @@ def figures(tracer: "Tracer", outcomes: Outcomes) -> Figures:
         choosers={name: _right(outcomes, scores) for name, scores in _CHOOSERS.items()},
         operators=_operators(outcomes),
         depths=_depths(outcomes),
-        judgement=judge([_Answers(model, outcomes)])[0],
+        judgement=judge([Gains(model, EVERYDAY.name, first, second)])[0],
         certificate=_certificate(tracer, outcomes),
     )
-
-
-@dataclass(frozen=True)
-class _Answers:
-    model: str
-    outcomes: Outcomes
-    benchmark: str = EVERYDAY.name
-    failed: int = 0
-
-    @property
-    def gains_mc1(self) -> Float[np.ndarray, " items"]:
-        return np.array([o.gain for o in self.outcomes])
-
-    @property
-    def gains_mc2(self) -> Float[np.ndarray, " items"]:
-        return np.array([o.mc2 - o.mc2_base for o in self.outcomes])
 
 
 def _right(outcomes: Outcomes, scores: Callable[[Outcome], Numbers]) -> Right:

@@ -1,7 +1,7 @@
 """The laboratory animal's part of the demo: the embedded models on their invented world."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lastword.benchmarks.demo import Form, Kind, Label, Split, items, parse_label
+from lastword.benchmarks.demo import Form, Kind, Split, items, parse_label
 from lastword.demo.certificate import TERMS
 from lastword.demo.outcome import (
     GATED,
@@ -66,25 +66,6 @@ class Answers:
         return self.tracer.invariant
 
 
-@dataclass(frozen=True)
-class Early:
-    """Items where `early` decided, MC1 of its scores and of scores that read no question.
-
-    Attributes:
-        items: How many items it decided.
-        base: MC1 of the model's own scores on them.
-        early: MC1 of S[:, 0].
-        blind: MC1 of the model's own scores with the question left out.
-        shortest: MC1 of taking the candidate with the fewest characters.
-    """
-
-    items: int
-    base: float
-    early: float
-    blind: float
-    shortest: float
-
-
 def show_organism(console: Console, watch: Watch) -> Section:
     """Answer the world's benchmark with every embedded model; print what comes out.
 
@@ -99,7 +80,7 @@ def show_organism(console: Console, watch: Watch) -> Section:
     tale = story(first.tracer, WORLD, first.outcomes, TERMS)
     cases = {**tale.examples, **examples(first.outcomes, GATED)}
     write(console, _overall(models), *(_by_fact(m) for m in models), _operators(models))
-    write(console, Text(EARLY_NOTE), _early(models))
+    write(console, Text(EARLY_NOTE), early_table({m.name: m.outcomes for m in models}))
     write(console, *(worked_item("Organism", rule, o, theta) for rule, o in cases.items()))
     figures = {m.name: figures_of(m) for m in models}
     return Section(TITLE, "Organism", NOTE, tale, (), (), cases, figures)
@@ -123,37 +104,26 @@ def answers(name: Name, watch: Watch) -> Answers:
 
 def figures_of(model: Answers) -> dict[str, Any]:
     """One model's scores by form, then by kind of fact and by template, as `multi/clean`."""
-    parts: dict[str, list[Outcome]] = {}
+    scores: dict[str, Any] = {}
     for form in get_args(Form):
-        part = parts[form] = of_form(model.outcomes, form)
-        for kind in get_args(Kind):
-            parts[f"{form}/{kind}"] = [o for o in part if label(o).kind == kind]
-        for split in get_args(Split):
-            parts[f"{form}/{split}"] = [o for o in part if label(o).split == split]
-    scores = {part: asdict(score(some)) for part, some in parts.items()}
+        part = of_form(model.outcomes, form)
+        scores[form] = asdict(score(part))
+        scores |= {f"{form}/{name}": asdict(score(some)) for name, some in _parted(part).items()}
     return {"invariant": model.invariant, **scores}
-
-
-def label(outcome: Outcome) -> Label:
-    """Return what the item is, as its id says."""
-    return parse_label(str(outcome.item.id))
 
 
 def of_form(outcomes: Sequence[Outcome], form: Form) -> list[Outcome]:
     """The multiple-choice or the binary items."""
-    return [o for o in outcomes if label(o).form == form]
+    return [o for o in outcomes if parse_label(str(o.item.id)).form == form]
 
 
-def early(outcomes: Sequence[Outcome]) -> Early:
-    """Return what `early` did, beside the baselines that belong with it (method, section 6)."""
-    fired = [o for o in outcomes if o.decision.operator == "early"]
-    return Early(
-        items=len(fired),
-        base=average(o.mc1_base for o in fired),
-        early=average(o.mc1 for o in fired),
-        blind=average(o.mc1_of(o.blind) for o in fired),
-        shortest=average(o.mc1_of(o.shortness) for o in fired),
-    )
+def _parted(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """Items by kind of fact, then by template."""
+    labels = [parse_label(str(o.item.id)) for o in outcomes]
+    pairs = list(zip(outcomes, labels, strict=True))
+    kinds = {kind: [o for o, own in pairs if own.kind == kind] for kind in get_args(Kind)}
+    splits = {split: [o for o, own in pairs if own.split == split] for split in get_args(Split)}
+    return kinds | splits
 
 
 def _overall(models: Sequence[Answers]) -> Table:
@@ -169,13 +139,9 @@ def _by_fact(model: Answers) -> Table:
     branch = f"I(M) = {model.invariant:.2f}"
     rows = _score_table(f"{model.name}, {branch}: by kind of fact and by template")
     for form in get_args(Form):
-        part = of_form(model.outcomes, form)
-        for kind in get_args(Kind):
-            some = [o for o in part if label(o).kind == kind]
-            rows.add_row(f"{form}, {kind}", *_cells(score(some)))
-        for split in get_args(Split):
-            some = [o for o in part if label(o).split == split]
-            rows.add_row(f"{form}, {split} template", *_cells(score(some)))
+        for name, some in _parted(of_form(model.outcomes, form)).items():
+            suffix = " template" if name in get_args(Split) else ""
+            rows.add_row(f"{form}, {name}{suffix}", *_cells(score(some)))
         rows.add_section()
     return rows
 
@@ -208,13 +174,15 @@ def _operators(models: Sequence[Answers]) -> Table:
     return rows
 
 
-def _early(models: Sequence[Answers]) -> Table:
+def early_table(models: Mapping[str, Sequence[Outcome]]) -> Table:
+    """Tabulate MC1 of what `early` decides, beside scores that read no question (method, 6)."""
     rows = table("Items that `early` decides: MC1")
     rows.add_column("model")
-    for name in ("n", "base", "early", "question-blind", "shortest answer"):
-        rows.add_column(name, justify="right")
-    for s in models:
-        e = early(s.outcomes)
-        shares = [percent(v) for v in (e.base, e.early, e.blind, e.shortest)]
-        rows.add_row(s.name, str(e.items), *shares)
+    for heading in ("n", "base", "early", "question-blind", "shortest answer"):
+        rows.add_column(heading, justify="right")
+    for name, outcomes in models.items():
+        fired = [o for o in outcomes if o.decision.operator == "early"]
+        each = [(o.mc1_base, o.mc1, o.mc1_of(o.blind), o.mc1_of(o.shortness)) for o in fired]
+        means = (average(own[i] for own in each) for i in range(4))
+        rows.add_row(name, str(len(fired)), *map(percent, means))
     return rows

@@ -6,7 +6,7 @@ a mean is over this grid, not how it would move on another.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -33,38 +33,23 @@ MOST_DRAWN = 20_000  # values that are drawn one by one; of more, like ones are 
 _BINS = 1000
 
 
-@runtime_checkable
-class Judged(Protocol):
-    """One model on one benchmark, judged by its gains: a cell of records is one."""
+@dataclass(frozen=True)
+class Gains:
+    """One model on one benchmark, to be judged without its records.
 
-    @property
-    def model(self) -> str:
-        """The model's name."""
+    Attributes:
+        model: The model's name.
+        benchmark: The benchmark's name.
+        gains_mc1: Corrected minus base MC1 of every item that counts for it, in [-1, 1].
+        gains_mc2: Corrected minus base MC2 of every item that counts for it, in [-1, 1].
+        failed: How many items failed.
+    """
 
-    @property
-    def benchmark(self) -> str:
-        """The benchmark's name."""
-
-    @property
-    def failed(self) -> int:
-        """Count the items that failed."""
-
-    @property
-    def gains_mc1(self) -> Values:
-        """Corrected minus base MC1 of every item that counts for it, in [-1, 1]."""
-
-    @property
-    def gains_mc2(self) -> Values:
-        """Corrected minus base MC2 of every item that counts for it, in [-1, 1]."""
-
-
-@runtime_checkable
-class Control(Protocol):
-    """Something that a gain in one cell has to beat (`evaluation.controls`)."""
-
-    @property
-    def objection(self) -> str:
-        """Say what speaks against calling a gain help; empty where nothing does."""
+    model: str
+    benchmark: str
+    gains_mc1: Values
+    gains_mc2: Values
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -259,17 +244,18 @@ def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES) -> GridStatis
 _UNCONTROLLED = "and nothing that never reads the question was held against it"
 
 
-def judge(cells: Sequence[Judged], controls: Sequence[Control] = ()) -> list[Judgement]:
+def judge(cells: Sequence[Cell | Gains], objections: Sequence[str] = ()) -> list[Judgement]:
     """A judgement of every cell, with Holm's correction over those that have items to judge.
 
     Args:
         cells: The cells.
-        controls: What a gain in each has to beat; without any a gain is never said to help.
+        objections: What speaks against calling a gain in each help, empty where nothing does;
+            without any a gain is never said to help.
     """
     gains = [cell.gains_mc1 for cell in cells]
     grouped = [folded(own, _groups(cell, own)) for cell, own in zip(cells, gains, strict=True)]
     p = np.array([mcnemar(*fixed_and_broken(own)) if own.size else float("nan") for own in grouped])
-    objections = [c.objection for c in controls] or [_UNCONTROLLED] * len(cells)
+    objections = objections or [_UNCONTROLLED] * len(cells)
     rows = zip(cells, gains, grouped, p.tolist(), holm(p).tolist(), objections, strict=True)
     return [
         _judge(cell, own, by_group, p=raw, p_holm=fair, objection=objection)
@@ -306,13 +292,13 @@ def paired(gains: PerItem, groups: Groups) -> tuple[int, int, float]:
     return won, lost, p if there.any() else float("nan")
 
 
-def _groups(cell: Judged, gains: PerItem) -> Groups:
+def _groups(cell: Cell | Gains, gains: PerItem) -> Groups:
     """The groups of a cell's items; each stands by itself where there are no records."""
     return changed_groups(cell, gains) if isinstance(cell, Cell) else np.arange(len(gains))
 
 
 def _judge(
-    cell: Judged,
+    cell: Cell | Gains,
     gains: PerItem,
     grouped: Values,
     *,

@@ -176,48 +176,32 @@ class Matrices:
     """A matrix an item, such as its trajectory [candidates, depths], of unequal shapes.
 
     Attributes:
-        values: Of all items, row by row.
-        starts: Where each item's begin [items].
+        numbers: Of each, row by row; none where there is no matrix.
         rows: Candidates of each; 0 where there is no matrix [items].
-        sizes: Numbers of each [items].
     """
 
-    values: Float[np.ndarray, " numbers"]
-    starts: Int[np.ndarray, " items"]
+    numbers: Lists
     rows: Int[np.ndarray, " items"]
-    sizes: Int[np.ndarray, " items"]
 
     @classmethod
     def of(cls, column: "pd.Series[Any]") -> "Matrices":
         """A column of lists of equal lists, as Arrow holds them, or of arrays."""
-        if not hasattr(column.dtype, "pyarrow_dtype"):
-            return cls._of_arrays([_matrix(value) for value in column])
+        import pyarrow as pa
         import pyarrow.compute as pc
 
-        lists = _arrow(column)
+        held = hasattr(column.dtype, "pyarrow_dtype")
+        # A frame has nan for no matrix.
+        plain = [list(own) if np.iterable(own) else None for own in ([] if held else column)]
+        lists = _arrow(column if held else plain, pa.list_(pa.float64()))
         inner = pc.list_flatten(lists)
         first, rows = _spans(lists)
         ends = np.append(0, np.cumsum(_spans(inner)[1]))
         values = pc.list_flatten(inner).to_numpy(zero_copy_only=False)
-        return cls(values, ends[first], rows, ends[first + rows] - ends[first])
-
-    @classmethod
-    def _of_arrays(cls, arrays: Sequence[np.ndarray]) -> "Matrices":
-        sizes = np.array([array.size for array in arrays], dtype=int)
-        rows = np.array([len(array) for array in arrays], dtype=int)
-        values = np.concatenate([np.empty(0), *(array.ravel() for array in arrays)])
-        return cls(values, np.cumsum(sizes) - sizes, rows, sizes)
-
-    def __len__(self) -> int:
-        """Count the items."""
-        return len(self.starts)
+        return cls(Lists(values, ends[first], ends[first + rows] - ends[first]), rows)
 
     def stack(self, items: Places) -> Float[np.ndarray, "items candidates depths"]:
         """The matrices of items that have one shape."""
-        rows, size = int(self.rows[items[0]]), int(self.sizes[items[0]])
-        flat = self.values[self.starts[items][:, None] + np.arange(size)]
-        stacked: np.ndarray = flat.reshape(len(items), rows, -1)
-        return stacked
+        return self.numbers.stack(items).reshape(len(items), int(self.rows[items[0]]), -1)
 
     def alike(self, items: Places | None = None) -> Iterator[Places]:
         """Places of items of one shape, those without a matrix left out.
@@ -226,8 +210,8 @@ class Matrices:
             items: Among which items; None for all.
         """
         # One number for the pair (rows, size): matrices of one size may have other shapes.
-        keys = self.rows * (self.sizes.max(initial=0) + 1) + self.sizes
-        yield from _alike(keys, self.sizes, items)
+        sizes = self.numbers.lengths
+        yield from _alike(self.rows * (sizes.max(initial=0) + 1) + sizes, sizes, items)
 
 
 def _alike(keys: np.ndarray, sizes: np.ndarray, items: Places | None) -> Iterator[Places]:
@@ -242,7 +226,7 @@ def _alike(keys: np.ndarray, sizes: np.ndarray, items: Places | None) -> Iterato
         yield from (run[at : at + step] for at in range(0, len(run), step))
 
 
-def _arrow(column: "pd.Series[Any]", of: "pa.DataType | None" = None) -> "pa.Array":
+def _arrow(column: "pd.Series[Any] | list[Any]", of: "pa.DataType | None" = None) -> "pa.Array":
     """Read the column's lists; where it has none, empty ones of a type, of numbers by default."""
     import pyarrow as pa
 
@@ -270,10 +254,3 @@ def _spans(lists: "pa.Array") -> tuple[Int[np.ndarray, " items"], Int[np.ndarray
     counts = pc.fill_null(pc.list_value_length(lists), 0)
     lengths = counts.to_numpy(zero_copy_only=False).astype(np.int64)
     return np.cumsum(lengths) - lengths, lengths
-
-
-def _matrix(value: Any) -> np.ndarray:
-    """Read a record's matrix; an empty one for None, and for the nan of a data frame."""
-    if value is None or isinstance(value, float):
-        return np.empty((0, 0))
-    return np.stack([np.asarray(row, dtype=float) for row in value])

@@ -66,15 +66,13 @@ def _check_stored(cell: Cell, theta: Theta, invariant: float, depth: int) -> Non
     own = {name: getattr(theta, of) for name, of in _THRESHOLDS.items()}
     for items, frame in cell.slices("trajectory", "t_scores", "gates"):
         S, t = Matrices.of(frame["trajectory"]), Lists.of(frame["t_scores"])
-        _require(
-            cell, (S.rows > 0) & (S.sizes % np.maximum(S.rows, 1) == 0), "no trajectory", items
-        )
-        widths = S.sizes // np.maximum(S.rows, 1)
+        numbers, rows = S.numbers, np.maximum(S.rows, 1)
+        _require(cell, (S.rows > 0) & (numbers.lengths % rows == 0), "no trajectory", items)
+        widths = numbers.lengths // rows
         _require(cell, widths == depth + 1, f"it has not the {depth + 1} depths of its run", items)
         _require(cell, t.lengths == S.rows, "the scores of T are missing", items)
-        finite = np.isfinite(np.append(S.values, 0.0)).cumsum()
-        whole = finite[S.starts + S.sizes - 1] - finite[S.starts] == S.sizes - 1
-        whole &= np.isfinite(S.values[S.starts])
+        finite = np.append(0, np.isfinite(numbers.values).cumsum())
+        whole = finite[numbers.starts + numbers.lengths] - finite[numbers.starts] == numbers.lengths
         _require(cell, whole, "a depth of its trajectory is no number", items)
         _require(cell, np.isfinite(t.each(lambda u: u.sum(axis=1))), "T is no number", items)
         holds = [_follows(json.loads(gates), own, invariant) for gates in frame["gates"]]

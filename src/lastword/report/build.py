@@ -212,7 +212,7 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
     readings = [read(cell, theta) for cell in cells]
     beside, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
     needs = [dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)]
-    judgements = judge(cells, beside)
+    judgements = judge(cells, [own.objection for own in beside])
     findings = Findings(
         cells, summaries, beside, judgements, needs, material.comparisons, material.extents
     )
