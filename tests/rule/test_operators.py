@@ -1,0 +1,102 @@
+"""Operators without a model: each gate, score and need, against the slow reference and by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import reference
+
+from lastword.rule.geometry import Trajectory
+from lastword.rule.operators import OPERATORS, Step
+from lastword.rule.router import Verdict, next_step
+from lastword.theta import Theta
+
+DEPTH, FROZEN = 8, Theta()
+THETAS = [FROZEN, replace(FROZEN, eta=0.5), replace(FROZEN, eta=0.0), replace(FROZEN, tau_dim=9.0)]
+
+
+@pytest.mark.parametrize("theta", THETAS, ids=["frozen", "half", "none", "scalar"])
+@pytest.mark.parametrize("invariant", [1.0, 1.1])
+def test_a_verdict_is_the_references(theta, invariant):
+    seen = set()
+    for seed in range(120):
+        draw = np.random.default_rng(seed)
+        n = 1 + seed % 5
+        S = -2 * draw.random((n, DEPTH + 1)) * draw.choice([0.1, 1, 5], DEPTH + 1)
+        t = S[:, DEPTH] + draw.normal(size=n)
+        if seed % 3 == 0:  # rounded to halves: gates meet their thresholds
+            S, t = np.round(2 * S) / 2, np.round(2 * t) / 2
+        expected = reference.decide(S, t, theta, invariant)
+        verdict = next_step(Trajectory(S, t), invariant, theta)
+        assert isinstance(verdict, Verdict) and verdict.regime == expected.regime
+        own = verdict.correction
+        assert (own.operator, own.mixing) == (expected.operator, expected.mixing)
+        np.testing.assert_allclose(own.scores, expected.scores, atol=1e-12)
+        gates = {name: gate for name, gate in own.gates.items() if name != "invariant"}
+        assert list(gates) == list(expected.gates)
+        if any(gate.value is None for gate in gates.values()):
+            continue  # what a failed gate leaves unread
+        assert own.decisive_layer == expected.decisive_layer
+        for name, gate in gates.items():
+            value, holds = expected.gates[name]
+            assert gate.value == pytest.approx(value, abs=1e-9) and gate.holds is bool(holds)
+            seen.add((name, holds))
+    scalar = {"sharper", "shift"} if invariant > 1 else {"confidence"}
+    both = scalar | ({"changes", "entropy"} if theta.tau_dim < 9 else set())
+    assert seen >= {(name, holds) for name in both for holds in (True, False)}
+
+
+@pytest.mark.parametrize(
+    ("t", "eta", "mixing", "scores"),
+    [
+        ((-0.5, -2.0), 1.0, 1.0, (-0.5, -2.0)),  # sharper, and backs the base's choice
+        ((-0.5, -2.0), 0.5, 0.5, (-0.75, -1.75)),
+        ((-3.0, -1.0), 0.5, -0.5, (0.0, -1.75)),  # sharper, and pulls away
+        ((-1.0, -3.0), 1.0, -1.0, (-1.0, 0.0)),  # a shift of 0 does not back it
+        ((-1.0, -1.25), 1.0, 0.0, None),  # not sharper
+        ((-2.0, -2.5), 1.0, 0.0, None),  # as sharp
+        ((-0.5, -2.0), 0.0, 0.0, None),
+    ],
+)
+def test_mixing_by_hand(t, eta, mixing, scores):
+    S = np.full((2, DEPTH + 1), np.nan)
+    S[:, DEPTH] = base = np.array([-1.0, -1.5])
+    own = OPERATORS["mix"].correct(Trajectory(S, np.array(t)), replace(FROZEN, eta=eta))
+    assert (own.operator, own.mixing) == ("base" if scores is None else "mix", mixing)
+    np.testing.assert_allclose(own.scores, base if scores is None else scores)
+    sharper, shift = abs(t[0] - t[1]) - 0.5, t[0] + 1.0
+    assert own.gates["sharper"].to_dict() == {
+        "value": sharper,
+        "threshold": 0.0,
+        "holds": sharper > 0,
+    }
+    assert own.gates["shift"].to_dict() == {"value": shift, "threshold": 0.0, "holds": shift > 0}
+
+
+def unread(*depths: int) -> Trajectory:
+    """Two candidates whose base is unsure, of which these depths were not read."""
+    S = np.tile([[-2.0], [-2.1], [-2.2]], DEPTH + 1)
+    S[1, 1:DEPTH] = -1.0
+    S[:, list(depths)] = np.nan
+    return Trajectory(S)
+
+
+def test_operators_ask_for_what_they_lack_and_no_more():
+    base, early, mix, decisive = (OPERATORS[n] for n in ("base", "early", "mix", "decisive"))
+    assert base.needs(unread(DEPTH), FROZEN) == early.needs(unread(DEPTH), FROZEN)
+    assert base.needs(unread(DEPTH), FROZEN) == Step(frozenset([DEPTH]))
+    assert base.needs(unread(0, 3), FROZEN) is early.needs(unread(3), FROZEN) is None
+    assert early.needs(unread(0), FROZEN) == Step(frozenset([0]))
+    assert early.needs(unread(0), replace(FROZEN, gamma=-2.0)) is None  # it takes a lower maximum
+    own = {*FROZEN.anchor_depths(DEPTH), *FROZEN.feature_depths(DEPTH), DEPTH}
+    assert mix.needs(unread(), FROZEN) == Step(frozenset(own), scorer=True)
+    assert mix.needs(Trajectory(unread().scores, np.zeros(3)), FROZEN) is None
+    window = FROZEN.window(DEPTH)
+    assert decisive.needs(unread(window[0], DEPTH), FROZEN) == Step(frozenset([window[0], DEPTH]))
+    assert decisive.needs(unread(0, 1, 2), FROZEN) == Step(frozenset([1, 2]))
+    sure = replace(FROZEN, tau_logr=99.0)  # a gate that fails: the other depths are not needed
+    assert decisive.needs(unread(0, 1, 2), sure) is None
+    gates = decisive.correct(unread(0, 1, 2), sure).gates
+    assert gates["changes"].to_dict() == {"value": None, "threshold": True, "holds": None}
+    assert gates["log_margin_ratio"].threshold == 99.0 and not gates["log_margin_ratio"].holds
+    assert gates["entropy"].threshold == FROZEN.tau_H and gates["entropy"].holds
