@@ -1,4 +1,4 @@
-"""Where a command computes, and the options of Ray."""
+"""The place where a command computes, and the options of Ray."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where the work is done; of Ray, what is left out is as `Cluster` has it."""
+    """The place where the work is done; of Ray, what is left out is as `Cluster` has it."""
 
     engine: Annotated[
         Literal["local", "ray", "vllm"],

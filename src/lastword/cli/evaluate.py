@@ -44,7 +44,7 @@ _EDGE = 4  # tokens shown on each side of where a candidate begins
 
 @dataclass(frozen=True)
 class CellOptions:
-    """How much of each cell is done."""
+    """The part of each cell that is done."""
 
     shard: Annotated[str | None, "i/n, i from 0: do one part of the work of n processes."] = None
     max_failures: Annotated[
@@ -65,7 +65,7 @@ class CellOptions:
     ] = False
 
     def extent(self) -> "Extent":
-        """How much of each cell is done here."""
+        """Return how much of each cell is done here."""
         from lastword.evaluation.work import Extent
         from lastword.records.run import Shard
 
@@ -75,7 +75,7 @@ class CellOptions:
 
 @dataclass(frozen=True)
 class Where:
-    """Where the models run.
+    """The place where the models run.
 
     Attributes:
         cluster: Ray; None for one process.

@@ -69,7 +69,7 @@ def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
 
 
 def inside(root: Folder, path: Folder) -> str:
-    """Where a path is, from a folder above it."""
+    """Return where a path is, from a folder above it."""
     return "/".join(path.parts[len(root.parts) :])
 
 

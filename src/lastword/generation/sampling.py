@@ -1,4 +1,4 @@
-"""How answers are drawn, apart from what draws them: nothing heavy is imported here."""
+"""The options of drawing answers, apart from what draws: nothing heavy is imported here."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from lastword.errors import InputError
 
 @dataclass(frozen=True)
 class Sampling:
-    """How answers are drawn.
+    """The options of drawing answers.
 
     Raises:
         InputError: A number out of its range.

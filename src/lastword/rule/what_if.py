@@ -1,4 +1,4 @@
-"""What if: what the rule would do with an answered item were a threshold another one.
+"""What-if: the rule asked again of an answered item, under another threshold.
 
 Theta is frozen, and nothing here moves it: this asks Algorithm 1 again, on the trajectory that was
 read, with constants that someone wonders about. Thresholds change which operator is chosen and

@@ -33,7 +33,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Reads:
-    """Where log-probabilities are read: distinct rows, and the tokens each row predicts.
+    """The places where log-probabilities are read: distinct rows, and the tokens each row predicts.
 
     Candidates that share a first token share its row and its entry in `row`.
 

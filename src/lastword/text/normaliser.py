@@ -125,7 +125,7 @@ def _maps(rules: Any) -> Iterator[bytes]:
 
 
 def growth(rules: Mapping[str, Any]) -> float:
-    """How many times as long a text may become by rules as tokenizer.json has them."""
+    """Return how many times as long a text may become by the rules of a tokenizer.json."""
     factor = 1.0
     for rule in rules.get("normalizers", ()):
         factor *= growth(rule)
@@ -147,5 +147,5 @@ def _longest(charsmap: bytes) -> int:
 
 
 def _trie_end(charsmap: bytes) -> int:
-    """Where texts begin, each with a zero behind it: after a trie and its size in four bytes."""
+    """Return where texts begin, each with a zero behind it: after a trie and its size."""
     return 4 + int.from_bytes(charsmap[:4], "little")

@@ -42,7 +42,7 @@ Undo = Callable[[Tensor, Config], Tensor]
 
 
 class Count(int):
-    """How many strings an array of a header has: they are not kept."""
+    """The number of strings in an array of a header, which are not kept."""
 
 
 @dataclass(frozen=True)

@@ -308,7 +308,7 @@ def open_gguf(name: str, file: str, revision: str | None = None) -> GgufCheckpoi
 
 
 def find_downloaded(name: str, file: str, revision: str | None) -> Path | None:
-    """Where huggingface_hub's own cache keeps a file; None where it was not downloaded."""
+    """Return where huggingface_hub's cache keeps a file; None where it was not downloaded."""
     path = try_to_load_from_cache(name, file, revision=revision)
     return Path(path) if isinstance(path, str) else None
 

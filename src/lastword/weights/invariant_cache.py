@@ -18,7 +18,7 @@ _READING = 1
 
 
 def folder() -> Path:
-    """Where values are kept: `LASTWORD_CACHE`, else the user's cache folder."""
+    """Return where values are kept: `LASTWORD_CACHE`, else the user's cache folder."""
     variable = os.environ.get("LASTWORD_CACHE")
     if variable:
         return Path(variable)
