@@ -30,7 +30,7 @@ from lastword.decisions import Question, prepare
 from lastword.methods import Evidence, resolve
 from lastword.methods.batch_calibrated import BatchCalibrated
 from lastword.methods.correction import Scored
-from lastword.records.metrics import ece
+from lastword.records.metrics import reliability
 from lastword.rule.geometry import Trajectory
 
 TEMPLATES = ("decide/plain", "decide/listed")
@@ -81,7 +81,7 @@ def cell(tracer: Tracer, data: list[dict[str, Any]], template: str, described: b
         ]
         told[name] = {
             "right": round(100 * float(np.mean(right)), 1),
-            "ece": round(100 * ece([p.max() for p in probabilities], right), 1),
+            "ece": round(100 * reliability([p.max() for p in probabilities], right).ece, 1),
         }
     return told
 

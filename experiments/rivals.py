@@ -326,7 +326,7 @@ def anyjev(model: Path, folder: Path, sets: Sequence[str], count: int) -> Iterat
 
 def table(path: Path, count: int) -> Iterator[str]:
     """By method over the sets that letters can ask, the first texts of each; then by set."""
-    from lastword.records.metrics import ece
+    from lastword.records.metrics import reliability
 
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     base = {line["set"]: line for line in lines if line["method"] == "base"}
@@ -348,7 +348,7 @@ def table(path: Path, count: int) -> Iterator[str]:
             )
             yield (
                 f"{method:17} right {sum(right)} of {len(right)}, flips {sum(flips)} of"
-                f" {len(flips)}, ece {100 * ece(sure, right):.1f}, {costs}"
+                f" {len(flips)}, ece {100 * reliability(sure, right).ece:.1f}, {costs}"
             )
     for line in lines:
         hits = f"{sum(line['right'])} of {len(line['right'])}" if "right" in line else "–"

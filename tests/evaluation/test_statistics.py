@@ -22,7 +22,7 @@ from lastword.evaluation.statistics import (
     sign_test,
 )
 from lastword.records.cells import Counts, cells, summarise
-from lastword.records.metrics import ece, mc1, mc3
+from lastword.records.metrics import mc1, mc3, reliability
 from lastword.records.readings import read
 from lastword.records.variant import Variant
 from lastword.report.published import read_published
@@ -282,7 +282,7 @@ def test_baselines_and_calibration_are_recomputed_from_the_items():
         np.mean([mc3(u, t) for u, t in zip(own["scores"], own["truthful"], strict=True)])
     )
     tops = np.array([max(p) for p in own["probabilities"]])
-    assert said.ece == pytest.approx(ece(tops, own["mc1"].to_numpy()))
+    assert said.ece == pytest.approx(reliability(tops, own["mc1"].to_numpy()).ece)
 
 
 def test_without_blind_scores_the_baseline_is_undefined():

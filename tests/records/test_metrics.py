@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastword.errors import InputError
-from lastword.records.metrics import ece, mc1, mc2, mc3, pair_accuracy, reliability
+from lastword.records.metrics import mc1, mc2, mc3, pair_accuracy, reliability
 
 # Sixteenths: ties are frequent, sums are exact.
 SCORE = st.integers(-800, 0).map(lambda k: k / 16)
@@ -74,7 +74,7 @@ def test_bad_scores_are_refused(scores):
 
 def test_ece_by_hand():
     # Two bins of ten: 0.15 holds one wrong answer, 0.85 three of which two are right.
-    value = ece([0.15, 0.85, 0.85, 0.85], [0, 1, 1, 0], bins=10)
+    value = reliability([0.15, 0.85, 0.85, 0.85], [0, 1, 1, 0], bins=10).ece
     assert value == pytest.approx((0.15 + 3 * abs(2 / 3 - 0.85)) / 4)
 
 
@@ -91,15 +91,15 @@ def test_ece_equals_its_definition(pairs):
         if inside:
             gap = np.mean([c for _, c in inside]) - np.mean([p for p, _ in inside])
             total += len(inside) / len(pairs) * abs(gap)
-    assert ece(*zip(*pairs, strict=True)) == pytest.approx(total, abs=1e-9)
+    assert reliability(*zip(*pairs, strict=True)).ece == pytest.approx(total, abs=1e-9)
 
 
 def test_empty_bins_and_no_items_are_undefined():
     curve = reliability([0.95, math.nan], [1, 1])
     assert curve.counts.sum() == 1 and np.isnan(curve.accuracy[:-1]).all()
-    assert math.isnan(ece([], []))
+    assert math.isnan(reliability([], []).ece)
 
 
 def test_confidences_outside_a_probability_are_refused():
     with pytest.raises(InputError):
-        ece([1.5], [1])
+        reliability([1.5], [1])

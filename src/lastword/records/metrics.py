@@ -231,23 +231,6 @@ def reliability(
     )
 
 
-def ece(confidences: Numbers, corrects: Numbers, bins: int = CALIBRATION_BINS) -> float:
-    """Expected calibration error over bins of the top candidate's probability (method, section 10).
-
-    Args:
-        confidences: Probability of the top candidate, in [0, 1] [items].
-        corrects: Its correctness, in [0, 1]; an item's MC1 [items].
-        bins: How many bins of equal width.
-
-    Returns:
-        A share in [0, 1]; nan without items.
-
-    Raises:
-        InputError: Lengths differ, or a confidence outside [0, 1].
-    """
-    return reliability(confidences, corrects, bins).ece
-
-
 def _item(scores: Numbers, truthful: Numbers) -> tuple[Rows, Truths]:
     u, truth = np.asarray(scores, dtype=float), np.asarray(truthful, dtype=bool)
     if u.shape != truth.shape or u.ndim != 1:

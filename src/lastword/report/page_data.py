@@ -47,7 +47,7 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
             index.add(c, rows)
             of_cell += [item(row, theta) for row in rows]
         blocks[f"cell-{c}"] = compress(of_cell)
-    return {"items": compress(index.block), **index.texts.blocks(), **blocks}
+    return {"items": compress(index.block), **index.texts(), **blocks}
 
 
 def at_once(cell: Cell, places: Places) -> Iterator[list[Record]]:
@@ -57,77 +57,51 @@ def at_once(cell: Cell, places: Places) -> Iterator[list[Record]]:
 
 
 class Index:
-    """The index of all items, and the texts that it names."""
+    """The index of all items, and every distinct text once, however many models answered it."""
 
     def __init__(self) -> None:
-        self.texts = Texts()
         self._models: dict[str, int] = {}
         self._cells: list[Block] = []
+        self._items: list[tuple[str, int, str]] = []
+        self._places: dict[tuple[str, ...], int] = {}
+        self._texts: dict[str, dict[int, Block]] = {}
 
     def add(self, cell: int, rows: Sequence[Record]) -> None:
         """Take in records of a cell, after those that it has had before."""
         if cell == len(self._cells):
             model = self._models.setdefault(rows[0].model, len(self._models))
-            benchmark = self.texts.benchmark(rows[0])
+            self._texts.setdefault(rows[0].benchmark, {})
+            benchmark = list(self._texts).index(rows[0].benchmark)
             self._cells.append({"model": model, "benchmark": benchmark, "text": [], "codes": ""})
         own = self._cells[cell]
-        own["text"] += [self.texts.place(row) for row in rows]
+        own["text"] += [self._place(row, own["benchmark"]) for row in rows]
         own["codes"] += "".join(map(codes, rows))
 
-    @property
-    def _corrected(self) -> bool:
-        """True if another correction than TRACE answered any."""
-        return any("c" in own["codes"][1::4] for own in self._cells)
+    def _place(self, record: Record, benchmark: int) -> int:
+        key = (record.benchmark, str(record.id), record.prompt, *record.candidates)
+        if key not in self._places:
+            place = self._places[key] = len(self._items)
+            self._items.append((str(record.id), benchmark, subject(record, _QUESTION_LIMIT)))
+            self._texts[record.benchmark][place] = text(record)
+        return self._places[key]
 
     @property
     def block(self) -> Block:
         """Return what the page's list is made from."""
+        corrected = any("c" in own["codes"][1::4] for own in self._cells)  # not by TRACE
         names = {
-            "benchmark": self.texts.benchmarks,
+            "benchmark": list(self._texts),
             "model": list(self._models),
             "outcome": OUTCOMES,
-            "operator": {k: v for k, v in OPERATORS.items() if k != "c" or self._corrected},
+            "operator": {k: v for k, v in OPERATORS.items() if k != "c" or corrected},
             "regime": REGIMES,
             "judged": JUDGED,
         }
-        return {"texts": self.texts.index, "cells": self._cells, "names": names}
+        return {"texts": self._items, "cells": self._cells, "names": names}
 
-
-class Texts:
-    """Every distinct text of an item once, however many models answered it."""
-
-    def __init__(self) -> None:
-        self._benchmarks: dict[str, int] = {}
-        self._places: dict[tuple[str, ...], int] = {}
-        self._by_benchmark: list[dict[int, Block]] = []
-        self.index: list[tuple[str, int, str]] = []
-
-    @property
-    def benchmarks(self) -> list[str]:
-        """Their names."""
-        return list(self._benchmarks)
-
-    def benchmark(self, record: Record) -> int:
-        """The place of a record's benchmark among all."""
-        place = self._benchmarks.setdefault(record.benchmark, len(self._benchmarks))
-        if place == len(self._by_benchmark):
-            self._by_benchmark.append({})
-        return place
-
-    def place(self, record: Record) -> int:
-        """The place of a record's text in the index."""
-        key = (record.benchmark, str(record.id), record.prompt, *record.candidates)
-        if key in self._places:
-            return self._places[key]
-        place = self._places[key] = len(self.index)
-        benchmark = self.benchmark(record)
-        self.index.append((str(record.id), benchmark, subject(record, _QUESTION_LIMIT)))
-        self._by_benchmark[benchmark][place] = text(record)
-        return place
-
-    def blocks(self) -> dict[str, str]:
+    def texts(self) -> dict[str, str]:
         """A block of texts a benchmark, by place in the index."""
-        return {f"texts-{b}": compress(texts) for b, texts in enumerate(self._by_benchmark)}
+        return {f"texts-{b}": compress(own) for b, own in enumerate(self._texts.values())}
 
 
 def sampled(cells: Sequence[Cell]) -> list[Places]:

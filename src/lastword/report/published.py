@@ -4,26 +4,15 @@ import csv
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
-from types import MappingProxyType
+from typing import NamedTuple
 
 from lastword.records.cells import Summary, benchmark_of
 from lastword.report.table import EN_DASH, Table, Value, columns
 
 
-@dataclass(frozen=True)
-class PaperCell:
-    """The paper's numbers for one cell, in points.
-
-    Attributes:
-        model: As the paper names it.
-        invariant: I(M) as printed.
-        mc1_base: MC1 of the base.
-        mc1_delta: What TRACE adds.
-        mc2_base: MC2 of the base.
-        mc2_delta: What TRACE adds.
-    """
+class PaperCell(NamedTuple):
+    """The paper's numbers for one cell, in points, but for I(M) as it is printed."""
 
     model: str
     invariant: float
@@ -54,28 +43,22 @@ def read_published() -> Mapping[str, tuple[PaperCell, ...]]:
     text = files("lastword.report").joinpath("paper_grid.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(text.splitlines()))
     names = ("mc1_base", "mc1_delta", "mc2_base", "mc2_delta")
-    return MappingProxyType(
-        {
-            benchmark: tuple(
-                PaperCell(
-                    row["model"],
-                    float(row["invariant"]),
-                    *(float(row[f"{benchmark}_{name}"]) for name in names),
-                )
-                for row in rows
+    return {
+        benchmark: tuple(
+            PaperCell(
+                row["model"],
+                float(row["invariant"]),
+                *(float(row[f"{benchmark}_{name}"]) for name in names),
             )
-            for benchmark in ("truthfulqa", "halueval-qa", "halueval-sum")
-        }
-    )
+            for row in rows
+        )
+        for benchmark in ("truthfulqa", "halueval-qa", "halueval-sum")
+    }
 
 
 def _beside(s: Summary, paper: PaperCell | None) -> tuple[Value, ...]:
     own = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
-    if paper is None:
-        theirs, name, invariant = [math.nan] * 4, EN_DASH, math.nan
-    else:
-        theirs = [paper.mc1_base, paper.mc1_delta, paper.mc2_base, paper.mc2_delta]
-        name, invariant = paper.model, paper.invariant
+    name, invariant, *theirs = paper or PaperCell(EN_DASH, *[math.nan] * 5)
     pairs = [v for pair in zip(own, theirs, strict=True) for v in pair]
     return (s.model, s.benchmark, name, s.invariant, invariant, *pairs)
 
