@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import reference
 
+from lastword.rule.answer import Answer
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import OPERATORS, Step
 from lastword.rule.router import Verdict, next_step
@@ -27,11 +28,17 @@ def test_a_verdict_is_the_references(theta, invariant):
         if seed % 3 == 0:  # rounded to halves: gates meet their thresholds
             S, t = np.round(2 * S) / 2, np.round(2 * t) / 2
         expected = reference.decide(S, t, theta, invariant)
-        verdict = next_step(Trajectory(S, t), invariant, theta)
+        trajectory = Trajectory(S, t)
+        verdict = next_step(trajectory, invariant, theta)
         assert isinstance(verdict, Verdict) and verdict.regime == expected.regime
         own = verdict.correction
         assert (own.operator, own.mixing) == (expected.operator, expected.mixing)
         np.testing.assert_allclose(own.scores, expected.scores, atol=1e-12)
+        told = verdict.answer(Answer, tuple("abcde"[:n]), trajectory, invariant, truncated=3)
+        assert (told.index, told.base_index) == (expected.index, expected.base_index)
+        assert (told.tied, told.mixing, told.truncated) == (expected.tied, expected.mixing, 3)
+        assert (told.decisive_layer, told.invariant) == (own.decisive_layer, invariant)
+        assert told.d_eff == pytest.approx(expected.d_eff)
         gates = {name: gate for name, gate in own.gates.items() if name != "invariant"}
         assert list(gates) == list(expected.gates)
         if any(gate.value is None for gate in gates.values()):
