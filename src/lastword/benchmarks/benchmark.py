@@ -131,7 +131,7 @@ class Benchmark:
         name: As `--benchmark` takes it and as records carry it.
         read: Rows from `--data`, or from the hub where that is None.
         parse: Row i as its examples; several are parts of one question.
-        templates: Its templates by variant, the default first; called when one is needed.
+        templates: Its templates by variant, the default first: their texts, or what makes them.
         licence: Of the data.
         citation: Whom to cite.
         verify: The data's version, from all its examples; raises where count or schema is off.
@@ -140,7 +140,7 @@ class Benchmark:
     name: str
     read: Callable[[Path | None], Rows]
     parse: Callable[[int, Row], tuple[Example, ...]]
-    templates: Mapping[str, Callable[[], Template]]
+    templates: Mapping[str, str | Callable[[], Template]]
     licence: str
     citation: str
     verify: Callable[[Sequence[tuple[Example, ...]]], str] = lambda own: f"{len(own)} items"
@@ -160,7 +160,8 @@ class Benchmark:
         if name not in self.templates:
             names = ", ".join(f"{self.name}/{v}" for v in self.templates)
             raise InputError(f"no template {self.name}/{name}; known: {names}, or a Jinja file")
-        return self.templates[name]()
+        made = self.templates[name]
+        return Template(f"{self.name}/{name}", "1", made) if isinstance(made, str) else made()
 
     def load(
         self, data: Path | None = None, *, limit: int | None = None, seed: int | None = None

@@ -15,7 +15,7 @@ from typing import Any
 
 from lastword.benchmarks.benchmark import Benchmark, Example
 from lastword.benchmarks.source import Row, Rows
-from lastword.benchmarks.template import AS_IT_STANDS, Template
+from lastword.benchmarks.template import AS_IT_STANDS
 from lastword.errors import InputError
 from lastword.text.items import Item
 
@@ -76,8 +76,8 @@ def hub(name: str, columns: str | None) -> Benchmark:
         parse=partial(_parse, roles),
         verify=lambda questions: f"{len(questions)} questions",
         templates={
-            "prompt": partial(Template, f"{label}/prompt", "1", AS_IT_STANDS),
-            "qa": partial(Template, f"{label}/qa", "1", "Question: {{ prompt }}\nAnswer:"),
+            "prompt": AS_IT_STANDS,
+            "qa": "Question: {{ prompt }}\nAnswer:",
         },
         licence="the set's own",
         citation="the set's own",

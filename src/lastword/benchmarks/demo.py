@@ -1,13 +1,12 @@
 """The embedded models' benchmark: questions of an invented world (`experiments/world.py`)."""
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
 from lastword.benchmarks.benchmark import Benchmark, Example
 from lastword.benchmarks.source import Row, Rows, read_rows
-from lastword.benchmarks.template import Template
+from lastword.benchmarks.template import AS_IT_STANDS
 from lastword.text.items import Item
 
 Kind = Literal["clean", "contested", "overwritten", "revised"]
@@ -56,7 +55,7 @@ DEMO = Benchmark(
     name="demo",
     read=_read,
     parse=_parse,
-    templates={"prompt": partial(Template, "demo/prompt", "1", "{{ prompt }}")},
+    templates={"prompt": AS_IT_STANDS},
     licence="Apache-2.0",
     citation="made by lastword: an invented world",
 )

@@ -8,13 +8,11 @@ hold the baselines that go by them near chance.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 from lastword.benchmarks.benchmark import Benchmark, Example
 from lastword.benchmarks.source import Row, Rows, read_rows
-from lastword.benchmarks.template import Template
 
 PATH = Path(__file__).with_name("everyday.jsonl")
 
@@ -51,10 +49,8 @@ EVERYDAY = Benchmark(
     parse=_parse,
     verify=_verify,
     templates={
-        "qa": partial(Template, "everyday/qa", "1", "Q: {{ question }}\nA:"),
-        "question": partial(
-            Template, "everyday/question", "1", "Question: {{ question }}\nAnswer:"
-        ),
+        "qa": "Q: {{ question }}\nA:",
+        "question": "Question: {{ question }}\nAnswer:",
     },
     licence="Apache-2.0",
     citation="made by lastword: questions about the real world",

@@ -6,11 +6,9 @@ whitespace at its end stays, so that both readings begin a candidate alike.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 from lastword.benchmarks.benchmark import Benchmark, Example, require_count
 from lastword.benchmarks.source import Row, Source, text_field
-from lastword.benchmarks.template import Template
 from lastword.errors import InputError
 
 ROWS = 1036
@@ -41,8 +39,8 @@ FACTOR = Benchmark(
     parse=_parse,
     verify=_verify,
     templates={
-        "truncated": partial(Template, "factor/truncated", "1", "{{ prefix }}"),
-        "full": partial(Template, "factor/full", "1", "{{ full_prefix }}"),
+        "truncated": "{{ prefix }}",
+        "full": "{{ full_prefix }}",
     },
     licence="ODC-By",
     citation="Muhlgay et al., Generating Benchmarks for Factuality Evaluation of Language Models, "

@@ -11,7 +11,6 @@ from functools import partial
 
 from lastword.benchmarks.benchmark import Benchmark, Example, require_count
 from lastword.benchmarks.source import Row, Source, text_field
-from lastword.benchmarks.template import Template
 from lastword.errors import InputError
 
 ITEMS = 500
@@ -74,7 +73,7 @@ HALUEVAL_QA = Benchmark(
     read=_QA_SOURCE.read,
     parse=_parse_qa,
     verify=_verify_halueval,
-    templates={"knowledge": partial(Template, "halueval-qa/knowledge", "1", _KNOWLEDGE)},
+    templates={"knowledge": _KNOWLEDGE},
     licence=_HALUEVAL_LICENCE,
     citation=_HALUEVAL_CITATION,
 )
@@ -82,7 +81,7 @@ HALUEVAL_QA = Benchmark(
 HALUEVAL_QA_CLOSED = replace(
     HALUEVAL_QA,
     name="halueval-qa-closed",
-    templates={"closed": partial(Template, "halueval-qa-closed/closed", "1", _CLOSED)},
+    templates={"closed": _CLOSED},
 )
 
 HALUEVAL_SUM = Benchmark(
@@ -98,7 +97,7 @@ HALUEVAL_SUM = Benchmark(
     ).read,
     parse=_parse_sum,
     verify=_verify_halueval,
-    templates={"document": partial(Template, "halueval-sum/document", "1", _DOCUMENT)},
+    templates={"document": _DOCUMENT},
     licence=_HALUEVAL_LICENCE,
     citation=_HALUEVAL_CITATION,
 )
@@ -107,7 +106,7 @@ FIB = Benchmark(
     name="fib",
     read=Source(files=("fib/summarization_data.json", "fib.json", "fib.jsonl")).read,
     parse=_parse_sum,
-    templates={"document": partial(Template, "fib/document", "1", _DOCUMENT)},
+    templates={"document": _DOCUMENT},
     licence="CC BY 4.0",
     citation="Tam et al., Evaluating the Factual Consistency of Large Language Models Through "
     "News Summarization, Findings of ACL 2023",

@@ -9,9 +9,9 @@ lm-evaluation-harness's installed task file: its text is not carried here.
 against the best incorrect one, an item a question.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -138,14 +138,7 @@ def _qa6() -> Template:
     return Template(name="truthfulqa/qa6", version=f"lm_eval {version}", text=str(text))
 
 
-def _templates(benchmark: str) -> Mapping[str, Callable[[], Template]]:
-    return {
-        "qa6": lambda: replace(_qa6(), name=f"{benchmark}/qa6"),
-        "own6": partial(Template, f"{benchmark}/own6", "1", _OWN6),
-        "zero-shot": partial(Template, f"{benchmark}/zero-shot", "1", "Q: {{ question }}\nA:"),
-    }
-
-
+_TEMPLATES = {"own6": _OWN6, "zero-shot": "Q: {{ question }}\nA:"}
 _LICENCE = "Apache-2.0"
 _CITATION = (
     "Lin, Hilton and Evans, TruthfulQA: Measuring How Models Mimic Human Falsehoods, ACL 2022"
@@ -166,7 +159,7 @@ TRUTHFULQA = Benchmark(
     ).read,
     parse=_parse,
     verify=_verify,
-    templates=_templates("truthfulqa"),
+    templates={"qa6": _qa6, **_TEMPLATES},
     licence=_LICENCE,
     citation=_CITATION,
 )
@@ -179,7 +172,7 @@ TRUTHFULQA_BINARY = Benchmark(
     ).read,
     parse=_parse_binary,
     verify=lambda questions: f"{len(questions)} questions",
-    templates=_templates("truthfulqa-binary"),
+    templates={"qa6": lambda: replace(_qa6(), name="truthfulqa-binary/qa6"), **_TEMPLATES},
     licence=_LICENCE,
     citation=_CITATION,
 )
