@@ -155,14 +155,20 @@ def test_a_crowd_that_asks_nothing_leaves_room(model):
         {"host": "127.0.0.1:80:80"},
         {"origin": "chrome-extension://HOST"},
         {"origin": "http://evil@HOST"},
+        {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": "http://["},
+        {"origin": "http://[::1"},
+        {"origin": "["},
     ],
 )
 def test_other_hosts_and_origins_are_refused(plain, headers):
     host = plain.url.removeprefix("http://")
     sent = {name: value.replace("HOST", host) for name, value in headers.items()}
     answer = plain.client.post("/v1/correct", json=BODY, headers=sent)
-    assert answer.status_code == 403
+    assert answer.status_code == 403 and answer.json()["error"]["code"] == "forbidden"
+    assert "access-control-allow-origin" not in answer.headers
+    assert plain.events("failure") == []
     own = {"origin": f"http://{host}"}
     assert plain.client.post("/v1/correct", json=BODY, headers=own).status_code == 200
 

@@ -176,6 +176,19 @@ def test_compose_keeps_certificate_and_state_where_the_image_lets_it():
     assert f"install --directory --owner lastword /models {folder}\n" in read("Dockerfile")
 
 
+def test_compose_lets_clients_reach_the_service_through_haproxy_alone():
+    services = yaml.safe_load(read("compose.yaml"))["services"]
+    proxy = services["haproxy"]
+    assert [name for name, own in services.items() if "ports" in own] == ["haproxy"]
+    assert proxy["ports"] == [f"127.0.0.1:8000{proxy['environment']['LASTWORD_FRONT']}"]
+    (mount,) = proxy["volumes"]
+    file, place, _ = mount.split(":")
+    assert (DEPLOY / file).is_file() and place == "/usr/local/etc/haproxy/haproxy.cfg"
+    assert set(re.findall(r"\$\{(\w+)\}", read("haproxy.cfg"))) == set(proxy["environment"])
+    backends = {value for name, value in proxy["environment"].items() if name[-2:] in ("_A", "_B")}
+    assert backends == {f"lastword:{Settings().port}"}
+
+
 def test_grafana_is_not_open_to_its_own_default_password():
     grafana = yaml.safe_load(read("compose.watch.yaml"))["services"]["grafana"]
     assert grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD"].startswith("${GRAFANA_PASSWORD:?")
