@@ -6,7 +6,7 @@ Each attack of `tests/attackers.py` comes from a process of its own against a `l
 a token, which the honest client alone has; E is sent to one without. That client asks one question
 after the other, in quiet and beside the attack. D is one request, whose memory is told. With
 `--source FOLDER` the service is that of another checkout's `src`. The result is kept in
-experiments/results/attacks.MODEL.json. Exits with 1 where an honest request was refused.
+experiments/results/attacks.MODEL.json. Exits with 1 where an honest request, or D, was refused.
 """
 
 import argparse
@@ -105,14 +105,14 @@ def balanced(url: str) -> Iterator[str]:
         proxy.wait()
 
 
-def large(url: str, model: str) -> str:
-    """D: forty questions of 250 options each, with every depth."""
-    options = [{"value": f"option {i}"} for i in range(250)]
+def large(url: str, model: str) -> dict[str, Any]:
+    """D: forty questions of 250 options each, with every depth, within the budget of tokens."""
+    options = [{"value": str(i)} for i in range(250)]
     question = {"type": "choice", "instructions": "Which?", "choices": options}
     body = {"model": model, "input": "A text.", "questions": [question] * 40}
     body["include"] = ["trajectory"]
     answer = httpx.post(f"{url}/v1/decisions", json=body, headers=TOKEN, timeout=120)
-    return str(answer.status_code)
+    return {"statuses": {str(answer.status_code): 1}}
 
 
 def main() -> None:
@@ -133,7 +133,7 @@ def main() -> None:
                     quiet = honest(url, options.seconds / 2)
                     with peak(process) as memory:
                         if name == "D":
-                            came: dict[str, Any] = {"status": large(url, options.model)}
+                            came = large(url, options.model)
                         else:
                             with attack(name, url):
                                 came = honest(url, options.seconds)
@@ -144,8 +144,7 @@ def main() -> None:
     if options.source == ROOT / "src":
         before = json.loads(path.read_text()) if path.exists() else {}
         path.write_text(json.dumps(before | told, indent=1) + "\n")
-    statuses = [own["beside"].get("statuses", {"200": 1}) for own in told.values()]
-    sys.exit(any(set(one) != {"200"} for one in statuses))
+    sys.exit(any(set(own["beside"]["statuses"]) != {"200"} for own in told.values()))
 
 
 if __name__ == "__main__":
