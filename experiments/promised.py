@@ -28,9 +28,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from probes import SETS, asked_of, read
+from probes import SETS, asked_of, read, rows_of
 from scipy.stats import beta
 
+from lastword.evaluation.controls import features_of_cell
 from lastword.probes import fit_state
 from lastword.probes.state import PENALTIES, few
 from lastword.probes.trajectory import Options, fit_trajectory
@@ -38,7 +39,6 @@ from lastword.trust.certification import Sample
 from lastword.trust.certify import Claim, judge
 from lastword.trust.policy import OFF, Policy, Promise, family, is_fitted
 from lastword.trust.terms import Terms
-from lastword.tryout.contest import features_of_cell
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SIZES = (50, 100, 200)
@@ -87,8 +87,8 @@ class Population:
             return np.array([int(np.argmax(u)) for u in sample.shown(policy)[0]])
 
         scores, truths = sample.shown(OFF)
-        cell, options = sample.cells[0], np.array([len(own) for own in scores])
-        one = len({tuple(own) for own in cell.mc1_items["candidates"]}) == 1
+        options = np.array([len(own) for own in scores])
+        one = len({json.dumps(row["choices"]) for row in rows_of(path)}) == 1
         return cls(
             truths=np.array(truths),
             options=options,

@@ -13,7 +13,6 @@ from lastword import load_records
 from lastword.evaluation.controls import (
     ALPHA,
     DRAWS,
-    PENALTY,
     Controls,
     Placebo,
     controls,
@@ -116,6 +115,7 @@ def test_without_an_override_there_is_no_placebo(four):
 
 
 def test_the_fit_maximises_its_objective():
+    penalty = 30.0
     rng = np.random.default_rng(0)
     x, present = rng.normal(size=(60, 4, 3)), np.ones((60, 4), bool)
     present[::3, 3] = False
@@ -125,10 +125,10 @@ def test_the_fit_maximises_its_objective():
 
     def loss(w: np.ndarray) -> float:
         scores = np.where(present, x @ w, -1e9)
-        return -float((target * log_softmax(scores, axis=1)).sum()) + PENALTY / 2 * float(w @ w)
+        return -float((target * log_softmax(scores, axis=1)).sum()) + penalty / 2 * float(w @ w)
 
     expected = minimize(loss, np.zeros(3), tol=1e-12).x
-    assert conditional_logit(x, present, target, PENALTY) == pytest.approx(expected, abs=1e-5)
+    assert conditional_logit(x, present, target, penalty) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_fit_needs_every_depth_without_the_question(read_whole):

@@ -5,34 +5,37 @@ candidate is right where truths are told at length, and a rule may do no more th
 All are on MC1, over the items that count for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
+from lastword.errors import InputError
 from lastword.evaluation.statistics import paired
-from lastword.probes.logit import conditional_logit
+from lastword.probes.logit import best_penalty, centred, root_mean_square
+from lastword.probes.trajectory import (
+    PENALTIES,
+    Options,
+    feature_places,
+    features_from,
+    padded,
+)
 from lastword.records.cells import Cell, column, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import mc1_by_depth, mc1_rows, pair_name
-from lastword.theta import depth_of
 from lastword.trust.grouping import Groups
 
 ALPHA = 0.05
 DRAWS = 4000
 SEED = 0  # of draws and folds
 FOLDS = 10
-PENALTY = 30.0
-MOST_FITTED = 20_000  # items: a weight is known long before
-_BLIND_DEPTHS = (1 / 2, 2 / 3)  # fractions of L
-_MIDDLE_DEPTHS = (1 / 2, 2 / 3, 5 / 6)
+MOST_FITTED = 5_000  # items: a weight is known long before
 _TRAJECTORIES = ("trajectory", "blind_trajectory")
-
-Features = Float[np.ndarray, "items candidates features"]
-Block = Float[np.ndarray, "items candidates _"]
-Entries = Bool[np.ndarray, "items candidates"]
+_SCORES = ("t_scores", "blind_t_scores")
+_FEATURES = (*_TRAJECTORIES, *_SCORES, "content_free_scores", "candidate_tokens", "candidates")
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Fit:
     Attributes:
         wording: Mean MC1 of the fit that never reads the question.
         reading: What the base's scores add to it.
-        middle: What S at middle depths and t add to both.
+        middle: What S at every other depth and t add to both.
     """
 
     wording: float
@@ -208,10 +211,11 @@ def _truth_elsewhere(cell: Cell) -> PerItem:
 def fit(cell: Cell) -> Fit | None:
     """Fitted wording, and what reading the question adds; None where it cannot be fitted.
 
-    A ridge conditional logit: candidate j is answered with probability softmax_j(w . x_j), and w
-    maximises the log-probability of an item's truths, a mean over them and a sum over items, less
-    `PENALTY` |w|^2 / 2. Features are centred within an item and scaled to unit root mean square
-    over the cell. Of more than `MOST_FITTED` items as many are drawn.
+    A ridge conditional logit on the features of a trajectory probe (method, section 19): candidate
+    j is answered with probability softmax_j(w . x_j). Fitted wording has those that never read the
+    question; *reading* adds the base's scores, *the middle* S at every other depth and t. Each item
+    is answered by a fit on the other folds, at the penalty of the least log loss over them. Of more
+    than `MOST_FITTED` items as many are drawn.
 
     Args:
         cell: The cell; every depth has to have been read with the question and without.
@@ -229,14 +233,23 @@ def _fitted(cell: Cell, rng: np.random.Generator) -> Places:
 
 
 def _fit(cell: Cell, survey: "_Survey", rng: np.random.Generator) -> Fit | None:
-    if (design := survey.design) is None:
+    if survey.features is None:
         return None
     groups = _groups(cell, survey.places)
     folds = _folds(groups, rng)
-    blocks = [design.scaled(block) for block in design.blocks]
-    without, read, whole = (
-        design.answers(np.concatenate(blocks[:count], axis=2), folds) for count in (1, 2, 3)
-    )
+    x, present = padded(survey.features)
+    x = centred(x, present)
+    x = x / root_mean_square(x, present)
+    truths = [np.array(own, float)[:, None] for own in cell.items["truthful"].iloc[survey.places]]
+    truthful = padded(truths)[0][:, :, 0].astype(bool)
+    target = truthful / truthful.sum(axis=1, keepdims=True)
+
+    def answers(columns: Sequence[int]) -> PerItem:
+        scores = best_penalty(x[:, :, columns], present, target, PENALTIES, folds)[1]
+        return mc1_rows(scores, truthful)
+
+    unread, base, every = feature_places(x.shape[2])
+    without, read, whole = (answers(own) for own in (unread, [*unread, base], every))
     return Fit(mean(without), _addition(without, read, groups), _addition(read, whole, groups))
 
 
@@ -244,48 +257,28 @@ def _addition(before: PerItem, after: PerItem, groups: Groups) -> Addition:
     return Addition(mean(after), *paired(after - before, groups))
 
 
-@dataclass(frozen=True, eq=False)
-class _Design:
-    """Features of the fits; 0 beyond an item's candidates.
+def features_of_cell(cell: Cell) -> list[Options]:
+    """Return what a trajectory probe sees of each item that counts, by its records.
 
-    Attributes:
-        blocks: What never reads the question: blind b, blind S at `_BLIND_DEPTHS`, the logarithms
-            of tokens and characters. Then b. Then S at `_MIDDLE_DEPTHS` and t.
-        present: Which entries are candidates.
-        truthful: Which of them are truthful.
+    Raises:
+        InputError: One was not read at every depth and by T, with the question and without.
     """
+    found: dict[int, Options] = {}
+    for places, frame in cell.slices(*_FEATURES):
+        for place, row in zip(places.tolist(), frame.to_dict("records"), strict=True):
+            found[place] = _features(row)
+    return [found[place] for place in cell.mc1_places.tolist()]
 
-    blocks: tuple[Block, Block, Block]
-    present: Entries
-    truthful: Entries
 
-    @classmethod
-    def blank(cls, truthful: Lists, items: Places) -> "_Design":
-        width = int(truthful.lengths.max(initial=0))
-        sizes = (3 + len(_BLIND_DEPTHS), 1, 1 + len(_MIDDLE_DEPTHS))
-        wording, reading, middle = (np.zeros((len(items), width, size)) for size in sizes)
-        present = np.arange(width) < truthful.lengths[items][:, None]
-        truths = truthful.padded(width)[items].astype(bool)
-        return cls((wording, reading, middle), present, truths)
-
-    def scaled(self, block: Features) -> Features:
-        """Features centred within each item, of unit root mean square over all candidates."""
-        there = self.present[:, :, None]
-        means = (block * there).sum(axis=1, keepdims=True) / there.sum(axis=1, keepdims=True)
-        centred = np.where(there, block - means, 0.0)
-        size = np.sqrt((centred**2).sum(axis=(0, 1)) / self.present.sum())
-        scaled: Features = centred / np.where(size > 0, size, 1.0)
-        return scaled
-
-    def answers(self, x: Features, folds: Int[np.ndarray, " items"]) -> PerItem:
-        """MC1 of every item, answered by the weights of the other folds."""
-        target = self.truthful / self.truthful.sum(axis=1, keepdims=True)
-        scores = np.full(self.present.shape, -np.inf)
-        for fold in np.unique(folds):
-            rest, own = folds != fold, folds == fold
-            weights = conditional_logit(x[rest], self.present[rest], target[rest], PENALTY)
-            scores[own] = np.where(self.present[own], x[own] @ weights, -np.inf)
-        return mc1_rows(scores, self.truthful)
+def _features(row: Mapping[str, Any]) -> Options:
+    read = [row.get(name) for name in (*_TRAJECTORIES, *_SCORES)]
+    if any(own is None for own in read):
+        raise InputError("it was not read at every depth and by T, with the question and without")
+    S, blind, t, blind_t = (np.stack([*own]).astype(float) for own in read)
+    free = row.get("content_free_scores")
+    mean_free = None if free is None else np.stack([*free]).mean(axis=0)
+    tokens, candidates = [*map(int, row["candidate_tokens"])], [*row["candidates"]]
+    return features_from(S, blind, t, blind_t, mean_free, tokens, candidates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,12 +287,12 @@ class _Survey:
 
     Attributes:
         places: Of the items that are fitted.
-        design: Their features; None where one of them was not read whole, both ways.
+        features: Theirs; None where one of them was not read whole, both ways.
         oracles: Share of items that some depth answers rightly, by trajectory; nan where unread.
     """
 
     places: Places
-    design: _Design | None
+    features: list[Options] | None
     oracles: Mapping[str, float]
 
 
@@ -307,26 +300,23 @@ def _survey(cell: Cell, places: Places) -> _Survey:
     """Read the trajectories of a cell once, for the fits and both oracles."""
     # Trajectories are most of what records hold, so they pass through memory a slice of items at a
     # time, once, and leave small things behind: in `best` the MC1 of each item's best depth, with
-    # the question and without, and in `design` the features of the items that are fitted. `row`
-    # says which row of the design an item has, -1 for none. A slice may lack one reading; the
-    # fits then compare nothing, so they take place only if every row was filled.
-    row = np.full(len(cell.items), -1)
-    row[places] = np.arange(len(places))
+    # the question and without, and the features of the items that are fitted. The fits take place
+    # only if every one of those was read both ways.
+    fitted, found = set(places.tolist()), dict[int, Options]()
     truthful = Lists.of(cell.items["truthful"])
-    t = Lists.of(cell.items["t_scores"]) if "t_scores" in cell.items else None
-    design = _Design.blank(truthful, places)
     best = {name: np.full(len(cell.items), np.nan) for name in _TRAJECTORIES}
-    read = 0
-    for items, frame in cell.slices("candidate_tokens", *_TRAJECTORIES):
-        stacks = {name: Matrices.of(frame[name]) for name in _TRAJECTORIES if name in frame}
-        for name, S in stacks.items():
-            best[name][items] = _best_of_depths(S, truthful, items, cell.mc1_places)
-        if len(stacks) == len(_TRAJECTORIES) and "candidate_tokens" in frame and t is not None:
-            vectors = (Lists.of(frame["candidate_tokens"]), cell.characters.at(items), t.at(items))
-            read += _fill(design, row[items], vectors, *stacks.values())
-    whole = read == len(places) > 0
+    for items, frame in cell.slices(*_FEATURES):
+        for name in _TRAJECTORIES:
+            if name in frame:
+                S = Matrices.of(frame[name])
+                best[name][items] = _best_of_depths(S, truthful, items, cell.mc1_places)
+        for place, row in zip(items.tolist(), frame.to_dict("records"), strict=True):
+            if place in fitted:
+                with suppress(InputError):
+                    found[place] = _features(row)
+    whole = len(found) == len(fitted) > 0
     oracles = {name: mean(own[cell.mc1_places]) for name, own in best.items()}
-    return _Survey(places, design if whole else None, oracles)
+    return _Survey(places, [found[own] for own in places.tolist()] if whole else None, oracles)
 
 
 def _best_of_depths(
@@ -347,37 +337,6 @@ def _best_of_depths(
         whole = ~np.isnan(stacked).any(axis=(1, 2))  # the others were read as far as they decide
         best[some[whole]] = mc1_by_depth(stacked[whole], truths[whole]).max(axis=1, initial=0.0)
     return best
-
-
-def _fill(
-    design: _Design,
-    rows: Int[np.ndarray, " items"],
-    vectors: tuple[Lists, Lists, Lists],
-    S: Matrices,
-    blind: Matrices,
-) -> int:
-    """Write the features of some items to their rows; how many were read both ways.
-
-    Args:
-        design: Where they go.
-        rows: Of these items; -1 for one that is not fitted.
-        vectors: Tokens and characters of each candidate, and t.
-        S: Their trajectories.
-        blind: Those without the question.
-    """
-    (wording, reading, middle), read = design.blocks, 0
-    for some in blind.alike(np.flatnonzero(rows >= 0)):
-        at, count = rows[some], int(blind.rows[some[0]])
-        with_question, without = S.stack(some), blind.stack(some)
-        L = with_question.shape[2] - 1
-        tokens, characters, t = (own.stack(some)[:, :, None] for own in vectors)
-        at_blind = without[:, :, [L, *(depth_of(f, L) for f in _BLIND_DEPTHS)]]
-        at_middle = with_question[:, :, [depth_of(f, L) for f in _MIDDLE_DEPTHS]]
-        wording[at, :count] = np.concatenate([at_blind, np.log(tokens), np.log(characters)], axis=2)
-        reading[at, :count, 0] = with_question[:, :, L]
-        middle[at, :count] = np.concatenate([at_middle, t], axis=2)
-        read += int((~np.isnan(without).any(axis=(1, 2))).sum())
-    return read
 
 
 def _groups(cell: Cell, places: Places) -> Groups:

@@ -115,8 +115,17 @@ def features_from(
 
 def without_input(features: Options) -> Float[np.ndarray, "_options unread"]:
     """Return the features that never read the input."""
-    depths = (features.shape[1] - _OTHERS) // 2
-    return features[:, : depths + _UNREAD]
+    return features[:, feature_places(features.shape[1])[0]]
+
+
+def feature_places(count: int) -> tuple[list[int], int, list[int]]:
+    """Return the places of the features that never read the input, of b, and of all.
+
+    Args:
+        count: Of an item's features.
+    """
+    depths = (count - _OTHERS) // 2
+    return [*range(depths + _UNREAD)], count - 2, [*range(count)]
 
 
 def fit_trajectory(

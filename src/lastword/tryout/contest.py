@@ -18,6 +18,7 @@ from lastword.benchmarks.template import Template, template_name
 from lastword.decisions.item import candidates_of, item_of
 from lastword.decisions.question import Choice, question_digest
 from lastword.errors import ItemError
+from lastword.evaluation.controls import features_of_cell
 from lastword.probes.answering import passages_of, read_states
 from lastword.probes.probe import Fit, Probe
 from lastword.probes.stacked import StackedProbe, fit_stacked
@@ -26,7 +27,6 @@ from lastword.probes.taught import teach
 from lastword.probes.trajectory import (
     Options,
     TrajectoryProbe,
-    features_from,
     fit_trajectory,
     without_input,
 )
@@ -265,22 +265,6 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
     right = answers(items, probe.fit, made | ~made) == truths
     entrant = Entrant(probe, ~made, right, _costs(tracer, material, probe))
     return Contest((entrant,), {name: own == truths for name, own in crossed.items()}, np.empty(0))
-
-
-def features_of_cell(cell: Cell) -> list[Options]:
-    """Return what a trajectory probe sees of each item that counts, by its records."""
-    columns = ("trajectory", "blind_trajectory", "t_scores", "blind_t_scores")
-    found: dict[int, Options] = {}
-    more = ("content_free_scores", "candidate_tokens", "candidates")
-    for places, frame in cell.slices(*columns, *more):
-        for place, row in zip(places.tolist(), frame.to_dict("records"), strict=True):
-            S, blind = (np.stack([*row[name]]) for name in columns[:2])
-            free = row.get("content_free_scores")
-            mean = None if free is None else np.stack([*free]).mean(axis=0)
-            t, blind_t = (np.array(row[name], dtype=float) for name in columns[2:])
-            read = S, blind, t, blind_t, mean
-            found[place] = features_from(*read, row["candidate_tokens"], row["candidates"])
-    return [found[place] for place in cell.mc1_places.tolist()]
 
 
 def _probe(tracer: "Tracer", material: Material, fit: Fit, labels: int) -> Probe:
