@@ -72,7 +72,7 @@ MODELS = {
     "gemma": "Gemma 3 270M",
     "qwen": "Qwen2.5-Coder-0.5B",
 }
-# What is held against the base of its own aggregation, as the study fixed it.
+# Each is held against the base that the page prints: means over tokens.
 CORRECTIONS = ("trace-gated", "pmi@0.25", "pmi@0.5", "pmi@1", "dcpmi", "batch-calibrated")
 # Not in README: other templates of a set, and sets that are no job or whose base is below chance.
 LEFT_OUT = ("TruthfulQA, our", "TruthfulQA, no", "TruthfulQA, chat", "HaluEval", "FIB", "FACTOR")
@@ -88,7 +88,7 @@ class Correction:
         fixed: Items that the base has wrong and it right.
         broken: Items that the base has right and it wrong.
         p: McNemar's exact test, two-sided.
-        p_holm: The same after Holm's correction over all cells of the method.
+        p_holm: The same after Holm's correction over all tests of all cells, TRACE's too.
     """
 
     mc1: float
@@ -274,14 +274,14 @@ def is_bound(cell: Cell) -> bool:
 
 
 def judged(named: Sequence[tuple[Path, Cell]]) -> list[Shown]:
-    """Cells with all that is said of them; Holm's correction is over these."""
+    """Cells with all that is said of them; Holm's correction is over every test of them."""
     beside = [controls(cell) for _, cell in named]
-    verdicts = judge([cell for _, cell in named], [own.objection for own in beside])
     rows = [corrections(root, cell) for root, cell in named]
-    fair = {
-        name: holm(np.array([row[name].p if name in row else math.nan for row in rows]))
-        for name in CORRECTIONS
-    }
+    tests = [(i, name, own.p) for i, row in enumerate(rows) for name, own in row.items()]
+    others = [p for *_, p in tests]
+    verdicts = judge([cell for _, cell in named], [own.objection for own in beside], others)
+    together = holm(np.array([*others, *(own.p for own in verdicts)]))
+    fair = {(i, name): float(p) for (i, name, _), p in zip(tests, together, strict=False)}
     return [
         Shown(
             TITLES.get(cell.benchmark, cell.benchmark),
@@ -290,7 +290,7 @@ def judged(named: Sequence[tuple[Path, Cell]]) -> list[Shown]:
             verdicts[i],
             dependence(cell, THETA),
             beside[i],
-            {n: replace(own, p_holm=float(fair[n][i])) for n, own in rows[i].items()},
+            {n: replace(own, p_holm=fair[i, n]) for n, own in rows[i].items()},
         )
         for i, (_, cell) in enumerate(named)
     ]
@@ -313,7 +313,7 @@ def corrections(root: Path, cell: Cell) -> dict[str, Correction]:
     base = list(frame["base_scores"])
     kept = {name: _correction(cell, own, base) for name, own in scores.items()}
     if root.name == "jobs":  # elsewhere a candidate may have other tokens after the blind prompt
-        kept["dcpmi"] = _correction(cell, sums(cell, blind=1.0), sums(cell, blind=0.0))
+        kept["dcpmi"] = _correction(cell, sums(cell, blind=1.0), base)
     return {name: kept[name] for name in CORRECTIONS if name in kept}
 
 

@@ -70,14 +70,16 @@ def counts(r: Row) -> bool:
 
 def prepared(r: Row) -> Row:
     arrays = {
-        name: None if r[name] is None else np.array(r[name], dtype=float)
+        name: None if r.get(name) is None else np.array(r[name], dtype=float)
         for name in (
             "scores",
             "base_scores",
             "blind_scores",
             "t_scores",
+            "blind_t_scores",
             "trajectory",
             "blind_trajectory",
+            "content_free_scores",
         )
     }
     tokens = np.array(r["candidate_tokens"], dtype=float)
@@ -180,27 +182,20 @@ def flips(placebo: Row, items: list[Row], gain: float) -> dict[str, tuple[Any, f
 
 def fits(fit: Row, items: list[Row]) -> dict[str, tuple[Any, float, float]]:
     """Fitted wording, then with b, then with the middle: ridge logits, each fold by the others."""
-    L = items[0]["trajectory"].shape[1] - 1
-    at = {f: math.ceil(f * L - 1e-6) for f in (1 / 2, 2 / 3, 5 / 6)}
     blocks = []
     for r in items:
-        S, B = r["trajectory"], r["blind_trajectory"]
-        characters = np.log([len(text) for text in r["candidates"]])
-        unread = [
-            B[:, L],
-            B[:, at[1 / 2]],
-            B[:, at[2 / 3]],
-            np.log(r["candidate_tokens"]),
-            characters,
-        ]
-        middle = [S[:, depth] for depth in at.values()]
-        blocks.append(np.stack([*unread, S[:, L], *middle, r["t_scores"]], axis=1))
+        free = r["content_free_scores"]
+        mean = np.zeros(len(r["candidates"])) if free is None else free.mean(axis=0)
+        lengths = np.log(r["candidate_tokens"]), np.log([len(text) for text in r["candidates"]])
+        unread = [*r["blind_trajectory"].T, r["blind_t_scores"], mean, *lengths]
+        read = [*r["trajectory"].T[::-1], r["t_scores"]]  # b first
+        blocks.append(np.stack([*unread, *read], axis=1))
     centred = [block - block.mean(axis=0) for block in blocks]
     size = np.sqrt((np.concatenate(centred) ** 2).mean(axis=0))
     size[size == 0] = 1
     x = [block / size for block in centred]
-    folds = folds_of(items)
-    answers = [answered(items, [own[:, :width] for own in x], folds) for width in (5, 6, 10)]
+    folds, first = folds_of(items), len(unread)
+    answers = [answered(items, [own[:, :n] for own in x], folds) for n in (first, first + 1, None)]
     out: dict[str, tuple[Any, float, float]] = {
         "fitted wording": (fit["wording"], float(answers[0].mean()), 1e-9)
     }
@@ -220,36 +215,46 @@ def folds_of(items: list[Row]) -> np.ndarray:
 
 
 def answered(items: list[Row], x: list[np.ndarray], folds: np.ndarray) -> np.ndarray:
-    answers = np.empty(len(items))
-    for fold in range(10):
-        rest = [i for i in range(len(items)) if folds[i] != fold]
-        weights = logit([x[i] for i in rest], [items[i]["truthful"] for i in rest])
-        for i in np.flatnonzero(folds == fold):
-            answers[i] = right(x[i] @ weights, items[i]["truthful"])
-    return answers
-
-
-def logit(x: list[np.ndarray], truths: list[np.ndarray]) -> np.ndarray:
-    """Maximises the mean log-probability of an item's truths, summed, less 15 |w|^2."""
+    """MC1 of each item by the other folds' weights, at the penalty of the least log loss."""
     width = max(map(len, x))
     X = np.zeros((len(x), width, x[0].shape[1]))
     target, absent = np.zeros((len(x), width)), np.ones((len(x), width), bool)
-    for i, (own, true) in enumerate(zip(x, truths, strict=True)):
+    for i, (own, r) in enumerate(zip(x, items, strict=True)):
         X[i, : len(own)], absent[i, : len(own)] = own, False
-        target[i, : len(own)] = true / true.sum()
+        target[i, : len(own)] = r["truthful"] / r["truthful"].sum()
+    best = (math.inf, np.empty(0))
+    for penalty in 10.0 ** np.arange(-1, 4.1, 0.5):
+        scores = np.full(absent.shape, -1e9)
+        for fold in range(10):
+            own, rest = folds == fold, folds != fold
+            scores[own] = X[own] @ logit(X[rest], target[rest], absent[rest], penalty)
+        scores[absent] = -1e9
+        best = min(best, (-float((target * log_softmax(scores, axis=1)).sum()), scores), key=first)
+    return np.array(
+        [right(u[: len(own)], r["truthful"]) for u, own, r in zip(best[1], x, items, strict=True)]
+    )
+
+
+def first(pair: tuple[float, np.ndarray]) -> float:
+    return pair[0]
+
+
+def logit(X: np.ndarray, target: np.ndarray, absent: np.ndarray, penalty: float) -> np.ndarray:
+    """Maximises the mean log-probability of an item's truths, summed, less penalty |w|^2 / 2."""
 
     def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
         scores = np.where(absent, -1e9, X @ w)
-        slope = np.einsum("ic,icf->f", softmax(scores, axis=1) - target, X)
-        value = -(target * log_softmax(scores, axis=1)).sum() + 15 * (w @ w)
-        return float(value), slope + 30 * w
+        slope = np.tensordot(softmax(scores, axis=1) - target, X, axes=2)
+        value = -(target * log_softmax(scores, axis=1)).sum() + penalty / 2 * (w @ w)
+        return float(value), slope + penalty * w
 
     start = np.zeros(X.shape[2])
-    return minimize(loss, start, jac=True, options={"gtol": 1e-7, "maxiter": 1000}).x
+    options = {"gtol": 1e-9, "ftol": 1e-15, "maxiter": 3000}
+    return minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
 
 
 def corrected(name: str, items: list[Row]) -> tuple[np.ndarray, np.ndarray]:
-    """MC1 of the base of its aggregation and of a correction, item by item."""
+    """MC1 of the base and of a correction, item by item."""
     was = [right(r["base_scores"], r["truthful"]) for r in items]
     if name.startswith("pmi@"):
         weight = float(name.removeprefix("pmi@"))
@@ -257,7 +262,6 @@ def corrected(name: str, items: list[Row]) -> tuple[np.ndarray, np.ndarray]:
     elif name == "dcpmi":
         tokens = [r["candidate_tokens"] for r in items]
         both = list(zip(items, tokens, strict=True))
-        was = [right(r["base_scores"] * n, r["truthful"]) for r, n in both]
         scores = [(r["base_scores"] - r["blind_scores"]) * n for r, n in both]
     elif name == "batch-calibrated":
         p = np.stack([softmax(r["base_scores"]) for r in items])

@@ -244,22 +244,26 @@ def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES) -> GridStatis
 _UNCONTROLLED = "and nothing that never reads the question was held against it"
 
 
-def judge(cells: Sequence[Cell | Gains], objections: Sequence[str] = ()) -> list[Judgement]:
+def judge(
+    cells: Sequence[Cell | Gains], objections: Sequence[str] = (), others: Sequence[float] = ()
+) -> list[Judgement]:
     """A judgement of every cell, with Holm's correction over those that have items to judge.
 
     Args:
         cells: The cells.
         objections: What speaks against calling a gain in each help, empty where nothing does;
             without any a gain is never said to help.
+        others: p-values of other tests that are shown beside these, and share Holm's correction.
     """
     gains = [cell.gains_mc1 for cell in cells]
     grouped = [folded(own, _groups(cell, own)) for cell, own in zip(cells, gains, strict=True)]
     p = np.array([mcnemar(*fixed_and_broken(own)) if own.size else float("nan") for own in grouped])
     objections = objections or [_UNCONTROLLED] * len(cells)
-    rows = zip(cells, gains, grouped, p.tolist(), holm(p).tolist(), objections, strict=True)
+    fair = holm(np.array([*p, *others]))[: len(p)]
+    rows = zip(cells, gains, grouped, p.tolist(), fair.tolist(), objections, strict=True)
     return [
-        _judge(cell, own, by_group, p=raw, p_holm=fair, objection=objection)
-        for cell, own, by_group, raw, fair, objection in rows
+        _judge(cell, own, by_group, p=raw, p_holm=after, objection=objection)
+        for cell, own, by_group, raw, after, objection in rows
     ]
 
 
