@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
@@ -42,6 +43,9 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 README = HERE.parent / "README.md"
 RESULTS = HERE / "results" / "evidence.json"
+PROMISED = HERE / "results" / "promised.json"  # of promised.py
+PROBES = HERE / "results" / "probes"  # of probes.py
+LABELS = "100"
 TITLES = {
     "jsonl:tools": "tool choice of 8",
     "jsonl:trec": "TREC",
@@ -195,6 +199,7 @@ def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
         kept / "own", [c for c in cells_of(kept / "own") if not is_bound(c)]
     )
     tables = [
+        labels_table(),
         verdicts_table(shown),
         changes_table(shown),
         corrections_table(shown),
@@ -215,9 +220,22 @@ def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
         counts=counts(shown),
         models=list(MODELS.values()),
         percent=lambda share: f"{100 * share:.1f}",
+        promises=_promises(),
         run=read_run(next(cell for cell in find_cells(kept) if cell.name == "truthfulqa")),
         later=read_run(next(cell for cell in find_cells(kept / "jobs"))),
     )
+
+
+def _promises() -> dict[str, int]:
+    """Of the cells of 100 labels: how many, how many gain 10 points, how many break the promise."""
+    cells = json.loads(PROMISED.read_text(encoding="utf-8")).values()
+    drawn = [cell["drawn"][""][LABELS]["gain"] for cell in cells]
+    return {
+        "cells": len(drawn),
+        "ten": sum(own["true gain"] >= 10 for own in drawn),
+        "worse": sum(own["worse"] > 0.05 for own in drawn),
+        "draws": min(own["draws"] for own in drawn),
+    }
 
 
 def counts(shown: Sequence[Shown]) -> dict[str, list[Shown]]:
@@ -372,6 +390,46 @@ def cells_of(root: Path) -> list[Cell]:
 # --- tables -------------------------------------------------------------------------------------
 
 _P = (Column("p", 2, significant=True), Column("Holm p", 2, significant=True))
+
+
+def labels_table() -> Table:
+    """What 100 labels buy, a row a set and model; nothing is gained in a draw with nothing on."""
+    columns = (
+        *(Column("Set"), Column("Model"), level("Model alone"), Column("Corrections, certified")),
+        *(Column("With a probe, certified"), Column("On"), Column("At least")),
+        *(Column("Worse than promised"), Column("Bag of words")),
+    )
+    cells = json.loads(PROMISED.read_text(encoding="utf-8"))
+    asked = [
+        (title, shown, cells[f"{key}, {name}"], _words(key, name))
+        for benchmark, title in TITLES.items()
+        for model, shown in MODELS.items()
+        for key, name in [(Path(model).name, benchmark.removeprefix("jsonl:"))]
+        if f"{key}, {name}" in cells
+    ]
+    rows = tuple(_labels_row(*own) for own in asked)
+    return Table("labels", "What 100 labels buy", columns, rows)
+
+
+def _labels_row(title: str, model: str, cell: dict[str, Any], words: str) -> tuple[Value, ...]:
+    drawn = cell["drawn"][""][LABELS]
+    alone, own = drawn["gain, corrections alone"], drawn["gain"]
+    base = 100 * cell["base"]
+    low, high = (100 * share for share in own["worse, 95%"])
+    least = "–" if own["at least"] is None else f"{own['at least']:+.1f}"
+    return (
+        *(title, model, base, f"{base + alone['true gain']:.1f}"),
+        *(f"{base + own['true gain']:.1f}", f"{own['on']:.0%}", least),
+        *(f"{own['worse']:.1%} [{low:.1f}, {high:.1f}]", words),
+    )
+
+
+def _words(model: str, name: str) -> str:
+    """Share right of a bag of words, where options are the same for all texts."""
+    sets = json.loads((PROBES / f"{model}.json").read_text(encoding="utf-8"))["sets"]
+    if name not in sets:
+        return "–"
+    return f"{100 * mean(np.array([own['words'] for own in sets[name][LABELS]])):.1f}"
 
 
 def verdicts_table(shown: Sequence[Shown]) -> Table:

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 RESULTS = Path(__file__).parent / "results"
@@ -241,16 +240,17 @@ def first(pair: tuple[float, np.ndarray]) -> float:
 
 def logit(X: np.ndarray, target: np.ndarray, absent: np.ndarray, penalty: float) -> np.ndarray:
     """Maximises the mean log-probability of an item's truths, summed, less penalty |w|^2 / 2."""
-
-    def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
-        scores = np.where(absent, -1e9, X @ w)
-        slope = np.tensordot(softmax(scores, axis=1) - target, X, axes=2)
-        value = -(target * log_softmax(scores, axis=1)).sum() + penalty / 2 * (w @ w)
-        return float(value), slope + penalty * w
-
-    start = np.zeros(X.shape[2])
-    options = {"gtol": 1e-9, "ftol": 1e-15, "maxiter": 3000}
-    return minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
+    rows, w = X.reshape(-1, X.shape[2]), np.zeros(X.shape[2])
+    for _ in range(100):
+        p = softmax(np.where(absent, -1e9, X @ w), axis=1)
+        means = (p[:, :, None] * X).sum(axis=1)
+        slope = (p - target).reshape(-1) @ rows + penalty * w
+        bend = (p.reshape(-1, 1) * rows).T @ rows - means.T @ means + penalty * np.eye(len(w))
+        step = np.linalg.solve(bend, slope)
+        w = w - step
+        if np.abs(step).max() < 1e-9:
+            break
+    return w
 
 
 def corrected(name: str, items: list[Row]) -> tuple[np.ndarray, np.ndarray]:
