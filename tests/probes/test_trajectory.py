@@ -56,6 +56,17 @@ def test_the_weights_are_where_the_slope_is_zero():
     assert_allclose(np.einsum("io,iof->f", target - p, x), 2.0 * w, atol=1e-6)
 
 
+def test_many_options_that_are_all_but_sure_do_not_throw_the_weights_off():
+    rng = np.random.default_rng(0)
+    truths = rng.integers(77, size=200)
+    x, target = rng.standard_normal((200, 77, 2)), np.eye(77)[truths]
+    x[np.arange(200), truths] += np.stack([rng.choice([0, 9], 200), np.ones(200)], axis=1)
+    w = conditional_logit(x, np.ones((200, 77), bool), target, 0.1)
+    powers = np.exp(x @ w)
+    p = powers / powers.sum(axis=1, keepdims=True)
+    assert_allclose(np.einsum("io,iof->f", target - p, x), 0.1 * w, atol=1e-6)
+
+
 def test_too_few_items_are_refused():
     items, truths = planted(count=3)
     with pytest.raises(InputError):

@@ -45,6 +45,13 @@ def conditional_logit(
     starts = np.cumsum(counts) - counts
     rows, shares = np.ascontiguousarray(x[present].T), target[present]  # one row a feature
     weights = np.zeros(len(rows))
+
+    def loss(w: np.ndarray) -> float:
+        scores = w @ rows
+        logs = np.logaddexp.reduceat(scores, starts)
+        return float(logs.sum() - shares @ scores + penalty * (w @ w) / 2)
+
+    here = loss(weights)
     for _ in range(_STEPS):
         p = _softmax(weights @ rows, starts, counts)
         slope = rows @ (shares - p) - penalty * weights
@@ -52,7 +59,10 @@ def conditional_logit(
         means = np.add.reduceat(weighted, starts, axis=1)
         curvature = weighted @ rows.T - means @ means.T
         step = np.linalg.solve(curvature + penalty * np.eye(len(weights)), slope)
-        weights = weights + step
+        # A whole step can overshoot where many options are all but sure, and never come back.
+        while (there := loss(weights + step)) > here + 1e-9 * abs(here):
+            step = step / 2
+        weights, here = weights + step, there
         if np.abs(step).max() < 1e-8:
             break
     return weights
