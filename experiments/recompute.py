@@ -221,7 +221,7 @@ def answered(items: list[Row], x: list[np.ndarray], folds: np.ndarray) -> np.nda
     for i, (own, r) in enumerate(zip(x, items, strict=True)):
         X[i, : len(own)], absent[i, : len(own)] = own, False
         target[i, : len(own)] = r["truthful"] / r["truthful"].sum()
-    best = (math.inf, np.empty(0))
+    best: tuple[float, np.ndarray] = (math.inf, np.empty(0))
     for penalty in 10.0 ** np.arange(-1, 4.1, 0.5):
         scores = np.full(absent.shape, -1e9)
         for fold in range(10):

@@ -270,8 +270,8 @@ def features_of_cell(cell: Cell) -> list[Options]:
     return [found[place] for place in cell.mc1_places.tolist()]
 
 
-def _features(row: Mapping[str, Any]) -> Options:
-    read = [row.get(name) for name in (*_TRAJECTORIES, *_SCORES)]
+def _features(row: Mapping[Any, Any]) -> Options:
+    read: list[Any] = [row.get(name) for name in (*_TRAJECTORIES, *_SCORES)]
     if any(own is None for own in read):
         raise InputError("it was not read at every depth and by T, with the question and without")
     S, blind, t, blind_t = (np.stack([*own]).astype(float) for own in read)
