@@ -24,6 +24,7 @@ from lastword.trust.certificate import Certificate
 from lastword.tryout.labels import read_labels
 from lastword.tryout.named import Named
 from lastword.tryout.run import try_labels
+from lastword.tryout.sets import Sets
 from lastword.tryout.verdict import Line, Verdict
 
 
@@ -304,8 +305,10 @@ def test_what_never_reads_the_text_and_certifies_as_much_is_told_first() -> None
 
 def test_options_that_differ_by_row_have_a_probe_of_all_depths(tmp_path: Path) -> None:
     rows, out = table(120), tmp_path / "out"
-    verdict = try_labels(rows, Tracer.demo(), out=out)
+    verdict = try_labels(rows, Tracer.demo(), out=out, sets=0.8)
     probe = Probe.read(out / "answer.probe.safetensors")
+    assert verdict.sets is not None and verdict.sets.method == probe.name
+    assert 0 < (verdict.sets.threshold or 0) < 1 and (verdict.sets.size or 0) >= 0.8
     assert verdict.probe == probe.name == "probe@trajectory" and verdict.cost is not None
     assert verdict.cost > 2  # every depth is read, with the text and without
     unread = verdict.line("fitted without the text")
@@ -371,3 +374,32 @@ def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificat
     assert answer.exit_code == 0, answer.output
     told = json.loads(answer.stdout)["answer"]
     assert (told["choice"], told["method"]) == ("animal", probe.name)
+
+
+def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
+    rows = topics(60)
+    for row, other in zip(rows[::9], rows[1::9], strict=False):
+        row["label"], other["label"] = other["label"], row["label"]
+    path, out = written(tmp_path / "topics.csv", rows), tmp_path / "out"
+    command = ["try", str(path), "--model", "lastword/demo-organism", "--budget", "0s", "--sets"]
+    done = CliRunner().invoke(app, [*command, "0.8", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    verdict = json.loads((out / "verdict.json").read_text())
+    sets = Sets(**verdict["sets"])
+    assert sets.words() in done.stdout and sets.words() in verdict["words"]
+    assert sets.threshold is not None and sets.size is not None and 20 < sets.labels < 40
+    assert 0 <= sets.size <= 2 and 0 <= (sets.single or 0) <= 1
+    # The threshold is on the probabilities by which the probe that runs answers.
+    probe = Probe.read(out / "answer.probe.safetensors")
+    assert probe.name == sets.method
+    ours = Tracer.demo(probes=[out / "answer.probe.safetensors"])
+    answers = [ours.decide(row["text"], {"q": probe.question})["q"] for row in rows]
+    of_truth = [
+        a.probabilities[a.values.index(row["label"])] for a, row in zip(answers, rows, strict=True)
+    ]
+    assert np.abs(np.array(of_truth) - sets.threshold).min() < 1e-5
+    few = CliRunner().invoke(app, [*command, "0.99"])
+    assert "No prediction sets: 99% needs 99 labels that test a probe" in few.stdout
+    refused = CliRunner().invoke(app, [*command, "90"])
+    assert refused.exit_code != 0
+    assert "--sets is a share between 0 and 1, such as 0.9, not 90" in str(refused.exception)

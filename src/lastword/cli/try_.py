@@ -44,6 +44,10 @@ def try_(
         str, typer.Option(help="Time that other prompts may take: 90s, 10m, 1h.")
     ] = "5m",
     promised: PromiseOptions,
+    sets: Annotated[
+        float | None,
+        typer.Option(help="Prediction sets that hold the right option in this share, such as 0.9."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for records, certificate, questions.yaml and a page."),
@@ -65,7 +69,7 @@ def try_(
         from lastword.tryout.run import ready
 
         terms = Terms(**vars(promised), methods=METHODS)
-        job = ready(tracer, labels, terms, template=template, budget=seconds)
+        job = ready(tracer, labels, terms, template=template, budget=seconds, sets=sets)
         plan = job.plan()
     for line in plan:
         typer.echo(printable(line), err=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.special import softmax
 
 from lastword.benchmarks.template import Template, template_name
 from lastword.decisions.item import candidates_of, item_of
@@ -61,6 +62,8 @@ class Entrant:
         cost: What an answer of it takes, in answers of the model.
         fraction: The share of the labelled groups that made it.
         likeness: By it, of the texts that test it; none where it reads no state.
+        likely: Of each text that tests it, its options' probabilities and the place of the right
+            one.
     """
 
     probe: Probe
@@ -69,6 +72,7 @@ class Entrant:
     cost: float
     fraction: float = FRACTION
     likeness: tuple[float, ...] = ()
+    likely: tuple[tuple[np.ndarray, int], ...] = ()
 
     @property
     def mark(self) -> Mark:
@@ -155,15 +159,19 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
         over = fit_stacked(fit, own, options, base[fitted], blind[fitted], groups)
         return fit, over.probe, np.array(options)[over.scores.argmax(axis=1)] == own
 
-    def answers(probe: Fit | None, own: Right) -> np.ndarray:
-        if probe is None:  # nothing is taught: the model answers
-            return np.asarray(np.array(options)[base[own].argmax(axis=1)])
+    def scored(probe: Fit, own: Right) -> tuple[np.ndarray, Sequence[str]]:
         fit = probe.state if isinstance(probe, StackedProbe) else probe
         assert not isinstance(fit, TrajectoryProbe)
         rows = states[own, fit.depth, POOLINGS.index(fit.pooling)].astype(np.float64)
         known, names = fit.scores(rows), fit.classes
         if isinstance(probe, StackedProbe):
             known, names = probe.scores(known, options, base[own], blind[own]), options
+        return known, names
+
+    def answers(probe: Fit | None, own: Right) -> np.ndarray:
+        if probe is None:  # nothing is taught: the model answers
+            return np.asarray(np.array(options)[base[own].argmax(axis=1)])
+        known, names = scored(probe, own)
         return np.asarray(np.array(names)[known.argmax(axis=1)])
 
     def contestants(rest: Right, own: Right) -> dict[str, np.ndarray]:
@@ -197,7 +205,12 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
         assert own is not None
         rows = states[tested, own.depth, POOLINGS.index(own.pooling)].astype(np.float64)
         like = tuple(own.likeness_p(rows).tolist())
-        return Entrant(probe, tested, answers(fit, all_) == truths, cost, fraction, like)
+        known, names = scored(fit, tested)
+        p = np.zeros((len(known), len(options)))  # 0 of what it never answers
+        p[:, [options.index(name) for name in names]] = softmax(known / fit.temperature, axis=1)
+        likely = tuple(zip(p, map(options.index, truths[tested].tolist()), strict=True))
+        right = answers(fit, all_) == truths
+        return Entrant(probe, tested, right, cost, fraction, like, likely)
 
     entrants = [entrant(chosen, len(fitted), ~made)]
     if own := taught or teach(states[made], base[made], options):
@@ -263,7 +276,11 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
     crossed = _crossed(contestants, material.groups)
     assert isinstance(probe.fit, TrajectoryProbe)
     right = answers(items, probe.fit, made | ~made) == truths
-    entrant = Entrant(probe, ~made, right, _costs(tracer, material, probe))
+    fit, cost = probe.fit, _costs(tracer, material, probe)
+    likely = tuple(
+        (softmax(fit.scores(items[i]) / fit.temperature), int(truths[i])) for i in places[~made]
+    )
+    entrant = Entrant(probe, ~made, right, cost, likely=likely)
     return Contest((entrant,), {name: own == truths for name, own in crossed.items()}, np.empty(0))
 
 

@@ -30,6 +30,7 @@ from lastword.tryout.contest import Contest, Material, hold
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.named import Named
 from lastword.tryout.prompts import BUDGET, file_of, race
+from lastword.tryout.sets import Sets, check_level, prediction_sets
 from lastword.tryout.verdict import Verdict, judge
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Job:
         work: Their items under a template, as the runner takes them.
         terms: What is to be promised.
         budget: Seconds that other prompts may take.
+        sets: Level of prediction sets; None for no sets.
     """
 
     tracer: "Tracer"
@@ -57,6 +59,7 @@ class Job:
     work: Work
     terms: Terms
     budget: float = BUDGET
+    sets: float | None = None
 
     @property
     def items(self) -> int:
@@ -124,6 +127,8 @@ class Job:
         (read,) = sample.cells
         raced = race(self.tracer, self.labels, self.work.template, self.budget)
         verdict = judge(read, read_run(cell), certified, terms, contest, raced)
+        if self.sets is not None:
+            verdict = replace(verdict, sets=_sets(sample, contest, self.sets))
         if out is not None:
             self._keep(cell, out, verdict, certified, contest)
             for own in raced.prompts:
@@ -162,6 +167,18 @@ class Job:
         write_page(cell, out / PAGE)
 
 
+def _sets(sample: Sample, contest: Contest | None, level: float) -> Sets:
+    """Return the sets of the probe that labels make, whatever is certified.
+
+    Another may be certified on the texts that set the threshold, and to choose by them would spend
+    them twice.
+    """
+    if contest is None:
+        return Sets(level)
+    own = contest.entrants[0]
+    return prediction_sets(own.probe.name, own.likely, sample.items.groups[own.tested], level)
+
+
 def _certified(
     sample: Sample, terms: Terms, questions: tuple[str, ...], contest: Contest | None
 ) -> Outcome:
@@ -188,6 +205,7 @@ def ready(
     *,
     template: str | None = None,
     budget: float = BUDGET,
+    sets: float | None = None,
 ) -> Job:
     """Labelled examples made ready for a model.
 
@@ -197,15 +215,17 @@ def ready(
         terms: What is to be promised.
         template: Of decisions, or a file of Jinja.
         budget: Seconds that other prompts may take.
+        sets: Level of prediction sets, between 0 and 1; None for no sets.
 
     Raises:
-        InputError: No such template.
+        InputError: No such template, or no such level.
     """
+    check_level(sets)
     written_by = template_of(template or (DEFAULT if tracer.chat is None else CHAT))
     benchmark = labels.benchmark(written_by)
     methods = resolve(["contextual"], tracer.facts)
     work = Work(benchmark.load(), benchmark.template(), "all", methods)
-    return Job(tracer, labels, work, terms, budget)
+    return Job(tracer, labels, work, terms, budget, sets)
 
 
 def try_labels(
@@ -219,6 +239,7 @@ def try_labels(
     instructions: str | None = None,
     template: str | None = None,
     budget: float = BUDGET,
+    sets: float | None = None,
     out: str | Path | None = None,
     promise: Promise = "gain",
     alpha: float = 0.05,
@@ -236,6 +257,7 @@ def try_labels(
         instructions: The question that is asked of each text.
         template: Of decisions, or a file of Jinja.
         budget: Seconds that other prompts may take.
+        sets: Level of prediction sets, between 0 and 1; None for no sets.
         out: Folder that keeps records, certificate, question, verdict and page.
         promise: `gain`, more right answers than the model's own; or `breaks`: that, and at most
             alpha of all answers broken.
@@ -248,7 +270,8 @@ def try_labels(
     described = None if describe is None else Path(describe)
     columns = Named(text, label, choices, described, instructions)
     terms = Terms(alpha, delta, methods=METHODS, promise=promise)
-    job = ready(tracer, read_labels(source, columns), terms, template=template, budget=budget)
+    read = read_labels(source, columns)
+    job = ready(tracer, read, terms, template=template, budget=budget, sets=sets)
     return job.run(None if out is None else Path(out))
 
 

@@ -21,6 +21,7 @@ from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 from lastword.tryout.contest import WORDS, Contest
 from lastword.tryout.prompts import Race, Raced, file_of
+from lastword.tryout.sets import Sets
 
 _LEVEL = 0.95
 _WIDTH = 30  # of a bar
@@ -124,6 +125,7 @@ class Verdict:
         by_depth: Share right by depth: of the model's own head, and of a probe by leave-one-out.
         middle: What depths below the last add to wording and the last one (section 15); None where
             that was not to be fitted.
+        sets: Prediction sets; None where nobody wants them.
     """
 
     model: str
@@ -152,6 +154,7 @@ class Verdict:
     curve: tuple[tuple[int, float], ...] = ()
     raced: tuple[Line, ...] = ()
     not_raced: tuple[str, ...] = ()
+    sets: Sets | None = None
 
     def line(self, name: str) -> Line:
         """The line of that name."""
@@ -190,6 +193,7 @@ class Verdict:
             )
         if self.method is None or self.method != self.probe:
             sentences += [] if self.useless and self.certified is None else [self._advice()]
+        sentences += [] if self.sets is None else [self.sets.words()]
         sentences += self._forecast()
         sentences.append(self._best(best))
         sentences += self._prompts()

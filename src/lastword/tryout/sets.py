@@ -1,0 +1,93 @@
+"""Prediction sets: the options that a probe does not rule out, by split conformal prediction.
+
+A set holds the options whose probability is at least a threshold (LAC: Sadinle, Lei and Wasserman
+2019). The texts that test the probe set the threshold.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+from jaxtyping import Int
+
+from lastword.errors import InputError
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Prediction sets of a probe that labels make.
+
+    Attributes:
+        level: Least share of texts whose set holds the right option, over draws of labels and text.
+        labels: How many set the threshold; those of one group count once.
+        method: The probe; None where there is none.
+        threshold: Least probability of an option in a set; None where labels are too few.
+        size: Mean number of options in a set; a set may be empty.
+        single: Share of sets with one option.
+    """
+
+    level: float
+    labels: int = 0
+    method: str | None = None
+    threshold: float | None = None
+    size: float | None = None
+    single: float | None = None
+
+    def words(self) -> str:
+        """Say what the sets are like, or how many labels they need."""
+        share = f"{100 * self.level:g}%"
+        if self.threshold is None:
+            least = ceil(_exact(self.level) / (1 - _exact(self.level)))
+            return (
+                f"No prediction sets: {share} needs {least} labels that test a probe, and here "
+                f"are {self.labels}."
+            )
+        return (
+            f"Prediction sets: the options to which {self.method} gives at least "
+            f"{self.threshold:.3g} hold the right one in at least {share} of texts like these "
+            f"({self.labels} labels that did not make the probe set the threshold); on average "
+            f"{self.size:.2f} options are in a set, and {100 * (self.single or 0):.0f}% of the "
+            "sets have one."
+        )
+
+
+def prediction_sets(
+    method: str,
+    likely: Sequence[tuple[np.ndarray, int]],
+    groups: Int[np.ndarray, " texts"],
+    level: float,
+) -> Sets:
+    """Return a probe's sets; a group counts by its text whose right option is least probable.
+
+    Args:
+        method: The probe.
+        likely: Of each text that did not make it, the options' probabilities and the place of the
+            right one.
+        groups: Of each.
+        level: Least share of texts whose set is to hold the right option.
+    """
+    of_truth = np.array([p[place] for p, place in likely])
+    worst = np.sort([of_truth[groups == group].min() for group in np.unique(groups)])
+    count = len(worst)
+    if (rank := ceil((count + 1) * _exact(level))) > count:
+        return Sets(level, count, method)
+    threshold = float(worst[count - rank])
+    sizes = np.array([(p >= threshold).sum() for p, _ in likely])
+    size, single = float(sizes.mean()), float((sizes == 1).mean())
+    return Sets(level, count, method, threshold, size, single)
+
+
+def check_level(level: float | None) -> None:
+    """Refuse a level that is no share between 0 and 1.
+
+    Raises:
+        InputError: It is none.
+    """
+    if level is not None and not 0 < level < 1:
+        raise InputError(f"--sets is a share between 0 and 1, such as 0.9, not {level:g}")
+
+
+def _exact(level: float) -> Fraction:
+    return Fraction(str(level))  # in floats 0.9 / 0.1 is more than 9
