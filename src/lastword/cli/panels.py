@@ -44,7 +44,7 @@ RARE = frozenset(
         "address workers gpus_per_worker cpus_per_worker vllm_python tensor_parallel vllm_options "
         "max_failures unlike body_bytes flight_bytes entries batch_items "
         "batch_limit candidates characters connections header_bytes header_seconds feedback_items "
-        "feedback_seconds keep_texts log_prompts states unlabelled"
+        "feedback_seconds keep_texts log_prompts sets states unlabelled"
     ).split()
 )
 _WHOLE = "lastword.help_all"
