@@ -9,6 +9,8 @@ import pytest
 
 from lastword import Tracer
 from lastword.decisions import read_questions, to_frame
+from lastword.probes import Probe, fit_state
+from lastword.probes.answering import read_states
 
 MODEL = ("--model", "lastword/demo-organism")
 TEXT = "The folk of Baevwick send clay lamps."
@@ -88,6 +90,23 @@ def test_a_file_of_other_answers_is_left_alone(run, questions, texts, tmp_path):
     other = tmp_path / "other.yaml"
     other.write_text("lake: {type: predicate, instructions: 'Is there a sea?'}")
     code, _, err = run(*ask, other)
+    assert code == 1 and "answers to other questions" in err and out.read_bytes() == before
+
+
+@pytest.mark.parametrize("unlike", [(), ("--unlike", "0.05")])
+def test_a_probe_does_not_go_on_from_other_answers(run, questions, texts, tmp_path, unlike):
+    question, tracer = read_questions(questions)["goods"], Tracer.demo()
+    ready = tracer.prepare({"goods": question})
+    labelled = ["wool from sheep", "combs of wool", "lamps of clay", "a lamp burns"]
+    states = read_states(tracer, labelled, question, ready.template, ("mean",))
+    fit = fit_state(states, ["green wool combs"] * 2 + ["clay lamps"] * 2, poolings=("mean",))
+    probe = tmp_path / "goods.probe.safetensors"
+    Probe(question, ready.template_name, tracer.subject, fit.probe, 4).write(probe)
+    out = tmp_path / "out.jsonl"
+    ask = ("decide", *MODEL, "--questions", questions, "--input", texts, "--output", out)
+    assert run(*ask, *(("--probe", probe) if unlike else ()))[0] == 0
+    before = out.read_bytes()
+    code, _, err = run(*ask, "--probe", probe, *unlike)
     assert code == 1 and "answers to other questions" in err and out.read_bytes() == before
 
 

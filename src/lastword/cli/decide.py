@@ -133,10 +133,10 @@ def _absolute(path: str) -> str:
 
 
 def _texts(path: Path, column: str | None, id: str | None) -> list[tuple[str, Any]]:
-    """The texts of a file with their names.
+    """Return the texts of a file with their names.
 
     Raises:
-        InputError: A row that is none.
+        InputError: A row has no text.
     """
     from lastword.files.rows import id_column, read_rows
 
@@ -195,7 +195,7 @@ def _many(
 def _answers(
     tracer: "Tracer", ready: "Questionnaire", texts: Sequence[tuple[str, Any]]
 ) -> "Iterator[tuple[str, Answers]]":
-    """The answers about each text with its name, in order."""
+    """Return the answers about each text with its name, in order."""
     answers = tracer.decide_many((value for _, value in texts), ready)
     names = (name for name, _ in texts)
     return zip(names, tracked(answers, "deciding", len(texts)), strict=True)
@@ -205,16 +205,19 @@ def _answers(
 
 
 def _digest(tracer: "Tracer", ready: "Questionnaire") -> str:
-    """A name of what is asked of whom: questions, template, model and correction."""
+    """Return a digest of the questions, the template, the model and what answers them."""
     from lastword.decisions.question import question_to
 
     parts = {name: question_to(own) for name, own in ready.questions.items()}
-    facts = [parts, ready.template.text, str(tracer.source["model"]), tracer.decider]
+    promise = None if tracer.certificate is None else tracer.certificate.to_dict()
+    probes = [own.digest for own in tracer.probes]
+    model = str(tracer.source["model"])
+    facts = [parts, ready.template.text, model, tracer.decider, promise, probes, tracer.unlike]
     return hashlib.sha256(to_json(facts).encode()).hexdigest()[:12]
 
 
 def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> int:
-    """Count the texts that a file has answers of; what was cut in its last line is dropped.
+    """Count the texts that a file has answers to; drop a line that was cut.
 
     Raises:
         InputError: It holds something else.
@@ -252,7 +255,7 @@ def _table_pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _row(cells: Iterable[Any]) -> str:
-    """A line of CSV in which no cell is a formula of a spreadsheet."""
+    """Return a line of CSV in which no cell is a formula of a spreadsheet."""
     out = io.StringIO()
     safe = [f"'{c}" if isinstance(c, str) and c[:1] in "=+-@\t" and c else c for c in cells]
     csv.writer(out, lineterminator="\n").writerow(safe)
@@ -290,7 +293,7 @@ def _show(answers: "Answers") -> None:
 
 
 def _others(answer: Any) -> str:
-    """The next likeliest options, at most three."""
+    """Return the next likeliest options, at most three."""
     probabilities = answer.to_dict().get("probabilities", [])
     ranked = sorted(probabilities, key=lambda entry: -entry["probability"])[1:4]
     names = [str(entry.get("label", entry["value"])) for entry in ranked]
