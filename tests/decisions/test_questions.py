@@ -159,6 +159,7 @@ def test_in_yaml_a_word_is_a_word(tmp_path):
     [
         ("- type: choice", "expected an object of questions by name, not list"),
         ("{}", "there is none"),
+        ("a: {choices: [b, c]}", "question 'a' has no type; give one of choice, multi, predicate"),
         ("a: {type: guess}", "question 'a' has type 'guess'; known: choice, multi, predicate"),
         ("a: {type: choice}", "question 'a': choices is missing, expected a list"),
         ("a: {type: choice, choices: [1, 2]}", "question 'a': an option is a text or a boolean"),

@@ -19,10 +19,12 @@ def labels(
     from lastword.errors import InputError
     from lastword.files.writing import open_whole
     from lastword.service.ledger import labelled_rows
+    from lastword.text.shorten import counted
 
     rows, several = labelled_rows(state)
     if several:
-        typer.echo(f"lastword: left out {several} answers with several right options", err=True)
+        left = counted(several, "answer")
+        typer.echo(f"lastword: left out {left} with several right options", err=True)
     if not rows:
         raise InputError(f"{state} has no labels with their texts: serve with --keep-texts")
     with open_whole(out) as file:
@@ -31,4 +33,4 @@ def labels(
         writer.writeheader()
         writer.writerows(rows)
         file.write(text.getvalue().encode())
-    typer.echo(f"{out}: {len(rows)} labels")
+    typer.echo(f"{out}: {counted(len(rows), 'label')}")

@@ -197,6 +197,8 @@ def question_from(value: Any, name: str) -> Question:
     if not isinstance(value, Mapping):
         raise InputError(f"question {name!r} is {type(value).__name__}, expected an object")
     kind = value.get("type")
+    if kind is None:
+        raise InputError(f"question {name!r} has no type; give one of {', '.join(_KEYS)}")
     if not isinstance(kind, str) or kind not in _KEYS:
         raise InputError(f"question {name!r} has type {kind!r}; known: {', '.join(_KEYS)}")
     keys = ("type", *_KEYS[kind])

@@ -35,7 +35,7 @@ _BATCH, BLOCK = 256, 1024  # texts in hand of an actor; of an output file, which
 
 @dataclass(frozen=True)
 class Bulk:
-    """What is asked of every text.
+    """Questions for every text, and what answers them.
 
     Attributes:
         load: Makes the tracer in an actor.
@@ -51,13 +51,13 @@ class Bulk:
 
     @property
     def digest(self) -> str:
-        """A name of what is asked of whom."""
+        """Return a digest of the questions and of what answers them."""
         parts = {name: question_to(own) for name, own in self.questions.items()}
         template = self.template and prepare(self.questions, self.template, chat=True).template.text
         return hashlib.sha256(to_json([parts, template, self.by]).encode()).hexdigest()[:12]
 
     def schema(self, name: str, id: pa.DataType) -> pa.Schema:
-        """The columns that are written."""
+        """Return the columns that are written."""
         kinds = {Predicate: pa.bool_(), Score: pa.float64()}
         fields = [(name, id)]
         for own, question in self.questions.items():
@@ -73,7 +73,7 @@ def asked(
     questions: dict[str, Question],
     template: str | None = None,
 ) -> Bulk:
-    """Return what is asked of a model that is loaded elsewhere; its probes go along, read here."""
+    """Return questions for a model that loads elsewhere; its probes are read here and go along."""
     probes = [Probe.read(own) for own in model.probes]
     certificate: Any = model.certificate
     promise = None if certificate is None else certificate.to_dict()
@@ -105,7 +105,7 @@ class Decider:
         return pa.Table.from_pylist([{self._id: name} | row for name, row in own], schema)
 
     def _answers(self, texts: Sequence[Any]) -> list[Answers | TraceError]:
-        """The answers in order; what fails together is halved until the one text that fails."""
+        """Return the answers in order; halve what fails until one text is left."""
         try:
             return [*self._tracer.decide_many(texts, self._ready)]
         except TraceError as error:
@@ -133,12 +133,12 @@ def decide_files(
     text: str | None = None,
     id: str | None = None,
 ) -> int:
-    """Decide the texts of Parquet files, or those that an earlier run left; how many there are.
+    """Decide the texts of Parquet files, or those that an earlier run left; return their number.
 
     Args:
         bulk: What is asked.
         source: File or folder of Parquet, here or on storage; its ids are of one row each.
-        output: Folder of Parquet; the checkpoint stands beside it.
+        output: Folder of Parquet; the checkpoint lies beside it.
         cluster: Ray, and how many actors.
         text: Column of the texts; `input` or `text` if left out.
         id: Column of the ids; `id`, or one like `Ticket-ID`, if left out.
@@ -183,7 +183,7 @@ def decide_files(
 
 
 def _one_of(columns: Sequence[str], *names: str | None, option: str) -> str:
-    """The column that somebody named, or the first of those that it may be."""
+    """Return the column that somebody named, or the first that it may be."""
     named = names[:1] if names[0] is not None else names
     if (own := next((name for name in named if name in columns), None)) is None:
         raise InputError(f"{option} has to name one of the columns {', '.join(columns)}")
