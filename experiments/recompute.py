@@ -187,7 +187,8 @@ def fits(fit: Row, items: list[Row]) -> dict[str, tuple[Any, float, float]]:
         mean = np.zeros(len(r["candidates"])) if free is None else free.mean(axis=0)
         lengths = np.log(r["candidate_tokens"]), np.log([len(text) for text in r["candidates"]])
         unread = [*r["blind_trajectory"].T, r["blind_t_scores"], mean, *lengths]
-        read = [*r["trajectory"].T[::-1], r["t_scores"]]  # b first
+        S = r["trajectory"]
+        read = [S[:, -1], *(S[:, :-1] - S[:, 1:]).T, r["t_scores"] - S[:, -1]]
         blocks.append(np.stack([*unread, *read], axis=1))
     centred = [block - block.mean(axis=0) for block in blocks]
     size = np.sqrt((np.concatenate(centred) ** 2).mean(axis=0))
@@ -228,14 +229,12 @@ def answered(items: list[Row], x: list[np.ndarray], folds: np.ndarray) -> np.nda
             own, rest = folds == fold, folds != fold
             scores[own] = X[own] @ logit(X[rest], target[rest], absent[rest], penalty)
         scores[absent] = -1e9
-        best = min(best, (-float((target * log_softmax(scores, axis=1)).sum()), scores), key=first)
+        loss = -float((target * log_softmax(scores, axis=1)).sum())
+        if loss < best[0]:
+            best = loss, scores
     return np.array(
         [right(u[: len(own)], r["truthful"]) for u, own, r in zip(best[1], x, items, strict=True)]
     )
-
-
-def first(pair: tuple[float, np.ndarray]) -> float:
-    return pair[0]
 
 
 def logit(X: np.ndarray, target: np.ndarray, absent: np.ndarray, penalty: float) -> np.ndarray:

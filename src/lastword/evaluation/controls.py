@@ -87,7 +87,7 @@ class Fit:
     Attributes:
         wording: Mean MC1 of the fit that never reads the question.
         reading: What the base's scores add to it.
-        middle: What S at every other depth and t add to both.
+        middle: What the steps of S from depth to depth and that from b to t add to both.
     """
 
     wording: float
@@ -213,9 +213,9 @@ def fit(cell: Cell) -> Fit | None:
 
     A ridge conditional logit on the features of a trajectory probe (method, section 19): candidate
     j is answered with probability softmax_j(w . x_j). Fitted wording has those that never read the
-    question; *reading* adds the base's scores, *the middle* S at every other depth and t. Each item
-    is answered by a fit on the other folds, at the penalty of the least log loss over them. Of more
-    than `MOST_FITTED` items as many are drawn.
+    question; *reading* adds the base's scores b, *the middle* the steps of S from depth to depth
+    and that from b to t. Each item is answered by a fit on the other folds, at the penalty of the
+    least log loss over them. Of more than `MOST_FITTED` items as many are drawn.
 
     Args:
         cell: The cell; every depth has to have been read with the question and without.
@@ -238,18 +238,23 @@ def _fit(cell: Cell, survey: "_Survey", rng: np.random.Generator) -> Fit | None:
     groups = _groups(cell, survey.places)
     folds = _folds(groups, rng)
     x, present = padded(survey.features)
+    unread, base = feature_places(x.shape[2])
+    # As steps from depth to depth: depths that say what b says would else, as copies of it, lessen
+    # the penalty on b, and seem to add.
+    depths = slice(len(unread), base)
+    x[:, :, depths] -= x[:, :, len(unread) + 1 : base + 1]
+    x[:, :, -1] -= x[:, :, base]
     x = centred(x, present)
     x = x / root_mean_square(x, present)
     truths = [np.array(own, float)[:, None] for own in cell.items["truthful"].iloc[survey.places]]
     truthful = padded(truths)[0][:, :, 0].astype(bool)
     target = truthful / truthful.sum(axis=1, keepdims=True)
 
-    def answers(columns: Sequence[int]) -> PerItem:
-        scores = best_penalty(x[:, :, columns], present, target, PENALTIES, folds)[1]
+    def answers(places: Sequence[int]) -> PerItem:
+        scores = best_penalty(x[:, :, places], present, target, PENALTIES, folds)[1]
         return mc1_rows(scores, truthful)
 
-    unread, base, every = feature_places(x.shape[2])
-    without, read, whole = (answers(own) for own in (unread, [*unread, base], every))
+    without, read, whole = (answers(own) for own in (unread, [*unread, base], range(x.shape[2])))
     return Fit(mean(without), _addition(without, read, groups), _addition(read, whole, groups))
 
 
@@ -302,7 +307,7 @@ def _survey(cell: Cell, places: Places) -> _Survey:
     # time, once, and leave small things behind: in `best` the MC1 of each item's best depth, with
     # the question and without, and the features of the items that are fitted. The fits take place
     # only if every one of those was read both ways.
-    fitted, found = set(places.tolist()), dict[int, Options]()
+    found: dict[int, Options] = {}
     truthful = Lists.of(cell.items["truthful"])
     best = {name: np.full(len(cell.items), np.nan) for name in _TRAJECTORIES}
     for items, frame in cell.slices(*_FEATURES):
@@ -310,11 +315,12 @@ def _survey(cell: Cell, places: Places) -> _Survey:
             if name in frame:
                 S = Matrices.of(frame[name])
                 best[name][items] = _best_of_depths(S, truthful, items, cell.mc1_places)
-        for place, row in zip(items.tolist(), frame.to_dict("records"), strict=True):
-            if place in fitted:
-                with suppress(InputError):
-                    found[place] = _features(row)
-    whole = len(found) == len(fitted) > 0
+        fitted = np.isin(items, places)
+        rows = frame[fitted].to_dict("records")
+        for place, row in zip(items[fitted].tolist(), rows, strict=True):
+            with suppress(InputError):
+                found[place] = _features(row)
+    whole = len(found) == len(places) > 0
     oracles = {name: mean(own[cell.mc1_places]) for name, own in best.items()}
     return _Survey(places, [found[own] for own in places.tolist()] if whole else None, oracles)
 

@@ -118,14 +118,14 @@ def without_input(features: Options) -> Float[np.ndarray, "_options unread"]:
     return features[:, feature_places(features.shape[1])[0]]
 
 
-def feature_places(count: int) -> tuple[list[int], int, list[int]]:
-    """Return the places of the features that never read the input, of b, and of all.
+def feature_places(count: int) -> tuple[range, int]:
+    """Return the places of the features that never read the input, and that of b.
 
     Args:
         count: Of an item's features.
     """
     depths = (count - _OTHERS) // 2
-    return [*range(depths + _UNREAD)], count - 2, [*range(count)]
+    return range(depths + _UNREAD), count - 2
 
 
 def fit_trajectory(
