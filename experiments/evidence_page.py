@@ -198,8 +198,9 @@ def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
     compared += read_comparisons(
         kept / "own", [c for c in cells_of(kept / "own") if not is_bound(c)]
     )
+    promised = json.loads(PROMISED.read_text(encoding="utf-8"))
     tables = [
-        labels_table(),
+        labels_table(promised),
         verdicts_table(shown),
         changes_table(shown),
         corrections_table(shown),
@@ -220,16 +221,15 @@ def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
         counts=counts(shown),
         models=list(MODELS.values()),
         percent=lambda share: f"{100 * share:.1f}",
-        promises=_promises(),
+        promises=_promises(promised),
         run=read_run(next(cell for cell in find_cells(kept) if cell.name == "truthfulqa")),
         later=read_run(next(cell for cell in find_cells(kept / "jobs"))),
     )
 
 
-def _promises() -> dict[str, int]:
+def _promises(promised: dict[str, Any]) -> dict[str, int]:
     """Of the cells of 100 labels: how many, how many gain 10 points, how many break the promise."""
-    cells = json.loads(PROMISED.read_text(encoding="utf-8")).values()
-    drawn = [cell["drawn"][""][LABELS]["gain"] for cell in cells]
+    drawn = [cell["drawn"][""][LABELS]["gain"] for cell in promised.values()]
     return {
         "cells": len(drawn),
         "ten": sum(own["true gain"] >= 10 for own in drawn),
@@ -392,20 +392,21 @@ def cells_of(root: Path) -> list[Cell]:
 _P = (Column("p", 2, significant=True), Column("Holm p", 2, significant=True))
 
 
-def labels_table() -> Table:
+def labels_table(promised: dict[str, Any]) -> Table:
     """What 100 labels buy, a row a set and model; nothing is gained in a draw with nothing on."""
     columns = (
         *(Column("Set"), Column("Model"), level("Model alone"), Column("Corrections, certified")),
         *(Column("With a probe, certified"), Column("On"), Column("At least")),
         *(Column("Worse than promised"), Column("Bag of words")),
     )
-    cells = json.loads(PROMISED.read_text(encoding="utf-8"))
+    files = {key: PROBES / f"{key}.json" for key in (Path(model).name for model in MODELS)}
+    probed = {key: json.loads(path.read_text("utf-8"))["sets"] for key, path in files.items()}
     asked = [
-        (title, shown, cells[f"{key}, {name}"], _words(key, name))
+        (title, shown, promised[f"{key}, {name}"], _words(probed[key].get(name)))
         for benchmark, title in TITLES.items()
-        for model, shown in MODELS.items()
-        for key, name in [(Path(model).name, benchmark.removeprefix("jsonl:"))]
-        if f"{key}, {name}" in cells
+        for key, shown in zip(files, MODELS.values(), strict=True)
+        for name in [benchmark.removeprefix("jsonl:")]
+        if f"{key}, {name}" in promised
     ]
     rows = tuple(_labels_row(*own) for own in asked)
     return Table("labels", "What 100 labels buy", columns, rows)
@@ -424,12 +425,11 @@ def _labels_row(title: str, model: str, cell: dict[str, Any], words: str) -> tup
     )
 
 
-def _words(model: str, name: str) -> str:
+def _words(drawn: dict[str, Any] | None) -> str:
     """Share right of a bag of words, where options are the same for all texts."""
-    sets = json.loads((PROBES / f"{model}.json").read_text(encoding="utf-8"))["sets"]
-    if name not in sets:
+    if drawn is None:
         return "–"
-    return f"{100 * mean(np.array([own['words'] for own in sets[name][LABELS]])):.1f}"
+    return f"{100 * mean(np.array([own['words'] for own in drawn[LABELS]])):.1f}"
 
 
 def verdicts_table(shown: Sequence[Shown]) -> Table:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from lastword.cli.output import say
+
 
 def labels(
     state: Annotated[
@@ -24,7 +26,7 @@ def labels(
     rows, several = labelled_rows(state)
     if several:
         left = counted(several, "answer")
-        typer.echo(f"lastword: left out {left} with several right options", err=True)
+        say(f"lastword: left out {left} with several right options")
     if not rows:
         raise InputError(f"{state} has no labels with their texts: serve with --keep-texts")
     with open_whole(out) as file:

@@ -45,8 +45,7 @@ def try_(
     ] = "5m",
     promised: PromiseOptions,
     sets: Annotated[
-        float | None,
-        typer.Option(help="Prediction sets that hold the right option in this share, such as 0.9."),
+        float | None, "Prediction sets that hold the right option in this share, such as 0.9."
     ] = None,
     out: Annotated[
         Path | None,

@@ -36,7 +36,7 @@ _CHOOSERS: dict[str, Callable[[Outcome], Numbers]] = {
 
 @dataclass(frozen=True)
 class Right:
-    """Say how often one way of choosing is right; shares in [0, 1].
+    """Shares of right answers of one way of choosing, in [0, 1].
 
     Attributes:
         mc1: Over all items.

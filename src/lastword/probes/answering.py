@@ -189,7 +189,7 @@ class Asked:
 
     @property
     def state(self) -> StateProbe:
-        """What reads a state; not of a trajectory probe."""
+        """Return what reads a state; a trajectory probe has none."""
         assert self.probe.state is not None
         return self.probe.state
 

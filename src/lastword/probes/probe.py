@@ -76,7 +76,7 @@ class Probe:
 
     @property
     def state(self) -> StateProbe | None:
-        """What reads a state, alone or under a stack."""
+        """Return what reads a state, alone or under a stack."""
         if isinstance(self.fit, StackedProbe):
             return self.fit.state
         return self.fit if isinstance(self.fit, StateProbe) else None

@@ -84,7 +84,7 @@ class Entrant:
 
 @dataclass(frozen=True, eq=False)
 class Contest:
-    """What probes and their controls get on the same labels.
+    """Results of probes and their controls on the same labels.
 
     Attributes:
         entrants: The probe that the labels of one half make, first; then the self-taught one.
@@ -236,7 +236,7 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
 
 
 def _taught(tracer: "Tracer", material: Material) -> StateProbe | None:
-    """What texts without labels teach; None where there are none, or too few."""
+    """Return what texts without labels teach; None where there are none, or too few."""
     texts, question, template = material.unlabelled, material.questions[0], material.template
     if not texts:
         return None
@@ -310,7 +310,7 @@ def _enough(labels: Sequence[str], among: Right) -> bool:
 def _crossed(
     contestants: Callable[[Right, Right], dict[str, np.ndarray]], groups: Groups
 ) -> dict[str, np.ndarray]:
-    """What each contestant answers of each text by a fit on the other folds."""
+    """Return what each contestant answers to each text by a fit on the other folds."""
     folds, answers = _folds(groups), dict[str, list[np.ndarray]]()
     order = np.concatenate([np.flatnonzero(folds == fold) for fold in np.unique(folds)])
     for fold in np.unique(folds):

@@ -50,7 +50,7 @@ class Raced:
 
 @dataclass(frozen=True)
 class Race:
-    """What a race found.
+    """Findings of a race.
 
     Attributes:
         prompts: Those that were asked on enough rows to be judged, the best first.

@@ -67,7 +67,7 @@ class Job:
         return len(self.labels.rows)
 
     def plan(self) -> list[str]:
-        """What will be done and what it can lead to, in words; a few items are run for its time."""
+        """Say what will be done and what it can lead to; a few items are run for its time."""
         counts = {len(question.options) for _, question, *_ in self.labels.rows}
         least, most = min(counts), max(counts)
         options = f"{most} choices" if least == most else f"{least} to {most} choices"
@@ -137,7 +137,7 @@ class Job:
         return verdict
 
     def _contest(self, sample: Sample) -> Contest | None:
-        """What probes get of the items that count; None where labels are too few for one."""
+        """Return what probes get of the items that count; None where labels are too few for one."""
         (cell,) = sample.cells
         rows = {id: own for *own, id, _ in self.labels.rows}
         own = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]

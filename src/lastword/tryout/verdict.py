@@ -92,7 +92,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What labelled examples say of a model and of its corrections.
+    """Verdict of labelled examples on a model and its corrections.
 
     Attributes:
         model: The model's name.
@@ -273,7 +273,7 @@ class Verdict:
         return [f"A probe gets {known} labels: it {learns}."]
 
     def _depths(self) -> list[str]:
-        """What each depth knows: the best, the last, and what the model's own head reads there."""
+        """Say what each depth knows: the best, the last, and the model's own head there."""
         if not self.by_depth:
             return []
         head, probe = np.array(self.by_depth).T
