@@ -395,7 +395,7 @@ _P = (Column("p", 2, significant=True), Column("Holm p", 2, significant=True))
 def labels_table(promised: dict[str, Any]) -> Table:
     """What 100 labels buy, a row a set and model; nothing is gained in a draw with nothing on."""
     columns = (
-        *(Column("Set"), Column("Model"), level("Model alone"), Column("Corrections, certified")),
+        *(Column("Job"), Column("Model"), level("Model alone"), Column("Corrections, certified")),
         *(Column("With a probe, certified"), Column("On"), Column("At least")),
         *(Column("Worse than promised"), Column("Bag of words")),
     )

@@ -236,8 +236,6 @@ CELLS = {
     "emotion": "jsonl-emotion",
     "CommonsenseQA": "jsonl-csqa",
     "ARC-Challenge": "jsonl-arc",
-    "CLINC150": "jsonl-clinc150",
-    "BANKING77": "jsonl-banking77",
     "everyday": "everyday",
     "TruthfulQA, six pairs": "truthfulqa",
 }
