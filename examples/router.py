@@ -1,11 +1,11 @@
-"""Sends the tickets that have no team yet to one, by a served model; what it defers, to a person.
+"""Sends each ticket without a team to one, by a served model; what it defers goes to a person.
 
     lastword serve --model lastword/smollm2-135m &
     python examples/router.py examples/tickets.csv http://127.0.0.1:8000
 
-The questions are those of `lastword decide --questions examples/questions.yaml`. Without a
-certificate the model answers every ticket by itself. `lastword try` makes one from labelled tickets
-(docs/try.md); with `lastword serve --certificate` the model says what it is too unsure of.
+The question is `team` of examples/questions.yaml, and the one that `lastword try` asks of these
+tickets (docs/try.md): served with what `try` leaves, a probe answers it under a certificate, and
+`--unlike 0.01` defers tickets that are like none of the labelled ones.
 """
 
 import csv
@@ -13,15 +13,8 @@ import json
 import sys
 from urllib.request import Request, urlopen
 
-TEAMS = {
-    "billing": "payments and prices",
-    "shipping": "parcels",
-    "returns": "sending things back",
-    "account": "logging in",
-    "technical": "how it works",
-}
-CHOICES = [{"value": team, "description": tickets} for team, tickets in TEAMS.items()]
-QUESTION = {"type": "choice", "instructions": "Which team?", "choices": CHOICES}
+TEAMS = ["account", "billing", "returns", "shipping", "technical"]
+QUESTION = {"type": "choice", "instructions": "Which team?", "choices": TEAMS}
 
 
 def post(url: str, body: object) -> dict:  # noqa: D103
@@ -39,4 +32,4 @@ for ticket in tickets:
     asked = {"model": model, "input": ticket["text"], "questions": [QUESTION]}
     (team,) = post(f"{url}/v1/decisions", asked)["answers"]
     who = "a person" if team["lastword"]["deferred"] else team["choice"]
-    print(ticket["id"], who, f"{team['confidence']:.2f}")
+    print(ticket["id"], who, f"{max(p['probability'] for p in team['probabilities']):.0%}")

@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline, make_union
 
-from lastword import Tracer
+from lastword import ProbeClassifier, Tracer
 from lastword.decisions import read_questions
 from lastword.demo import items
 
@@ -46,26 +46,34 @@ def test_every_example_is_run_here():
     assert there == {"guard.py", "harness.py", "router.py"}
 
 
-def test_router(run):
-    tracer, tickets = Tracer.demo(overflow="truncate"), EXAMPLES / "tickets.csv"
+@pytest.mark.parametrize("probed", [False, True])
+def test_router(run, probed):
+    """The model answers, or a probe does that defers what is like no labelled ticket."""
+    with (EXAMPLES / "tickets.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    asked = {"team": read_questions(EXAMPLES / "questions.yaml")["team"]}
+    tracer = Tracer.demo(overflow="truncate")
+    if probed:
+        labelled = [row for row in rows if row["team"]][:80]
+        classifier = ProbeClassifier(tracer, asked["team"].instructions)
+        classifier.fit(*zip(*((row["text"], row["team"]) for row in labelled), strict=True))
+        tracer = Tracer.demo(overflow="truncate", probes=[classifier.probe_], unlike=0.1)
     with running(tracer) as served:
-        routed = [
-            line.split(maxsplit=1)
-            for line in run("router.py", str(tickets), served.url).splitlines()
-        ]
-    with tickets.open(newline="", encoding="utf-8") as file:
-        texts = [row["text"] for row in csv.DictReader(file) if not row["team"]]
-    team = {"team": read_questions(EXAMPLES / "questions.yaml")["team"]}
-    answers = [own["team"] for own in tracer.decide_many(texts, team)]
-    assert len(routed) == len(answers) == 100
+        routed = run("router.py", str(EXAMPLES / "tickets.csv"), served.url).splitlines()
+    unlabelled = [row for row in rows if not row["team"]]
+    answers = [own["team"] for own in tracer.decide_many([r["text"] for r in unlabelled], asked)]
+    assert len(routed) == 100
     assert len((EXAMPLES / "router.py").read_text(encoding="utf-8").splitlines()) <= 45
-    for (_, said), answer in zip(routed, answers, strict=True):
-        who, sure = said.rsplit(maxsplit=1)
-        assert float(sure) == pytest.approx(answer.confidence, abs=0.006)
-        assert who == answer.choice
+    for line, row, answer in zip(routed, unlabelled, answers, strict=True):
+        who = "a person" if answer.deferred else answer.choice
+        said, sure = line.rsplit(maxsplit=1)
+        assert said == f"{row['id']} {who}" and sure == f"{answer.probability:.0%}"
+    deferred = sum(answer.deferred for answer in answers)
+    assert 0 < deferred < 100 if probed else deferred == 0
+    assert {answer.method for answer in answers} == {classifier.probe_.name if probed else "base"}
 
 
-def test_tickets_are_told_apart_by_what_they_mean_and_not_by_their_words():
+def test_tickets_differ_by_what_they_mean_and_not_by_their_words():
     with (EXAMPLES / "tickets.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len({row["text"] for row in rows}) == len({row["id"] for row in rows}) == 300

@@ -24,6 +24,7 @@ from lastword.text.shorten import counted
 
 if TYPE_CHECKING:
     from lastword.decisions import Answers, Question, Questionnaire
+    from lastword.decisions.answer import QuestionAnswer
     from lastword.engines.ray import Cluster
     from lastword.tracer import Tracer
 
@@ -274,16 +275,15 @@ def _show(answers: "Answers") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from lastword.decisions.answer import words_of
-
     grid = Table(box=SIMPLE_HEAD)
-    for title in ("question", "answer", "probability", "confidence", "others"):
-        right = title in ("probability", "confidence")
-        grid.add_column(title, overflow="fold", justify="right" if right else "left")
+    for title in ("question", "answer", "probability", "others"):
+        grid.add_column(
+            title, overflow="fold", justify="right" if title == "probability" else "left"
+        )
     for name, answer in answers.items():
-        more = " deferred" if answer.deferred else ""
-        numbers = f"{answer.probability:.3f}", f"{answer.confidence:.3f}"
-        cells = name, words_of(answer) + more, *numbers, _others(answer)
+        more = ", deferred" if answer.deferred else ""
+        said, sure, others = _cells(answer)
+        cells = name, said + more, f"{sure:.1%}", ", ".join(f"{o} {p:.1%}" for o, p in others)
         grid.add_row(*(Text(printable(cell)) for cell in cells))
     show(grid)
     methods = ", ".join(dict.fromkeys(answer.method for answer in answers.values()))
@@ -292,9 +292,17 @@ def _show(answers: "Answers") -> None:
     typer.echo(f"{who}; probabilities {'' if calibrated else 'not '}calibrated")
 
 
-def _others(answer: Any) -> str:
-    """Return the next likeliest options, at most three."""
-    probabilities = answer.to_dict().get("probabilities", [])
-    ranked = sorted(probabilities, key=lambda entry: -entry["probability"])[1:4]
-    names = [str(entry.get("label", entry["value"])) for entry in ranked]
-    return ", ".join(f"{n} {e['probability']:.3f}" for n, e in zip(names, ranked, strict=True))
+def _cells(answer: "QuestionAnswer") -> tuple[str, float, list[tuple[str, float]]]:
+    """Return an answer in words, its own probability, and other options with theirs."""
+    from lastword.decisions import MultiAnswer, PredicateAnswer, ScoreAnswer
+    from lastword.decisions.answer import words_of
+
+    said, sure, shares = words_of(answer), answer.probability, answer.probabilities.tolist()
+    if isinstance(answer, PredicateAnswer):
+        return said, max(shares), []
+    if isinstance(answer, ScoreAnswer):
+        names, said = answer.labels, f"{said} ({answer.labels[answer.level]})"
+    else:
+        names = tuple(map(str, answer.values))
+    ranked = sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])
+    return said, sure, ranked if isinstance(answer, MultiAnswer) else ranked[1:4]

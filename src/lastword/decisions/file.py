@@ -45,8 +45,10 @@ def named_probes(path: str | Path) -> list[Path]:
 def _read(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the questions {path}: {error}") from error
+    except OSError as error:
+        raise InputError(f"cannot read the questions {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read the questions {path}: it is not UTF-8") from error
     try:
         return from_json(text) if path.suffix.lower() == ".json" else _from_yaml(text)
     except (ValueError, RecursionError) as error:
