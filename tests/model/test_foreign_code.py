@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from lastword.errors import InputError, ModelError
 from lastword.model import loading
 from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
-from lastword.text import renderer
+from lastword.text import template as templates
 from lastword.text.messages import Message, as_dicts
 from lastword.text.normaliser import require_whole_model
 from lastword.text.template import require_bounded
@@ -477,16 +476,15 @@ def test_normalisers_of_real_checkpoints_are_taken(foreign):
 
 # Chat templates
 
-SLOW = "{% for i in range(99) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 STEP = "{% set n = 7 ** 999999999 %}"  # in which nothing else of its process runs
 LOOPS = "{% for i in range(9999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 BOMBS = [
-    (LOOPS, "takes more than 2 s"),
+    (LOOPS, "takes more than 2 s or 512 MiB"),
     ("{% macro f(n) %}{{ f(n - 1) ~ f(n - 1) if n }}{% endmacro %}{{ f(60) }}", "more than 2 s"),
     ("{% for i in range(10 ** 9) %}{% endfor %}", "Range too big"),
-    ("{{ 'a' * 10 ** 10 }}", "takes more"),
-    ("{{ 'a' * 10 ** 7 }}", "writes more than 1048576 characters"),
-    ("{% for i in range(99999) %}{{ messages }}{% endfor %}", "writes more than"),
+    ("{{ 'a' * 10 ** 10 }}", "takes more memory"),
+    ("{{ 'a' * 10 ** 7 }}", "writes 10000000 characters, more than 1048576"),
+    ("{% for i in range(99999) %}{{ messages }}{% endfor %}", "characters, more than"),
 ]
 
 
@@ -535,9 +533,9 @@ def test_a_chat_template_that_hangs_on_some_message_is_stopped(monkeypatch):
         "{% if 'w9' in messages[0].content %}" + LOOPS + "{% endif %}{{ messages[0].content }}"
     )
     require_bounded(own.chat_template, "M")
-    monkeypatch.setattr(renderer, "_SECONDS", 0.5)
+    monkeypatch.setattr(templates, "_SECONDS", 0.5)
     begun = time.monotonic()
-    with pytest.raises(InputError, match="no end after 0.5 s"):
+    with pytest.raises(InputError, match="takes more than 0.5 s"):
         templated([Message("user", "w9")], own)
     assert time.monotonic() - begun < 10
     assert templated([Message("user", "w8")], own) == "w8"
@@ -568,69 +566,33 @@ def test_what_is_written_apart_is_what_transformers_writes(template):
 @pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
 def test_a_template_that_takes_too_much_memory_or_refuses_is_told_in_a_line():
     for text, words in (
-        ("{{ ('a' * 10 ** 10) | length }}", "MiB|Memory"),
-        ("{{ raise_exception('no, thank you') }}", "no, thank you"),
-        ("{{ messages[0].content + 1 }}", "concatenate"),
+        ("{{ ('a' * 10 ** 10) | length }}", "takes more memory"),
+        ("{{ raise_exception('no, thank you') }}", "refuses the prompt: no, thank you"),
+        ("{{ messages[0].content + 1 }}", "refuses the prompt: .*concatenate"),
     ):
-        with pytest.raises(InputError, match=f"refuses the prompt: .*({words})"):
+        with pytest.raises(InputError, match=words):
             templated([Message("user", "w5")], talker(text))
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="processes are not copied there")
-def test_after_a_template_without_an_end_the_same_process_has_another_writer():
-    own = renderer.Renderer()
+@pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
+@pytest.mark.parametrize("end", ["bomb", "kill"])
+def test_after_a_process_that_ended_another_writes(end):
+    own = templates.Renderer()
     write = partial(own.write, [], values={}, most=100)
     try:
-        assert write(template="yes", seconds=60.0) == "yes"
-        whole = psutil.Process(own._process.pid)
-        (first,) = whole.children()
-        with pytest.raises(TimeoutError):
-            write(template=STEP, seconds=0.2)
-        assert not first.is_running()
-        assert write(template="yes again", seconds=60.0) == "yes again"
-        assert own._process.pid == whole.pid
-        whole.kill()
-        whole.wait()
-        assert write(template="once more", seconds=60.0) == "once more"
+        assert write("yes", seconds=60.0) == "yes"
+        first = psutil.Process(own._process.pid)
+        if end == "kill":
+            first.kill()
+            first.wait()
+        else:
+            with pytest.raises(templates.UnboundedError, match="more than 0.2 s"):
+                write(STEP, seconds=0.2)
+        assert write("yes again", seconds=60.0) == "yes again"
+        assert own._process.pid != first.pid
     finally:
         own.end()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="processes have no places there")
-def test_what_takes_long_goes_last_and_who_wrote_it_is_followed_by_another():
-    own = renderer.Renderer()
-    write = partial(own.write, [], values={}, seconds=60.0, most=100)
-    try:
-        assert write(template="yes") == "yes"
-        (first,) = psutil.Process(own._process.pid).children()
-        place = first.nice()
-        with ThreadPoolExecutor(1) as pool:
-            told = pool.submit(write, template=SLOW + "yes")
-            while first.nice() == place:
-                time.sleep(0.01)
-            assert first.nice() == 19
-            assert told.result() == "yes"
-        assert write(template="yes again") == "yes again"
-        (second,) = psutil.Process(own._process.pid).children()
-        assert second.pid != first.pid and second.nice() == place
-    finally:
-        own.end()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="processes have no groups there")
-def test_nobody_writes_on_after_the_end():
-    own = renderer.Renderer()
-    assert own.write([], "yes", {}, seconds=60.0, most=100) == "yes"
-    (writer,) = psutil.Process(own._process.pid).children()
-    bomb = partial(own.write, [], STEP, {}, seconds=60.0, most=100)
-    with ThreadPoolExecutor(1) as pool:
-        told = pool.submit(bomb)
-        while writer.cpu_times().user < 0.1:
-            time.sleep(0.01)
-        own.end()
-        with pytest.raises(ValueError, match="has ended"):
-            told.result(timeout=20)
-    writer.wait(timeout=20)
+    assert not first.is_running()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no alarm there")
@@ -639,7 +601,7 @@ def test_an_answer_that_nobody_took_is_not_the_next_one_s(bomb):
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    own = renderer.Renderer()
+    own = templates.Renderer()
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         if bomb:
@@ -657,22 +619,38 @@ def test_an_answer_that_nobody_took_is_not_the_next_one_s(bomb):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no alarm there")
 def test_who_writes_ends_by_itself_where_all_others_are_gone():
-    command = [sys.executable, "-I", renderer._RENDERING, str(2**29)]
-    bomb = {"messages": [], "template": STEP, "values": {}, "most": 9}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as middle:
-        assert middle.stdout.readline() == b"ready\n"
-        (writer,) = psutil.Process(middle.pid).children()
-        middle.stdin.write(f"4 {json.dumps(bomb)}\n".encode())
-        middle.stdin.flush()
-        while writer.status() != psutil.STATUS_RUNNING:
-            time.sleep(0.01)
-        middle.kill()
-    writer.wait(timeout=30)
+    program = (
+        "import sys, threading; from lastword.text.template import Renderer; own = Renderer()\n"
+        "own.write([], 'yes', {}, most=9, seconds=9)\n"
+        f"threading.Thread(target=own.write, args=([], {STEP!r}, {{}}), daemon=True,"
+        " kwargs={'most': 9, 'seconds': 2}).start()\n"
+        "print(own._process.pid, flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        writer = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    writer.wait(timeout=60)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% set n = namespace() %}{% set n.__init__ = 1 %}",
+        "{{ namespace(__class__=1) }}",
+        "{{ messages.append(1) }}",
+        "{{ ''.__class__ }}{{ ''.__class__.__mro__ }}",
+    ],
+)
+def test_a_template_does_not_leave_its_sandbox(template):
+    with pytest.raises(InputError, match="refuses the prompt"):
+        templated([Message("user", "w5")], talker(template))
 
 
 def test_a_chat_template_that_blows_a_message_up_is_refused():
     own = talker("{{ messages[0].content * 100000 }}")
-    with pytest.raises(InputError, match="makes 2000000 characters of the prompt"):
+    with pytest.raises(InputError, match="writes 2000000 characters"):
         templated([Message("user", "w8 " * 6 + "w9")], own)
 
 
@@ -683,10 +661,10 @@ POWER = "{% set n = 7 ** (messages | length * 999999999) %}"  # one step, in whi
 def test_one_service_goes_on_after_a_template_that_hangs(monkeypatch, bomb):
     served = pytest.importorskip("served")
     own = talker("{% if 'w9' in messages[0].content %}" + bomb + "{% endif %}w5 ")
-    monkeypatch.setattr(renderer, "_SECONDS", 0.5)
+    monkeypatch.setattr(templates, "_SECONDS", 0.5)
     body = {"prompt": [{"role": "user", "content": "w9"}], "candidates": ["w7", "w8"]}
     with served.running(Tracer(build("llama"), own, invariant=2.0)) as service:
         answer = service.client.post("/v1/correct", json=body)
-        assert answer.status_code == 422 and "no end after" in answer.text
+        assert answer.status_code == 422 and "takes more than" in answer.text
         tame = body | {"prompt": [{"role": "user", "content": "w8"}]}
         assert service.client.post("/v1/correct", json=tame).status_code == 200

@@ -1,34 +1,143 @@
-"""Chat templates are programs that a checkpoint brings: each is tried before it is used.
+"""Chat templates are programs that a checkpoint brings: they run in a process that can be ended.
 
-jinja's sandbox keeps them from everything but time and memory. A template that takes too much of
-these on a few short messages is refused when its model loads (`require_bounded`). This file tries
-it: run as a script, with the template on stdin, it ends with 1 and a line that says why. It imports
-nothing but jinja2, so that it costs a fraction of a second. Later conversations are written in
-another process, which is ended where one takes too long (`renderer.py`).
+jinja's sandbox keeps them from everything but time and memory. One step of a template may take
+hours inside Python (`7 ** 10 ** 9`), and nothing in the same process runs meanwhile, not even what
+handles a signal. `rendering.py` is the process. Each template is tried there on a few short
+messages when its model loads (`require_bounded`).
 """
 
+import atexit
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from jinja2 import nodes
-from jinja2.exceptions import TemplateError
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from lastword.errors import InputError, ModelError
 
-_CPU_SECONDS, _MEMORY_BYTES = 2, 2**30
-_CHARACTERS = 2**20  # written around a few short messages
-_PATIENCE_SECONDS = 60.0  # for a trial on a busy machine
+_SECONDS, _TRIAL_SECONDS = 3.0, 2.0  # of the processor; a conversation takes milliseconds
+_PATIENCE = 60.0  # seconds in all: the machine may be busy
+_CHARACTERS = 2**20  # written around what was said
+_BYTES = 2**29
+_RENDERING = Path(__file__).with_name("rendering.py")
 _LONG = "Which goods come from Baevwick? " * 32
 _CONVERSATIONS = (
     [("user", "?")],
     [("system", "Answer."), ("user", "?"), ("assistant", "!"), ("user", "?")],
     [("user", _LONG), ("assistant", _LONG)] * 16 + [("user", _LONG)],
 )
+
+
+class UnboundedError(Exception):
+    """A template took too much time or memory, or wrote too much: which, as `takes more than`."""
+
+
+class Renderer:
+    """Writes conversations in a process of its own, which starts with the first; one at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0  # whose process it is: one that was forked has none yet
+
+    def write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        template: str,
+        values: Mapping[str, Any],
+        *,
+        most: int,
+        seconds: float,
+    ) -> str:
+        """A conversation as a template writes it.
+
+        Args:
+            messages: The conversation.
+            template: Its text.
+            values: What else the template is given.
+            most: Characters that it may have.
+            seconds: Of the processor, that it may take.
+
+        Raises:
+            UnboundedError: It takes or writes more.
+            ValueError: The template refuses it.
+        """
+        request = {"messages": messages, "template": template, "values": values, "most": most}
+        line = json.dumps(request | {"seconds": seconds}, default=str)
+        with self._lock:
+            try:
+                answer = self._ask(line)
+            except BaseException:  # Ctrl-C: an answer that nobody took is not the next one's
+                self.end()
+                raise
+        if answer is None:
+            raise UnboundedError(f"takes more than {seconds:g} s or {_BYTES >> 20} MiB")
+        if "excess" in answer:
+            raise UnboundedError(answer["excess"])
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return answer["text"]
+
+    def end(self) -> None:
+        """End the process, if it is this one's."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if self._owner != os.getpid():
+            process.returncode = 0  # another's: nothing of it is waited for here
+            return
+        process.terminate()
+        process.communicate()
+
+    def _ask(self, line: str) -> dict[str, str] | None:
+        """Return the answer; None where the process came to its end over it."""
+        process = self._running()
+        assert process.stdin is not None and process.stdout is not None
+        clock = threading.Timer(_PATIENCE, process.kill)
+        clock.start()
+        try:
+            process.stdin.write(line.encode() + b"\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except OSError:
+            answer = b""
+        finally:
+            clock.cancel()
+        if not answer.endswith(b"\n"):
+            self.end()
+            return None
+        reply: dict[str, str] = json.loads(answer)
+        return reply
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        """The process, ready; a new one where there is none or it has ended."""
+        process = self._process
+        if process is not None and self._owner == os.getpid() and process.poll() is None:
+            return process
+        self.end()
+        # -I: nothing beside the script and nothing of the surroundings is imported.
+        command = [sys.executable, "-I", str(_RENDERING), str(_BYTES)]
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+        process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=nothing, process_group=0
+        )
+        self._process = process
+        if self._owner != os.getpid():
+            atexit.register(self.end)
+        self._owner = os.getpid()
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != b"ready":
+            self.end()
+            raise ModelError("the process that writes conversations does not start")
+        return process
+
+
+RENDERER = Renderer()
 
 
 def require_bounded(template: Any, name: str) -> None:
@@ -41,11 +150,9 @@ def require_bounded(template: Any, name: str) -> None:
     Raises:
         ModelError: A trial took too much time or memory, or wrote too much.
     """
-    from lastword.errors import ModelError  # which a script with no path of ours has not
-
     texts = template.values() if isinstance(template, dict) else [template]
     for text in texts:
-        if isinstance(text, str) and (why := _overrun(text)) is not None:
+        if isinstance(text, str) and (why := _excess(text)) is not None:
             raise ModelError(
                 f"{name} has a chat template that {why}: take another copy of the model, or mend "
                 "its chat_template"
@@ -53,81 +160,58 @@ def require_bounded(template: Any, name: str) -> None:
 
 
 @lru_cache(maxsize=64)
-def _overrun(template: str) -> str | None:
-    """Try a template in a process of its own; return what speaks against it, or None."""
-    # -I: nothing beside the script and nothing of the surroundings is imported.
-    command, text = [sys.executable, "-I", __file__], template.encode(errors="replace")
+def _excess(template: str) -> str | None:
+    """Try a template; return the bound that it breaks, or None."""
+    own = Renderer()
+    values = {"bos_token": "", "eos_token": "", "add_generation_prompt": True}
     try:
-        outcome = subprocess.run(
-            command, input=text, capture_output=True, timeout=_PATIENCE_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return "does not come to an end"
-    if outcome.returncode == 0:
-        return None
-    if outcome.returncode == 1 and outcome.stdout:
-        return " ".join(outcome.stdout.decode(errors="replace").split())[:200]
-    return f"takes more than {_CPU_SECONDS} s or {_MEMORY_BYTES // 2**20} MiB"
-
-
-class _Generation(Extension):
-    """Write the body alone of what transformers marks the assistant's words with."""
-
-    tags = frozenset({"generation"})  # type: ignore[assignment]
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The statements between the tags."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    """The sandbox that transformers renders in, as far as bounds are concerned."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = lambda value, **_: json.dumps(value)
-    environment.globals |= {"raise_exception": _refuse, "strftime_now": lambda _: "2026-01-01"}
-    return environment
-
-
-def _refuse(message: str) -> None:
-    raise TemplateError(message)
-
-
-def _excess(template: str, conversation: Sequence[tuple[str, str]]) -> str | None:
-    """Return what is unbounded about rendering one conversation, or None."""
-    said: list[dict[str, Any]] = [{"role": r, "content": c} for r, c in conversation]
-    tokens = {"bos_token": "", "eos_token": "", "tools": None, "documents": None}
-    written = 0
-    try:
-        pieces = _environment().from_string(template)
-        for piece in pieces.generate(messages=said, add_generation_prompt=True, **tokens):
-            written += len(piece)
-            if written > _CHARACTERS:
-                return f"writes more than {_CHARACTERS} characters"
-    except MemoryError:
-        return "takes more memory than it may"
-    except OverflowError as error:
-        return f"counts beyond bounds ({error})"
-    except Exception:  # the model author's program: what it refuses is said where it is used
-        return None
+        for conversation in _CONVERSATIONS:
+            said = [{"role": role, "content": content} for role, content in conversation]
+            with suppress(ValueError):  # what it refuses is said where it is used
+                own.write(said, template, values, most=_CHARACTERS, seconds=_TRIAL_SECONDS)
+    except UnboundedError as error:
+        return str(error)
+    finally:
+        own.end()
     return None
 
 
-def _try() -> None:
-    """Try the template on stdin within the bounds; on Windows the caller's clock is all."""
-    if sys.platform != "win32":
-        import resource
+def written(messages: list[dict[str, str]], tokenizer: Any, values: Mapping[str, Any]) -> str:
+    """A conversation as a tokenizer's chat template writes it, up to where the answer begins.
 
-        resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    template = sys.stdin.buffer.read().decode("utf-8", errors="replace")
-    for conversation in _CONVERSATIONS:
-        if (why := _excess(template, conversation)) is not None:
-            print(why)
-            sys.exit(1)
+    Args:
+        messages: Roles and contents.
+        tokenizer: One of transformers, or one that writes conversations itself.
+        values: What else the template is given.
+
+    Raises:
+        InputError: The template refuses the conversation, has no end, or writes too much.
+    """
+    most = _CHARACTERS + 4 * sum(len(message["content"]) for message in messages)
+    try:
+        return _write(messages, tokenizer, {"add_generation_prompt": True, **values}, most)
+    except UnboundedError as error:
+        why = f"{error} for this prompt: mend the model's chat_template"
+        raise InputError(f"the tokenizer's chat template {why}") from error
+    except Exception as error:  # the model author's program: whatever its code raises
+        why = " ".join(str(error).split())
+        raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
 
 
-if __name__ == "__main__":
-    _try()
+def _write(
+    messages: list[dict[str, str]], tokenizer: Any, values: Mapping[str, Any], most: int
+) -> str:
+    """Return what the template writes, as transformers' own code would.
+
+    A tokenizer that writes conversations itself reads no template of the checkpoint.
+    """
+    base = sys.modules.get("transformers.tokenization_utils_base")
+    own = getattr(type(tokenizer), "apply_chat_template", None)
+    if base is None or own is not base.PreTrainedTokenizerBase.apply_chat_template:
+        text = str(tokenizer.apply_chat_template(messages, tokenize=False, **values))
+        if len(text) > most:
+            raise UnboundedError(f"writes {len(text)} characters, more than {most}")
+        return text
+    values = {**tokenizer.special_tokens_map, **values}
+    template = tokenizer.get_chat_template()
+    return RENDERER.write(messages, template, values, most=most, seconds=_SECONDS)

@@ -174,7 +174,7 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
         )
     if chat is not None and chat.system is not None and messages[0].role != "system":
         messages = [Message("system", chat.system), *messages]
-    from lastword.text.renderer import written  # a process, for those who need it
+    from lastword.text.template import written  # a process, for those who need it
 
     return written(as_dicts(messages), tokenizer, _THINKING_OFF)
 
