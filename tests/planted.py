@@ -177,15 +177,6 @@ def _gpt2(block: int) -> dict[str, Rows]:
     return {"attn.c_attn.weight": transposed(q + k + v), "attn.c_proj.weight": transposed(o)}
 
 
-def _codegen(block: int) -> dict[str, Rows]:
-    q, k, v, o = _qkvo(block, HEADS)
-    fused: Rows = []
-    for part in range(4):
-        for rows in (q, v, k):
-            fused += rows[part * WIDTH // 4 : (part + 1) * WIDTH // 4]
-    return {"attn.qkv_proj.weight": fused, "attn.out_proj.weight": o}
-
-
 def _latent(block: int) -> dict[str, Rows]:
     values = heads_of(rows_of("v", block, HEADS * VALUE, RANK), VALUE)
     keys = heads_of(rows_of("q", block, HEADS * NOPE, RANK), NOPE)
@@ -298,20 +289,6 @@ LAYOUTS: dict[str, Layout] = {
         **_AT_H,
         **_ALL_HEADS,
     ),
-    "chatglm": Layout(
-        {
-            "model_type": "chatglm",
-            "num_layers": DEPTH,
-            "hidden_size": WIDTH,
-            "num_attention_heads": HEADS,
-            "kv_channels": SIZE,
-            "multi_query_attention": True,
-            "multi_query_group_num": KV,
-        },
-        rowwise(*_FALCON, KV),
-        blocks="transformer.encoder.layers.",
-        norm="transformer.encoder.final_layernorm.weight",
-    ),
     "mpt": Layout(
         {"model_type": "mpt", "n_layers": DEPTH, "d_model": WIDTH, "n_heads": HEADS},
         rowwise("attn.Wqkv", "attn.out_proj", HEADS),
@@ -319,31 +296,12 @@ LAYOUTS: dict[str, Layout] = {
         norm="transformer.norm_f.weight",
         **_ALL_HEADS,
     ),
-    "dbrx": Layout(
-        {
-            "model_type": "dbrx",
-            "n_layers": DEPTH,
-            "d_model": WIDTH,
-            "n_heads": HEADS,
-            "attn_config": {"kv_n_heads": KV},
-        },
-        rowwise("norm_attn_norm.attn.Wqkv", "norm_attn_norm.attn.out_proj", KV),
-        blocks="transformer.blocks.",
-        norm="transformer.norm_f.weight",
-    ),
     "gpt_bigcode": Layout(
         _GPT | {"model_type": "gpt_bigcode", "multi_query": True},
         rowwise("attn.c_attn", "attn.c_proj", 1),
         **_AT_H,
         k_rows=SIZE,
         v_rows=SIZE,
-    ),
-    "codegen": Layout(_GPT | {"model_type": "codegen"}, _codegen, **_AT_H, **_ALL_HEADS),
-    "persimmon": Layout(
-        _MHA | {"model_type": "persimmon"},
-        grouped("self_attn.query_key_value", "self_attn.dense", HEADS),
-        norm="model.final_layernorm.weight",
-        **_ALL_HEADS,
     ),
     "deepseek_v3": Layout(
         _MHA

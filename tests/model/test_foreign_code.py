@@ -24,7 +24,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.torch import load_file, save_file
 
 from lastword import Tracer
-from lastword.errors import InputError, ModelError
+from lastword.errors import InputError, InvariantError, ModelError
 from lastword.model import loading
 from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
@@ -33,7 +33,9 @@ from lastword.text.messages import Message, as_dicts
 from lastword.text.normaliser import require_whole_model
 from lastword.text.template import require_bounded
 from lastword.text.tokens import templated
+from lastword.theta import Theta
 from lastword.weights import adapter as adapter_folder
+from lastword.weights.invariant import read_invariant
 
 CODE = "open({!r}, 'w').close()\nclass Evil: pass\ndef generate(*_, **__): pass\n"
 REMOTE = {"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil"}
@@ -233,6 +235,14 @@ def test_an_adapter_that_asks_for_what_it_has_not_is_refused(spoiled, ran, chang
         told = refusal(folder)
         assert words in told and str(folder) in told
     assert time.process_time() - begun < 20 and not ran.exists()
+
+
+def test_the_invariant_of_an_adapter_is_that_of_the_merged_model(base, adapter, run):
+    code, out, _ = run("invariant", adapter, "--json")
+    merged = Tracer.from_pretrained(str(adapter)).invariant
+    assert code == 0 and json.loads(out)["invariant"] == merged
+    with pytest.raises(InvariantError, match="merge it"):
+        read_invariant(adapter, theta=Theta())
 
 
 def test_an_adapters_pickle_is_not_opened(spoiled, ran):

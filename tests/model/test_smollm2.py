@@ -9,6 +9,7 @@ import torch
 from gguf_reference import Llama
 
 from lastword import Tracer
+from lastword.errors import InvariantError
 from lastword.model import named
 from lastword.model.options import LoadOptions
 from lastword.theta import Theta
@@ -33,14 +34,12 @@ def path() -> Path:
     return named.locate("smollm2-135m")
 
 
-def test_the_file_gives_the_loaded_models_invariant(tracer, path):
-    found = read_invariant(path, theta=Theta())
+def test_the_invariant_is_the_loaded_models(tracer, path):
     loaded = model_invariant(tracer.backbone.model, theta=Theta())
-    assert found.value == pytest.approx(loaded.value, rel=1e-6)
-    assert found.tensors == loaded.tensors
-    assert round(found.value, 2) == 1.43
-    assert tracer.invariant == found.value
-    assert found.branch(Theta().tau_I) == "mix"
+    assert tracer.invariant == loaded.value == pytest.approx(1.4326523775, abs=1e-9)
+    assert loaded.branch(Theta().tau_I) == "mix"
+    with pytest.raises(InvariantError, match="load it"):
+        read_invariant(path, theta=Theta())
 
 
 def test_the_record_names_the_file(tracer):

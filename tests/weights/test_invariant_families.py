@@ -150,32 +150,10 @@ def test_weights_that_were_never_loaded_are_refused():
 
 _SMALL = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 _GPT = _SMALL | {"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 16}
-_HIDDEN = _SMALL | {
-    "hidden_size": 32,
-    "intermediate_size": 16,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 16,
-}
 MORE: dict[str, tuple[str, dict]] = {
-    "codegen": ("codegen", _GPT | {"rotary_dim": 4}),
     "gpt_bigcode": ("gpt_bigcode", _GPT | {"multi_query": True}),
     "gpt_bigcode-heads": ("gpt_bigcode", _GPT | {"multi_query": False}),
     "mpt": ("mpt", _SMALL | {"d_model": 32, "n_layers": 4, "n_heads": 4, "max_seq_len": 16}),
-    "persimmon": ("persimmon", _HIDDEN | {"qk_layernorm": False}),
-    "gpt_neox_japanese": ("gpt_neox_japanese", _HIDDEN | {"intermediate_multiple_size": 2}),
-    "dbrx": (
-        "dbrx",
-        _SMALL
-        | {
-            "d_model": 32,
-            "n_layers": 4,
-            "n_heads": 4,
-            "max_seq_len": 16,
-            "attn_config": {"kv_n_heads": 2, "clip_qkv": 100.0, "rope_theta": 1e4},
-            "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 2, "moe_top_k": 1},
-        },
-    ),
 }
 # Longrope scales its rotation, and MLA caches its latent: neither cache holds the rows' own values.
 UNWITNESSED = ("phi3-longrope", "deepseek_v2", "deepseek_v3")

@@ -54,7 +54,7 @@ from lastword.weights.adapter import (
     require_bounded_patterns,
 )
 from lastword.weights.checkpoint import Checkpoint, TorchCheckpoint, open_local
-from lastword.weights.gguf import ARCHITECTURES, GgufCheckpoint
+from lastword.weights.gguf import GgufCheckpoint
 from lastword.weights.invariant import Factors, model_invariant, read_invariant
 
 _log = logging.getLogger("lastword")
@@ -93,7 +93,7 @@ class _Plan:
     method: str | None
     dtype: torch.dtype
     device: torch.device
-    checkpoint: Checkpoint | None
+    checkpoint: Checkpoint | GgufCheckpoint | None
     path: Path | None = None
 
 
@@ -153,8 +153,7 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
         "device": _where(model, plan.device),
         **gguf.describe(plan.path, plan.checkpoint.header),
     }
-    readable = plan.checkpoint.header.architecture in ARCHITECTURES
-    return Loaded(model, tokenizer, source, plan.options if readable else None)
+    return Loaded(model, tokenizer, source)
 
 
 def _first(plan: _Plan, place: Path | None) -> tuple[PreTrainedModel, Tokenizer]:
@@ -192,7 +191,7 @@ def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
     theta = options.theta or Theta()
     if (origin := loaded.origin) is None:
         return model_invariant(loaded.model, theta=theta)
-    return read_invariant(origin.name, theta=theta, revision=origin.revision, gguf=origin.gguf)
+    return read_invariant(origin.name, theta=theta, revision=origin.revision)
 
 
 def load_tokenizer(options: LoadOptions) -> Tokenizer:
@@ -314,7 +313,7 @@ def open_checkpoint(base: LoadOptions) -> Checkpoint | None:
         return checkpoint
     if base.revision is None or not hub.is_commit(base.revision):
         return None
-    return hub.open_commit(base.name, base.revision)
+    return hub.open_model(base.name, base.revision)
 
 
 def _load_model(plan: _Plan) -> PreTrainedModel:
@@ -503,7 +502,7 @@ def in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
         raise ModelError(f"{base.label} does not fit its device: {_first_line(error)}") from error
     except _TROUBLE as error:
         if isinstance(error.__cause__, RepositoryNotFoundError | RevisionNotFoundError):
-            hub.connect(base.name, base.revision)  # refuses, and says what to do
+            hub.open_model(base.name, base.revision)  # refuses, and says what to do
         if "custom code" in str(error):
             raise ModelError(_brings_code(f"{what}{base.label}")) from error
         reachable = not constants.HF_HUB_OFFLINE or Path(base.name).exists()

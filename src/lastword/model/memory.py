@@ -21,6 +21,7 @@ from lastword.model.options import Quantize
 from lastword.model.reading import TILE_LOGITS, TILE_LOGITS_CUDA
 from lastword.theta import Theta
 from lastword.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, TensorInfo
+from lastword.weights.gguf import GgufCheckpoint
 
 # Beside a tile's logits at the scorer's depths: as many of its size are made of them at once.
 TILE_COPIES = 4
@@ -68,7 +69,7 @@ class Storage:
 
 
 def footprint(
-    checkpoint: Checkpoint,
+    checkpoint: Checkpoint | GgufCheckpoint,
     config: Any,
     storage: Storage,
     device: torch.device,
@@ -96,10 +97,8 @@ def footprint(
     return Footprint(weights, head, tokens * token_bytes(text, storage.dtype) + tile)
 
 
-def weights_of(checkpoint: Checkpoint, storage: Storage) -> int | None:
+def weights_of(checkpoint: Checkpoint | GgufCheckpoint, storage: Storage) -> int | None:
     """Bytes of a checkpoint's weights once they are loaded; None where its header does not say."""
-    from lastword.weights.gguf import GgufCheckpoint
-
     if isinstance(checkpoint, GgufCheckpoint):
         tensors = checkpoint.header.tensors.values()
         return storage.dtype.itemsize * sum(math.prod(tensor.shape) for tensor in tensors)

@@ -13,7 +13,7 @@ from typing import get_args
 
 from lastword.errors import InputError, ModelError
 from lastword.model import embedded
-from lastword.weights.invariant_cache import folder
+from lastword.weights.identity import cache_folder
 
 OWN = "lastword/"  # before every name that lastword knows
 
@@ -71,7 +71,7 @@ class Published:
     @property
     def kept(self) -> Path:
         """Where the file is kept once it was fetched."""
-        return folder() / "models" / self.file
+        return cache_folder() / "models" / self.file
 
     @property
     def wheel_size(self) -> int:

@@ -19,7 +19,6 @@ class Preset:
         invariant: I(M) as printed, two decimals.
         branch: The scalar regime's branch as printed.
         precision: `int8`, `nf4`, `fp8`, `mxfp4` or `bfloat16`; None where the paper does not say.
-        variants: Other checkpoints that the paper's name may mean.
     """
 
     model: str
@@ -29,7 +28,6 @@ class Preset:
     invariant: float
     branch: Literal["mix", "early"]
     precision: str | None = None
-    variants: tuple[str, ...] = ()
 
 
 @cache
@@ -37,14 +35,4 @@ def presets() -> tuple[Preset, ...]:
     """The fifteen, in the order of the paper's master grid."""
     text = files("lastword.model").joinpath("models.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)["models"]
-    return tuple(Preset(**row | {"variants": tuple(row.get("variants", ()))}) for row in rows)
-
-
-def find_preset(name: str) -> Preset | None:
-    """The preset that a hub name, a variant, a folder of that name or the paper's name means."""
-    own = name.rstrip("/").rpartition("/")[2].casefold()
-    for preset in presets():
-        names = (preset.model, preset.hub, *preset.variants)
-        if own in (n.rpartition("/")[2].casefold() for n in names):
-            return preset
-    return None
+    return tuple(Preset(**row) for row in rows)

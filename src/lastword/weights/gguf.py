@@ -1,17 +1,14 @@
 """GGUF, llama.cpp's format: config, tokenizer and (quantised) tensors in one file.
 
-The header is read by byte range, through the seam of `checkpoint.py`, so a file on a hub gives
-I(M) without being downloaded. Tensors are dequantised by the package `gguf`. llama.cpp changes some
-of them when it writes a file; `ARCHITECTURES` says what a tensor was called and how it is changed
-back, so that each is what the model in memory holds under that name.
+The header is read by byte range, through the seam of `checkpoint.py`, so that a file on a hub that
+cannot be used is not downloaded. Tensors are dequantised by the formulas of the package `gguf`.
 """
 
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,8 +18,8 @@ import torch
 from jaxtyping import Float32, Shaped
 from torch import Tensor
 
-from lastword.errors import CheckpointError, InvariantError, ModelError
-from lastword.weights.checkpoint import Checkpoint, Config, Files, LocalFiles
+from lastword.errors import CheckpointError, ModelError
+from lastword.weights.checkpoint import Files, LocalFiles
 
 SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
@@ -36,9 +33,11 @@ _STRING, _ARRAY = 8, 9
 # What numbers and types that no header has end in.
 _NONSENSE = (struct.error, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError)
 _PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
-_BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)$")
-
-Undo = Callable[[Tensor, Config], Tensor]
+# Families that were held to their own logits, each written as llama.cpp's converter does.
+ARCHITECTURES = frozenset(
+    "bloom gemma2 gemma3 gpt2 llama nemotron phi3 qwen2 qwen2moe qwen3 qwen3moe stablelm "
+    "starcoder2".split()
+)
 
 
 class Count(int):
@@ -249,107 +248,12 @@ def _tensor(entry: list[Any], origin: int, label: str) -> StoredTensor:
     return StoredTensor(kind.name, shape, start, start + math.prod(shape) // values * size)
 
 
-def _unpermute(matrix: Tensor, heads: int) -> Tensor:
-    """Rows of a rotary projection: pairs (i, i + half) of a head, not neighbours."""
-    half = len(matrix) // heads // 2
-    return matrix.reshape(heads, half, 2, -1).transpose(1, 2).reshape(matrix.shape)
-
-
-def _key_rows(matrix: Tensor, config: Config) -> Tensor:
-    return _unpermute(matrix, config["num_key_value_heads"])
-
-
-def _query_rows(matrix: Tensor, config: Config) -> Tensor:
-    return _unpermute(matrix, config["num_attention_heads"])
-
-
-def _transpose(matrix: Tensor, _: Config) -> Tensor:
-    return matrix.T
-
-
-def _less_one(weight: Tensor, _: Config) -> Tensor:
-    """The norm applies 1 + w, and llama.cpp stores just that."""
-    return weight - 1
-
-
-def _interleave(matrix: Tensor, config: Config) -> Tensor:
-    """All q, all k, all v -> of every head its q, its k, its v."""
-    heads = config["num_attention_heads"]
-    return matrix.reshape(3, heads, -1, matrix.shape[1]).transpose(0, 1).reshape(matrix.shape)
-
-
-_SEPARATE = {
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-}
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """Transformers' names of an architecture's tensors, and llama.cpp's changes to them.
-
-    Attributes:
-        model_type: transformers' name of the family.
-        blocks: What stands before a block's number.
-        norm: Path of the final norm.
-        modules: Paths within a block, by llama.cpp's names.
-        undo: What gives back a tensor as transformers holds it, by llama.cpp's names.
-    """
-
-    model_type: str
-    blocks: str = "model.layers."
-    norm: str = "model.norm"
-    modules: Mapping[str, str] = field(default_factory=lambda: _SEPARATE)
-    undo: Mapping[str, Undo] = field(default_factory=dict)
-
-
-ARCHITECTURES: dict[str, Architecture] = {
-    "llama": Architecture("llama", undo={"attn_q": _query_rows, "attn_k": _key_rows}),
-    "qwen2": Architecture("qwen2"),
-    "qwen3": Architecture("qwen3"),
-    "qwen2moe": Architecture("qwen2_moe"),
-    "qwen3moe": Architecture("qwen3_moe"),
-    "gemma2": Architecture("gemma2", undo={"output_norm": _less_one}),
-    "gemma3": Architecture("gemma3_text", undo={"output_norm": _less_one}),
-    "stablelm": Architecture("stablelm"),
-    "starcoder2": Architecture("starcoder2"),
-    "nemotron": Architecture("nemotron", undo={"output_norm": _less_one}),
-    "phi3": Architecture(
-        "phi3",
-        modules={"attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj"},
-    ),
-    "gpt2": Architecture(
-        "gpt2",
-        "transformer.h.",
-        "transformer.ln_f",
-        {"attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj"},
-        {"attn_qkv": _transpose, "attn_output": _transpose},
-    ),
-    "bloom": Architecture(
-        "bloom",
-        "transformer.h.",
-        "transformer.ln_f",
-        {"attn_qkv": "self_attention.query_key_value", "attn_output": "self_attention.dense"},
-        {"attn_qkv": _interleave},
-    ),
-}
-# What a config says, by transformers' names; the shared ones are enough for I(M).
-_CONFIG = {
-    "block_count": "num_hidden_layers",
-    "embedding_length": "hidden_size",
-    "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.key_length": "head_dim",
-}
-
-
-class GgufCheckpoint(Checkpoint):
-    """The attention's weights and the final norm of a GGUF file, under transformers' names.
+class GgufCheckpoint:
+    """A GGUF file, of which its header has been read.
 
     Attributes:
         header: The file's header.
+        label: What an error calls the file.
     """
 
     def __init__(self, files: Files, file: str) -> None:
@@ -359,38 +263,8 @@ class GgufCheckpoint(Checkpoint):
             CheckpointError: As `read_header`.
         """
         self.header = read_header(files, file)
+        self.label = self.header.label
         self._files, self._file = files, file
-        self._family = ARCHITECTURES.get(self.header.architecture)
-        kind = self.header.architecture if self._family is None else self._family.model_type
-        values = {key: self.header.number(ours) for ours, key in _CONFIG.items()}
-        config = {key: value for key, value in values.items() if value is not None}
-        super().__init__(self.header.label, {"model_type": kind, **config})
-
-    @cached_property
-    def _names(self) -> dict[str, str]:
-        if (family := self._family) is None:
-            raise InvariantError(
-                f"{self.label} has architecture {self.header.architecture}, and where its "
-                "projections lie in a GGUF file is not known; give I(M) with --invariant VALUE"
-            )
-        pairs = ((_name(family, theirs), theirs) for theirs in self.header.tensors)
-        return {name: theirs for name, theirs in pairs if name is not None}
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Names of the weights that I(M) may need.
-
-        Raises:
-            InvariantError: It is not known how the architecture keeps its projections.
-        """
-        return frozenset(self._names)
-
-    def read(self, name: str) -> Shaped[Tensor, "..."]:
-        """The tensor in float32, dequantised, as transformers holds it."""
-        stored = self._names[name]
-        tensor = self.read_stored(stored)
-        undo = self._family.undo.get(stored.split(".")[-2]) if self._family else None
-        return tensor if undo is None else undo(tensor, self.config)
 
     def read_stored(self, name: str) -> Shaped[Tensor, "..."]:
         """The tensor of llama.cpp's name in float32, dequantised and otherwise as it is stored.
@@ -442,16 +316,6 @@ def dequantise(rows: Shaped[np.ndarray, "..."], kind: Any) -> Float32[np.ndarray
         some = blocks[start : start + step]
         dense[start : start + step] = own.dequantize_blocks(some)
     return dense.reshape(*rows.shape[:-1], -1)
-
-
-def _name(family: Architecture, name: str) -> str | None:
-    """transformers' name of a weight of the attention or the final norm; None of any other."""
-    if name == "output_norm.weight":
-        return f"{family.norm}.weight"
-    match = _BLOCK.fullmatch(name)
-    if match is None or match[3] == "bias" or match[2] not in family.modules:
-        return None
-    return f"{family.blocks}{match[1]}.{family.modules[match[2]]}.weight"
 
 
 def open_file(path: Path) -> GgufCheckpoint:

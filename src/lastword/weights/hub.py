@@ -12,7 +12,6 @@ What is tried again is tried here. huggingface_hub's `http_stream_backoff` sleep
 import os
 import re
 import time
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,6 @@ from huggingface_hub.utils import (
 from lastword.errors import CheckpointError
 from lastword.weights.checkpoint import (
     Checkpoint,
-    Config,
     Files,
     open_local,
     open_safetensors,
@@ -219,65 +217,37 @@ def is_commit(revision: str | None) -> bool:
     return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 
-@dataclass(frozen=True)
-class HubModel:
-    """A model that the hub knows: its files and its config, and nothing else fetched yet.
-
-    Attributes:
-        files: Its files on the hub.
-        config: Its config.
-        offline: What was downloaded of it, where no hub answers.
-    """
-
-    files: HubFiles
-    config: Config
-    offline: Checkpoint | None = None
-
-    @property
-    def commit(self) -> str | None:
-        """The commit that its revision names; None where no server says."""
-        return self.files.commit
-
-    def open(self) -> Checkpoint:
-        """Its checkpoint: what was downloaded of the same commit, else the hub's safetensors.
-
-        Raises:
-            CheckpointError: It has no safetensors.
-        """
-        checkpoint = self.offline
-        if checkpoint is None and self.commit:
-            checkpoint = _downloaded(self.files.name, self.commit)
-        checkpoint = checkpoint or open_safetensors(self.files, self.config)
-        if checkpoint is None:
-            raise CheckpointError(
-                f"{self.files.label} has no safetensors on the hub: download it and name the "
-                "folder (pytorch_model.bin is read from disk alone)"
-            )
-        return checkpoint
-
-
-def connect(name: str, revision: str | None = None) -> HubModel:
-    """Ask the hub for a model's config, and learn its commit.
+def open_model(name: str, revision: str | None = None) -> Checkpoint:
+    """A model's checkpoint: what was downloaded of the same commit, else the hub's safetensors.
 
     Where no hub answers, or `HF_HUB_OFFLINE` is set, a former download of that revision stands in.
 
     Raises:
         CheckpointError: The name is none, the model or its revision is not there, or not open to
-            this user.
+            this user, or it has no safetensors.
     """
     _refuse_no_name(name)
+    if is_commit(revision) and (download := _downloaded(name, revision)) is not None:
+        return download
     files = HubFiles(name, revision)
     try:
         config = read_json(files, "config.json")
     except UnreachableError:
         if (download := _downloaded(name, revision)) is None:
             raise
-        return HubModel(files, download.config, download)
+        return download
     if config is None:
         raise CheckpointError(
             f"{files.label} is neither a folder here nor a model with a config.json at the hub"
         )
-    return HubModel(files, config)
+    download = _downloaded(name, files.commit) if files.commit else None
+    checkpoint = download or open_safetensors(files, config)
+    if checkpoint is None:
+        raise CheckpointError(
+            f"{files.label} has no safetensors on the hub: download it and name the folder "
+            "(pytorch_model.bin is read from disk alone)"
+        )
+    return checkpoint
 
 
 def _refuse_no_name(name: str) -> None:
@@ -293,7 +263,7 @@ def open_gguf(name: str, file: str, revision: str | None = None) -> GgufCheckpoi
     """A GGUF file among a model's: what was downloaded of the same commit, else the hub's.
 
     Raises:
-        CheckpointError: As `connect`, or the file is not there or cannot be used.
+        CheckpointError: As `open_model`, or the file is not there or cannot be used.
     """
     _refuse_no_name(name)
     files = HubFiles(name, revision)
@@ -335,10 +305,9 @@ def find_commit(name: str, revision: str | None) -> str | None:
     except (CheckpointError, HFValidationError):
         return None
     try:  # this also keeps, for a start without a network, what the revision named
-        config = hf_hub_download(name, "config.json", revision=revision, endpoint=_endpoint())
-    except (HfHubHTTPError, HFValidationError, OSError, httpx.RequestError):
+        return download(name, "config.json", revision)[1]
+    except CheckpointError:
         return None
-    return _commit_of(Path(config))
 
 
 def _commit_of(file: Path) -> str | None:
@@ -361,15 +330,6 @@ def download(name: str, file: str, revision: str | None) -> tuple[Path, str | No
 
 def _endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
-
-
-def open_commit(name: str, commit: str) -> Checkpoint:
-    """The checkpoint of a commit: what was downloaded of it, else the hub's safetensors.
-
-    Raises:
-        CheckpointError: As `connect`, and as `HubModel.open`.
-    """
-    return _downloaded(name, commit) or connect(name, commit).open()
 
 
 def _downloaded(name: str, revision: str | None) -> Checkpoint | None:

@@ -8,13 +8,13 @@ once: 0.85 CPU seconds a GB where the processor has instructions for SHA-256.
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastword.files.writing import open_whole
-from lastword.weights import invariant_cache
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,10 +77,17 @@ def files_digest(paths: Iterable[Path]) -> str:
     return text_digest("".join(lines))
 
 
+def cache_folder() -> Path:
+    """Return where files are kept: `LASTWORD_CACHE`, else a folder in the user's cache."""
+    if variable := os.environ.get("LASTWORD_CACHE"):
+        return Path(variable)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lastword"
+
+
 def file_digest(path: Path) -> str:
     """SHA-256 of a file, read once and then kept."""
     mark = _mark(path)
-    kept = invariant_cache.folder() / "digests" / text_digest(mark)
+    kept = cache_folder() / "digests" / text_digest(mark)
     with contextlib.suppress(OSError, ValueError):
         text = kept.read_text(encoding="ascii")
         if len(text) == hashlib.sha256().digest_size * 2:

@@ -8,13 +8,10 @@ e = floor(0.20 L) and m = floor(0.50 L) count blocks from 0. `checkpoint.py` fin
 `layouts.py` says which of them and which rows, `dequantise.py` makes them dense.
 """
 
-import itertools
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from functools import cache
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -96,13 +93,6 @@ class Factors:
         fields = asdict(self) | {"blocks": list(self.blocks), "tensors": list(self.tensors)}
         return {"invariant": self.value, **derived, **fields}
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Factors":
-        """Factors from their JSON form."""
-        e, m = values["blocks"]
-        fields = {name: values[name] for name in cls.__dataclass_fields__}
-        return cls(**fields | {"blocks": (e, m), "tensors": tuple(values["tensors"])})
-
 
 def rcv(matrix: Matrix) -> float:
     """Relative coefficient of variation of row norms, Eq. 14, in float64.
@@ -127,7 +117,6 @@ def read_invariant(
     *,
     theta: Theta,
     revision: str | None = None,
-    gguf: str | None = None,
 ) -> Factors:
     """I(M) of a checkpoint, from its five tensors and its config alone.
 
@@ -135,116 +124,32 @@ def read_invariant(
     fetched.
 
     Args:
-        source: A checkpoint folder, a LoRA adapter's folder (its base merged with it), a weights
-            file with `config.json` beside it, a GGUF file, or a hub name.
+        source: A checkpoint folder, a weights file with `config.json` beside it, or a hub name.
         theta: Fractions rho_e and rho_m and the switches of `Theta.invariant`.
         revision: Branch, tag or commit on the hub; None is its main branch.
-        gguf: Name of a GGUF file in the folder, or among the model's files on the hub.
 
     Raises:
-        InvariantError: I(M) is undefined for the model, or its weights' form is not read here.
+        InvariantError: I(M) is undefined for the model, or its weights' form is not read here;
+            an adapter and a GGUF file are none before they are loaded.
         CheckpointError: The checkpoint is missing, damaged or out of reach.
     """
-    if gguf is not None:
-        return factors(_open(source, revision, gguf), theta=theta)
-    if (checkpoint := _open_here(source)) is not None:
-        return factors(checkpoint, theta=theta)
-    return _read_hub(str(source), theta, revision)
+    return factors(_open(source, revision), theta=theta)
 
 
-@dataclass(frozen=True)
-class Interpretation:
-    """I(M) under one choice of `Theta.invariant`'s switches.
-
-    Attributes:
-        switches: The choice.
-        factors: What it gives.
-    """
-
-    switches: InvariantTheta
-    factors: Factors
-
-
-def read_interpretations(
-    source: str | Path,
-    *,
-    theta: Theta,
-    revision: str | None = None,
-    gguf: str | None = None,
-) -> tuple[Interpretation, ...]:
-    """I(M) in all eight readings of the paper: output rows x block x norm (method, section 7).
-
-    Every tensor is read once. Beside a published value (`presets.find_preset`) this tells which
-    reading it was taken in. The first reading is the default one.
-
-    Args:
-        source: As in `read_invariant`.
-        theta: Fractions rho_e and rho_m; its switches are replaced by each of theirs.
-        revision: As in `read_invariant`.
-        gguf: As in `read_invariant`.
-
-    Raises:
-        InvariantError: As `read_invariant`.
-    """
-    checkpoint = _open(source, revision, gguf)
-    checkpoint.read = cache(checkpoint.read)  # type: ignore[method-assign]
-    choices = [get_args(hint) for hint in get_type_hints(InvariantTheta).values()]
-    readings = (InvariantTheta(*choice) for choice in itertools.product(*choices))
-    return tuple(
-        Interpretation(switches, factors(checkpoint, theta=replace(theta, invariant=switches)))
-        for switches in readings
-    )
-
-
-def _open(source: str | Path, revision: str | None, gguf: str | None = None) -> Checkpoint:
-    from lastword.weights import hub  # not needed, nor its client, for what is on disk
-
-    if gguf is not None:
-        folder = Path(source).expanduser()
-        if folder.is_dir():
-            from lastword.weights.gguf import open_file
-
-            return open_file(folder / gguf)
-        return hub.open_gguf(str(source), gguf, revision)
-    if (checkpoint := _open_here(source)) is not None:
-        return checkpoint
-    return hub.connect(str(source), revision).open()
-
-
-def _open_here(source: str | Path) -> Checkpoint | None:
-    """Open the checkpoint of a path; None where there is no such path and it names no file."""
-    from lastword.weights.adapter import is_adapter, open_adapter
-    from lastword.weights.gguf import is_gguf, open_file
+def _open(source: str | Path, revision: str | None) -> Checkpoint:
+    from lastword.weights.adapter import is_adapter
+    from lastword.weights.gguf import is_gguf
 
     path = Path(source).expanduser()
-    if is_gguf(path) and not path.is_dir():
-        return open_file(path)
-    if path.is_dir() and is_adapter(path):
-        return open_adapter(path, _open)
-    return open_local(path) if path.exists() else None
+    if is_adapter(path) or (is_gguf(path) and path.is_file()):
+        raise InvariantError(
+            f"the I(M) of {path} is that of the model which it becomes in memory: load it"
+        )
+    if path.exists():
+        return open_local(path)
+    from lastword.weights import hub  # not needed, nor its client, for what is on disk
 
-
-def _read_hub(name: str, theta: Theta, revision: str | None) -> Factors:
-    from lastword.weights import hub, invariant_cache
-
-    if hub.is_commit(revision) and (cached := _cached(revision, theta)):
-        return cached
-    model = hub.connect(name, revision)
-    if (cached := _cached(model.commit, theta)) is None:
-        cached = factors(model.open(), theta=theta)
-        if model.commit:
-            invariant_cache.save(model.commit, theta, cached.to_dict())
-    return cached
-
-
-def _cached(commit: str | None, theta: Theta) -> Factors | None:
-    from lastword.weights import invariant_cache
-
-    values = invariant_cache.load(commit, theta) if commit else None
-    try:
-        return Factors.from_dict(values) if values else None
-    except (KeyError, TypeError, ValueError):
-        return None  # another program's file, or a damaged one: it is read and written again
+    return hub.open_model(str(source), revision)
 
 
 def model_invariant(model: nn.Module, *, theta: Theta) -> Factors:

@@ -54,9 +54,9 @@ OFFSET_NORMS = frozenset(
     }
 )
 _HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
-_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 _WIDTH = ("hidden_size", "n_embd", "d_model")
-_HEAD_SIZE = ("head_dim", "kv_channels")
+_HEAD_SIZE = ("head_dim",)
 _DEPTH = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _BLOCK = re.compile(r"^(?P<stack>(?:.*?\.)?(?:layers|h|blocks)\.)(?P<block>\d+)\.(?P<module>.+)$")
 # Words in a stack's path that say that it is not the text decoder's.
@@ -151,14 +151,12 @@ class Fused:
         qkv: Its path within a block.
         output: The output projection's path.
         rows: Groups, the rows of (q, k, v) in each, from the config.
-        order: Places of K and V among the parts of a group.
         transposed: Whether both are stored [in, out].
     """
 
     qkv: str
     output: str
     rows: Callable[[Config], tuple[int, tuple[int, int, int]]]
-    order: tuple[int, int] = (1, 2)
     transposed: bool = False
 
 
@@ -259,7 +257,7 @@ def _fused(prefix: str, fused: Fused, config: Config) -> Projections:
     groups, sizes = fused.rows(config)
     k, v = (
         Projection(prefix + fused.qkv, Split(groups, sizes, part), fused.transposed)
-        for part in fused.order
+        for part in (1, 2)
     )
     name = "fused-rowwise" if groups == 1 else "fused-grouped"
     return Projections(name, k, v, Projection(prefix + fused.output, None, fused.transposed))
@@ -335,36 +333,13 @@ def _gpt_bigcode(config: Config) -> tuple[int, tuple[int, int, int]]:
     return _rowwise(config, 1) if config.get("multi_query", True) else _per_head(config)
 
 
-def _chatglm(config: Config) -> tuple[int, tuple[int, int, int]]:
-    """Lay out ChatGLM2's and later: rowwise where keys and values are shared, else by head."""
-    return _rowwise(config) if config.get("multi_query_attention", False) else _per_head(config)
-
-
-def _codegen(config: Config) -> tuple[int, tuple[int, int, int]]:
-    """Lay out CodeGen's four groups, one a core of the machine that trained it, each q, v, k."""
-    rows = _need(config, _WIDTH) // 4
-    return 4, (rows, rows, rows)
-
-
-def _dbrx(config: Config) -> tuple[int, tuple[int, int, int]]:
-    attention = config.get("attn_config")
-    inner = attention if isinstance(attention, Mapping) else {}
-    return _rowwise(config, _need(inner, ("kv_n_heads",)))
-
-
 FUSED: dict[str, Fused] = {
     "bloom": Fused("self_attention.query_key_value", "self_attention.dense", _per_head),
-    "chatglm": Fused("self_attention.query_key_value", "self_attention.dense", _chatglm),
-    "codegen": Fused("attn.qkv_proj", "attn.out_proj", _codegen, order=(2, 1)),
-    "dbrx": Fused("norm_attn_norm.attn.Wqkv", "norm_attn_norm.attn.out_proj", _dbrx),
     "falcon": Fused("self_attention.query_key_value", "self_attention.dense", _falcon),
     "gpt2": Fused("attn.c_attn", "attn.c_proj", _rowwise, transposed=True),
     "gpt_bigcode": Fused("attn.c_attn", "attn.c_proj", _gpt_bigcode),
     "gpt_neox": Fused("attention.query_key_value", "attention.dense", _per_head),
-    "gpt_neox_japanese": Fused("attention.query_key_value", "attention.dense", _per_head),
     "mpt": Fused("attn.Wqkv", "attn.out_proj", _rowwise),
-    "openai-gpt": Fused("attn.c_attn", "attn.c_proj", _rowwise, transposed=True),
-    "persimmon": Fused("self_attn.query_key_value", "self_attn.dense", _per_head),
     "phi3": Fused("self_attn.qkv_proj", "self_attn.o_proj", _rowwise),
     "phi4_multimodal": Fused("self_attn.qkv_proj", "self_attn.o_proj", _rowwise),
 }
