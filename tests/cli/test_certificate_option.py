@@ -1,7 +1,6 @@
 """A certificate is obeyed by the tracer, and so by every command: nothing else is allowed."""
 
 import json
-import sys
 from dataclasses import replace
 
 import populations
@@ -133,10 +132,3 @@ def test_the_harness_obeys_too(file, monkeypatch):
     assert lm.tracer.certificate == Certificate.read(file)
     with pytest.raises(InputError, match="method=trace alone"):
         CorrectedLM(MODEL, method="base-sum", certificate=str(file))
-    given: list[str] = []
-    harness = "lm_eval._cli.HarnessCLI"
-    monkeypatch.setattr(f"{harness}.parse_args", lambda _: given.extend(sys.argv))
-    monkeypatch.setattr(f"{harness}.execute", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["lastword"])
-    command("lm-eval", "--tasks", "t", "--certificate", file, "--limit", 3)
-    assert given[-2:] == ["--model_args", f"certificate={file}"] and "--certificate" not in given

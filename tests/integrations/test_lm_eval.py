@@ -21,7 +21,7 @@ from lm_eval.tasks import TaskManager
 from lastword import Item, Tracer
 from lastword.demo import items as demo_items
 from lastword.errors import InputError, ItemError
-from lastword.integrations.lm_eval import CorrectedLM, frame
+from lastword.integrations.lm_eval import CorrectedLM
 
 pytestmark = pytest.mark.usefixtures("own_datasets")
 CHOICES = ["made_choice", "made_mass"]
@@ -337,66 +337,12 @@ def test_a_gguf_file_by_name(tmp_path):
     assert all(score < 0 for score, _ in model.loglikelihood(made))
 
 
-def test_a_batch_is_calibrated_over_all_documents_of_a_label_set():
-    rng = np.random.default_rng(0)
-    contexts = [" ".join(f"w{n}" for n in rng.integers(20, 200, 8)) for _ in range(24)]
-    asked = [
-        Instance("loglikelihood", {}, (context, choice), place, metadata=("made", doc, 1))
-        for doc, context in enumerate(contexts)
-        for place, choice in enumerate((" w5", " w7", " w9"))
-    ]
-    answers = CorrectedLM(tracer(), method="batch-calibrated").loglikelihood(asked, True)
-    plain = CorrectedLM(tracer(), method="base-mean").loglikelihood(asked, True)
-    b = np.array([score for score, _ in plain]).reshape(24, 3)
-    p = np.exp(b) / np.exp(b).sum(axis=1, keepdims=True)
-    scores = np.array([score for score, _ in answers]).reshape(24, 3)
-    np.testing.assert_allclose(scores, p - p.mean(axis=0), atol=1e-5)
-    assert [greedy for _, greedy in answers] == [greedy for _, greedy in plain]
-    few = CorrectedLM(tracer(), method="batch-calibrated").loglikelihood(asked[:30], True)
-    np.testing.assert_allclose([score for score, _ in few], b.ravel()[:30], atol=1e-4)
-    counting = Tracer(build("llama"), tokenizer(), invariant=2.0, correction="batch-calibrated")
-    with pytest.raises(InputError, match="give method=batch-calibrated"):
-        CorrectedLM(counting)
-
-
-def test_the_question_is_left_out_by_what_all_contexts_of_a_task_share():
-    assert frame(["Q: what is it\nA:", "Q: where is it\nA:"]) == ("Q: ", " is it\nA:")
-    assert frame(["Q: who\nA:", "Q: whom\nA:"]) == ("Q: ", "\nA:")  # whole words
-    assert frame(["a b", "a b b"]) == ("a ", "b"[:0] or "b")
-    assert frame(["one", "two"]) == ("", "")
-
-
-@pytest.mark.parametrize("name", ["pmi@0.5", "dcpmi", "contextual", "trace-gated"])
-def test_a_correction_that_reads_the_question_scores_a_task(name):
-    """As a method, and as the tracer's own correction: the tracer's decisions, prompt by prompt."""
-    questions = [text_of(range(n, n + 3)) for n in (20, 40, 60)]
-    choices = ["w5 w6", "w7", "w9 w8 w5"]
-    asked = [
-        Instance("loglikelihood", {}, (f"w3 {q} w4", f" {choice}"), place, ("made", doc, 1))
-        for doc, q in enumerate(questions)
-        for place, choice in enumerate(choices)
-    ]
+@pytest.mark.parametrize("name", ["pmi@0.5", "contextual", "trace-gated", "batch-calibrated"])
+def test_what_needs_more_than_a_task_has_is_refused(name):
+    """As a method, and as the tracer's own correction."""
     correcting = Tracer(build("llama"), tokenizer(), invariant=0.5, correction=name)
-    expected = [
-        correcting.correct(
-            f"w3 {q} w4",
-            choices,
-            blind_prompt="w3  w4",
-            content_free=[f"w3 {said} w4" for said in ("N/A", "", "[MASK]")],
-        ).scores
-        for q in questions
-    ]
-    for model in (CorrectedLM(tracer(invariant=0.5), name), CorrectedLM(correcting)):
-        scores = np.array([score for score, _ in model.loglikelihood(asked, True)]).reshape(3, 3)
-        np.testing.assert_allclose(scores, expected, atol=1e-4)
-        assert model.get_model_info()["lastword"]["method"] == name
+    for given in ((tracer(), name), (correcting,)):
+        with pytest.raises(InputError, match=f"{name} reads more than a task has"):
+            CorrectedLM(*given)
     with pytest.raises(InputError, match=f"corrects by {name}: .*method=dola"):
         CorrectedLM(correcting, "dola")
-
-
-def test_a_single_document_has_no_question_to_leave_out(caplog):
-    items = random_items(64, 1)
-    model = CorrectedLM(tracer(), "pmi@1")
-    found = model.loglikelihood(requests_of(items))
-    assert "no other document to tell the question by" in caplog.text
-    assert found == CorrectedLM(tracer(), "base-sum").loglikelihood(requests_of(items))

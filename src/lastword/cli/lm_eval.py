@@ -1,11 +1,6 @@
 """`lastword lm-eval`: lm-evaluation-harness's own command line, with our model registered."""
 
-import io
-import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,15 +8,11 @@ import typer
 # lm_eval parses everything behind the command's name, --help too.
 PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
 NAME = "lastword lm-eval"
-_THEIRS = re.compile(r"(?<![\w/-])lm-eval(?= (?:run|ls|validate|--|\[)|:)")
 _COMMANDS = ("run", "ls", "validate")
 
 
 def lm_eval(
     given: Annotated[list[str] | None, typer.Argument()] = None,
-    certificate: Annotated[
-        Path | None, "Of `lastword certify`: the overrides that are allowed."
-    ] = None,
 ) -> None:
     """Run lm-evaluation-harness with corrected choices; its own options follow."""
     from lm_eval._cli import HarnessCLI
@@ -40,13 +31,10 @@ def lm_eval(
         arguments = ["--model", MODEL, *arguments]
         if not any(_names(a, ("--device",)) for a in arguments):
             arguments += ["--device", "auto"]  # the harness's default is a GPU
-        if certificate is not None:
-            arguments += ["--model_args", f"certificate={certificate}"]
     sys.argv = [NAME, command, *arguments]
     setup_logging()
     harness = HarnessCLI()
-    with _under_our_name():
-        options = harness.parse_args()
+    options = harness.parse_args()
     try:
         harness.execute(options)
     except ConnectionError as error:
@@ -54,18 +42,6 @@ def lm_eval(
             f"the harness fetches what its tasks are made of from the hub: {error}; check the "
             "network, or give tasks of your own by --include_path"
         ) from error
-
-
-@contextmanager
-def _under_our_name() -> Iterator[None]:
-    """Let the harness's help and usage carry the name that was typed."""
-    out, err = io.StringIO(), io.StringIO()
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            yield
-    finally:
-        for text, stream in ((out, sys.stdout), (err, sys.stderr)):
-            stream.write(_THEIRS.sub(NAME, text.getvalue()))
 
 
 def _names(argument: str, options: tuple[str, ...]) -> bool:

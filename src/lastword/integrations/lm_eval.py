@@ -10,21 +10,17 @@ set, and what comes back are the method's scores of them; texts become tokens ex
 harness's own `hf` model has it, so that `method=base-sum` gives its numbers. What is no set of
 choices under one context is scored as the base, by sums, as `hf` would.
 
-A task does not tell its question from the rest of its prompt. What reads the question takes for
-the prompt without it what all contexts of the task begin and end with, which can tell no document
-from another: `Question:  Answer:` (Holtzman's domain premise), shots and all.
+A task does not tell its question from the rest of its prompt, so what reads a prompt without the
+question is refused; so is what learns of a task's documents, which come a few at a time.
 """
 
 import copy
 import logging
-import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from os.path import commonprefix
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from jaxtyping import Float
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM, CacheHook
@@ -36,13 +32,13 @@ from tqdm import tqdm
 from lastword.batch import Scope
 from lastword.errors import InputError, ItemError
 from lastword.methods import entry, resolve
-from lastword.methods.contract import Evidence, Fitted, Method
+from lastword.methods.contract import Fitted, Method
 from lastword.methods.correction import Correction, Learning
 from lastword.methods.plain import by_tokens
 from lastword.model.options import LoadOptions, refuse_unknown
-from lastword.rule.geometry import Scores, Trajectory
+from lastword.rule.geometry import Scores
 from lastword.rule.tile import Tile
-from lastword.text.items import CONTENT_FREE, Item
+from lastword.text.items import Item
 from lastword.text.tokens import Encoded
 from lastword.theta import Theta
 from lastword.tracer import Tracer
@@ -99,9 +95,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         self.tracer = _tracer(pretrained, theta, options)
         self.method = _method(method, self.tracer.correction)
         self.scorers = {} if method == "trace" else resolve([method], self.tracer.facts)
-        needs = [m.needs for m in self.scorers.values()] or [self.tracer.correction.needs]
-        self._reads_blind = any(n.blind for n in needs)
-        self._reads_free = any(n.content_free for n in needs)
+        _require_plain(self.method, self.scorers.get(method, self.tracer.correction))
         self.harness = HFLM(
             pretrained=self.tracer.backbone.model,
             tokenizer=copy.deepcopy(self.tracer.tokenizer),  # it may be given a pad token
@@ -164,18 +158,14 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
             has_id = request.doc_id is not None
             key = (request.task_name, request.doc_id) if has_id else (None, None, place)
             documents.setdefault(key, {}).setdefault(pair, []).append(place)
-        frames = self._frames(requests)
         sets, alone, counts = [], [], Counter[str]()
         for (task, *_), places in documents.items():
             contexts = {requests[p[0]].args[0] for p in places.values()}
-            together = len(places) > 1 and len(contexts) == 1
-            framed = task in frames or not (self._reads_blind or self._reads_free)
             counts[str(task)] += 1
-            if together and framed:
-                sets.append(self._framed(self._choices(requests, places), frames.get(task)))
+            if len(places) > 1 and len(contexts) == 1:
+                sets.append(self._choices(requests, places))
                 continue
             reason = "one request" if len(places) == 1 else "choices under different contexts"
-            reason = "no other document to tell the question by" if together else reason
             self.uncorrected[str(task), reason] += 1
             alone += [self._choices(requests, {pair: at}) for pair, at in places.items()]
         self._say(counts)
@@ -193,40 +183,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         self.truncated += excess > 0
         item = Item(first.args[0], candidates, id=name, separator="")
         encoded = Encoded(item, sequences, boundaries, truncated=excess)
-        return _Choices(encoded, tuple(map(tuple, places.values())), tuple(texts))
-
-    def _frames(self, requests: Sequence[Instance]) -> dict[Any, tuple[str, str]]:
-        """Return what each task's contexts begin and end with, to leave the question out."""
-        if not (self._reads_blind or self._reads_free):
-            return {}
-        contexts: dict[Any, set[str]] = {}
-        for request in requests:
-            contexts.setdefault(request.task_name, set()).add(request.args[0])
-        return {task: frame(own) for task, own in contexts.items() if len(own) > 1}
-
-    def _framed(self, choices: "_Choices", own: tuple[str, str] | None) -> "_Choices":
-        """The choices with the prompts that leave the question out, as far as they are read."""
-        if own is None:
-            return choices
-        before, after = own
-
-        def without(said: str) -> tuple[tuple[Ids, ...], tuple[int, ...]]:
-            name = choices.encoded.item.id or ""
-            pairs = [self._pair(before + said + after, text, name) for text in choices.texts]
-            return self._fit(pairs, name)[:2]
-
-        encoded = choices.encoded
-        if self._reads_blind:
-            sequences, boundaries = without("")
-            encoded = replace(encoded, blind_sequences=sequences, blind_boundaries=boundaries)
-        if self._reads_free:
-            read = [without(said) for said in CONTENT_FREE]
-            encoded = replace(
-                encoded,
-                content_free_sequences=tuple(sequences for sequences, _ in read),
-                content_free_boundaries=tuple(boundaries for _, boundaries in read),
-            )
-        return replace(choices, encoded=encoded)
+        return _Choices(encoded, tuple(map(tuple, places.values())))
 
     def _fit(
         self, pairs: Sequence[tuple[Ids, Ids]], name: str
@@ -252,9 +209,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         self, work: Sequence["_Choices"], methods: Mapping[str, Method]
     ) -> Iterator[tuple[int, Answer]]:
         """Yield place and answer of every request."""
-        fitted = next((m for m in methods.values() if isinstance(m, Fitted)), None)
-        read = self._read(work, methods) if fitted is None else self._learned(work, fitted)
-        for choices, own, greedy in read:
+        for choices, own, greedy in self._read(work, methods):
             for places, score, miss in zip(choices.places, own, greedy, strict=True):
                 yield from ((p, (float(score), bool(miss == 0))) for p in places)
 
@@ -275,20 +230,6 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
                 (own,) = scores.values()
                 assert own is not None and greedy is not None
                 yield work[i], own, greedy
-
-    def _learned(
-        self, work: Sequence["_Choices"], method: Fitted
-    ) -> Iterator[tuple["_Choices", Scores, Scores]]:
-        """Yield the same by a method that learns from all documents, or by the base."""
-        facts, read = self.tracer.facts, list[tuple[_Choices, Evidence, Scores]]()
-        for choices, base, greedy in self._read(work, resolve(["base-mean"], facts)):
-            encoded, end = choices.encoded, Trajectory.at_end(base, facts.depth)
-            tokens = np.array(encoded.candidate_tokens)
-            read.append((choices, Evidence(encoded.item.candidates, tokens, end), greedy))
-        ready = method.fitted(own for _, own, _ in read)
-        for choices, own, greedy in read:
-            u = ready.scores(own)
-            yield choices, own.trajectory.base if u is None else u, greedy
 
     def _say(self, counts: Mapping[str, int]) -> None:
         """Log what was not corrected, and what was cut, so that no table hides it."""
@@ -360,11 +301,10 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
 
 @dataclass(frozen=True)
 class _Choices:
-    """Choices to score together, the requests that each of them answers, and their texts."""
+    """Choices to score together, and the requests that each of them answers."""
 
     encoded: Encoded
     places: tuple[tuple[int, ...], ...]
-    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -389,27 +329,20 @@ class FirstChoice:
         return (first[tile.row] == tile.token).float() - 1.0
 
 
-def frame(contexts: Collection[str]) -> tuple[str, str]:
-    """Return what contexts that differ all begin and end with, in whole words.
-
-    Args:
-        contexts: Two or more.
-    """
-    first, last = min(contexts), max(contexts)
-    before = re.sub(r"\S*\Z", "", commonprefix([first, last]))
-    backwards = [context[::-1] for context in contexts]
-    after = re.sub(r"\A\S*", "", commonprefix([min(backwards), max(backwards)])[::-1])
-    rest = min(map(len, contexts)) - len(before)
-    return before, after[max(len(after) - rest, 0) :]
-
-
 def _method(method: str, correction: Correction) -> str:
     """The name of what decides: a method, or what the tracer corrects by."""
     if "trace" not in (method, correction.name):
         raise InputError(f"the tracer corrects by {correction.name}: leave method={method} out")
-    if isinstance(correction, Learning):
-        raise InputError(f"give method={correction.name}, which takes the mean of a whole task")
     return correction.name if method == "trace" else method
+
+
+def _require_plain(name: str, method: Method | Correction) -> None:
+    """Refuse a method that needs more of a document than its prompt and choices."""
+    if isinstance(method, Learning | Fitted) or method.needs.blind or method.needs.content_free:
+        raise InputError(
+            f"{name} reads more than a task has: prompts without the question, or many documents. "
+            "Write its items with blind_prompt, and ask `lastword compare --benchmark jsonl:FILE`"
+        )
 
 
 def _tracer(pretrained: str | Tracer, theta: str | None, options: dict[str, Any]) -> Tracer:
