@@ -30,9 +30,17 @@ test: $(READY) real
 nightly: $(READY) real
 	$(TESTS) --nightly
 
-# What a stranger has: the newest packages, README as it stands, the quick tests; all of it in build/.
+# What a stranger has: the newest packages and what git knows, in build/; README's first install and
+# its demo, then every command of README and the quick tests.
+FRESH := PATH="$(CURDIR)/build/fresh/bin:$$PATH" XDG_CACHE_HOME="$(CURDIR)/build/fresh/cache"
 fresh:
-	$(PYTHON) tests/fresh.py $(addprefix tests/,$(QUICK))
+	rm -rf build/fresh && mkdir -p build/fresh
+	git checkout-index --all --prefix=build/fresh/checkout/
+	$(PYTHON) -m venv build/fresh
+	cd build/fresh/checkout && $(FRESH) sh -exc "$$(grep -m 1 '^pip install' README.md | cut -d '#' -f 1); lastword demo"
+	cd build/fresh/checkout && $(FRESH) sh -exc "pip install '.[dev]'; \
+		python -m pytest -p no:schemathesis -n 2 --dist loadfile -m 'not slow' $(addprefix tests/,$(QUICK)); \
+		python -m pytest tests/test_pages.py -k README"
 
 coverage: $(READY) real
 	$(TESTS) --nightly --cov --cov-report=term --cov-report=html
