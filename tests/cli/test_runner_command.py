@@ -240,13 +240,13 @@ def test_show_prompt_needs_no_weights(run, golden, models, items, tmp_path):
 def test_progress_without_a_terminal_is_a_line_now_and_then(capsys, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("lastword.cli.progress.time.monotonic", lambda: clock[0])
-    with progress.Countdown("m on b", 100) as countdown:
+    with progress.counting("m on b", 100) as countdown:
         countdown.advance(20)  # resumed
         for _ in range(4):
             clock[0] += 20.0
             countdown.advance(10)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "m on b: 40 of 100 records, 0.5 records/s, 120 s left",
-        "m on b: 60 of 100 records, 0.5 records/s, 80 s left",
+        "m on b: 40 of 100, 0.5/s, 120 s left",
+        "m on b: 60 of 100, 0.5/s, 80 s left",
     ]

@@ -12,7 +12,7 @@ import typer
 from lastword.cli.engine import EngineOptions
 from lastword.cli.model import PresetModels, PresetOptions, load_tokenizer
 from lastword.cli.output import printable, say
-from lastword.cli.progress import Countdown, waiting
+from lastword.cli.progress import counting, waiting
 from lastword.cli.questions import Questions
 from lastword.cli.vllm import VllmOptions, loader
 from lastword.engines.vllm.settings import Settings
@@ -195,7 +195,7 @@ def counted_down(
         size = info["items"] * info["state_bytes"] / 1e6
         say(f"lastword: the states of {info['items']:,} texts take {size:,.1f} MB")
     task = f"{info['model']} on {info['benchmark']}"
-    with Countdown(task, round(info["items"] / parts)) as countdown:
+    with counting(task, round(info["items"] / parts)) as countdown:
         result = execute(countdown.advance)
     _warn_of(result)
     return result

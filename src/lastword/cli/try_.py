@@ -8,7 +8,7 @@ import typer
 
 from lastword.cli.model import Model, load_tracer, refuse_certificate, refuse_correction
 from lastword.cli.output import printable
-from lastword.cli.progress import Countdown, waiting
+from lastword.cli.progress import counting, waiting
 from lastword.errors import InputError
 from lastword.files.strict_json import to_json
 from lastword.tryout.named import Named
@@ -72,7 +72,7 @@ def try_(
         plan = job.plan()
     for line in plan:
         typer.echo(printable(line), err=True)
-    with Countdown(f"{labels.name} on {model.label}", job.items) as countdown:
+    with counting(f"{labels.name} on {model.label}", job.items) as countdown:
         verdict = job.run(out, countdown.advance)
     if as_json:
         typer.echo(to_json(verdict.to_dict()))
