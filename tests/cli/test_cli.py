@@ -6,16 +6,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from families import build, random_items, save, talker, tokenizer
-from typer.main import get_command
 
 import lastword.cli
 from lastword import Item, Theta, Tracer
-from lastword.cli import panels, progress
+from lastword.cli import progress
 from lastword.cli.output import printable, write_lines
 from lastword.errors import InputError
 
@@ -134,38 +132,6 @@ def test_weights_that_are_nan_give_no_decision(one_line, tmp_path):
     broken.save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
     assert "finite" in one_line(*single(str(tmp_path)))
-
-
-def test_help_of_every_command(run):
-    for command in lastword.cli.app.registered_commands:
-        code, out, _ = run(command.name, "--help")
-        own = "usage: lastword" if command.name == "lm-eval" else "Usage: lastword"
-        assert code == 0 and f"{own} {command.name}" in out
-        assert run(command.name, "-h")[:2] == (0, out)
-
-
-COMMANDS: dict[str, Any] = vars(get_command(lastword.cli.app))["commands"]
-OPTIONS = re.compile(r"^  (?:-\w, )?(--[\w-]+)", re.MULTILINE)
-
-
-@pytest.mark.parametrize("name, command", sorted(COMMANDS.items()))
-def test_help_shows_few_options_and_help_all_every_one(run, name, command):
-    if name == "lm-eval":
-        pytest.skip("its options are the harness's")
-    shown = OPTIONS.findall(run(name, "--help")[1])
-    assert len(shown) <= panels.MOST
-    every = {o.opts[0] for o in command.params if o.param_type_name == "option"} | {"--help"}
-    if "--help-all" not in shown:
-        assert {flag for flag in every if flag.startswith("--")} <= {*shown}
-        return
-    all_of_them = OPTIONS.findall(run(name, "--help-all")[1])
-    assert {flag for flag in every if flag.startswith("--")} <= {*all_of_them}
-    assert {*shown} < {*all_of_them}
-
-
-def test_what_is_rare_is_an_option_and_serve_begins_with_decisions(run):
-    assert {option.name for c in COMMANDS.values() for option in c.params} >= panels.RARE
-    assert OPTIONS.findall(run("serve", "--help")[1])[0] == "--questions"
 
 
 def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):

@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from typer.main import get_command
 import lastword.cli
 from lastword import Theta, Tracer
 from lastword.cli import output, settings
-from lastword.cli.panels import MOST, PANELS, panel
+from lastword.cli.panels import MOST, PANELS, RARE, panel
 from lastword.model.options import LoadOptions
 from lastword.report.table import Column, Marked, Table
 from lastword.view.explanation import explain
@@ -53,7 +52,7 @@ def test_help_has_every_command_once_in_its_group_with_its_whole_summary(run):
     for command in lastword.cli.app.registered_commands:
         summary = " ".join(command.callback.__doc__.split(".")[0].split())
         assert f" {command.name} {summary}" in words
-    assert "--install-completion" in out and "lastword.toml" in out
+    assert "--install-completion" in out and "LASTWORD_EVAL_LIMIT" in out
 
 
 def commands() -> dict[str, Any]:
@@ -74,17 +73,31 @@ def test_every_option_stands_in_one_panel_and_every_panel_has_options():
     assert [name for name in named if name not in known] == []
 
 
-def test_the_options_of_a_command_are_in_panels_and_complete(run):
-    for name, command in commands().items():
-        if name == "lm-eval":
-            continue  # the harness's own help
-        code, out, _ = run(name, "--help-all" if len(command.params) > MOST else "-h")
-        titles = re.findall(r"^(\w+):$", out, re.M)
-        used = {panel(name, option) for option in options(command)}
-        expected = [t for t in PANELS if t in used] if len(used) > 1 else []
-        assert code == 0 and [t for t in titles if t != "Arguments"] == [*expected, "Options"]
-        flags = {p.opts[0] for p in command.params if p.param_type_name == "option"}
-        assert all(out.count(f"  {flag}") >= 1 for flag in flags), name
+OPTIONS = re.compile(r"^  (?:-\w, )?(--[\w-]+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", sorted({*commands()} - {"lm-eval"}))
+def test_help_is_short_in_panels_and_complete(run, name):
+    command = commands()[name]
+    code, out, _ = run(name, "--help")
+    assert code == 0 and f"Usage: lastword {name}" in out and run(name, "-h")[1] == out
+    shown = OPTIONS.findall(out)
+    assert len(shown) <= MOST
+    whole = run(name, "--help-all")[1] if "--help-all" in shown else out
+    flags = {p.opts[0] for p in command.params if p.param_type_name == "option"}
+    listed = {*OPTIONS.findall(whole)}
+    assert {f for f in flags if f.startswith("--")} <= listed and {*shown} <= listed
+    assert len(listed) > len(shown) or whole is out
+    used = {panel(name, option) for option in options(command)}
+    expected = [t for t in PANELS if t in used] if len(used) > 1 else []
+    titles = re.findall(r"^(\w+):$", whole, re.M)
+    assert [t for t in titles if t != "Arguments"] == [*expected, "Options"]
+
+
+def test_the_harness_has_its_own_help_and_serve_begins_with_decisions(run):
+    assert "usage: lm-eval run" in run("lm-eval", "--help")[1]
+    assert OPTIONS.findall(run("serve", "--help")[1])[0] == "--questions"
+    assert {option for c in commands().values() for option in options(c)} >= RARE
 
 
 def test_completion_is_written_for_the_shell():
@@ -98,84 +111,30 @@ def test_completion_is_written_for_the_shell():
     assert done.stdout.split() == ["invariant"], done.stderr
 
 
-# Options by variable and by file
+# Options by variable
 
 
-@pytest.fixture
-def asked(run, monkeypatch, tmp_path):
-    """What `lastword eval` is asked for, with a file beside it."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(text: str | None, *arguments: object, **variables: str):
-        if text is not None:
-            Path("lastword.toml").write_text(text)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        return run("correct", "--prompt", "p", *arguments)
-
-    return call
-
-
-def test_a_flag_goes_before_a_variable_and_that_before_the_file(asked):
-    text = 'model = "/shared"\njson = true\n[correct]\nmodel = "/own"\ncandidate = "a"\n'
-    assert "/own" in asked(text)[2]
-    assert "/file" in asked('model = "/file"\n[correct]\ncandidate = ["a"]\n')[2]
-    assert "/variable" in asked(None, LASTWORD_CORRECT_MODEL="/variable")[2]
-    assert "/flag" in asked(None, "--model", "/flag")[2]
-
-
-def test_the_file_may_be_elsewhere(run, monkeypatch, tmp_path):
-    monkeypatch.setenv("LASTWORD_CONFIG", str(tmp_path / "mine.toml"))
-    assert "no such file" in run("models")[2]
-    (tmp_path / "mine.toml").write_text('[serve]\nhost = "127.0.0.1"\n[models]\njson = true\n')
-    monkeypatch.setenv("LASTWORD_VERSION", "0.2.0")  # a variable of the user's own
-    assert json.loads(run("models")[1])
-    assert settings.find() == tmp_path / "mine.toml"
-
-
-def long_flags() -> list[tuple[str, str]]:
-    flags = [(n, f) for n, c in commands().items() for p in c.params for f in p.opts]
-    return [(name, flag) for name, flag in flags if flag.startswith("--")]
-
-
-@pytest.mark.parametrize("where", ["variable", "file"])
-def test_every_option_is_had_by_its_long_flag(where, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert len(long_flags()) > 150
-    lost = []
-    for name, flag in long_flags():
-        if flag in ("--trust-remote-code", "--allow-bin"):
-            continue  # given by hand alone
-        if not heard(name, flag, where):
-            lost.append((name, flag))
-    assert lost == []
-
-
-def heard(name: str, flag: str, where: str) -> bool:
-    """Whether an option takes what stands in the variable or in the file."""
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_every_option_is_had_by_the_variable_of_its_long_flag(name):
     command = commands()[name]
-    (option,) = (p for p in command.params if flag in p.opts)
-    words, told = flag.removeprefix("--"), []
-    option.process_value = lambda context, value: told.append(value)
-    key = f"LASTWORD_{name}_{words}".upper().replace("-", "_")
-    environment = {key: "7"} if where == "variable" else {}
-    Path("lastword.toml").write_text("" if environment else f"[{name}]\n{words} = 7\n")
-    with pytest.MonkeyPatch.context() as variables:
-        variables.setenv("LASTWORD_CONFIG", "lastword.toml")  # the user's own may have all
-        for variable, value in environment.items():
-            variables.setenv(variable, value)
-        settings.name_variables({name: command}, os.environ)
-        context = command.context_class(
-            command, info_name=name, default_map=settings.defaults({name: command})[name]
-        )
-        option.handle_parse_result(context, {}, [])
-    return [str(v[0]) if isinstance(v, list | tuple) else str(v) for v in told] == ["7"]
+    for option, flag in ((p, f) for p in command.params for f in p.opts if f.startswith("--")):
+        key = f"LASTWORD_{name}_{flag.removeprefix('--')}".upper().replace("-", "_")
+        settings.name_variables({name: command}, {})
+        told: list[Any] = []
+        option.process_value = lambda _, value, told=told: told.append(value)
+        with pytest.MonkeyPatch.context() as variables:
+            variables.setenv(key, "7")
+            option.handle_parse_result(command.context_class(command, info_name=name), {}, [])
+        given = [str(v[0]) if isinstance(v, list | tuple) else str(v) for v in told]
+        assert (given == ["7"]) == (flag not in ("--trust-remote-code", "--allow-bin")), flag
 
 
-def test_a_variable_is_read_by_the_command(run, monkeypatch):
+def test_a_flag_goes_before_a_variable(run, monkeypatch):
+    monkeypatch.setenv("LASTWORD_VERSION", "0.2.0")  # a variable of the user's own
     monkeypatch.setenv("LASTWORD_SERVE_DEADLINE", "soon")
     code, _, err = run("serve", "--model", ORGANISM)
     assert code == 2 and "--deadline" in err and "soon" in err
+    assert "--port" in run("serve", "--model", ORGANISM, "--deadline", "3", "--port", "x")[2]
 
 
 def test_a_service_refuses_an_address_that_is_taken_before_it_loads_a_model(run):

@@ -241,11 +241,3 @@ def test_the_least_recently_used_goes(tmp_path, cache, monkeypatch):
     monkeypatch.setenv(dequantised.LIMIT_VARIABLE, "much")
     with pytest.raises(InputError, match="expected a number of GB"):
         load(paths[0])
-
-
-def test_the_command_lists_and_clears(run, llama, cache):
-    code, out, _ = run("cache")
-    assert code == 0 and out.startswith("0.0 of at most 8 GB")
-    load(llama)
-    assert "llama.gguf" in (listed := run("cache")[1]) and str(cache) in listed
-    assert run("cache", "--clear")[0] == 0 and names(cache) == []

@@ -23,7 +23,6 @@ from typer.main import get_command
 from lastword.cli.ablate import ablate
 from lastword.cli.ask import ask
 from lastword.cli.bench import bench
-from lastword.cli.cache import cache
 from lastword.cli.certify import certify
 from lastword.cli.compare import compare
 from lastword.cli.correct import correct
@@ -44,7 +43,7 @@ from lastword.cli.output import printable
 from lastword.cli.panels import Panelled
 from lastword.cli.report import report
 from lastword.cli.serve import serve
-from lastword.cli.settings import defaults, name_variables
+from lastword.cli.settings import name_variables
 from lastword.cli.try_ import try_
 from lastword.errors import TraceError
 
@@ -72,7 +71,7 @@ EXTRAS = {
 
 # The commands, as `lastword --help` tells of them.
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Try it": (demo, get, cache, models, doctor),
+    "Try it": (demo, get, models, doctor),
     "Your model": (try_, correct, decide, ask, invariant),
     "The lab": (eval_, merge, report, ablate, compare, certify, bench, lm_eval),
     "Serve": (serve, labels, mcp, explore),
@@ -98,8 +97,8 @@ app = typer.Typer(
     cls=Grouped,
     help="A language model has to pick one of your options: a label, a tool, an answer. lastword "
     "makes that pick better where it can prove it on questions that you have labelled.",
-    epilog="Every option may also stand in a variable, as LASTWORD_EVAL_LIMIT for `eval --limit`, "
-    "or in lastword.toml; a flag goes before the variable, and that before the file.",
+    epilog="Every option may also stand in a variable, as LASTWORD_EVAL_LIMIT for `eval --limit`; "
+    "a flag goes before it.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -154,8 +153,7 @@ def _run() -> None:
         for option in command.params:
             option.allow_from_autoenv = False  # LASTWORD_VERSION may be somebody's own
         name_variables(command.commands, os.environ)
-        values = defaults(command.commands)
-        command(prog_name="lastword", auto_envvar_prefix="LASTWORD", default_map=values)
+        command(prog_name="lastword", auto_envvar_prefix="LASTWORD")
     except TraceError as error:
         print(printable(f"lastword: {error}"), file=sys.stderr)  # one line, whatever it quotes
         sys.exit(1)

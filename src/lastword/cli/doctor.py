@@ -13,14 +13,12 @@ if TYPE_CHECKING:
 
 def doctor(as_json: Annotated[bool, "Print all of it as JSON."] = False) -> None:
     """Say what this machine has, what would run on it, and what is missing."""
-    from lastword.cli.settings import find
     from lastword.files.strict_json import to_json
 
     with waiting("looking around"):
         from lastword.model.machine import describe_machine
 
-        settings = find()
-        facts = describe_machine() | {"settings": None if settings is None else str(settings)}
+        facts = describe_machine()
     if as_json:
         typer.echo(to_json(facts))
         return
@@ -28,7 +26,6 @@ def doctor(as_json: Annotated[bool, "Print all of it as JSON."] = False) -> None
     show(_table("versions", versions), _table("devices", _devices(facts)))
     show(_table("extras", {name: _extra(name, e) for name, e in facts["extras"].items()}))
     show(_table("models", _models(facts)), _table("hub", _hub(facts["hub"])))
-    typer.echo(f"options: {facts['settings'] or 'no lastword.toml here'}")
 
 
 def _table(title: str, facts: dict[str, str]) -> "Table":

@@ -34,7 +34,7 @@ PANELS = {
     "tokens connections header_bytes header_seconds",
     "Labels": "label_token on_alarm state keep_texts feedback_items feedback_seconds",
     "Output": "out output as_json format full page show_prompt list_ clear bench item "
-    "against_paper paper_model",
+    "against_paper",
 }
 _OTHERS = "Options"  # what click adds itself
 RARE = frozenset(

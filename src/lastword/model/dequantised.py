@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from lastword.errors import InputError
-from lastword.weights.identity import file_digest, text_digest
-from lastword.weights.invariant_cache import folder
+from lastword.weights.identity import cache_folder, file_digest, text_digest
 
 if TYPE_CHECKING:
     import torch
@@ -88,7 +87,7 @@ def place(path: Path, header: "Header", dtype: "torch.dtype") -> Path | None:
 
 
 def _root() -> Path:
-    return folder() / "gguf"
+    return cache_folder() / "gguf"
 
 
 def find(place: Path) -> bool:
@@ -144,7 +143,7 @@ def keep(place: Path | None, file: str, model: "PreTrainedModel", tokenizer: "To
         _log.warning("%s is not kept dequantised: %s", file, error.strerror or error)
         return
     words = (file, size / 1e9, place.parent)
-    _log.warning("%s is kept dequantised (%.1f GB in %s; `lastword cache` lists it)", *words)
+    _log.warning("%s is kept dequantised (%.1f GB in %s)", *words)
 
 
 def _distinct(model: "PreTrainedModel") -> "dict[str, Tensor]":
@@ -226,13 +225,3 @@ def drop(place: Path) -> None:
         gone = place.with_name(f".{uuid4().hex[:8]}.tmp")
         place.rename(gone)  # at once, so that nobody finds half of it
         shutil.rmtree(gone, ignore_errors=True)
-
-
-def clear() -> int:
-    """Remove all that is kept, and what killed processes left; the bytes that are free then."""
-    freed = 0
-    for place in [*_root().glob("[!.]*"), *_root().glob(".*.tmp")]:
-        with contextlib.suppress(FileNotFoundError):
-            freed += _size(place)
-        drop(place)
-    return freed
