@@ -46,7 +46,6 @@ LEFT_OUT = {
     "lastword eval --model org/name --benchmark truthfulqa --out s3:": "as the line above it",
     "lastword report s3:": "as the lines above it",
     "pip install": "it would change what the tests run in",
-    "lastword eval --preset paper": "the paper's models, of up to 120B parameters, from the hub",
     "lastword decide --engine ray": "it asks for a bucket; tests/engines/test_bulk.py runs it",
     "lastword eval --engine ray": "it asks for GPUs; tests/engines runs Ray without",
     "from functools import partial": "it starts Ray, which tests/engines does",

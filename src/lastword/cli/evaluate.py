@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli.engine import EngineOptions
-from lastword.cli.model import PresetModels, PresetOptions, load_tokenizer
+from lastword.cli.model import Models, load_tokenizer
 from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
 from lastword.cli.questions import Questions
 from lastword.cli.vllm import VllmOptions, loader
 from lastword.engines.vllm.settings import Settings
-from lastword.errors import ItemError, ModelError
+from lastword.errors import ItemError
 from lastword.files.strict_json import to_json
 from lastword.model.asked import require_there
 from lastword.model.options import LoadOptions
@@ -103,7 +103,7 @@ class Where:
 
 
 def eval_(
-    models: PresetModels,
+    models: Models,
     *,
     benchmark: Annotated[
         list[str],
@@ -125,8 +125,7 @@ def eval_(
     where = Where(engine.cluster(), vllm.settings(engine.engine))
     if where.cluster is None:  # other machines have paths of their own
         for model in models:
-            if not isinstance(model, PresetOptions):  # what a preset's cannot be had is skipped
-                require_there(model)
+            require_there(model)
     with waiting("reading the data"):
         cells.extent()  # a shard that is none fails before a model is loaded
         pairs = questions.read(benchmark, template or [])
@@ -142,28 +141,20 @@ def eval_(
         return
     root = locate(out)  # within reach before a model is loaded
     results = [r for m in models for r in _evaluate(m, where, works, root, cells)]
-    if not results:
-        raise ModelError("none of the models of the preset can be run here")
     _summary([result.cell for result in results], as_json)
 
 
 def _evaluate(
     model: LoadOptions, where: Where, works: "Sequence[Work]", out: "Folder", options: CellOptions
 ) -> "list[RunResult]":
-    """Run one model over all the work; skip a preset's that cannot be loaded here."""
-    try:
-        results = [_finished(model, where, work, out, options) for work in works]
-        if None not in results:
-            return [result for result in results if result is not None]
-        # Ray tells of lost workers on stdout, which is for results.
-        with redirect_stdout(sys.stderr), where.engine(model) as engine:
-            pairs = zip(results, works, strict=True)
-            return [result or _execute(engine, work, out, options) for result, work in pairs]
-    except ModelError as error:
-        if not isinstance(model, PresetOptions):
-            raise
-        say(f"lastword: skipped {model.preset_name}: {error}")
-        return []
+    """Run one model over all the work."""
+    results = [_finished(model, where, work, out, options) for work in works]
+    if None not in results:
+        return [result for result in results if result is not None]
+    # Ray tells of lost workers on stdout, which is for results.
+    with redirect_stdout(sys.stderr), where.engine(model) as engine:
+        pairs = zip(results, works, strict=True)
+        return [result or _execute(engine, work, out, options) for result, work in pairs]
 
 
 def _finished(

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -20,17 +20,6 @@ from lastword.theta import Theta
 if TYPE_CHECKING:
     from lastword.text.tokens import Tokenizer
     from lastword.tracer import Tracer
-
-
-@dataclass(frozen=True)
-class PresetOptions(LoadOptions):
-    """One model of a preset: what cannot be loaded here is skipped, and the rest goes on.
-
-    Attributes:
-        preset_name: What the preset calls it.
-    """
-
-    preset_name: str = ""
 
 
 def load_tracer(options: LoadOptions) -> "Tracer":
@@ -130,32 +119,10 @@ def _read(
     return replace(options, certificate=certificate)
 
 
-def _read_several(
-    model: list[str] | None, preset: Literal["paper"] | None = None, **others: Any
-) -> list[LoadOptions]:
-    if others["alias"] is not None and (preset or len(model or ()) > 1):
+def _read_several(model: list[str], **others: Any) -> list[LoadOptions]:
+    if others["alias"] is not None and len(model) > 1:
         raise typer.BadParameter("--name is that of one model: give one --model with it")
-    options = [_read(name, **others) for name in model or ()]
-    if preset is not None:
-        options += _of_preset(others)
-    if not options:
-        raise typer.BadParameter("give --model, or --preset")
-    return options
-
-
-def _of_preset(others: dict[str, Any]) -> list[LoadOptions]:
-    """List the paper's models by size, each at its precision unless another is asked for."""
-    from lastword.model.presets import presets
-
-    options: list[LoadOptions] = []
-    for preset in sorted(presets(), key=lambda p: p.billions):
-        own = dict(others)
-        if preset.precision in ("int8", "nf4") and own["quantize"] is None:
-            own["quantize"] = preset.precision
-        if preset.precision == "bfloat16" and own["dtype"] == "auto":
-            own["dtype"] = preset.precision
-        options.append(PresetOptions(**vars(_read(preset.hub, **own)), preset_name=preset.model))
-    return options
+    return [_read(name, **others) for name in model]
 
 
 # What the command line writes otherwise than Python does.
@@ -184,24 +151,16 @@ _ANNOTATIONS = {
     "chat": Annotated[bool, typer.Option("--chat-template")],
 }
 _SYSTEM = parameter("system", Annotated[str | None, "System message; needs --chat-template."])
-_PRESET = parameter(
-    "preset",
-    Annotated[
-        Literal["paper"] | None, "The paper's models, smallest first; what does not fit is skipped."
-    ],
-)
 
 
-def _group(read: Callable[..., Any], kind: Any, *more: Parameter) -> Group:
-    """Group the options of `LoadOptions`, `--model` and `more` in the command's own order."""
+def _group(read: Callable[..., Any], kind: Any) -> Group:
+    """Group the options of `LoadOptions`, `--model` in the command's own order."""
     model, *others = options_of(LoadOptions, _ANNOTATIONS)
     others.insert([p.name for p in others].index("chat") + 1, _SYSTEM)
-    default = None if more else Parameter.empty  # what may be left out for a preset
     annotation = Annotated[kind, *get_args(model.annotation)[1:]]
-    model = model.replace(annotation=annotation, default=default)
-    return Group(read, (model, *more, *others), leading=1 + len(more))
+    model = model.replace(annotation=annotation, default=Parameter.empty)
+    return Group(read, (model, *others), leading=1)
 
 
 Model = Annotated[LoadOptions, _group(_read, str)]
 Models = Annotated[list[LoadOptions], _group(_read_several, list[str])]
-PresetModels = Annotated[list[LoadOptions], _group(_read_several, list[str] | None, _PRESET)]

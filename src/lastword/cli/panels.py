@@ -15,7 +15,7 @@ MOST = 25
 PANELS = {
     "Decisions": "serve.questions serve.template serve.probes serve.correction serve.certificate "
     "serve.chat serve.unlike serve.system",
-    "Model": "model preset alias revision gguf device dtype head_dtype attention "
+    "Model": "model alias revision gguf device dtype head_dtype attention "
     "layout quantize device_map batch_tokens prefix_cache blind_cache allow_bin "
     "trust_remote_code accept_terms",
     "Items": "prompt blind_prompt messages candidate input skip_invalid separator chat system "
