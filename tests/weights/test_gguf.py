@@ -3,6 +3,7 @@
 import struct
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import gguf
@@ -90,7 +91,7 @@ class TestHub:
             ("org/model", "other.gguf", "no file org/model/other.gguf"),
             ("org/other", "model.gguf", "does not exist"),
         ):
-            assert words in refusal(lambda name=name, file=file: open_gguf(name, file))
+            assert words in refusal(partial(open_gguf, name, file))
 
 
 class TestRefused:

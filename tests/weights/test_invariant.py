@@ -16,7 +16,7 @@ from planted import EXACT, LAYOUTS
 
 from lastword.errors import CheckpointError, InvariantError
 from lastword.theta import Theta
-from lastword.weights.invariant import Factors, rcv, read_invariant
+from lastword.weights.invariant import rcv, read_invariant
 from lastword.weights.layouts import FINAL_NORMS
 
 LLAMA = LAYOUTS["llama"]
@@ -123,8 +123,7 @@ def test_branch_and_json_form(tmp_path):
     found = read_invariant(planted.write(tmp_path, LLAMA.config, LLAMA.tensors()), theta=Theta())
     assert found.branch(found.value) == "early" and found.branch(found.value - 1e-9) == "mix"
     record = json.loads(json.dumps(found.to_dict()))
-    assert record["invariant"] == found.value
-    assert Factors.from_dict(record) == found
+    assert record["invariant"] == found.value and record["blocks"] == list(found.blocks)
 
 
 def test_real_checkpoint_by_an_independent_formula():

@@ -54,7 +54,7 @@ class AnswerOptions:
             entry(self.method)
 
     def decide(self, tracer: "Tracer", encoded: "Sequence[Encoded]") -> "Iterator[Decision]":
-        """The method's decisions, in order."""
+        """Yield the method's decisions, in order."""
         from lastword.batch import Scope
 
         scope = Scope("all", "all") if self.full else Scope()

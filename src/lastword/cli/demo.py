@@ -58,7 +58,7 @@ def _advice() -> list[tuple[str, str]]:
 
 
 def _open_real(required: bool, as_json: bool) -> "Tracer | None":
-    """The real model; where it is not needed and cannot be had, a line that says how to."""
+    """Return the real model; where it is not needed and cannot be had, a line that says how to."""
     from lastword.demo.real import NAME
 
     try:

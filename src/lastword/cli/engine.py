@@ -36,7 +36,7 @@ class EngineOptions:
     ] = None
 
     def cluster(self) -> "Cluster | None":
-        """The cluster that the options name; None for one process.
+        """Return the cluster that the options name; None for one process.
 
         Raises:
             typer.BadParameter: Options of Ray without it.

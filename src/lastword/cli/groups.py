@@ -36,7 +36,7 @@ class Group:
 
 
 def options_of(kind: type, overrides: Mapping[str, Any] = MappingProxyType({})) -> list[Parameter]:
-    """A dataclass as options, in the order of its fields.
+    """Return a dataclass as options, in the order of its fields.
 
     Args:
         kind: The dataclass.
@@ -53,7 +53,7 @@ def options_of(kind: type, overrides: Mapping[str, Any] = MappingProxyType({})) 
 def parameter(
     name: str, annotation: Any, default: Any = None, told: str | None = None
 ) -> Parameter:
-    """An option, or an argument, as a parameter that typer reads.
+    """Return an option, or an argument, as a parameter that typer reads.
 
     Args:
         name: Its name; `as_json` is written `--json`, and `list_` `--list`.
@@ -78,7 +78,7 @@ def _switch(name: str, *, on: bool) -> str:
 
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer takes it: without groups, and with their options."""
+    """Return the command as typer takes it: without groups, and with their options."""
     groups: dict[str, Group] = {}
     own: list[Parameter] = []
     last: list[Parameter] = []

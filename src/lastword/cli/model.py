@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def load_tracer(options: LoadOptions) -> "Tracer":
-    """The tracer that the options name, led from here where torchrun started several processes.
+    """Return the tracer that the options name; under torchrun it is led from here.
 
     Raises:
         TraceError: The model cannot be used.
@@ -42,7 +42,7 @@ def load_tracer(options: LoadOptions) -> "Tracer":
 
 
 def load_tokenizer(options: LoadOptions) -> "Tokenizer":
-    """The model's tokenizer alone, without its weights.
+    """Return the model's tokenizer alone, without its weights.
 
     Raises:
         ModelError: The tokenizer is missing or unreadable.

@@ -18,7 +18,7 @@ _PIPED_WIDTH = 100_000  # nothing is cut or folded for a reader that is a progra
 
 
 def printable(text: str) -> str:
-    """Text of a model or a user without the characters that would drive the terminal."""
+    """Return text of a model or a user without the characters that would drive the terminal."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 

@@ -98,7 +98,7 @@ def _show_all(ctx: Any, option: Any, value: bool) -> None:
 
 
 def _few_as_one(panels: dict[str, list[tuple[str, str]]]) -> dict[str, list[tuple[str, str]]]:
-    """A single panel of options and what click adds, under one title."""
+    """Return a single panel of options and what click adds, under one title."""
     filled = [title for title in PANELS if panels[title]]
     if len(filled) > 1:
         return panels

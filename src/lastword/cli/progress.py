@@ -54,7 +54,7 @@ def waiting(task: str) -> Iterator[None]:
 
 
 def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
-    """The same things, counted on stderr."""
+    """Yield the same things, counted on stderr."""
     with counting(task, total) as countdown:
         for thing in things:
             yield thing

@@ -17,7 +17,7 @@ Folder = Path | UPath
 
 
 def locate(name: str | Folder) -> Folder:
-    """A folder by its path or URL; storage is asked for it here, so that bad news comes first.
+    """Return a folder by its path or URL; storage is asked here, so that bad news comes first.
 
     Raises:
         RecordError: The storage's package is missing, or there is no such bucket, no way to it, or
@@ -50,7 +50,7 @@ def _reach(place: UPath) -> None:
 
 
 def write_whole(path: Folder, content: bytes) -> None:
-    """A file that is there whole or not at all, also after a crash.
+    """Write a file that is there whole or not at all, also after a crash.
 
     Raises:
         OSError: The disk is full or refuses; or one of the other `failures`.

@@ -113,5 +113,5 @@ Lock = FileLock | Lease
 
 
 def lock(path: Folder) -> Lock:
-    """The lock of this name, not yet taken."""
+    """Return the lock of this name, not yet taken."""
     return FileLock(path) if isinstance(path, Path) else Lease(path)

@@ -42,7 +42,7 @@ class Row:
 
 
 def read_rows(path: Path, say: Callable[[str], None] = lambda line: None) -> list[Row]:
-    """Every row of a file, by its ending; what is no table or Parquet is JSON, and `-` is stdin.
+    """Return every row of a file, by its ending; what is no table or Parquet is JSON, `-` is stdin.
 
     Blank lines are passed over, and a byte-order mark. A cell of a table is text, or None. A
     line of JSON beyond 16 MiB is an error of its own, and never all in memory.
@@ -73,7 +73,7 @@ def is_table(path: Path) -> bool:
 
 
 def id_column(columns: Sequence[str]) -> str | None:
-    """The column of a row's id: `id`, else one whose name ends so, as `Ticket-ID` does."""
+    """Return the column of a row's id: `id`, else one whose name ends so, as `Ticket-ID` does."""
     exact = [name for name in columns if name.strip().casefold() == "id"]
     return next((name for name in (*exact, *columns) if _ID.search(name.strip())), None)
 
@@ -146,7 +146,7 @@ def _table(raw: bytes, usual: str, say: Callable[[str], None]) -> Iterator[Row]:
 
 
 def _decoded(raw: bytes) -> tuple[str, str]:
-    """The text of a table, and its encoding for people."""
+    """Return the text of a table, and its encoding for people."""
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return raw.decode("utf-16"), "UTF-16"
     for encoding, name in _ENCODINGS.items():
@@ -160,7 +160,7 @@ def _decoded(raw: bytes) -> tuple[str, str]:
 
 
 def _delimiter(text: str, usual: str) -> str:
-    """The separator that the first line has; of several, the one that `csv.Sniffer` finds."""
+    """Return the separator that the first line has; of several, what `csv.Sniffer` finds."""
     first = text.lstrip("\r\n").partition("\n")[0]
     there = [own for own in SEPARATORS if own in first]
     if len(there) > 1:
@@ -170,7 +170,7 @@ def _delimiter(text: str, usual: str) -> str:
 
 
 def _excel(path: Path, say: Callable[[str], None]) -> Iterator[Row]:
-    """The rows of a workbook's first sheet, by pandas; rows without any text are passed over."""
+    """Yield the rows of a workbook's first sheet; rows without any text are passed over."""
     try:
         import pandas as pd
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def strict(value: Any) -> Any:
-    """A value as strict JSON has it: arrays as lists, nan as null, infinities as strings."""
+    """Return a value as strict JSON has it: arrays as lists, nan as null, infinities as strings."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None if math.isnan(value) else f"{value:+}"
     if isinstance(value, list | tuple):
@@ -20,12 +20,12 @@ def strict(value: Any) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """One line of strict JSON; text stays readable."""
+    """Return one line of strict JSON; text stays readable."""
     return json.dumps(strict(value), ensure_ascii=False, allow_nan=False)
 
 
 def from_json(text: str | bytes) -> Any:
-    """The value of JSON in which no key of an object stands twice: readers differ on which counts.
+    """Return JSON's value; no key of an object stands twice, as readers differ on which counts.
 
     Raises:
         ValueError: It is not JSON (a `json.JSONDecodeError`), or a number is too long.

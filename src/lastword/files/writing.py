@@ -10,7 +10,7 @@ from uuid import uuid4
 
 @contextmanager
 def open_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which stands at `path` once the block ends, also after a crash.
+    """Open a file to write, which stands at `path` once the block ends, also after a crash.
 
     Where the block or the disk fails, `path` is as it was. What a killed process leaves beside it
     is called `.NAME.*.tmp`.

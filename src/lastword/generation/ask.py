@@ -67,7 +67,7 @@ class Asked:
         return tuple(self.decision.candidates[i] for i in order if i != self.decision.index)
 
     def to_dict(self, *, full: bool = False) -> dict[str, Any]:
-        """The JSON of the decision, with the question, the candidates and how they were drawn."""
+        """Return the decision's JSON, with the question, the candidates and how they were drawn."""
         return {
             **self.decision.to_dict(full=full),
             "question": self.question,
@@ -167,7 +167,7 @@ class LineEnded(StoppingCriteria):
     def __call__(
         self, input_ids: Int[Tensor, "batch length"], scores: Any, **kwargs: Any
     ) -> Bool[Tensor, " batch"]:
-        """Which sequences are done."""
+        """Return which sequences are done."""
         rows = input_ids[:, self.start :].tolist()
         texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
         stops = [
@@ -177,7 +177,7 @@ class LineEnded(StoppingCriteria):
         return torch.tensor(stops, device=input_ids.device)
 
     def lines(self, input_ids: Int[Tensor, "batch length"]) -> list[str]:
-        """The first line of each sequence, before whatever follows its end."""
+        """Return the first line of each sequence, before whatever follows its end."""
         rows = [
             list(takewhile(lambda token: token not in self.ends, row))
             for row in input_ids[:, self.start :].tolist()

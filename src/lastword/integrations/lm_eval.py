@@ -110,7 +110,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         self.truncated = 0
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[Answer]:
-        """The method's score of every choice, and whether greedy decoding would give it.
+        """Return the method's score of every choice, and whether greedy decoding would give it.
 
         Args:
             requests: Pairs of context and continuation, with their tasks and documents.
@@ -246,7 +246,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[float]:
-        """The log-likelihood of whole texts, by the harness's `hf` on the same weights."""
+        """Return the log-likelihood of whole texts, by the harness's `hf` on the same weights."""
         with self.tracer.backbone.lock:
             rolling: list[float] = self.harness.loglikelihood_rolling(requests, disable_tqdm)
         return rolling
@@ -260,11 +260,11 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """A conversation in the tokenizer's template."""
+        """Return a conversation in the tokenizer's template."""
         return str(self.harness.apply_chat_template(chat_history, add_generation_prompt))
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The template that the harness records."""
+        """Return the template that the harness records."""
         template: str | None = self.harness.chat_template(chat_template)
         return template
 
@@ -330,7 +330,7 @@ class FirstChoice:
 
 
 def _method(method: str, correction: Correction) -> str:
-    """The name of what decides: a method, or what the tracer corrects by."""
+    """Return the name of what decides: a method, or what the tracer corrects by."""
     if "trace" not in (method, correction.name):
         raise InputError(f"the tracer corrects by {correction.name}: leave method={method} out")
     return correction.name if method == "trace" else method

@@ -34,7 +34,7 @@ Means = Mapping[str, tuple[float, ...]]
 
 
 def label_set(candidates: Sequence[str]) -> str:
-    """Digest of the candidates' texts, whatever their order."""
+    """Return the digest of the candidates' texts, whatever their order."""
     text = json.dumps(sorted(candidates), ensure_ascii=False)
     return sha256(text.encode()).hexdigest()[:16]
 
@@ -69,7 +69,7 @@ class BatchCalibrated:
         return calibrated(evidence.trajectory.base, expected, log=self.log)
 
     def fitted(self, items: Iterable[Evidence]) -> "BatchCalibrated":
-        """The same with the means of these items, of those label sets that have 20 of them."""
+        """Return the same with the means of these items, of label sets that have 20 of them."""
         sums: dict[str, np.ndarray] = {}
         counts: dict[str, int] = {}
         for evidence in items:
@@ -133,7 +133,7 @@ class Running:
         return Verdict("scalar", np.nan, operators.Correction(self.name, scores, gates))
 
     def changes(self) -> dict[str, Any]:
-        """Items and summed probabilities of each label set that changed since it was last asked.
+        """Return items and summed probabilities of each label set that changed since the last call.
 
         None stands for one that went.
         """
@@ -162,5 +162,5 @@ class Running:
 
 
 def _order(candidates: Sequence[str]) -> list[int]:
-    """Places of the candidates, by their sorted texts."""
+    """Return the places of the candidates, by their sorted texts."""
     return sorted(range(len(candidates)), key=candidates.__getitem__)

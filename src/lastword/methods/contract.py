@@ -134,7 +134,7 @@ class Method(Protocol):
         """Return what must be read."""
 
     def scores(self, evidence: Evidence) -> Scores | None:
-        """One score a candidate, the higher the better; None where it does not apply to the item.
+        """Return a score a candidate, the higher the better; None where it does not apply.
 
         The answer is the candidate with the highest score. It must not depend on the order of the
         candidates.
@@ -146,4 +146,4 @@ class Fitted(Method, Protocol):
     """A method that learns something of a set's unlabelled items before it scores them."""
 
     def fitted(self, items: Iterable[Evidence]) -> "Method":
-        """The same with what these items teach it."""
+        """Return the same with what these items teach it."""

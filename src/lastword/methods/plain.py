@@ -23,7 +23,7 @@ class Plain:
     aggregation: Aggregation = "mean"
 
     def scores(self, evidence: Evidence) -> Scores | None:
-        """The function's scores, aggregated."""
+        """Return the function's scores, aggregated."""
         scores = self.score(evidence)
         return None if scores is None else evidence.aggregate(scores, self.aggregation)
 

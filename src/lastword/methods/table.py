@@ -196,7 +196,7 @@ COMPARED = tuple(
 
 
 def catalogue() -> dict[str, Entry]:
-    """The table, with the methods that installed packages add.
+    """Return the table, with the methods that installed packages add.
 
     Raises:
         InputError: A package adds a method under a name that is taken, or one that does not load.
@@ -210,7 +210,7 @@ def _row(make: Callable[..., Method], origin: str) -> Entry:
 
 
 def entry(name: str) -> Entry:
-    """The row of a method by its full name, options and all.
+    """Return the row of a method by its full name, options and all.
 
     Raises:
         InputError: No such method.
@@ -236,7 +236,7 @@ def resolve(names: Sequence[str], facts: Facts) -> dict[str, Method]:
 
 
 def correction_of(name: str, facts: Facts) -> Correction:
-    """The correction of a method: its own, or the answer with its highest score.
+    """Return the correction of a method: its own, or the answer with its highest score.
 
     Args:
         name: As in the table, with options after `@`.
@@ -258,7 +258,7 @@ def correction_of(name: str, facts: Facts) -> Correction:
 
 
 def certified(name: str, means: Means, asked: Correction, facts: Facts) -> Correction:
-    """The correction that a certificate allows, whatever its method.
+    """Return the correction that a certificate allows, whatever its method.
 
     Args:
         name: The method's.

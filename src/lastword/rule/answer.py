@@ -161,7 +161,7 @@ class Answer:
         return self._decided_by(self.base_scores, "base", self._no_reasons() | {"method": "base"})
 
     def withhold(self: Form, rule: str) -> Form:
-        """The model's own answer in the place of the corrected one, which fails `rule`."""
+        """Return the model's own answer in the place of the corrected one, which fails `rule`."""
         override = Withheld(rule, self.index, self.answer, self.operator, self.scores)
         return self._decided_by(self.base_scores, "base", {"withheld": override})
 
@@ -207,7 +207,7 @@ class Answer:
         return probabilities
 
     def __repr__(self) -> str:
-        """One line: the answer, whose it is, and its probability among how many."""
+        """Return one line: the answer, whose it is, and its probability among how many."""
         whose = f"by {self.operator}"
         if self.withheld is not None:
             whose = f"{self.withheld.operator} withheld"

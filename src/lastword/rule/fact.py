@@ -43,17 +43,17 @@ class Fact:
     type: Any = None
 
     def of(self, owner: object) -> Any:
-        """Its value."""
+        """Return its value."""
         return getattr(owner, self.attribute)
 
 
 def fact(doc: str, **form: Any) -> dict[str, Fact]:
-    """The metadata of a field; `form` as `Fact` has it."""
+    """Return the metadata of a field; `form` as `Fact` has it."""
     return {"fact": Fact(doc, **form)}
 
 
 def facts(owner: type) -> tuple[Fact, ...]:
-    """Every fact of a dataclass, in its order; a property stands after the field that names it.
+    """Return every fact of a dataclass in order; a property stands after the field that names it.
 
     Raises:
         TypeError: A field without a fact.

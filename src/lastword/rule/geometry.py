@@ -34,7 +34,7 @@ class Trajectory:
 
     @classmethod
     def at_end(cls, base: Scores, depth: int) -> "Trajectory":
-        """A trajectory of which depth L alone was read.
+        """Return a trajectory of which depth L alone was read.
 
         Args:
             base: b.
@@ -151,5 +151,5 @@ def normalised_entropies(last: Rows) -> PerItem:
 
 
 def tied_first(scores: Scores) -> Int[np.ndarray, " tied"]:
-    """Places of all candidates that share the top score."""
+    """Return the places of all candidates that share the top score."""
     return np.flatnonzero(scores == scores.max())

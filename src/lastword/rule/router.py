@@ -38,7 +38,7 @@ class Verdict:
         invariant: float,
         **others: Any,
     ) -> Form:
-        """The answer among these candidates, with everything that it was made of.
+        """Return the answer among these candidates, with everything that it was made of.
 
         Args:
             form: What is made.
@@ -69,7 +69,7 @@ class Verdict:
 
 
 def choose(d_eff: float, invariant: float, theta: Theta) -> str:
-    """The operator whose gates decide: by the item's d_eff, then by the model's I(M)."""
+    """Return the operator whose gates decide: by the item's d_eff, then by the model's I(M)."""
     if d_eff > theta.tau_dim:
         return "decisive"
     return "mix" if invariant > theta.tau_I else "early"
@@ -113,7 +113,7 @@ def settle(
     ask: Callable[[int], Step | Verdict],
     read: Callable[[Sequence[int], Step], None],
 ) -> list[Verdict]:
-    """The verdict of every item: ask what it needs, read that with whoever needs the same, repeat.
+    """Ask what each item needs, read that with whoever needs the same, repeat; return verdicts.
 
     Args:
         count: Number of items.

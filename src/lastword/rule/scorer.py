@@ -132,7 +132,7 @@ class Scorer:
 
 
 def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
-    """Which tokens are among the k largest; ties at the k-th place go to the lowest ids."""
+    """Return which tokens are among the k largest; ties at the k-th place go to the lowest ids."""
     threshold = logits.topk(k, dim=-1, sorted=False).values.amin(dim=-1, keepdim=True)
     among = logits >= threshold
     crowded = _rows_where(among.sum(dim=-1, dtype=torch.int32) > k)

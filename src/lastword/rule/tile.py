@@ -57,7 +57,7 @@ class Tile:
         return torch.cat(parts)
 
     def strips(self) -> list[slice]:
-        """The rows in strips, so that what is worked out of them stays small."""
+        """Return the rows in strips, so that what is worked out of them stays small."""
         logits = next(iter((self.raw or self.logits).values()))
         rows, vocabulary = logits.shape
         size = max(1, (STRIP_LOGITS_CUDA if logits.is_cuda else STRIP_LOGITS) // vocabulary)
@@ -82,4 +82,4 @@ class TokenScorer(Protocol):
         """Depths whose logits it needs without the final norm."""
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """Its score of each predicted token of a tile, in nats."""
+        """Return its score of each predicted token of a tile, in nats."""

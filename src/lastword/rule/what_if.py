@@ -40,7 +40,7 @@ def with_thresholds(theta: Theta, thresholds: Mapping[str, float]) -> Theta:
 
 
 def what_if(answer: Answer, theta: Theta) -> Answer:
-    """The answer to an item that was read whole, by the rule under another Theta.
+    """Return the answer to an item that was read whole, by the rule under another Theta.
 
     Args:
         answer: With its whole trajectory and t.

@@ -67,7 +67,7 @@ class Forest:
     reads: Reads
 
     def __len__(self) -> int:
-        """Number of nodes: distinct tokens fed."""
+        """Return the number of nodes: distinct tokens fed."""
         return len(self.tokens)
 
     def ancestors(self, node: int) -> Nodes:
@@ -100,7 +100,7 @@ def sees(q: Any, k: Any, ends: Any, positions: Any, window: int | None = None) -
 
 
 def build(branches: Sequence[Branch]) -> Forest:
-    """The packed forest of all branches; `reads.branch` keeps the order in which they came.
+    """Return the packed forest of all branches; `reads.branch` keeps the order in which they came.
 
     Args:
         branches: At least one; each feeds at least one token and predicts at least one.
@@ -126,7 +126,7 @@ def build(branches: Sequence[Branch]) -> Forest:
 
 
 def lay_out(branches: Sequence[Branch]) -> tuple[Int[np.ndarray, "sequences length"], Reads]:
-    """The plain road: whole sequences, each once, right-padded; reads in the flattened batch."""
+    """Lay out the plain road: whole sequences, each once, right-padded; reads in the flat batch."""
     distinct = {b.fed: 0 for b in branches}
     for row, fed in enumerate(distinct):
         distinct[fed] = row
@@ -173,13 +173,13 @@ def plan(items: Sequence[Sequence[Sequence[Branch]]], budget: int) -> list[list[
 
 
 def lexicographic_order(sequences: Sequence[Ragged]) -> list[int]:
-    """Places of the sequences in lexicographic order of their ids, prefixes first."""
+    """Return the places of the sequences in lexicographic order of their ids, prefixes first."""
     keys = [s.astype(">u4").tobytes() for s in sequences]  # big-endian bytes compare as numbers do
     return sorted(range(len(keys)), key=keys.__getitem__)
 
 
 def common_prefixes(ordered: Sequence[Ragged]) -> Int[np.ndarray, " sequences"]:
-    """Length of the prefix that each sequence shares with the one before it; 0 for the first."""
+    """Return the length of the prefix that each shares with the one before it; 0 for the first."""
     shared = np.zeros(len(ordered), dtype=np.int64)
     for i in range(1, len(ordered)):
         before, here = ordered[i - 1], ordered[i]

@@ -89,7 +89,7 @@ class Item:
                 raise ItemError(f"candidate {i} is blank; give it text or drop it", self.id)
 
     def __repr__(self) -> str:
-        """One line: the beginning of the prompt, how many candidates, the id and the truth."""
+        """Return one line: where the prompt begins, how many candidates, the id and the truth."""
         parts = [repr(shorten(self.prompt)), counted(len(self.candidates), "candidate")]
         parts += [] if self.id is None else [f"id={self.id!r}"]
         if self.truthful is not None:
@@ -151,7 +151,7 @@ class Item:
 
 
 def as_item(value: Any, place: int) -> Item:
-    """An item from an `Item`, a dictionary, a row, or (prompt, candidates).
+    """Return an item from an `Item`, a dictionary, a row, or (prompt, candidates).
 
     Args:
         value: What came.
@@ -188,7 +188,7 @@ def rows_of(items: Any) -> Iterator[Any]:
 
 
 def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:
-    """A boolean a candidate; what integers mean is told by their type."""
+    """Return a boolean a candidate; what integers mean is told by their type."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = (value,)
     elif isinstance(value, bool | str) or not isinstance(value, Sequence):
@@ -221,7 +221,7 @@ def _labels_at(places: Sequence[int], count: int, item: str | None) -> tuple[boo
 
 
 def _plain(value: Any) -> Any:
-    """A value of a row as Python has it: arrays as lists, and None for what is not there."""
+    """Return a value of a row as Python has it: arrays as lists, and None for what is not there."""
     if hasattr(value, "tolist"):  # of numpy, pandas or torch, which nobody imports for this
         value = value.tolist()
     try:

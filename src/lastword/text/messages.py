@@ -21,7 +21,7 @@ class Message:
 
 
 def read_messages(value: Any, item: str | None = None) -> tuple[Message, ...]:
-    """A conversation from a list of messages or of dictionaries with `role` and `content`.
+    """Return a conversation from a list of messages or of dictionaries with `role` and `content`.
 
     Args:
         value: The list.
@@ -44,7 +44,7 @@ def read_messages(value: Any, item: str | None = None) -> tuple[Message, ...]:
 
 
 def as_dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """A conversation as JSON and chat templates have it."""
+    """Return a conversation as JSON and chat templates have it."""
     return [asdict(message) for message in messages]
 
 

@@ -59,7 +59,7 @@ def require_whole_maps(content: bytes, name: str) -> None:
 
 
 def require_whole_model(content: bytes, name: str) -> None:
-    """The same of a model of sentencepiece, from which a tokenizer is made without tokenizer.json.
+    """Refuse the same of a model of sentencepiece, which stands in for a tokenizer.json.
 
     Args:
         content: Of the file.
@@ -82,7 +82,7 @@ _NORMALISERS, _CHARSMAP = (3, 5), 2
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Numbers and contents of the fields of a protobuf message that have a length."""
+    """Yield numbers and contents of the fields of a protobuf message that have a length."""
     place = 0
     while place < len(message):
         key, place = _varint(message, place)
@@ -97,7 +97,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first, and where it ends."""
+    """Return a number of seven bits a byte, the lowest first, and where it ends."""
     value = 0
     for index in range(10):  # as many bytes as protobuf takes
         byte = message[place + index]
@@ -116,7 +116,7 @@ def _require_whole(maps: Iterable[bytes], name: str) -> None:
 
 
 def _maps(rules: Any) -> Iterator[bytes]:
-    """Every map of sentencepiece among rules."""
+    """Yield every map of sentencepiece among rules."""
     if isinstance(rules, Mapping):
         for rule in rules.get("normalizers", ()):
             yield from _maps(rule)
@@ -142,7 +142,7 @@ def growth(rules: Mapping[str, Any]) -> float:
 
 
 def _longest(charsmap: bytes) -> int:
-    """Bytes of the longest text that a map of sentencepiece puts for something."""
+    """Return bytes of the longest text that a map of sentencepiece puts for something."""
     return max(map(len, charsmap[_trie_end(charsmap) :].split(b"\0")))
 
 

@@ -39,7 +39,7 @@ def encode_passages(
     overflow: Overflow = "error",
     chat: Chat | None = None,
 ) -> list[Passage | ItemError]:
-    """Every prompt as a probe reads it (method, section 19); in order.
+    """Return every prompt as a probe reads it (method, section 19); in order.
 
     With its input a prompt is read up to the input's end, and the mean is over the input's own
     tokens: what stands behind it, such as the question, changes nothing. Without, it is read whole,
@@ -73,7 +73,7 @@ def encode_passages(
 def _passage_texts(
     prompt: str, own: str | None, tokenizer: Tokenizer, chat: Chat | None
 ) -> tuple[Text, ...] | ItemError:
-    """The text that is read, and where the input is pooled the text before it."""
+    """Return the text that is read, and where the input is pooled the text before it."""
     head = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
     start = 0 if chat is None else head.rfind(prompt.strip())
     within = 0 if own is None else prompt.strip().find(own.strip())

@@ -19,7 +19,7 @@ _PLACES = 3  # of each kind
 def read_items(
     path: str | Path, *, separator: str = " ", say: Callable[[str], None] = lambda line: None
 ) -> list[Item | ItemError]:
-    """Every row of a file as an Item, or as the error that names its place.
+    """Return every row of a file as an Item, or as the error that names its place.
 
     An item without an id is named by its place, counted from 1. In CSV and TSV `candidates` is a
     JSON list, or there is a column for each (`candidate_1`, `candidate_2`, ...); an empty cell is
@@ -40,7 +40,7 @@ def read_items(
 
 
 def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[Item]:
-    """All items, or one error that tells what is wrong with the others.
+    """Return all items, or one error that tells what is wrong with the others.
 
     Raises:
         InputError: At least one row is bad, or there is none at all.
@@ -55,7 +55,7 @@ def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[
 
 
 def summarise(errors: Sequence[ItemError]) -> str:
-    """Errors in one line: those that differ in their numbers alone once, with the first places."""
+    """Return errors in one line: those that differ in numbers alone once, with the first places."""
     kinds: dict[str, list[ItemError]] = {}
     for error in errors:
         kinds.setdefault(re.sub(r"\d+", "#", error.reason), []).append(error)
@@ -94,7 +94,7 @@ def _item(row: Row, separator: str, table: bool) -> Item | ItemError:
 
 
 def _decoded(row: Mapping[str, str | None]) -> dict[str, Any]:
-    """A row of text as the object that it stands for."""
+    """Return a row of text as the object that it stands for."""
     value: dict[str, Any] = {name: cell for name, cell in row.items() if cell}
     each = [
         value.pop(name) for name in list(value) if re.fullmatch(r"candidate([ _]\w+|\d+)", name)

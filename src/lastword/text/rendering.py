@@ -28,7 +28,7 @@ class _Generation(Extension):
     tags = frozenset({"generation"})  # type: ignore[assignment]
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The statements between the tags."""
+        """Return the statements between the tags."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
@@ -49,7 +49,7 @@ class _Names(Namespace):
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """The sandbox that transformers renders in."""
+    """Return the sandbox that transformers renders in."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )

@@ -2,7 +2,7 @@
 
 
 def shorten(text: str, limit: int = 40) -> str:
-    """Text of at most `limit` characters, cut after a word where one ends late enough."""
+    """Return text of at most `limit` characters, cut after a word where one ends late enough."""
     if len(text) <= limit:
         return text
     whole = text[:limit].rpartition(" ")[0]

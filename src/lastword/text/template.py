@@ -54,7 +54,7 @@ class Renderer:
         most: int,
         seconds: float,
     ) -> str:
-        """A conversation as a template writes it.
+        """Write a conversation by a template.
 
         Args:
             messages: The conversation.
@@ -115,7 +115,7 @@ class Renderer:
         return reply
 
     def _running(self) -> "subprocess.Popen[bytes]":
-        """The process, ready; a new one where there is none or it has ended."""
+        """Return the process, ready; a new one where there is none or it has ended."""
         process = self._process
         if process is not None and self._owner == os.getpid() and process.poll() is None:
             return process
@@ -177,7 +177,7 @@ def _excess(template: str) -> str | None:
 
 
 def written(messages: list[dict[str, str]], tokenizer: Any, values: Mapping[str, Any]) -> str:
-    """A conversation as a tokenizer's chat template writes it, up to where the answer begins.
+    """Write a conversation by a tokenizer's chat template, up to where the answer begins.
 
     Args:
         messages: Roles and contents.

@@ -115,7 +115,7 @@ def encode(
     chat: Chat | None = None,
     first: int = 0,
 ) -> list[Encoded | ItemError]:
-    """Every item as token ids, or as the error that names it; in order.
+    """Return every item as token ids, or as the error that names it; in order.
 
     Each distinct text of all the items goes through the tokenizer once.
 
@@ -148,7 +148,7 @@ def encode(
 
 
 def chat_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat) -> str:
-    """The prompt as the tokenizer's chat template writes it, up to where the answer begins.
+    """Return the prompt as the tokenizer's chat template writes it, up to where the answer begins.
 
     Raises:
         InputError: The tokenizer has no template, or the template refuses the conversation.
@@ -157,7 +157,7 @@ def chat_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat) -> str:
 
 
 def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | None = None) -> str:
-    """A conversation as the tokenizer's chat template writes it, up to where the answer begins.
+    """Write a conversation by the tokenizer's chat template, up to where the answer begins.
 
     Args:
         messages: The conversation (`messages.read_messages`).
@@ -180,7 +180,7 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
 
 
 def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -> Ids:
-    """A prompt alone, up to where an answer begins: the tokens that `encode` puts before it.
+    """Return a prompt alone, up to where an answer begins: the tokens that `encode` puts before it.
 
     Args:
         prompt: Text before the answer; trailing whitespace belongs to the answer, unless `chat`.
@@ -294,7 +294,7 @@ def _literal(
     chat: Chat | None,
     join: Literal["text", "ids"],
 ) -> _Texts:
-    """The texts of a prompt in which control tokens are text, whoever wrote them."""
+    """Return the texts of a prompt in which control tokens are text, whoever wrote them."""
     if chat is None:
         return _cut(_plain(prompt, item, join), (0, 0, 0))
     head, text = chat_prompt(prompt, tokenizer, chat), prompt.strip()
@@ -349,11 +349,11 @@ class Reader:
             self._start = tokenizer.eos_token_id
 
     def continuation(self, text: Text) -> Ids:
-        """The ids of the text alone."""
+        """Return the ids of the text alone."""
         return self._ids[text]
 
     def whole(self, text: Text) -> Ids:
-        """The ids with the tokenizer's leading special tokens, which a text may already carry."""
+        """Return the ids with the leading special tokens, which a text may already carry."""
         ids = self._ids[text]
         return ids if ids[: len(self._leading)] == self._leading else self._leading + ids
 
@@ -384,7 +384,7 @@ def as_errors(what: str) -> Iterator[None]:
 
 
 def _tokenise_pieces(tokenizer: Tokenizer, text: Text) -> Ids:
-    """The ids of a text's pieces, one after the other."""
+    """Return the ids of a text's pieces, one after the other."""
     ids: Ids = ()
     for piece, literal in text.pieces:
         if piece:
@@ -418,7 +418,7 @@ def _tokenise(
 
 
 def _calls(texts: list[str]) -> Iterator[list[str]]:
-    """The texts in order, as many at a time as one call takes."""
+    """Yield the texts in order, as many at a time as one call takes."""
     call: list[str] = []
     size = 0
     for text in texts:
@@ -500,7 +500,7 @@ def _split(texts: _Texts, reader: Reader) -> _Split:
 
 
 def common_length(prompt: Ids, sequence: Ids) -> int:
-    """Length of the longest common prefix."""
+    """Return the length of the longest common prefix."""
     if sequence[: len(prompt)] == prompt:
         return len(prompt)
     pairs = enumerate(zip(prompt, sequence, strict=False))
@@ -520,7 +520,7 @@ def _check_candidates(prompt: Ids, sequences: tuple[Ids, ...]) -> None:
 
 
 def _fit(split: _Split, reader: Reader, context: int | None, overflow: Overflow) -> _Split:
-    """The split within the context: as it is, or without the left end of its prompt."""
+    """Return the split within the context: as it is, or without the left end of its prompt."""
     longest = max(range(len(split.sequences)), key=lambda i: len(split.sequences[i]))
     length = len(split.sequences[longest]) - 1  # the last token is never fed
     if context is None or length <= context:

@@ -102,7 +102,7 @@ def file_of(name: str) -> str:
 
 
 def examples(labels: Labels, count: int) -> list[int]:
-    """Return places of rows for examples in a prompt, as many of each class as can be."""
+    """Return the places of rows for examples in a prompt, as many of each class as can be."""
     order = np.random.default_rng(SEED).permutation(len(labels.rows)).tolist()
     seen = Counter[str]()
     rounds = []

@@ -44,7 +44,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def read_config(folder: Path) -> Config:
-    """The config of the adapter in a folder, which names its base.
+    """Return the config of the adapter in a folder, which names its base.
 
     Raises:
         CheckpointError: It names none.
@@ -56,7 +56,7 @@ def read_config(folder: Path) -> Config:
 
 
 def open_own(folder: Path) -> SafetensorsCheckpoint:
-    """The adapter's own tensors; a pickle is none, whatever it is called.
+    """Return the adapter's own tensors; a pickle is none, whatever it is called.
 
     Raises:
         CheckpointError: There is no safetensors file, or what its config says cannot be merged.

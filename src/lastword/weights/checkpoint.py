@@ -60,7 +60,7 @@ class Files(ABC):
 
     @abstractmethod
     def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
-        """Bytes `start` to `stop` (the end where None) of a file; None where it does not exist."""
+        """Return bytes `start` to `stop` (None: the end) of a file; None where there is no file."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class LocalFiles(Files):
         return str(self.folder)
 
     def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
-        """Bytes of a file in the folder; None where it does not exist."""
+        """Return bytes of a file in the folder; None where it does not exist."""
         path = self.folder / file
         if not path.is_file():
             return None
@@ -107,7 +107,7 @@ class Checkpoint(ABC):
 
     @abstractmethod
     def read(self, name: str) -> Shaped[Tensor, "..."]:
-        """The tensor of that name, on the CPU and in the dtype that is stored.
+        """Return the tensor of that name, on the CPU and in the dtype that is stored.
 
         Raises:
             CheckpointError: It cannot be read, or is cut short.
@@ -148,7 +148,7 @@ class SafetensorsCheckpoint(Checkpoint):
         return frozenset(self._shards)
 
     def header(self, file: str) -> dict[str, TensorInfo]:
-        """Every tensor of one file: dtype, shape and byte range, by name."""
+        """Return every tensor of one file: dtype, shape and byte range, by name."""
         if file not in self._headers:
             label = f"{self.label}/{file}"
             length = int.from_bytes(self._bytes(file, 0, 8), "little")
@@ -158,13 +158,13 @@ class SafetensorsCheckpoint(Checkpoint):
         return self._headers[file]
 
     def tensors(self) -> Iterator[tuple[str, TensorInfo]]:
-        """Every tensor's name, dtype, shape and place, from the headers alone."""
+        """Yield every tensor's name, dtype, shape and place, from the headers alone."""
         for file in dict.fromkeys(self._shards.values()):
             header = self.header(file)
             yield from ((n, i) for n, i in header.items() if self._shards.get(n) == file)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
-        """The tensor's bytes, as its dtype and shape."""
+        """Return the tensor's bytes, as its dtype and shape."""
         file = self._shards[name]
         if name not in self.header(file):
             raise CheckpointError(f"{self.label}/{file} lacks {name}, which the index promises")
@@ -207,7 +207,7 @@ class TorchCheckpoint(Checkpoint):
         return frozenset(self._shards)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
-        """The tensor, mapped from its file where the format allows."""
+        """Return the tensor, mapped from its file where the format allows."""
         tensors = self._load(self._shards[name])
         if name not in tensors:
             raise CheckpointError(f"{self.label} lacks {name}, which the index promises")
@@ -246,7 +246,7 @@ class ModelCheckpoint(Checkpoint):
         return frozenset(self._state)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
-        """The tensor on the CPU: gathered where it is sharded, fetched where it is offloaded."""
+        """Return the tensor on the CPU, gathered where it is sharded, fetched where offloaded."""
         tensor = self._state[name]
         if tensor.is_meta:
             tensor = _fetch_offloaded(self._model, name)
@@ -256,7 +256,7 @@ class ModelCheckpoint(Checkpoint):
 
 
 def open_local(path: Path) -> Checkpoint:
-    """The checkpoint in a folder, or of one file with its `config.json` beside it.
+    """Return the checkpoint in a folder, or of one file with its `config.json` beside it.
 
     Raises:
         CheckpointError: No config or no weights are there, or they cannot be read.
@@ -286,7 +286,7 @@ def open_local(path: Path) -> Checkpoint:
 
 
 def open_safetensors(files: Files, config: Config) -> SafetensorsCheckpoint | None:
-    """The safetensors among the files; None where there are none."""
+    """Return the safetensors among the files; None where there are none."""
     index = read_json(files, INDEX)
     if index is not None:
         return SafetensorsCheckpoint(files, config, _weight_map(index, files, INDEX))
@@ -296,7 +296,7 @@ def open_safetensors(files: Files, config: Config) -> SafetensorsCheckpoint | No
 
 
 def read_config(files: Files) -> Config:
-    """The `config.json` among the files.
+    """Return the `config.json` among the files.
 
     Raises:
         CheckpointError: There is none, or it is no JSON object.
@@ -308,7 +308,7 @@ def read_config(files: Files) -> Config:
 
 
 def read_json(files: Files, file: str) -> Config | None:
-    """A JSON object; None where the file does not exist.
+    """Return a JSON object; None where the file does not exist.
 
     Raises:
         CheckpointError: It is no JSON object.

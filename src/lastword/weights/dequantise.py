@@ -33,7 +33,7 @@ Matrix = Float[Tensor, "rows columns"]
 
 
 def read_dense(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, ...]]:
-    """The dense weight of a module, [as stored], and the names of the tensors that gave it.
+    """Return the dense weight of a module, [as stored], and the names of the tensors that gave it.
 
     Args:
         checkpoint: Where the tensors are.

@@ -94,7 +94,7 @@ class Header:
         return max(counts, key=lambda kind: counts[kind], default="none")
 
     def number(self, key: str) -> int | None:
-        """The architecture's number of that key; of one a block, the largest."""
+        """Return the architecture's number of that key; of one a block, the largest."""
         value = self.values.get(f"{self.architecture}.{key}")
         if isinstance(value, tuple):
             value = max(value, default=None)
@@ -118,7 +118,7 @@ def require(label: str) -> None:
 
 
 def read_header(files: Files, file: str) -> Header:
-    """The header of a file, and nothing behind it.
+    """Return the header of a file, and nothing behind it.
 
     Raises:
         CheckpointError: The file is missing, no GGUF, one part of several, or cut short.
@@ -267,7 +267,7 @@ class GgufCheckpoint:
         self._files, self._file = files, file
 
     def read_stored(self, name: str) -> Shaped[Tensor, "..."]:
-        """The tensor of llama.cpp's name in float32, dequantised and otherwise as it is stored.
+        """Return the tensor of llama.cpp's name in float32, dequantised, otherwise as it is stored.
 
         Raises:
             CheckpointError: It is cut short, or stored as the package gguf does not read.
@@ -290,7 +290,7 @@ class GgufCheckpoint:
 
 
 def dequantise(rows: Shaped[np.ndarray, "..."], kind: Any) -> Float32[np.ndarray, "..."]:
-    """The values of stored rows, by the formulas of the package gguf.
+    """Return the values of stored rows, by the formulas of the package gguf.
 
     It takes 16 rows at a time and joins them twice; here as many blocks as the core's cache holds
     go straight to where they stay, with the same bits.
@@ -319,7 +319,7 @@ def dequantise(rows: Shaped[np.ndarray, "..."], kind: Any) -> Float32[np.ndarray
 
 
 def open_file(path: Path) -> GgufCheckpoint:
-    """The checkpoint of a file on disk.
+    """Return the checkpoint of a file on disk.
 
     Raises:
         CheckpointError: As `GgufCheckpoint`.

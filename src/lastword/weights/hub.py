@@ -103,16 +103,15 @@ class HubFiles(Files):
         return self.name if main else f"{self.name}@{self._revision}"
 
     def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
-        """Bytes of a file; a dropped connection goes on where it broke off.
+        """Return bytes of a file; a dropped connection goes on where it broke off.
 
         Raises:
             UnreachableError: No answer, or only refusals for being busy.
             CheckpointError: Login or permission is missing, or the server does not do ranges.
         """
-        data = bytearray()
-        failures = 0
+        data, failures = bytearray(), 0
         while True:
-            before, most = len(data), _FAILURES
+            before = len(data)
             try:
                 self._receive(file, start, stop, data)
                 return data
@@ -122,19 +121,16 @@ class HubFiles(Files):
                 raise UnreachableError(
                     f"{self.label}: HF_HUB_OFFLINE is set, so no hub was asked; {_INSTEAD}"
                 ) from error
-            except _AgainError as error:
-                reason, wait = str(error), error.seconds
-            except httpx.ConnectError as error:
-                reason, wait, most = str(error), None, _UNANSWERED
-            except httpx.RequestError as error:
-                reason, wait = repr(error), None
-            failures = 1 if len(data) > before else failures + 1
-            if failures >= most:
-                raise UnreachableError(
-                    f"{self._endpoint} did not give {file} of {self.label} in {failures} attempts "
-                    f"({reason}); try again later, or {_INSTEAD}"
-                )
-            time.sleep(0.5 * 2**failures if wait is None else wait)
+            except (_AgainError, httpx.RequestError) as error:
+                failures = 1 if len(data) > before else failures + 1
+                most = _UNANSWERED if isinstance(error, httpx.ConnectError) else _FAILURES
+                if failures >= most:
+                    raise UnreachableError(
+                        f"{self._endpoint} did not give {file} of {self.label} in {failures} "
+                        f"attempts ({str(error) or repr(error)}); try again later, or {_INSTEAD}"
+                    ) from error
+                wait = getattr(error, "seconds", None)
+                time.sleep(0.5 * 2**failures if wait is None else wait)
 
     def _receive(self, file: str, start: int, stop: int | None, data: bytearray) -> None:
         """Append to `data` what is still missing of the bytes `start` to `stop`."""
@@ -218,7 +214,7 @@ def is_commit(revision: str | None) -> bool:
 
 
 def open_model(name: str, revision: str | None = None) -> Checkpoint:
-    """A model's checkpoint: what was downloaded of the same commit, else the hub's safetensors.
+    """Return a model's checkpoint: the download of the same commit, else the hub's safetensors.
 
     Where no hub answers, or `HF_HUB_OFFLINE` is set, a former download of that revision stands in.
 
@@ -260,7 +256,7 @@ def _refuse_no_name(name: str) -> None:
 
 
 def open_gguf(name: str, file: str, revision: str | None = None) -> GgufCheckpoint:
-    """A GGUF file among a model's: what was downloaded of the same commit, else the hub's.
+    """Return a GGUF file among a model's: what was downloaded of the same commit, else the hub's.
 
     Raises:
         CheckpointError: As `open_model`, or the file is not there or cannot be used.
@@ -284,7 +280,7 @@ def find_downloaded(name: str, file: str, revision: str | None) -> Path | None:
 
 
 def find_commit(name: str, revision: str | None) -> str | None:
-    """The commit that a revision names now: the hub's answer, else a former download's.
+    """Return the commit that a revision names now: the hub's answer, else a former download's.
 
     Returns:
         None where neither knows; whoever asks for the files will be told why.
@@ -315,7 +311,7 @@ def _commit_of(file: Path) -> str | None:
 
 
 def download(name: str, file: str, revision: str | None) -> tuple[Path, str | None]:
-    """A file of a model in huggingface_hub's own cache, and the commit that it is of.
+    """Return a file of a model in huggingface_hub's own cache, and the commit that it is of.
 
     Raises:
         CheckpointError: It cannot be had.

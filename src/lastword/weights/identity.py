@@ -32,7 +32,7 @@ _READERS = 4
 
 
 def model_name(source: str) -> str:
-    """The hub's name of a model; of a local folder or GGUF file, its own name."""
+    """Return the hub's name of a model; of a local folder or GGUF file, its own name."""
     path = Path(source).expanduser()
     if path.is_dir():
         return path.resolve().name
@@ -40,7 +40,7 @@ def model_name(source: str) -> str:
 
 
 def folder_digests(folder: Path) -> dict[str, str] | None:
-    """Digest of a local model by part: `weights`, `config`, `tokenizer`, those that it has.
+    """Return a local model's digests by part: `weights`, `config`, `tokenizer`, as far as there.
 
     None for what is no folder: the hub has revisions.
     """
@@ -51,7 +51,7 @@ def folder_digests(folder: Path) -> dict[str, str] | None:
 
 
 def tensors_digest(tensors: Mapping[str, "Tensor"]) -> str:
-    """Digest of tensors in memory: names, types, shapes and every byte."""
+    """Return the digest of tensors in memory: names, types, shapes and every byte."""
     import torch
 
     digest = hashlib.sha256()
@@ -63,13 +63,13 @@ def tensors_digest(tensors: Mapping[str, "Tensor"]) -> str:
 
 
 def folder_digest(folder: Path) -> str | None:
-    """One digest over all parts of a local model; None for what is no folder."""
+    """Return one digest over all parts of a local model; None for what is no folder."""
     parts = folder_digests(folder)
     return None if parts is None else text_digest(json.dumps(parts, sort_keys=True))
 
 
 def files_digest(paths: Iterable[Path]) -> str:
-    """Digest of every file's name and content."""
+    """Return the digest of every file's name and content."""
     named = list(paths)
     with ThreadPoolExecutor(_READERS) as pool:  # hashing leaves the interpreter's lock
         digests = pool.map(file_digest, named)
@@ -85,7 +85,7 @@ def cache_folder() -> Path:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, read once and then kept."""
+    """Return SHA-256 of a file, read once and then kept."""
     mark = _mark(path)
     kept = cache_folder() / "digests" / text_digest(mark)
     with contextlib.suppress(OSError, ValueError):
@@ -103,7 +103,7 @@ def file_digest(path: Path) -> str:
 
 
 def text_digest(text: str) -> str:
-    """SHA-256 of a text."""
+    """Return SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

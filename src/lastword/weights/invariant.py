@@ -84,7 +84,7 @@ class Factors:
         return self.phi_N * self.phi_O / (self.phi_K * self.phi_V)
 
     def branch(self, tau_I: float) -> Literal["mix", "early"]:
-        """The scalar regime's branch: `mix` where I(M) > tau_I, else `early`."""
+        """Return the scalar regime's branch: `mix` where I(M) > tau_I, else `early`."""
         return "mix" if self.value > tau_I else "early"
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def model_invariant(model: nn.Module, *, theta: Theta) -> Factors:
 
 
 def factors(checkpoint: Checkpoint, *, theta: Theta) -> Factors:
-    """The factors of I(M) from a checkpoint's named tensors.
+    """Return the factors of I(M) from a checkpoint's named tensors.
 
     Raises:
         InvariantError: As `read_invariant`.

@@ -85,7 +85,7 @@ class Split:
     def select(
         self, matrix: Float[Tensor, "rows columns"], name: str
     ) -> Float[Tensor, "selected columns"]:
-        """The part's rows, of every group.
+        """Return the part's rows, of every group.
 
         Raises:
             InvariantError: The matrix has another number of rows than the layout.
@@ -161,7 +161,7 @@ class Fused:
 
 
 def text_part(config: Config) -> Config:
-    """The text model's part of a config; the config itself where it is no wrapper's."""
+    """Return the text model's part of a config; the config itself where it is no wrapper's."""
     for key in TEXT_CONFIGS:
         inner = config.get(key)
         if isinstance(inner, Mapping):
@@ -170,7 +170,7 @@ def text_part(config: Config) -> Config:
 
 
 def find_stack(modules: frozenset[str], config: Config) -> Stack:
-    """The text decoder's blocks among a checkpoint's modules.
+    """Return the text decoder's blocks among a checkpoint's modules.
 
     Args:
         modules: Paths of all modules with a weight.
