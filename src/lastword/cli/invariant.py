@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastword.cli.model import quiet
 from lastword.cli.output import printable
 from lastword.cli.progress import waiting
 from lastword.files.strict_json import to_json
@@ -48,6 +49,7 @@ def _read(model: str, theta: Theta, revision: str | None, gguf: str | None) -> "
         from lastword.model import loading
         from lastword.model.options import LoadOptions
 
+        quiet()
         options = LoadOptions(str(path), gguf=gguf, revision=revision, device="cpu")
         return model_invariant(loading.load(options).model, theta=theta)
     return read_invariant(model, theta=theta, revision=revision)

@@ -33,8 +33,7 @@ PANELS = {
     "Limits": "deadline_seconds body_bytes flight_bytes entries batch_limit candidates characters "
     "tokens connections header_bytes header_seconds",
     "Labels": "label_token on_alarm state keep_texts feedback_items feedback_seconds",
-    "Output": "out output as_json format full page show_prompt list_ bench item "
-    "against_paper",
+    "Output": "out output as_json format full page show_prompt list_ bench item against_paper",
 }
 _OTHERS = "Options"  # what click adds itself
 RARE = frozenset(
