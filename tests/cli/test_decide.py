@@ -76,7 +76,7 @@ def test_a_file_of_answers_is_taken_up_where_it_ends(run, questions, texts, tmp_
         assert [row["id"] for row in rows] == [f"'{name}" for name in names]  # no formula
         (answers,) = Tracer.demo().decide_many([f"{TEXT} It is number 0, of the lake."], asked)
         frame = to_frame([answers])
-        assert list(rows[0]) == ["id", "work", *frame.columns]
+        assert list(rows[0]) == ["id", "work", *frame.columns, "error"]
         assert rows[0]["lake"] == str(frame["lake"][0])
         for name in ("goods.probability", "lake.confidence", "far"):
             assert float(rows[0][name]) == pytest.approx(frame[name][0], abs=1e-5)
@@ -133,6 +133,35 @@ def test_a_file_without_the_column_names_those_that_are_there(run, questions, tm
         "decide", *MODEL, "--questions", questions, "--input", path, "--column", "body"
     )
     assert code == 0 and json.loads(out)["id"] == "row 1"
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_a_bad_row_is_a_row_with_its_error(run, questions, tmp_path, ending):
+    texts, out = tmp_path / "texts.jsonl", tmp_path / f"out.{ending}"
+    rows = [{"id": "a", "text": TEXT}, {"id": "b", "text": "a\0b"}, {"id": "c"}]
+    lines = [*map(json.dumps, rows), "{", '{"id": "e", "text": 5}', json.dumps({"text": TEXT})]
+    texts.write_text("\n".join(lines))
+    ask = ("decide", *MODEL, "--questions", questions, "--input", texts)
+    code, _, err = run(*ask, "--output", out)
+    assert code == 1 and "6 texts" in err and "4 texts could not be read; `error` says why" in err
+    raw = out.read_text()
+    if ending == "csv":
+        told = list(csv.DictReader(io.StringIO(raw)))
+        assert [row["lake"] != "" for row in told] == [True, False, False, False, False, True]
+    else:
+        told = [json.loads(line) for line in raw.splitlines()]
+        assert ["answers" in row for row in told] == [True, False, False, False, False, True]
+        code, printed, err = run(*ask)
+        assert code == 1 and "4 texts could not be read" in err
+        bare = [{key: row[key] for key in row if key != "work"} for row in told]
+        assert [json.loads(line) for line in printed.splitlines()] == bare
+    assert [row["id"] for row in told] == ["a", "b", "c", "line 4", "e", "line 6"]
+    reasons = ("NUL", "--column names one of id", "not JSON", "not int")
+    for row, why in zip(told[1:5], reasons, strict=True):
+        assert why in row["error"]
+    code, _, err = run(*ask, "--output", out)
+    assert code == 1 and "6 of them before" in err and "4 texts could not be read" in err
+    assert out.read_text() == raw
 
 
 def test_a_text_that_is_too_long_is_cut_where_the_user_says_so(run, questions):

@@ -75,8 +75,9 @@ def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder):
 
     again = start(folder)
     _, said = again.communicate(timeout=300)
-    assert again.returncode == 0, said
+    assert again.returncode == 1, said
     assert f"has {BLOCKS * bulk.BLOCK:,} texts" in said
+    assert "1 text could not be read; `error` says why" in said
     told = pd.read_parquet(folder / "out").set_index("Ticket-ID")
     texts = pd.read_parquet(folder / "texts.parquet").set_index("Ticket-ID")["text"]
     assert told.index.is_unique and set(told.index) == set(texts.index)

@@ -17,7 +17,7 @@ from lastword.cli.model import Model, load_tracer
 from lastword.cli.output import check_writable, printable, say, show
 from lastword.cli.progress import tracked, waiting
 from lastword.cli.vllm import VllmOptions, loader
-from lastword.errors import InputError
+from lastword.errors import InputError, TraceError
 from lastword.files.strict_json import from_json, to_json
 from lastword.model.options import LoadOptions
 from lastword.text.shorten import counted
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lastword.decisions import Answers, Question, Questionnaire
     from lastword.decisions.answer import QuestionAnswer
     from lastword.engines.ray import Cluster
+    from lastword.files.rows import Row
     from lastword.tracer import Tracer
 
 _COLUMNS = ("input", "text")  # where the texts of a file are, unless --column says
@@ -125,8 +126,9 @@ def _on_ray(
 
     bulk = asked(load_tracer, model, questions, template)
     source, output = (_absolute(path) for path in (file.input, file.output))
-    count = decide_files(bulk, source, output, cluster, text=file.column, id=file.id)
+    count, bad = decide_files(bulk, source, output, cluster, text=file.column, id=file.id)
     typer.echo(printable(f"lastword: {file.output} has {counted(count, 'text')}"), err=True)
+    _count_bad(bad)
 
 
 def _absolute(path: str) -> str:
@@ -134,72 +136,106 @@ def _absolute(path: str) -> str:
 
 
 def _texts(path: Path, column: str | None, id: str | None) -> list[tuple[str, Any]]:
-    """Return the texts of a file with their names.
+    """Return the texts of a file with their names; in the place of one that is bad, its error.
 
     Raises:
-        InputError: A row has no text.
+        InputError: No row has a text.
     """
-    from lastword.files.rows import id_column, read_rows
+    from lastword.files.rows import read_rows
 
-    rows, texts = read_rows(path, say), list[tuple[str, Any]]()
-    for row in rows:
-        if row.error is not None:
-            raise InputError(f"{path}: {row.place}: {row.error}")
-        value, name = row.value, row.place
-        if isinstance(value, Mapping):
-            places = [column] if column is not None else [key for key in _COLUMNS if key in value]
-            if not places or places[0] not in value:
-                names = ", ".join(map(str, value))
-                raise InputError(f"{path}: {row.place} has no text: --column names one of {names}")
-            if id is not None and id not in value:
-                raise InputError(f"{path}: {row.place} has no {id!r} for --id")
-            own = value.get(id or id_column([key for key in value if key != places[0]]))
-            name = name if own in (None, "") else str(own)
-            value = value[places[0]]
-        texts.append((name, "" if value is None else value))
+    texts = [_text(row, column, id) for row in read_rows(path, say)]
+    errors = [value for _, value in texts if isinstance(value, InputError)]
+    if errors and len(errors) == len(texts):
+        raise InputError(f"{path}: {errors[0]}")
     if not texts:
         raise InputError(f"{path} has no texts; expected a row a text")
     return texts
+
+
+def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
+    """Return a row's name, and its text or why it has none."""
+    from lastword.files.rows import id_column
+
+    value, name = row.value, row.place
+    if row.error is not None:
+        return name, InputError(f"{row.place}: {row.error}")
+    if not isinstance(value, Mapping):
+        return name, "" if value is None else value
+    places = [column] if column is not None else [key for key in _COLUMNS if key in value]
+    place = places[0] if places else None
+    own = value.get(id or id_column([key for key in value if key != place]))
+    name = name if own in (None, "") else str(own)
+    if place not in value:
+        names = ", ".join(map(str, value))
+        return name, InputError(f"{row.place} has no text: --column names one of {names}")
+    if id is not None and id not in value:
+        return name, InputError(f"{row.place} has no {id!r} for --id")
+    return name, "" if value[place] is None else value[place]
 
 
 def _many(
     tracer: "Tracer", ready: "Questionnaire", texts: Sequence[tuple[str, Any]], output: Path | None
 ) -> None:
     from lastword.decisions.answer import columns_of, row_of
+    from lastword.engines.rows import ERROR
 
     if output is None:
-        for name, answers in _answers(tracer, ready, texts):
-            typer.echo(to_json({"id": name, "answers": answers.to_dict()}))
+        bad = 0
+        for name, own in _answers(tracer, ready, texts):
+            typer.echo(to_json({"id": name, **_object(own)}))
+            bad += isinstance(own, str)
+        _count_bad(bad)
         return
     work = _digest(tracer, ready)
     table = output.suffix.lower() == ".csv"
-    count = _done(output, work, [name for name, _ in texts], table=table)
+    columns = columns_of(ready.questions)
+    count, bad = _done(output, work, [name for name, _ in texts], table=table)
     try:
         with output.open("ab") as file:
             if table and file.tell() == 0:
-                file.write(_row(["id", "work", *columns_of(ready.questions)]).encode())
-            for name, answers in _answers(tracer, ready, texts[count:]):
+                file.write(_row(["id", "work", *columns, ERROR]).encode())
+            for name, own in _answers(tracer, ready, texts[count:]):
                 if table:
-                    line = _row([name, work, *row_of(answers).values()])
+                    cells = {ERROR: own} if isinstance(own, str) else row_of(own)
+                    line = _row([name, work, *(cells.get(key) for key in (*columns, ERROR))])
                 else:
-                    line = to_json({"id": name, "work": work, "answers": answers.to_dict()}) + "\n"
+                    line = to_json({"id": name, "work": work, **_object(own)}) + "\n"
                 file.write(line.encode())
                 file.flush()
+                bad += isinstance(own, str)
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error
     before = f", {count} of them before" if count else ""
     typer.echo(
         printable(f"lastword: wrote {output}: {counted(len(texts), 'text')}{before}"), err=True
     )
+    _count_bad(bad)
 
 
 def _answers(
     tracer: "Tracer", ready: "Questionnaire", texts: Sequence[tuple[str, Any]]
-) -> "Iterator[tuple[str, Answers]]":
-    """Return the answers about each text with its name, in order."""
-    answers = tracer.decide_many((value for _, value in texts), ready)
-    names = (name for name, _ in texts)
-    return zip(names, tracked(answers, "deciding", len(texts)), strict=True)
+) -> "Iterator[tuple[str, Answers | str]]":
+    """Return each text's name, and the answers about it or what is wrong with it, in order."""
+    from lastword.engines.rows import each_answer, reason
+
+    readable = (value for _, value in texts if not isinstance(value, InputError))
+    answers = each_answer(tracer, ready, readable)
+    for name, value in tracked(texts, "deciding", len(texts)):
+        own = value if isinstance(value, InputError) else next(answers)
+        yield name, reason(own) if isinstance(own, TraceError) else own
+
+
+def _object(own: "Answers | str") -> dict[str, Any]:
+    from lastword.engines.rows import ERROR
+
+    return {ERROR: own} if isinstance(own, str) else {"answers": own.to_dict()}
+
+
+def _count_bad(bad: int) -> None:
+    """Say how many texts could not be read, and exit with 1 if there are any."""
+    if bad:
+        say(f"lastword: {counted(bad, 'text')} could not be read; `error` says why")
+        raise typer.Exit(1)
 
 
 # A file of answers, which is taken up where it ends
@@ -217,23 +253,23 @@ def _digest(tracer: "Tracer", ready: "Questionnaire") -> str:
     return hashlib.sha256(to_json(facts).encode()).hexdigest()[:12]
 
 
-def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> int:
-    """Count the texts that a file has answers to; drop a line that was cut.
+def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[int, int]:
+    """Count the texts in a file of answers, and the bad ones of them; drop a line that was cut.
 
     Raises:
         InputError: It holds something else.
     """
     if not path.exists() or path.stat().st_size == 0:
-        return 0
+        return 0, 0
     raw = path.read_bytes()
     whole = raw[: raw.rfind(b"\n") + 1]
     try:
         text = whole.decode()
-        pairs = [*(_table_pairs(text) if table else map(_pair, text.splitlines()))]
+        rows = [*(_table_rows(text) if table else map(_line, text.splitlines()))]
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise InputError(f"{path} is no file of answers: give another --output") from error
-    if any(own != work for _, own in pairs) or [name for name, _ in pairs] != [
-        *names[: len(pairs)]
+    if any(own != work for _, own, _ in rows) or [name for name, _, _ in rows] != [
+        *names[: len(rows)]
     ]:
         raise InputError(
             f"{path} has answers to other questions or texts, or of another model: give another "
@@ -242,17 +278,17 @@ def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> int:
     if len(whole) < len(raw):
         with path.open("r+b") as file:
             file.truncate(len(whole))
-    return len(pairs)
+    return len(rows), sum(bad for _, _, bad in rows)
 
 
-def _pair(line: str) -> tuple[str, str]:
+def _line(line: str) -> tuple[str, str, bool]:
     value = from_json(line)
-    return value["id"], value["work"]
+    return value["id"], value["work"], "error" in value
 
 
-def _table_pairs(text: str) -> Iterator[tuple[str, str]]:
+def _table_rows(text: str) -> Iterator[tuple[str, str, bool]]:
     for row in csv.DictReader(io.StringIO(text), strict=True):
-        yield _bare(row["id"]), row["work"]
+        yield _bare(row["id"]), row["work"], bool(row["error"])
 
 
 def _row(cells: Iterable[Any]) -> str:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import ray
+from ray.data.expressions import col
 
 from lastword.decisions import Answers, PredicateAnswer, Question, ScoreAnswer, prepare
 from lastword.decisions.answer import columns_of, row_of
 from lastword.decisions.question import Predicate, Score, question_to
 from lastword.engines.ray import Cluster, connected, hide_gpus
-from lastword.errors import InputError, TraceError
+from lastword.engines.rows import ERROR, TOGETHER, Bad, each_answer, reason
+from lastword.errors import InputError
 from lastword.files.folder import locate
 from lastword.files.rows import id_column
 from lastword.files.strict_json import to_json
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 _TEXTS = ("input", "text")  # where the texts are, unless somebody says
 _SPARE = 2  # CPUs for reading and writing: where actors have them all, nothing is ever read
-_BATCH, BLOCK = 256, 1024  # texts in hand of an actor; of an output file, which is done or not
+BLOCK = 1024  # texts of an output file, which is done or not
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Bulk:
             kind = kinds.get(type(question), pa.string())
             numbers = [(column, pa.float64()) for column in columns_of([own])[1:]]
             fields += [(own, kind), *numbers, (f"{own}.deferred", pa.bool_())]
-        return pa.schema([*fields, ("error", pa.string())])
+        return pa.schema([*fields, (ERROR, pa.string())])
 
 
 def asked(
@@ -99,25 +101,15 @@ class Decider:
         """Return the answers about each row, by its id."""
         names = rows[self._id]
         texts = ["" if text is None else text for text in rows[self._text].to_pylist()]
-        each = [_row(own) for own in self._answers(texts)]
+        each = [_row(own) for own in each_answer(self._tracer, self._ready, texts)]
         schema = self._bulk.schema(self._id, names.type)
         own = zip(names.to_pylist(), each, strict=True)
         return pa.Table.from_pylist([{self._id: name} | row for name, row in own], schema)
 
-    def _answers(self, texts: Sequence[Any]) -> list[Answers | TraceError]:
-        """Return the answers in order; halve what fails until one text is left."""
-        try:
-            return [*self._tracer.decide_many(texts, self._ready)]
-        except TraceError as error:
-            if len(texts) == 1:
-                return [error]
-            half = len(texts) // 2
-            return self._answers(texts[:half]) + self._answers(texts[half:])
 
-
-def _row(own: Answers | TraceError) -> dict[str, Any]:
-    if isinstance(own, TraceError):
-        return {"error": str(own)}
+def _row(own: Answers | Bad) -> dict[str, Any]:
+    if isinstance(own, Bad):
+        return {ERROR: reason(own)}
     row = row_of(own) | {f"{name}.deferred": answer.deferred for name, answer in own.items()}
     numbers = PredicateAnswer | ScoreAnswer
     words = {name: row[name] for name, answer in own.items() if not isinstance(answer, numbers)}
@@ -132,8 +124,10 @@ def decide_files(
     *,
     text: str | None = None,
     id: str | None = None,
-) -> int:
-    """Decide the texts of Parquet files, or those that an earlier run left; return their number.
+) -> tuple[int, int]:
+    """Decide the texts of Parquet files, or those that an earlier run left.
+
+    Returns how many there are, and how many of them could not be read.
 
     Args:
         bulk: What is asked.
@@ -171,7 +165,7 @@ def decide_files(
             ).map_batches(
                 Decider,
                 fn_constructor_args=(bulk, text, id),
-                batch_size=_BATCH,
+                batch_size=TOGETHER,
                 batch_format="pyarrow",
                 compute=ray.data.ActorPoolStrategy(size=cluster.workers),
                 num_cpus=cluster.cpus_per_worker,
@@ -179,7 +173,9 @@ def decide_files(
             ).write_parquet(output)
         finally:
             context.checkpoint_config = None
-        return int(ray.data.read_parquet(output).count())
+        rows = ray.data.read_parquet(output, columns=[ERROR])
+        bad = rows.filter(expr=col(ERROR).is_not_null())
+        return int(rows.count()), int(bad.count())
 
 
 def _one_of(columns: Sequence[str], *names: str | None, option: str) -> str:
