@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from itertools import chain
@@ -24,11 +24,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from lastword import Choice
 from lastword.model import embedded
+from lastword.probes import Probe, fit_state
+from lastword.probes.answering import read_states
 from lastword.text.items import Item
+from lastword.text.passages import Passage
 from lastword.text.tokens import Encoded
 from lastword.timing.contenders import Sums, ours, sums_of
 from lastword.timing.meter import metered, peak_bytes, synchronise
@@ -63,11 +68,12 @@ class Sizes:
     budgets: tuple[int, ...] = (1024, 2048, 4096, 8192, 16384)
     families: int | None = None  # how many; None for all
     rounds: int = 3
+    texts: int = 20_000  # that a probe decides
 
 
 # Qwen3-8B's shape, items of TruthfulQA's; and what a CPU does in seconds.
 LARGE = Sizes()
-SMALL = Sizes(6, 32, 48, 4, 2, 331, "float32", 3, 3, 4, 6, 12, (64, 128), families=2, rounds=1)
+SMALL = Sizes(6, 32, 48, 4, 2, 1001, "float32", 3, 3, 4, 6, 12, (64, 128), 2, 1, 300)
 
 
 def device() -> torch.device:
@@ -177,20 +183,84 @@ def speed(sizes: Sizes) -> dict[str, Any]:
     return told | {"check": asdict(tracer.checked)} | result.to_dict()
 
 
+def options(sizes: Sizes) -> dict[str, Any]:
+    """Measure as `speed` does, by questions of 77 options."""
+    return speed(replace(sizes, candidates=77, candidate=3, items=max(1, sizes.items // 8)))
+
+
+def probe(sizes: Sizes) -> dict[str, Any]:
+    """The mean state at half the depth, beside transformers' `output_hidden_states`.
+
+    All texts have one length, so that transformers pads nothing; it runs no head either.
+    """
+    tracer, depth = tracer_of(sizes), sizes.blocks // 2
+    shape = 8 * sizes.items, sizes.preamble + sizes.prompt
+    ids = torch.randint(sizes.vocabulary, shape, generator=torch.Generator().manual_seed(0))
+    passages = [Passage(tuple(row), 0) for row in ids.tolist()]
+    trunk: Any = tracer.backbone.model.model
+
+    @torch.inference_mode()
+    def mean(part: torch.Tensor) -> torch.Tensor:
+        states = trunk(part.to(device()), output_hidden_states=True).hidden_states
+        return states[depth].float().mean(1).cpu()
+
+    def padded() -> np.ndarray:
+        return torch.cat([*map(mean, ids.split(16))]).numpy()
+
+    runs: dict[str, Callable[[], np.ndarray]] = {
+        "transformers": padded,
+        "half the depth": lambda: tracer.pooled(passages, [depth])[:, 0],
+        "every block": lambda: tracer.pooled(passages, [sizes.blocks])[:, 0],
+    }
+    own, theirs = runs["half the depth"](), padded()
+    off = float(np.abs(own - theirs).max() / np.abs(theirs).max())
+    rounds = [{name: seconds_of(run) for name, run in runs.items()} for _ in range(sizes.rounds)]
+    seconds = {name: median(own[name] for own in rounds) for name in runs}
+    return {"texts": len(passages), "off": off, "seconds": seconds}
+
+
+def seconds_of(run: Callable[[], Any]) -> float:
+    """Seconds of a call, with what the device still has to do."""
+    synchronise()
+    start = time.perf_counter()
+    run()
+    synchronise()
+    return time.perf_counter() - start
+
+
+def bulk(sizes: Sizes) -> dict[str, Any]:
+    """Texts a second by a probe, and the share of the time that is the trunk's."""
+    model, tokenizer = model_of(sizes), embedded.load("organism")[1]
+    reader, topic = Tracer(model, tokenizer, invariant=0.5), Choice("What?", ["fox", "bill"])
+    ready = reader.prepare({"topic": topic})
+    labelled = ["the red fox runs", "a cat sleeps", "pay the bill", "the invoice is late"]
+    states = read_states(reader, labelled, topic, ready.template, ("mean",))
+    fit = fit_state(states, ["fox", "fox", "bill", "bill"], poolings=("mean",)).probe
+    own = Probe(topic, ready.template_name, reader.subject, fit, len(labelled))
+    tracer = Tracer(model, tokenizer, invariant=0.5, probes=[own])
+    texts = [f"the red fox {i} runs home late" for i in range(sizes.texts)]
+    list(tracer.decide_many(texts[:256], ready))
+    with metered(tracer) as meter:
+        answers = list(tracer.decide_many(texts, ready))
+    return {
+        "texts_a_second": len(answers) / meter.total,
+        "tokens_a_second": meter.tokens / meter.total,
+        "trunk": meter.seconds["trunk"] / meter.total,
+        "depth": fit.depth,
+    }
+
+
 def profile(sizes: Sizes) -> dict[str, Any]:
     """Where the time of reading everything goes, and how often the host waits for the device."""
     from torch.profiler import DeviceType, ProfilerActivity, profile
 
     tracer, encoded = tracer_of(sizes), encoded_of(sizes)
     ours(tracer, encoded, "all")
-    cuda = torch.cuda.is_available()
-    synchronise()
-    start = time.perf_counter()
-    with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * cuda]) as profiler:
-        ours(tracer, encoded, "all")
-        synchronise()
-    seconds, events = time.perf_counter() - start, profiler.key_averages()
-    if cuda:
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA][: 1 + torch.cuda.is_available()]
+    with profile(activities=activities) as profiler:
+        seconds = seconds_of(lambda: ours(tracer, encoded, "all"))
+    events = profiler.key_averages()
+    if len(activities) > 1:
         kernels = [e for e in events if e.device_type == DeviceType.CUDA]
         spent = {e.key: e.self_device_time_total / 1e6 for e in kernels}
     else:
@@ -230,11 +300,7 @@ def vllm(sizes: Sizes) -> dict[str, Any]:
         torch.cuda.empty_cache()
         score = vllm_scorer(folder, sizes.dtype)
         theirs = score(encoded)
-        seconds = []
-        for _ in range(sizes.rounds):
-            start = time.perf_counter()
-            score(encoded)
-            seconds.append(time.perf_counter() - start)
+        seconds = [seconds_of(lambda: score(encoded)) for _ in range(sizes.rounds)]
     pairs = zip(chain(*own), chain(*theirs), strict=True)
     return {"seconds": median(seconds), "nats_off": max(abs(a - b) for a, b in pairs)}
 
@@ -262,7 +328,8 @@ def vllm_scorer(folder: str, dtype: str) -> Callable[[list[Encoded]], Sums]:
 
 
 STAGES: dict[str, Callable[[Sizes], dict[str, Any]]] = {
-    stage.__name__: stage for stage in (machine, speed, profile, memory, flex, families, vllm)
+    stage.__name__: stage
+    for stage in (machine, families, speed, probe, options, bulk, vllm, profile, memory, flex)
 }
 FAMILY_HEAD = (
     "\n| family | road | attention | packed, nats | from the CPU, nats |\n|---|---|---|---|---|"
@@ -276,8 +343,24 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         yield f"{name} failed: {found[name]['failed']}"
     if about := done.get("machine"):
         yield f"{about['device']}, torch {about['torch']}, transformers {about['transformers']}"
+    for stage in ("families", "flex"):
+        if stage in done:
+            yield FAMILY_HEAD
+            yield from map(family_row, done[stage].items())
     if timed := done.get("speed"):
         yield from speed_table(timed, done.get("vllm", {}).get("seconds"))
+    if timed := done.get("options"):
+        yield "\n77 options:"
+        yield from speed_table(timed, None)
+    if timed := done.get("probe"):
+        yield f"\nA probe of {timed['texts']} texts, {timed['off']:.1e} from transformers:"
+        yield "\n| what is read | seconds | / transformers |\n|---|---|---|"
+        for name, seconds in timed["seconds"].items():
+            yield f"| {name} | {seconds:.3f} | {seconds / timed['seconds']['transformers']:.2f} |"
+    if timed := done.get("bulk"):
+        rates = f"{timed['texts_a_second']:.0f} texts, {timed['tokens_a_second']:.0f} tokens"
+        share = f"{100 * timed['trunk']:.0f}% of it in the trunk"
+        yield f"\nBulk by a probe at depth {timed['depth']}: {rates} a second, {share}."
     if seen := done.get("profile"):
         waits = sum(count for count, _ in seen["waits"].values())
         yield f"\nThe device is busy {100 * seen['busy']:.0f}% of it; the host waits {waits} times."
@@ -285,10 +368,6 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         yield "\n| `--batch-tokens` | peak MiB | seconds |\n|---|---|---|"
         for budget, m in peaks.items():
             yield f"| {budget} | {m['mebibytes']:.0f} | {m['seconds']:.3f} |"
-    for stage in ("flex", "families"):
-        if stage in done:
-            yield FAMILY_HEAD
-            yield from map(family_row, done[stage].items())
 
 
 def speed_table(timed: dict[str, Any], vllm_seconds: float | None) -> Iterator[str]:

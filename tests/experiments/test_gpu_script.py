@@ -30,6 +30,9 @@ def test_a_small_run_measures_everything_and_goes_on_where_it_stopped(
     assert list(found) == stages
     assert found["speed"]["same_decisions"]
     assert max(found["speed"]["agreement"].values()) <= found["speed"]["tolerance"]
+    assert found["options"]["same_decisions"]
+    assert found["probe"]["off"] < 1e-5 and min(found["probe"]["seconds"].values()) > 0
+    assert found["bulk"]["texts_a_second"] > 0 and 0 < found["bulk"]["trunk"] < 1
     assert set(found["memory"]) == {"64", "128"}
     assert found["profile"]["longest"] and found["profile"]["waits"] == {}
     for name, one in (found["families"] | found["flex"]).items():
@@ -40,6 +43,7 @@ def test_a_small_run_measures_everything_and_goes_on_where_it_stopped(
     told = capsys.readouterr().out
     assert told.startswith("machine\n"), "the one stage that was lacking"
     assert torch.__version__ in told and "| staged |" in told and "| 128 |" in told
+    assert "77 options:" in told and "| half the depth |" in told and "tokens a second" in told
     assert sum(line.startswith("| llama, float32 | packed") for line in told.splitlines()) == 2
 
 
