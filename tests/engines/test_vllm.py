@@ -24,6 +24,7 @@ from lastword.engines.vllm.settings import Settings
 from lastword.errors import InputError, ModelError, UnsupportedModelError
 from lastword.methods import resolve
 from lastword.records.decision import Decision
+from lastword.text.passages import Passage
 
 pytestmark = [pytest.mark.slow, needs_vllm]
 
@@ -293,6 +294,18 @@ def test_families(pair, family):
     remote, local = pair(family, FAMILIES[family])
     items = random_items(5, 24)
     assert_same([*remote.correct_many(items, "all")], [*local.correct_many(items, "all")])
+
+
+@pytest.mark.parametrize("eager", [True, False], ids=["eager", "compiled"])
+def test_pooled_states_and_every_depth_are_those_of_this_process(pair, eager):
+    remote, local = pair("llama", LLAMA, enforce_eager=eager)
+    passages = [Passage((*range(3, 3 + 2 * n),), n // 2) for n in (1, 5, 40)]
+    depths = [0, 2, local.profile.depth]
+    found, expected = (own.pooled(passages, depths) for own in (remote, local))
+    assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+    items = random_items(7, 24)
+    assert_same([*remote.correct_many(items, "all")], [*local.correct_many(items, "all")])
+    assert remote.describe()["engine"]["options"] == {"enforce_eager": eager}
 
 
 def test_two_ranks_share_a_model(pair, monkeypatch):

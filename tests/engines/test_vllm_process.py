@@ -108,7 +108,7 @@ def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path)
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: Settings(HERE, options={"enforce_eager": False}), "says enforce_eager"),
+        (lambda: Settings(HERE, options={"worker_cls": "x"}), "says worker_cls"),
         (lambda: Settings(HERE, options={"pipeline_parallel_size": 2}), "no pipeline parallelism"),
         (lambda: find(LoadOptions("some/model", attention="eager")), "how transformers runs"),
         (lambda: find(LoadOptions("some/model", device_map="auto")), "how transformers runs"),

@@ -70,6 +70,20 @@ class Model(nn.Module):
         return self.head(hidden) if self.heard else None
 
 
+class Compiled(Model):
+    """A model whose trunk gives its states beside its output, where it was told so beforehand."""
+
+    supports_eagle3 = True
+    layers_given: tuple[int, ...] = ()
+
+    def set_aux_hidden_state_layers(self, layers: tuple[int, ...]) -> None:
+        self.layers_given = layers
+
+    def forward(self, tokens: torch.Tensor) -> Any:
+        states = super().forward(tokens)
+        return self.norm(states[-1]), [states[depth] for depth in self.layers_given]
+
+
 class Runner:
     """vLLM's runner as far as the hooks look at it: it runs what a step schedules."""
 
@@ -98,19 +112,19 @@ class Runner:
             ids=ids, sampling_params=SimpleNamespace(extra_args=said)
         )
 
-    def execute_model(self, scheduled: Any) -> None:
+    def execute_model(self, scheduled: Any) -> torch.Tensor:
         names = self.input_batch.req_ids
         tokens: list[int] = []
         for name, start in zip(names, self.input_batch.num_computed_tokens_cpu, strict=True):
             tokens += self.requests[name].ids[start : start + scheduled.num_scheduled_tokens[name]]
-        self.model(torch.tensor(tokens + [0, 0]))  # padded, as vLLM pads
+        return self.model(torch.tensor(tokens + [0, 0]))  # padded, as vLLM pads
 
-    def step(self, **spans: tuple[int, int]) -> None:
+    def step(self, **spans: tuple[int, int]) -> torch.Tensor:
         """Compute spans of requests: where each starts and how many tokens."""
         self.input_batch.req_ids = [*spans]
         self.input_batch.num_computed_tokens_cpu = np.array([s for s, _ in spans.values()])
         counts = {name: count for name, (_, count) in spans.items()}
-        self.execute_model(SimpleNamespace(num_scheduled_tokens=counts))
+        return self.execute_model(SimpleNamespace(num_scheduled_tokens=counts))
 
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -177,6 +191,23 @@ class TestRowsAreFollowed:
         assert watch.gaps() == []
         watch.open(1, [DEPTH])
         assert watch.gaps() == [0]
+
+
+def test_a_compiled_trunk_gives_its_states_and_its_output_goes_on_alone():
+    runner = Runner(Compiled(Apart))
+    watch = Watch(runner, compiled=True)
+    watch.open(2, [0, 2, DEPTH])
+    runner.ask("one", IDS, {2: 1, 5: 0})
+    plain = Model.forward(runner.model, torch.tensor(IDS))
+    assert torch.equal(runner.step(one=(0, 8))[:8], runner.model.norm(plain[-1]))
+    assert watch.gaps() == []
+    for depth in (0, 2, DEPTH):
+        assert torch.equal(watch._hidden[depth], plain[depth][[5, 2]])
+
+
+def test_a_model_that_gives_no_states_when_compiled_is_refused():
+    with pytest.raises(ValueError, match="Model gives no states when it is compiled"):
+        Watch(Runner(Model(Apart)), compiled=True)
 
 
 def test_a_row_inside_a_kept_prefix_is_missing():

@@ -13,8 +13,9 @@ HOOKS_VERSION = "0.32"  # what runs in vLLM's workers was tried with this
 
 # Said by lastword, or what its hooks stand on.
 _OURS = (
-    *("async_scheduling", "disable_log_stats", "dtype", "enforce_eager", "model", "revision"),
-    *("skip_tokenizer_init", "tensor_parallel_size", "trust_remote_code", "worker_extension_cls"),
+    *("additional_config", "async_scheduling", "compilation_config", "disable_log_stats", "dtype"),
+    *("model", "revision", "skip_tokenizer_init", "tensor_parallel_size", "trust_remote_code"),
+    *("worker_cls", "worker_extension_cls"),
 )
 _VERSION = """
 from importlib.metadata import packages_distributions, version

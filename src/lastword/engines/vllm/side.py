@@ -24,6 +24,13 @@ _LOOK_SECONDS = 0.5  # between two looks at whether the parent lives
 # On the CPU: keys and values, where vLLM would take most of the machine's memory, in the smallest
 # blocks that it has there (else 128 tokens), for what candidates share is computed once by blocks.
 _ON_CPU = {"kv_cache_memory_bytes": 2**30, "block_size": 32}
+# Of a compiled model: hooks run between graphs, not inside one of a whole step; what vLLM keeps of
+# a compiled graph is found by a digest of its configuration, which the states are no part of.
+_COMPILED = {
+    "worker_cls": "lastword.engines.vllm.compiled.Worker",
+    "compilation_config": {"cudagraph_mode": "PIECEWISE"},
+    "additional_config": {NAME: "every depth"},
+}
 
 
 class Side:
@@ -43,9 +50,10 @@ class Side:
             arguments["dtype"] = {"float16": "float32"}.get(arguments["dtype"], arguments["dtype"])
         if arguments["dtype"] == "float32":
             arguments.pop("hf_overrides", None)  # its head is float32 already
+        eager = arguments.setdefault("enforce_eager", True)
         self._llm = LLM(
+            **({} if eager else _COMPILED),
             **arguments,
-            enforce_eager=True,  # hooks do not run inside compiled graphs
             async_scheduling=False,
             skip_tokenizer_init=True,
             disable_log_stats=True,

@@ -27,9 +27,11 @@ NAME = "lastword"  # of our part of a request's extra arguments
 class Extension:
     """Mixed into vLLM's worker, which is asked by name on every rank."""
 
-    def lastword_watch(self) -> dict[str, Any]:
-        """Hook the model, and say what it is."""
-        self._lastword = Watch(self.model_runner)  # type: ignore[attr-defined]
+    def lastword_watch(self, compiled: bool = False) -> dict[str, Any]:
+        """Hook the model unless that was done, and say what it is."""
+        if not hasattr(self, "_lastword"):
+            runner = self.model_runner  # type: ignore[attr-defined]
+            self._lastword = Watch(runner, compiled=compiled)
         return self._lastword.facts()
 
     def lastword_open(self, rows: int, depths: list[int]) -> None:
@@ -54,12 +56,15 @@ class Watch:
 
     Args:
         runner: vLLM's model runner.
+        compiled: Whether the trunk will be compiled, as it is not yet: hooks of blocks do not run
+            in its graph, so that the graph itself gives the state at every depth.
 
     Raises:
-        ValueError: The model's blocks are not where they are looked for.
+        ValueError: The model's blocks are not where they are looked for, or a graph of them gives
+            no states.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: Any, *, compiled: bool = False) -> None:
         self._runner = runner
         self._model: nn.Module = runner.get_model()
         depth = runner.model_config.get_total_num_hidden_layers()
@@ -70,6 +75,9 @@ class Watch:
         self.open(0, [])
         self._execute = runner.execute_model
         runner.execute_model = self._step_at_hand
+        if compiled:
+            self._give_states(depth)
+            return
         for level, block in enumerate(self._blocks):
             block.register_forward_pre_hook(self._before(level, block), with_kwargs=True)
         last = self._blocks[depth - 1]
@@ -149,6 +157,24 @@ class Watch:
             return self._execute(scheduled, *args, **kwargs)
         finally:
             self._step = self._places = None
+
+    def _give_states(self, depth: int) -> None:
+        """Make the states a second output of the trunk, as for vLLM's draft models (EAGLE-3)."""
+        if not getattr(self._model, "supports_eagle3", False):
+            raise ValueError(
+                f"vLLM's {type(self._model).__name__} gives no states when it is compiled: leave "
+                "enforce_eager out"
+            )
+        model: Any = self._model
+        model.set_aux_hidden_state_layers(tuple(range(depth + 1)))
+
+        def hook(_: nn.Module, __: Any, output: tuple[Tensor, list[Tensor]]) -> Tensor:
+            state, states = output
+            for own in self._hidden:
+                self._keep(own, states[own], None)
+            return state
+
+        model.register_forward_hook(hook)
 
     def _before(self, depth: int, block: nn.Module) -> Callable[..., None]:
         signature = inspect.signature(block.forward)
