@@ -3,6 +3,7 @@
     python experiments/laws.py [--rounds 3] [--out FILE] [--figure FILE]
     OMP_NUM_THREADS=1 python experiments/laws.py --decisions lastword/smollm2-135m
     OMP_NUM_THREADS=1 python experiments/laws.py --probes lastword/smollm2-135m
+    OMP_NUM_THREADS=1 python experiments/laws.py --user lastword/smollm2-135m --data SETS
 
 A small random Llama and random token ids, so that every number can be moved alone.
 Writes the seconds and draws them; prints each law's exponent: the slope of its seconds between its
@@ -16,14 +17,21 @@ it was stopped.
 ratios of CPU seconds in one run, each the least of five rounds in turns, every text new, the
 question one that came before. Beside each stands the share of tokens and depth that a probe reads.
 The weights are random: what an answer costs does not depend on them.
+
+--user has a probe's states of the tickets and of sets of texts, beside what a user would write
+with transformers (batches of 32 sorted by length, padded, every hidden state, the mean of one), and
+beside the floor: the products of the blocks up to that depth at the best rate of the run. CPU
+seconds, each the least of the rounds in turns; states are compared first.
 """
 
 import argparse
+import csv
 import json
 import math
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -37,6 +45,7 @@ import numpy as np
 import torch
 from decide import SENTENCE, WORDS, made_up
 from decide import seconds as cpu_seconds
+from torch.nn import Linear
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from lastword import Choice
@@ -53,6 +62,7 @@ from lastword.text.forest import build
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded
 from lastword.timing.contenders import ours
+from lastword.timing.floor import products
 from lastword.timing.meter import Meter, metered, peak_bytes
 from lastword.tracer import Tracer
 
@@ -329,17 +339,86 @@ def probes(model: str) -> dict[str, Any]:
     return found
 
 
+USERS = 32  # texts of a padded batch
+ROWS = 1024  # of a product of the floor
+TICKETS = Path("examples/tickets.csv")
+
+
+def padded(model: Any, tokenizer: Any, texts: Sequence[str], depth: int) -> np.ndarray:
+    """Return mean states as a user would write it [texts, width]."""
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    out = np.empty((len(texts), model.config.hidden_size), dtype=np.float32)
+    for start in range(0, len(order), USERS):
+        some = order[start : start + USERS]
+        batch = tokenizer([texts[i] for i in some], padding=True, return_tensors="pt")
+        with torch.inference_mode():
+            states = model(**batch, output_hidden_states=True, use_cache=False).hidden_states
+        mask = batch["attention_mask"][..., None]
+        out[some] = ((states[depth] * mask).sum(1) / mask.sum(1)).numpy()
+    return out
+
+
+def floor(blocks: torch.nn.ModuleList, tokens: int) -> float:
+    """CPU seconds of the blocks' products of so many tokens, each by the best way known here."""
+    shapes = Counter(tuple(m.weight.shape) for m in blocks.modules() if isinstance(m, Linear))
+    seconds = 0.0
+    for shape, count in shapes.items():
+        ways = products(torch.randn(shape), torch.randn(ROWS, shape[1])).values()
+        seconds += count * min(cpu_seconds(way) for way in ways for _ in range(8)) / ROWS
+    return seconds * tokens
+
+
+def user(model: str, data: Path, rounds: int) -> dict[str, Any]:
+    """Return CPU seconds of a probe's states over a user's, and over the floor."""
+    tracer = Tracer.from_pretrained(model, prefix_cache=0)
+    trunk = Tracer.from_pretrained(model, layout="stored").backbone.parts.trunk
+    tokenizer: Any = tracer.tokenizer
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    with TICKETS.open(encoding="utf-8", newline="") as file:
+        texts = {"tickets": [row["text"] for row in csv.DictReader(file)]}
+    for name in ("trec", "agnews"):
+        lines = (data / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()[:300]
+        texts[name] = [json.loads(line)["input"] for line in lines]
+    question = next(iter(made_up(random.Random(0), 1, 6).values()))
+    template = prepare({"q": question}).template
+    found: dict[str, Any] = {"model": model, "depth": PROBED, "rounds": rounds}
+    for name, own in texts.items():
+
+        def ours(own: Sequence[str] = own) -> np.ndarray:
+            return tracer.pooled(passages_of(tracer, own, question, template, "mean"), [PROBED])
+
+        def theirs(own: Sequence[str] = own) -> np.ndarray:
+            return padded(trunk, tokenizer, own, PROBED)
+
+        tokens = sum(map(len, tokenizer(own)["input_ids"]))
+        both = ours()[:, 0], theirs()
+        apart = float(np.abs(both[0] - both[1]).max() / np.abs(both[1]).max())
+        taken = [[cpu_seconds(ours), cpu_seconds(theirs)] for _ in range(rounds)]
+        a, b = map(float, np.min(taken, axis=0))
+        least = floor(tracer.backbone.parts.blocks[:PROBED], tokens)
+        told = {"texts": len(own), "tokens": tokens, "apart": apart, "seconds": a}
+        found[name] = told | {"over user": a / b, "over floor": a / least}
+        print(name, found[name], flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--decisions", metavar="MODEL", help="Requests of `decide` to a model.")
     parser.add_argument("--probes", metavar="MODEL", help="Answers of probes over the model's.")
+    parser.add_argument("--user", metavar="MODEL", help="A probe's states over a user's.")
+    parser.add_argument("--data", type=Path, help="Folder of sets of texts, for --user.")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
-    if options.probes:
-        text = json.dumps(probes(options.probes), indent=1)
-        (options.out or RESULTS / "probes" / "laws.json").write_text(text + "\n")
+    if options.probes or options.user:
+        if options.probes:
+            file, told = "laws.json", probes(options.probes)
+        else:
+            file, told = "user.json", user(options.user, options.data, options.rounds)
+        text = json.dumps(told, indent=1)
+        (options.out or RESULTS / "probes" / file).write_text(text + "\n")
         print(text)
         return
     name = "laws-decisions" if options.decisions else "laws"

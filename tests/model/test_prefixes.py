@@ -110,15 +110,56 @@ def test_no_answer_depends_on_what_came_before(requests, budget):
         assert sum(b.bytes for b in prefixes._kept.values()) == prefixes.bytes <= budget
 
 
-def test_a_prefix_is_kept_when_it_comes_back_or_two_prompts_share_it():
+def test_a_new_text_is_kept_and_its_second_question_costs_its_own_tokens():
     prefixes = Prefixes(2**20, SIZE)
-    one = branches(PREAMBLE + (1, 2))
-    assert not run(prefixes, one).wanted  # nothing has come back yet
-    assert len(run(prefixes, one).wanted) == 2  # the third block has the row that is read
+    assert len(run(prefixes, branches(PREAMBLE + (1, 2))).wanted) == 2  # the third block is read
+    row = run(prefixes, branches(PREAMBLE + (3, 4)))
+    assert not row.wanted and len(row.nodes) == len(row.forest) - 2 * SIZE
+
+
+def test_of_a_long_run_a_prefix_is_kept_when_it_comes_back_or_two_prompts_share_it():
+    size = block_of(DEPTH).bytes
+    prefixes, one = Prefixes(3 * size, SIZE), branches(PREAMBLE + (1, 2))
+    run(prefixes, branches((7,) * 6))  # a block is known
+    assert not run(prefixes, one).wanted  # two are more than half of the budget
+    assert len(run(prefixes, one).wanted) == 2
     row = run(prefixes, one)
     assert not row.wanted and len(row.nodes) == len(row.forest) - 2 * SIZE
-    fresh = Prefixes(2**20, SIZE)
+    fresh = Prefixes(3 * size, SIZE)
+    run(fresh, branches((7,) * 6))
     assert len(run(fresh, [*one, *branches(PREAMBLE + (3, 4, 5))]).wanted) == 2
+
+
+def test_mean_states_of_a_text_are_read_once(monkeypatch):
+    tracer, prefixes = keeping("llama")
+    backbone, texts = tracer.backbone, [Branch(PREAMBLE[:n], 1) for n in (9, 5, 7)]
+    plain = backbone.on("packed").pooled(texts, [1, 3])
+    first = backbone.pooled(texts[:2], [3])
+    assert len(prefixes) == 2 and prefixes.bytes == 2 * first[0].numel() * 4
+    both = backbone.pooled([*texts, texts[0]], [1, 3])
+    assert both == pytest.approx(plain[[0, 1, 2, 0]], abs=1e-5)
+    calls: list[int] = []
+    real = Backbone._run
+    monkeypatch.setattr(Backbone, "_run", lambda *a: calls.append(len(a[1])) or real(*a))
+    assert torch.equal(backbone.pooled(texts, [3, 1]), both[:3, [1, 0]]) and not calls
+    prefixes.clear()
+    assert backbone.pooled(texts, [1]) == pytest.approx(plain[:, :1], abs=1e-5)
+    assert calls == [3]
+
+
+def test_mean_states_of_other_beginnings_are_others_and_the_oldest_go_first():
+    prefixes = Prefixes(2 * 8 * 4, SIZE)
+    texts = [Branch(PREAMBLE, 1), Branch(PREAMBLE, 2), Branch(PREAMBLE[:5], 1)]
+    for place, text in enumerate(texts):
+        prefixes.keep_means([text], [2], torch.full((1, 1, 8), float(place)))
+        assert prefixes.means([texts[0]], [2])  # used each time
+    assert prefixes.bytes <= prefixes.budget
+    found = prefixes.means(texts, [2])
+    assert {text: float(own.states[2][0]) for text, own in found.items()} == {
+        texts[0]: 0.0,
+        texts[2]: 2.0,
+    }
+    assert not prefixes.means(texts, [1])
 
 
 def test_a_block_in_which_something_is_read_is_computed():

@@ -129,6 +129,8 @@ class Backbone:
     ) -> Float[Tensor, "branches depths width"]:
         """Mean state over each branch's read rows, in float32, on the CPU; no row leaves its block.
 
+        A text whose means are kept is not read again.
+
         Args:
             branches: What to read: a branch's rows are those that predict its own tokens.
             depths: Depths to capture, in 0..L, in the order of the result.
@@ -137,6 +139,19 @@ class Backbone:
         Raises:
             torch.OutOfMemoryError: One branch alone is more than the device holds.
         """
+        if self.prefixes is None:
+            return self._means(branches, depths, padded_tokens)
+        with self.lock:
+            known = self.prefixes.means(branches, depths)
+            if rest := [b for b in dict.fromkeys(branches) if b not in known]:
+                made = self._means(rest, depths, padded_tokens)
+                known |= self.prefixes.keep_means(rest, depths, made)
+        each = [torch.stack([known[b].states[d] for d in depths]) for b in branches]
+        return torch.stack(each)
+
+    def _means(
+        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
+    ) -> Float[Tensor, "branches depths width"]:
         states = self._states(branches, _Capture(tuple(sorted(set(depths))), True), padded_tokens)
         return torch.stack([states.hidden[d].cpu() for d in depths], 1)[states.reads.row]
 

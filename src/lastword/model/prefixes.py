@@ -1,13 +1,15 @@
-"""Prefixes that come back: their keys and values are kept, so that they are computed once.
+"""Texts that come back: their keys and values, and mean states, are kept and computed once.
 
 A prompt's tokens before the first row that is read are cut into blocks. A block's keys and values
 depend on nothing but the tokens up to its end, whose digest is its name. Blocks that two prompts
-share, or that have come before, are kept within a budget in bytes; the least recently used go
-first, and of those the deepest.
+share, or that have come before, are kept within a budget in bytes, and so is what is new where it
+leaves half of the budget to others: a request's text, and not a long run's. The mean states that
+probes read are kept by text. The least recently used go first, and of one prompt's blocks the
+deepest.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -16,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.text.forest import Forest, Ragged
+from lastword.text.forest import Branch, Forest, Ragged
 
 BLOCK = 16  # tokens
 SEEN = 2**16  # blocks that are remembered by name, to know those that come back
@@ -40,6 +42,22 @@ class Block:
     def bytes(self) -> int:
         """Memory that it takes."""
         return sum(x.numel() * x.element_size() for pair in self.calls for x in pair)
+
+
+@dataclass(frozen=True)
+class Means:
+    """The mean states of a text.
+
+    Attributes:
+        states: By depth, each [width].
+    """
+
+    states: Mapping[int, Float[Tensor, " width"]]
+
+    @property
+    def bytes(self) -> int:
+        """Memory that they take."""
+        return sum(x.numel() * x.element_size() for x in self.states.values())
 
 
 class Row:
@@ -114,7 +132,7 @@ class Row:
 
 
 class Prefixes:
-    """The blocks of one model that are kept.
+    """The blocks and the mean states of one model that are kept.
 
     Args:
         budget: Most bytes of them.
@@ -126,12 +144,13 @@ class Prefixes:
 
     def __init__(self, budget: int, block: int = BLOCK) -> None:
         self.budget, self.block = budget, block
-        self._kept: OrderedDict[bytes, Block] = OrderedDict()
+        self._kept: OrderedDict[bytes, Block | Means] = OrderedDict()
         self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._block_bytes = 0  # a depth; unknown before there is one
         self.bytes = 0
 
     def __len__(self) -> int:
-        """Number of blocks that are kept."""
+        """Number of blocks and of texts with mean states."""
         return len(self._kept)
 
     def row(self, forest: Forest, rope: int, depth: int) -> Row:
@@ -149,22 +168,51 @@ class Prefixes:
         at_hand = {
             name: (nodes, block)
             for name, nodes in blocks.items()
-            if (block := self._kept.get(name)) is not None and block.depth >= depth
+            if isinstance(block := self._kept.get(name), Block) and block.depth >= depth
         }
-        again = [n for n in blocks if n not in at_hand and (prompts[n] > 1 or n in self._seen)]
+        most = self._most(depth)
+        rest = [n for n in blocks if n not in at_hand]
+        if len(rest) > most // 2:
+            rest = [n for n in rest if prompts[n] > 1 or n in self._seen]
         self._remember(blocks)
-        return Row(forest, at_hand, {n: blocks[n] for n in again[: self._most(depth)]})
+        return Row(forest, at_hand, {n: blocks[n] for n in rest[:most]})
 
     def keep(self, row: Row, depth: int) -> None:
         """Keep what a row made, once it has been run, and let go what is over the budget."""
-        for name, block in reversed(row.made(depth).items()):
-            self._drop(name)
-            self._kept[name] = block
-            self.bytes += block.bytes
+        made = row.made(depth)
+        for block in made.values():
+            self._block_bytes = block.bytes // depth
+        self._put(reversed(made.items()))
         for name in reversed(row.used):
             self._kept.move_to_end(name)
-        while self.bytes > self.budget:
-            self._drop(next(iter(self._kept)))
+        self._fit()
+
+    def means(self, branches: Iterable[Branch], depths: Iterable[int]) -> dict[Branch, Means]:
+        """Return those mean states of branches that are kept at all of some depths."""
+        found, depths = {}, frozenset(depths)
+        for branch in branches:
+            own = self._kept.get(name := _text_name(branch))
+            if isinstance(own, Means) and depths <= own.states.keys():
+                self._kept.move_to_end(name)
+                found[branch] = own
+        return found
+
+    def keep_means(
+        self,
+        branches: Sequence[Branch],
+        depths: Sequence[int],
+        states: Float[Tensor, "branches depths width"],
+    ) -> dict[Branch, Means]:
+        """Keep mean states of branches beside those of other depths, within the budget."""
+        made = {}
+        for branch, rows in zip(branches, states, strict=True):
+            old = self._kept.get(name := _text_name(branch))
+            before = old.states if isinstance(old, Means) else {}
+            new = {d: x.clone() for d, x in zip(depths, rows, strict=True)}
+            made[branch] = Means({**before, **new})
+            self._put([(name, made[branch])])
+        self._fit()
+        return made
 
     def clear(self) -> None:
         """Let everything go."""
@@ -192,19 +240,32 @@ class Prefixes:
 
     def _most(self, depth: int) -> int:
         """How many blocks the budget holds; before one is known, a few."""
-        if not self._kept:
-            return 2 * BLOCK
-        last = next(reversed(self._kept.values()))
-        return int(self.budget / (last.bytes / last.depth * depth))
+        return self.budget // (self._block_bytes * depth) if self._block_bytes else 2 * BLOCK
 
     def _remember(self, names: Mapping[bytes, Ragged]) -> None:
         self._seen |= dict.fromkeys(names)
         while len(self._seen) > SEEN:
             self._seen.popitem(last=False)
 
+    def _put(self, new: Iterable[tuple[bytes, Block | Means]]) -> None:
+        for name, own in new:
+            self._drop(name)
+            self._kept[name] = own
+            self.bytes += own.bytes
+
+    def _fit(self) -> None:
+        while self.bytes > self.budget:
+            self._drop(next(iter(self._kept)))
+
     def _drop(self, name: bytes) -> None:
         block = self._kept.pop(name, None)
         self.bytes -= 0 if block is None else block.bytes
+
+
+def _text_name(branch: Branch) -> bytes:
+    """Return the digest of a text's tokens, and of where its mean begins."""
+    ids = np.array([branch.boundary, *branch.fed])
+    return blake2b(ids.tobytes(), digest_size=16, person=b"mean").digest()
 
 
 def _first_rows(forest: Forest) -> Ragged:
