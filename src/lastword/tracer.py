@@ -62,8 +62,8 @@ class Tracer(Deciding):
         invariant: I(M), where it is known or the model has none; read from the weights otherwise.
         theta: Constants and switches.
         batch_tokens: Most distinct tokens of one batch; by width, depth and memory if not given.
-        prefix_cache: MiB of keys and values of prefixes that come back; the model's weights then
-            have to stay as they are.
+        prefix_cache: MiB of keys and values of prefixes, and of texts' mean states, that come back;
+            the model's weights then have to stay as they are.
         blind_cache: MiB of what candidates score without the input, an option of a frame once; the
             weights have to stay as they are.
         head_dtype: `float32` logits, or the `model`'s dtype for speed.

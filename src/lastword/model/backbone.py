@@ -68,8 +68,8 @@ class Backbone:
         model: A decoder-only language model.
         road: How batches are run; the check says which roads the model can take.
         packed_attention: What attends over packed forests; the model's own if not given.
-        prefixes: Where keys and values of prefixes are kept that come back in packed forests; the
-            model's weights are then taken to stay as they are.
+        prefixes: Where keys and values of prefixes, and texts' mean states, are kept that come
+            back; the model's weights are then taken to stay as they are.
 
     Raises:
         UnsupportedModelError: Its trunk, blocks or head cannot be found.

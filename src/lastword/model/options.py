@@ -122,8 +122,8 @@ class LoadOptions:
     ] = None
     prefix_cache: Annotated[
         int,
-        "MiB that keep what comes back at the beginning of prompts, such as a system prompt: "
-        "computed once; 0 keeps nothing.",
+        "MiB that keep what comes back at the beginning of prompts, such as a system prompt or a "
+        "text, and what probes read of a text: computed once; 0 keeps nothing.",
     ] = 256
     blind_cache: Annotated[
         int,
