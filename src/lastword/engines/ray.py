@@ -135,7 +135,7 @@ class Worker:
     """
 
     def __init__(self, load: "Callable[[], Tracer]") -> None:
-        self._load = load  # not here: what `take` raises is told, what a constructor raises a loss
+        self._load = load  # not here: an error of `take` is shown, one of a constructor is a loss
         self._tracer: Tracer | None = None
         self._job: runner.Job | None = None
         self._pace = Pace()

@@ -137,7 +137,7 @@ def dismiss() -> None:
 
 def _join() -> None:
     if not distributed.is_initialized():
-        # Steps are told over the CPU, whatever the weights' shares are on.
+        # Steps travel over the CPU, whatever the weights' shares are on.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         distributed.init_process_group(backend, timeout=_PATIENCE)
 

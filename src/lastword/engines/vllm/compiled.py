@@ -1,6 +1,6 @@
-"""vLLM's own worker, whose model is told of its states before its graph is compiled.
+"""vLLM's own worker, whose model gives its states from a compiled graph.
 
-Runs in vLLM's environment. An extension is asked only when the graph is there already.
+Runs in vLLM's environment. An extension's calls come only after compilation.
 """
 
 from typing import Any

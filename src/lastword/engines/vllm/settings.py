@@ -25,7 +25,7 @@ print(version(packages_distributions()["vllm"][0]))
 
 @dataclass(frozen=True)
 class Settings:
-    """vLLM's interpreter and what it is told beside the model.
+    """vLLM's interpreter, and its arguments beside the model.
 
     Attributes:
         python: The interpreter of the environment that has vLLM.

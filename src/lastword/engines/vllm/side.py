@@ -179,7 +179,7 @@ def _answer(pipe: Connection) -> None:
                 answer = getattr(side, name)(**call)
             if isinstance(answer, tuple):
                 answer, raw = answer
-        except Exception as error:  # whatever vLLM raises is told on the other side
+        except Exception as error:  # whatever vLLM raises is raised on the other side
             answer = {"error": f"{type(error).__name__}: {error}"}
         pipe.send_bytes(json.dumps({**answer, "raw": len(raw)}).encode())
         if raw:

@@ -248,7 +248,7 @@ class Head:
         self.tile_rows = tile_rows(self.vocabulary, self.device)
 
     def logits(self, hidden: Tensor, *, norm: bool = True) -> Tensor:
-        """W_U N(h) in float32; zeros on ranks that are told of no logits."""
+        """W_U N(h) in float32; zeros on ranks that get no logits."""
         normed = self._norm(hidden) if norm else hidden
         logits: Tensor | None = self._compute(self._projected(normed))
         if logits is None:
