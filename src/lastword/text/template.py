@@ -91,6 +91,7 @@ class Renderer:
         if self._owner != os.getpid():
             process.returncode = 0  # another's: nothing of it is waited for here
             return
+        atexit.unregister(self.end)
         process.terminate()
         process.communicate()
 
@@ -126,10 +127,8 @@ class Renderer:
         process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=nothing, process_group=0
         )
-        self._process = process
-        if self._owner != os.getpid():
-            atexit.register(self.end)
-        self._owner = os.getpid()
+        self._process, self._owner = process, os.getpid()
+        atexit.register(self.end)
         assert process.stdout is not None
         if process.stdout.readline().strip() != b"ready":
             self.end()
