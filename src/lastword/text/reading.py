@@ -96,9 +96,7 @@ def _item(row: Row, separator: str, table: bool) -> Item | ItemError:
 def _decoded(row: Mapping[str, str | None]) -> dict[str, Any]:
     """Return a row of text as the object that it stands for."""
     value: dict[str, Any] = {name: cell for name, cell in row.items() if cell}
-    each = [
-        value.pop(name) for name in list(value) if re.fullmatch(r"candidate([ _]\w+|\d+)", name)
-    ]
+    each = [value.pop(name) for name in list(value) if _CANDIDATE.fullmatch(name)]
     for name in ("candidates", "truthful"):
         if name in value:
             value[name] = _list(name, value[name])
