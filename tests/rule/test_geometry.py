@@ -11,9 +11,11 @@ from hypothesis.extra.numpy import arrays
 
 from lastword.errors import UnsupportedModelError
 from lastword.rule.geometry import (
+    Trajectory,
     decisive_layer,
     decisiveness,
     effective_dimension,
+    effective_dimensions,
     entropies,
     log_margin_ratio,
     margin,
@@ -66,6 +68,18 @@ def test_dimension_is_one_exactly_where_the_rank_is(window):
 @given(trajectories(least=2, most=2))
 def test_two_candidates_have_exactly_one_dimension(window):
     assert effective_dimension(window) == 1.0
+
+
+def test_the_dimension_of_two_candidates_is_set_and_not_rounded():
+    # Worked out, a fifth of these would be 1 but for their last bits, and above a tau_dim of 1.
+    windows = np.random.default_rng(0).normal(-4, 3, (200, 2, 5))
+    assert (effective_dimensions(windows) == 1).all()
+
+
+def test_a_trajectory_at_its_end_has_the_last_depth_alone():
+    S = Trajectory.at_end(np.array([-1.0, -2.0]), 4)
+    assert (S.depth, S.has([4]), S.has([3])) == (4, True, False)
+    assert S.base.tolist() == [-1.0, -2.0]
 
 
 def test_equal_eigenvalues_give_the_whole_rank():
