@@ -182,7 +182,7 @@ def test_a_bad_question_is_told_on_the_page(page):
     write(screen)
     screen.fill(".question [name=options]", "one alone")
     decide(screen)
-    assert "there are 1 choices" in screen.inner_text("#decisions [role=alert]")
+    assert "1 choice, expected" in screen.inner_text("#decisions [role=alert]")
     assert screen.locator("#calls pre").count() == 0
 
 

@@ -177,7 +177,7 @@ def test_the_trajectory_comes_on_request(plain):
         ({"questions": []}, "questions"),
         ({"model": "gpt-6-luna"}, "is not served here"),
         ({"questions": [QUESTIONS[1] | {"choices": [{"value": "a"}]}]}, "expected 2 to 255"),
-        ({"questions": [QUESTIONS[1] | {"choices": [{"value": "a"}] * 2}]}, "stands twice"),
+        ({"questions": [QUESTIONS[1] | {"choices": [{"value": "a"}] * 2}]}, "is twice"),
         ({"questions": QUESTIONS[:1] * 401}, "there are 401 questions, a request takes 400"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "has an image"),
         ({"input": [{"type": "function_call_output", "call_id": "x"}]}, "names no call before it"),

@@ -266,7 +266,7 @@ def test_without_a_choice_list_it_says_what_it_does(plain, kind):
         ({"model": "gpt-4o"}, 404, "'gpt-4o' is not served here"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "type"),
         ({"structured_outputs": {"choice": ["w6", " "]}}, 400, "blank"),
-        ({"structured_outputs": {"choice": ["w6", "w6"]}}, 400, "stands twice"),
+        ({"structured_outputs": {"choice": ["w6", "w6"]}}, 400, "is twice"),
         ({"structured_outputs": {"choice": ["w6"]}}, 400, "expected 2 to 255"),
     ],
 )

@@ -127,7 +127,7 @@ def _loader() -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]
             if len(twice := [key for key in keys if keys.count(key) > 1]):
-                raise ValueError(f"the key {twice[0]!r:.40} stands twice in an object")
+                raise ValueError(f"the key {twice[0]!r:.40} occurs twice in an object")
             return super().construct_mapping(node, deep=deep)
 
     true_or_false = re.compile(r"true|false")

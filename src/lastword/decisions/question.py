@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from lastword.errors import InputError
+from lastword.text.shorten import counted
 
 Value = str | bool
 
@@ -31,7 +32,9 @@ class Option:
 
     def __post_init__(self) -> None:
         """Refuse what no answer can be."""
-        _require_value(self.value)
+        if not isinstance(self.value, Value):
+            kind = f"{type(self.value).__name__} {self.value!r:.80}"
+            raise InputError(f"an option is a text or a boolean, not {kind}: quote it")
         if isinstance(self.value, str) and not self.value.strip():
             raise InputError("an option is blank; give it text or drop it")
         _require_text("an option", self.text)
@@ -73,7 +76,7 @@ class Choice:
     @property
     def options(self) -> tuple[Option, ...]:
         """The options, in the caller's order."""
-        return tuple(c if isinstance(c, Option) else Option(c) for c in self.choices)
+        return _as_options(self.choices)
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Multi:
     @property
     def options(self) -> tuple[Option, ...]:
         """The options, in the caller's order."""
-        return tuple(c if isinstance(c, Option) else Option(c) for c in self.choices)
+        return _as_options(self.choices)
 
     @property
     def predicates(self) -> "tuple[Predicate, ...]":
@@ -132,6 +135,9 @@ class Predicate:
     def __post_init__(self) -> None:
         """Refuse a predicate of nothing."""
         _require_text("instructions", self.instructions)
+        for key, text in (("yes", self.yes), ("no", self.no)):
+            if text is not None:
+                _require_text(key, text)
         if not self.instructions.strip() and self.yes is None and self.no is None:
             raise InputError("a predicate needs instructions, or what counts as yes or as no")
 
@@ -168,18 +174,19 @@ class Score:
     @property
     def options(self) -> tuple[Option, ...]:
         """The levels, from 0 up."""
-        return tuple(v if isinstance(v, Option) else Option(v) for v in self.levels)
+        return _as_options(self.levels)
 
 
 Single = Choice | Predicate | Score
 Question = Single | Multi
 
-_KEYS = {
-    "choice": ("instructions", "choices", "abstain"),
-    "multi": ("instructions", "choices"),
-    "predicate": ("instructions", "yes", "no"),
-    "score": ("instructions", "levels"),
+_KINDS: dict[str, type[Question]] = {
+    "choice": Choice,
+    "multi": Multi,
+    "predicate": Predicate,
+    "score": Score,
 }
+_LISTS = ("choices", "levels")
 
 
 def question_from(value: Any, name: str) -> Question:
@@ -198,15 +205,17 @@ def question_from(value: Any, name: str) -> Question:
         raise InputError(f"question {name!r} is {type(value).__name__}, expected an object")
     kind = value.get("type")
     if kind is None:
-        raise InputError(f"question {name!r} has no type; give one of {', '.join(_KEYS)}")
-    if not isinstance(kind, str) or kind not in _KEYS:
-        raise InputError(f"question {name!r} has type {kind!r}; known: {', '.join(_KEYS)}")
-    keys = ("type", *_KEYS[kind])
-    if more := [key for key in value if key not in keys]:
-        names = ", ".join(keys)
+        raise InputError(f"question {name!r} has no type; give one of {', '.join(_KINDS)}")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise InputError(f"question {name!r} has type {kind!r}; known: {', '.join(_KINDS)}")
+    keys = [field.name for field in fields(_KINDS[kind])]
+    if more := [key for key in value if key not in ("type", *keys)]:
+        names = ", ".join(("type", *keys))
         raise InputError(f"question {name!r} has the key {more[0]!r}; a {kind} has {names}")
+    given = {key: value[key] for key in keys if value.get(key) is not None}
     try:
-        return _QUESTIONS[kind](value)
+        lists = {key: _entries(value, key) for key in keys if key in _LISTS}
+        return _KINDS[kind](**{"instructions": ""} | given | lists)
     except InputError as error:
         raise InputError(f"question {name!r}: {error}") from error
 
@@ -244,40 +253,6 @@ def _written(option: Option) -> Any:
     return {"value": option.value, "description": option.description}
 
 
-def _choice(value: Mapping[str, Any]) -> Choice:
-    return Choice(_instructions(value), _entries(value, "choices"), value.get("abstain", False))
-
-
-def _multi(value: Mapping[str, Any]) -> Multi:
-    return Multi(_instructions(value), _entries(value, "choices"))
-
-
-def _predicate(value: Mapping[str, Any]) -> Predicate:
-    for key in ("yes", "no"):
-        if value.get(key) is not None:
-            _require_text(key, value[key])
-    return Predicate(_instructions(value), value.get("yes"), value.get("no"))
-
-
-def _score(value: Mapping[str, Any]) -> Score:
-    return Score(_instructions(value), _entries(value, "levels"))
-
-
-_QUESTIONS: dict[str, Callable[[Mapping[str, Any]], Question]] = {
-    "choice": _choice,
-    "multi": _multi,
-    "predicate": _predicate,
-    "score": _score,
-}
-
-
-def _instructions(value: Mapping[str, Any]) -> str:
-    instructions = value.get("instructions")
-    instructions = "" if instructions is None else instructions
-    _require_text("instructions", instructions)
-    return str(instructions)
-
-
 def _entries(value: Mapping[str, Any], key: str) -> list[Any]:
     entries = value.get(key)
     if not isinstance(entries, list | tuple):
@@ -288,13 +263,10 @@ def _entries(value: Mapping[str, Any], key: str) -> list[Any]:
 
 def _entry(entry: Any, key: str) -> Option:
     if not isinstance(entry, Mapping):
-        _require_value(entry)
         return Option(entry)
     if "value" not in entry or set(entry) - {"value", "description"}:
-        raise InputError(f"an entry of {key} has value and description, not {', '.join(entry)}")
-    if entry.get("description") is not None:
-        _require_text("description", entry["description"])
-    _require_value(entry["value"])
+        names = ", ".join(map(str, entry))
+        raise InputError(f"an entry of {key} has value and description, not {names}")
     return Option(entry["value"], entry.get("description"))
 
 
@@ -302,21 +274,19 @@ def _options(values: Any, name: str, most: int) -> tuple[Option, ...]:
     """Plain values as options, as many as there may be, no two equal."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
         raise InputError(f"{name} is a list, not {type(values).__name__}")
-    options = tuple(v if isinstance(v, Option) else Option(v) for v in values)
+    options = _as_options(values)
     if not 2 <= len(options) <= most:
-        raise InputError(f"there are {len(options)} {name}, expected 2 to {most}")
+        raise InputError(f"{counted(len(options), name[:-1])}, expected 2 to {most}")
     keys: set[tuple[type, Value]] = set()
     for option in options:
         if (key := (type(option.value), option.value)) in keys:
-            raise InputError(f"{option.value!r:.80} stands twice in {name}; drop one of them")
+            raise InputError(f"{option.value!r:.80} is twice in {name}; drop one of them")
         keys.add(key)
     return options
 
 
-def _require_value(value: Any) -> None:
-    if not isinstance(value, Value):
-        kind = type(value).__name__
-        raise InputError(f"an option is a text or a boolean, not {kind} {value!r:.80}: quote it")
+def _as_options(values: Sequence[Value | Option]) -> tuple[Option, ...]:
+    return tuple(v if isinstance(v, Option) else Option(v) for v in values)
 
 
 def _require_text(name: str, text: Any) -> None:

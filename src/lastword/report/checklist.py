@@ -273,7 +273,10 @@ def _needs(gain: Gain) -> bool:
 def _peers(findings: Findings) -> Answer:
     best = [(one, *pair) for one in findings.comparisons if (pair := _best(one)) is not None]
     if not best:
-        return "not applicable", "no peers were run; lastword compare runs them"
+        return (
+            "not applicable",
+            "no peers were run: lastword compare --out FOLDER runs them, report FOLDER shows them",
+        )
     ahead = sum(peer.mc1 > trace.mc1 for _, trace, peer in best)
     least, trace, peer = min(best, key=lambda row: row[1].mc1 - row[2].mc1)
     lead = f"one is ahead in {ahead} of {_many(len(best), 'compared cell')}"
