@@ -2,7 +2,7 @@
 
 Inspect finds both by the entry point of its group. The solver scores each choice's own text after
 the question, as TRACE does; Inspect's `multiple_choice` asks for a letter, which a small model does
-not give. What was decided stands in the sample's metadata and among its events.
+not give. The decision is in the sample's metadata and among its events.
 """
 
 from functools import partial
@@ -66,7 +66,7 @@ class CorrectedModel(ModelAPI):
         """The model's answer to a conversation.
 
         Raises:
-            InputError: There are tools, which no prompt of ours tells of.
+            InputError: There are tools, which no prompt of ours describes.
         """
         if tools:
             raise InputError("lastword calls no tools: take them out of the task")
@@ -121,14 +121,14 @@ def corrected_choice(template: str | None = None) -> Solver:
 
     Args:
         template: Text around `{question}`, for a model without a chat template; `Question: ...
-            Answer:` unless told otherwise.
+            Answer:` if left out.
 
     Raises:
         InputError: A template without `{question}`; another provider's model.
     """
     around = TEMPLATE if template is None else template
     if "{question}" not in around:
-        raise InputError("a template has {question} where the question stands")
+        raise InputError("a template has {question} where the question goes")
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         api = get_model().api

@@ -1,7 +1,7 @@
 """TRACE's d_eff, margin ratio and entropy as uncertainty estimators of lm-polygraph.
 
 They are estimators on its interface over a statistic of ours, `decisions`; its own metric then says
-how well each tells the wrong answers from the right. Runs on the embedded model as it stands:
+how well each tells the wrong answers from the right. On the embedded model:
 
     pip install -r examples/polygraph/requirements.txt
     python examples/polygraph/uncertainty.py

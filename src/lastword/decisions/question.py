@@ -32,9 +32,7 @@ class Option:
 
     def __post_init__(self) -> None:
         """Refuse what no answer can be."""
-        if not isinstance(self.value, Value):
-            kind = f"{type(self.value).__name__} {self.value!r:.80}"
-            raise InputError(f"an option is a text or a boolean, not {kind}: quote it")
+        _require_value(self.value)
         if isinstance(self.value, str) and not self.value.strip():
             raise InputError("an option is blank; give it text or drop it")
         _require_text("an option", self.text)
@@ -135,9 +133,6 @@ class Predicate:
     def __post_init__(self) -> None:
         """Refuse a predicate of nothing."""
         _require_text("instructions", self.instructions)
-        for key, text in (("yes", self.yes), ("no", self.no)):
-            if text is not None:
-                _require_text(key, text)
         if not self.instructions.strip() and self.yes is None and self.no is None:
             raise InputError("a predicate needs instructions, or what counts as yes or as no")
 
@@ -186,7 +181,7 @@ _KINDS: dict[str, type[Question]] = {
     "predicate": Predicate,
     "score": Score,
 }
-_LISTS = ("choices", "levels")
+_LISTS, _TEXTS = ("choices", "levels"), {"instructions", "yes", "no"}
 
 
 def question_from(value: Any, name: str) -> Question:
@@ -214,6 +209,8 @@ def question_from(value: Any, name: str) -> Question:
         raise InputError(f"question {name!r} has the key {more[0]!r}; a {kind} has {names}")
     given = {key: value[key] for key in keys if value.get(key) is not None}
     try:
+        for key in given.keys() & _TEXTS:
+            _require_text(key, given[key])
         lists = {key: _entries(value, key) for key in keys if key in _LISTS}
         return _KINDS[kind](**{"instructions": ""} | given | lists)
     except InputError as error:
@@ -263,10 +260,14 @@ def _entries(value: Mapping[str, Any], key: str) -> list[Any]:
 
 def _entry(entry: Any, key: str) -> Option:
     if not isinstance(entry, Mapping):
+        _require_value(entry)
         return Option(entry)
     if "value" not in entry or set(entry) - {"value", "description"}:
         names = ", ".join(map(str, entry))
         raise InputError(f"an entry of {key} has value and description, not {names}")
+    if entry.get("description") is not None:
+        _require_text("description", entry["description"])
+    _require_value(entry["value"])
     return Option(entry["value"], entry.get("description"))
 
 
@@ -283,6 +284,12 @@ def _options(values: Any, name: str, most: int) -> tuple[Option, ...]:
             raise InputError(f"{option.value!r:.80} is twice in {name}; drop one of them")
         keys.add(key)
     return options
+
+
+def _require_value(value: Any) -> None:
+    if not isinstance(value, Value):
+        kind = type(value).__name__
+        raise InputError(f"an option is a text or a boolean, not {kind} {value!r:.80}: quote it")
 
 
 def _as_options(values: Sequence[Value | Option]) -> tuple[Option, ...]:

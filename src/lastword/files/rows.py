@@ -64,7 +64,8 @@ def read_rows(path: Path, say: Callable[[str], None] = lambda line: None) -> lis
             usual = _DELIMITERS.get(ending)
             return list(_json(file) if usual is None else _table(file.read(), usual, say))
     except (OSError, ValueError, RecursionError, BadZipFile) as error:
-        raise InputError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {path}: {' '.join(str(reason).split())}") from error
 
 
 def is_table(path: Path) -> bool:
