@@ -160,11 +160,8 @@ def at_work(
     monkeypatch.setattr(Tracer, "open", once)
     # tests/report saves each figure in every format.
     monkeypatch.setattr("lastword.report.draw.FORMATS", ("svg",))
-    # A service is made ready, and does not listen; its explorer's page has tests/service.
+    # A service is made ready, and does not listen.
     monkeypatch.setattr("lastword.service.server.run", lambda app: None)
-    monkeypatch.setattr(
-        "lastword.service.explorer.page.mount", lambda app, correctors, runs=None: None
-    )
     return tmp_path
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from lastword.model.download import fetch
 from lastword.model.named import published
 from lastword.service.app import create_app
-from lastword.service.explorer.page import mount
 from lastword.service.server import Server
 from lastword.service.settings import Settings
 from lastword.tracer import Tracer
@@ -69,8 +68,8 @@ def open_tracer(name: str) -> Tracer:
 def main() -> None:
     """Serve the page on the Space's port."""
     token = secrets.token_hex()
-    app = create_app(open_tracer(MODEL), Settings(host="0.0.0.0", port=PORT, token=token))
-    mount(app, {MODEL: app.state.service.corrector})
+    settings = Settings(host="0.0.0.0", port=PORT, token=token, explorer=True)
+    app = create_app(open_tracer(MODEL), settings)
     asyncio.run(Server(Proxied(app, token), app.state.service).run())
 
 

@@ -75,10 +75,10 @@ def test_the_explorers_examples_are_the_first_of_their_sort():
     from lastword import load_records
     from lastword.demo.figures import everyday
     from lastword.demo.outcome import BROKEN, REPAIRED, STAYS
-    from lastword.service.explorer import examples
+    from lastword.service.pages import ASSETS
 
     records = load_records(EVIDENCE / "lastword--smollm2-135m" / "everyday").set_index("id")
-    firsts: dict[str, str | None] = {}
+    firsts: dict[str, str] = {}
     answers = zip(everyday(), REAL["base_answers"], REAL["answers"], strict=True)
     for item, base, corrected in answers:
         assert item.truthful is not None
@@ -87,8 +87,9 @@ def test_the_explorers_examples_are_the_first_of_their_sort():
         rules = ((REPAIRED, gain > 0 and deep), (BROKEN, gain < 0 and deep))
         for rule, holds in (*rules, (STAYS, base == corrected)):
             if holds:
-                firsts.setdefault(rule, item.id)
-    assert firsts == examples.REAL
+                firsts.setdefault(rule, item.prompt)
+    shown = json.loads((ASSETS / "examples.json").read_text())["ask"]["lastword/smollm2-135m"]
+    assert [*firsts.values()] == [example["prompt"] for example in shown]
 
 
 def test_the_pages_table_of_the_embedded_models():

@@ -1,31 +1,37 @@
-"""The explorer in a headless Chromium that may reach nothing, and its routes behind the guard."""
+"""The static pages in a Chromium that reaches nothing else, held to the API and the library."""
 
 import json
+import shlex
 import socket
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import numpy as np
-import pandas as pd
 import populations
 import pytest
-from browser import assert_accessible
+from browser import PHONE, assert_accessible
 from scipy.special import softmax
 from served import running
-from synthetic import synthetic_grid, write_cells
 
-from lastword import Tracer
+from lastword import Choice, Option, Predicate, Tracer
 from lastword.batch import Scope
-from lastword.demo.outcome import answer
+from lastword.benchmarks.demo import items
+from lastword.decisions.answer import probabilities_of
+from lastword.demo.outcome import BROKEN, GATED, REPAIRED, answer
 from lastword.demo.outcome import examples as firsts
-from lastword.service.explorer import examples
+from lastword.service import pages
 from lastword.text.items import Item
 from lastword.trust.policy import Policy
 from lastword.trust.terms import Terms
 
 pytestmark = pytest.mark.slow
+EXAMPLES = json.loads((pages.ASSETS / "examples.json").read_text(encoding="utf-8"))
+ORGANISM = EXAMPLES["ask"]["lastword/demo-organism"]
 PROMPT = "Question: Which goods come from Baevwick? Answer:"
 CANDIDATES = ["green wool combs", "pale cedar boats", "clay lamps"]
-ASKED = {"model": "organism", "prompt": PROMPT, "candidates": CANDIDATES}
+ASKED = {"prompt": PROMPT, "candidates": CANDIDATES, "view": True}
+TEXT = "Which goods come from Baevwick?"
+GOODS = Choice("What is sold?", ["green wool combs", "clay lamps", Option("boats", "of cedar")])
+HOSTILE = "</script><b>b</b><img src=x onerror=document.title=1>"
 
 
 @pytest.fixture(scope="module")
@@ -34,225 +40,259 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    grid = synthetic_grid(1, 12)
-    other = grid[grid["benchmark"] == "halueval-qa"].assign(benchmark="halueval-qa@own6")
-    write_cells(pd.concat([grid, other]), folder)
-    return folder
-
-
-def mounted(runs=None):
-    from lastword.service.explorer.page import mount
-
-    return lambda app: mount(app, {"organism": app.state.service.corrector}, runs)
+def served(model):
+    with running(model, explorer=True, body_bytes=20_000) as service:
+        yield service
 
 
 @pytest.fixture(scope="module")
-def served(model, runs):
-    with running(model, mounted(runs), body_bytes=20_000) as service:
+def corrected():
+    with running(Tracer.demo(correction="pmi@0.5"), explorer=True) as service:
         yield service
+
+
+def opened(chromium, url):
+    with chromium.empty() as watched:
+        watched.page.goto(url)
+        watched.page.wait_for_selector("html[data-ready]")
+        yield watched.page
+    assert [r for r in watched.requests if not r.startswith(url.removesuffix("/decide"))] == []
+    assert [c for c in watched.complaints if "status of 4" not in c] == []
 
 
 @pytest.fixture
 def page(served, chromium):
-    with chromium.empty() as watched:
-        watched.page.goto(served.url)
-        watched.page.wait_for_selector("html[data-ready]")
-        watched.page.wait_for_selector("#answer .drawing")
-        yield watched
-    assert [r for r in watched.requests if not r.startswith(served.url)] == []
-    assert [c for c in watched.complaints if "status of 422" not in c] == []
+    yield from opened(chromium, served.url)
 
 
-def ask(page, prompt: str, candidates: list[str]) -> None:
+@pytest.fixture
+def decide(corrected, chromium):
+    yield from opened(chromium, f"{corrected.url}/decide")
+
+
+def ask(page, prompt, candidates):
     page.fill("textarea[name=prompt]", prompt)
     page.fill("textarea[name=candidates]", "\n".join(candidates))
     page.click("#ask .act")
     page.wait_for_selector("#answer[aria-busy=false]")
 
 
+def write(page, options="green wool combs\n clay lamps \n\nboats | of cedar"):
+    """The question `GOODS` alone in the form, and its answer."""
+    page.fill("textarea[name=input]", TEXT)
+    while page.locator(".question").count() > 1:
+        page.locator(".question .reset").last.click()
+    box = page.locator(".question")
+    box.locator("select").select_option("choice")
+    box.locator("[name=instructions]").fill(GOODS.instructions)
+    box.locator("[name=options]").fill(options)
+    page.get_by_role("button", name="Decide", exact=True).click()
+    page.wait_for_selector("#decisions[aria-busy=false]")
+
+
 def test_it_opens_on_a_worked_example_with_all_that_there_is_to_see(page, model):
-    screen = page.page
-    first = examples.examples("lastword/demo-organism")[0]
+    first = ORGANISM[0]
     decision = model.correct(first["prompt"], first["candidates"], read="all")
     assert decision.corrected
-    assert screen.inner_text("#answer .answers").split(" → ") == [
-        decision.base_answer,
-        decision.answer,
-    ]
-    told = screen.text_content("#answer .told")
+    answers = page.inner_text("#answer .answers").split(" → ")
+    assert answers == [decision.base_answer, decision.answer]
+    told = page.text_content("#answer .told")
     assert f"d_eff = {decision.d_eff:.5g} > 1.0015" in told and "(true)" in told
-    assert screen.locator("#answer .gates tbody tr").count() == len(decision.gates)
+    assert page.locator("#answer .gates tbody tr").count() == len(decision.gates)
     count = len(decision.candidates)
-    assert screen.locator("#answer .drawing .curve").count() == count
-    assert screen.locator("#answer .drawing .blind").count() == count
+    assert page.locator("#answer .drawing .curve").count() == count
+    assert page.locator("#answer .drawing .blind").count() == count
     pi = softmax(decision.trajectory, axis=0)
     for depth in (0, 4, 12):
-        screen.fill("#answer .depth input", str(depth))
-        shares = screen.locator("#answer .readings .share").all_inner_texts()
+        page.fill("#answer .depth input", str(depth))
+        shares = page.locator("#answer .readings .share").all_inner_texts()
         shown = [float(share.rstrip("%")) for share in shares]
         assert shown == pytest.approx(100 * pi[:, depth], abs=0.11)
-    assert "Nothing is certified" in screen.inner_text(".models")
+    assert "Nothing is certified" in page.inner_text(".models")
 
 
 def test_the_examples_are_what_the_demo_chooses(model):
-    chosen = firsts(answer(model, examples._world(), lambda d, *_: d), *examples.ORGANISM)
-    assert {rule: o.item.id for rule, o in chosen.items()} == examples.ORGANISM
-    names = [example["name"] for example in examples.examples("lastword/smollm2-135m")]
-    assert [name.split(":")[0] for name in names] == ["repaired", "broken", "kept"]
-    assert all(":" not in example["name"] for example in examples.examples("org/other"))
+    found = firsts(answer(model, items(), lambda d, *_: d), REPAIRED, BROKEN, GATED)
+    assert [
+        (o.item.prompt, list(o.item.candidates), list(o.item.truthful), o.item.blind_prompt)
+        for o in found.values()
+    ] == [(e["prompt"], e["candidates"], e["truthful"], e["blind_prompt"]) for e in ORGANISM]
 
 
-def test_the_blind_trajectory_is_the_librarys(served, model):
-    item = Item(PROMPT, tuple(CANDIDATES), blind_prompt="Answer:")
-    (encoded,) = model.encode([item])
+def test_the_view_has_the_librarys_blind_trajectory(served, model):
+    (encoded,) = model.encode([Item(PROMPT, tuple(CANDIDATES), blind_prompt="Answer:")])
     (decision,) = model.decide_group([encoded], Scope("all", "all"))
-    view = served.client.post("/explorer/answer", json=ASKED | {"blind_prompt": "Answer:"}).json()
-    packed = view["item"]["panels"][1]
+    told = served.client.post("/v1/correct", json=ASKED | {"blind_prompt": "Answer:"}).json()
+    packed = told["view"]["item"]["panels"][1]
     shown = np.cumsum(packed["blind"], axis=1) / packed["unit"]
     assert shown == pytest.approx(decision.blind_trajectory, abs=1e-3)
+    plain = served.client.post("/v1/correct", json=ASKED | {"view": False}).json()
+    assert {k: v for k, v in told.items() if k in plain} == plain and "view" not in plain
 
 
-def test_a_moved_threshold_shows_what_the_rule_would_do_and_moves_nothing(page, served, model):
-    screen = page.page
-    kept = screen.text_content("#answer .told")
-    row = screen.locator("#answer .threshold", has_text="entropy of the last depth")
-    row.locator("input").fill("0.95")
-    screen.wait_for_selector("#answer .outcome .chip")
-    assert f"the answer would be “{CANDIDATES[2]}” by base" in screen.inner_text("#answer .outcome")
-    assert screen.locator("#answer .told").first.text_content() == kept
-    row.get_by_role("button").click()
-    screen.wait_for_selector("#answer .outcome .note")
-    assert served.service.corrector.tracer.theta == model.theta
-    # By the rule itself, under another Theta, on every threshold that decides.
-    moved = {"tau_H": 0.95}
-    other = Tracer.demo(theta=model.theta.from_dict(moved)).correct(PROMPT, CANDIDATES)
-    view = served.client.post("/explorer/answer", json=ASKED | {"thresholds": moved}).json()
-    assert view["what_if"]["operator"] == other.operator
-    assert view["what_if"]["answer"] == other.answer
-
-
-def test_a_threshold_is_asked_about_without_asking_the_model_again(served):
-    before = served.metric("lastword_batch_items_count")
-    body = ASKED | {"prompt": f"{PROMPT} again"}
-    for entropy in (0.1, 0.5, 0.9):
-        answer = served.client.post(
-            "/explorer/answer", json=body | {"thresholds": {"tau_H": entropy}}
-        )
-        assert answer.status_code == 200
-    assert served.metric("lastword_batch_items_count") == before + 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"thresholds": {"eta": 2.0}}, "item"),
-        ({"thresholds": {"tau_H": "high"}}, "invalid_body"),
-        ({"model": "another"}, "not_found"),
-        ({"candidates": []}, "invalid_body"),
-        ({"candidates": ["same", "same"]}, "item"),
-        ({"more": 1}, "invalid_body"),
-    ],
-)
-def test_what_cannot_be_shown_is_one_error(served, changes, code):
-    answer = served.client.post("/explorer/answer", json=ASKED | changes)
-    assert answer.json()["error"]["code"] == code and "\n" not in answer.text
-
-
-def test_a_link_holds_the_question(page, served):
-    screen = page.page
-    ask(screen, PROMPT, CANDIDATES)
-    told, link = screen.text_content("#answer .told"), screen.url
-    screen.goto("about:blank")
-    screen.goto(link)
-    screen.wait_for_selector("#answer .drawing")
-    assert screen.input_value("textarea[name=candidates]").split("\n") == CANDIDATES
-    assert screen.text_content("#answer .told") == told
-    screen.select_option("select[name=example]", index=2)
-    screen.wait_for_function(
-        "t => document.querySelector('#answer .told').textContent !== t", arg=told
-    )
-    screen.go_back()
-    screen.wait_for_function(
-        "t => document.querySelector('#answer .told').textContent === t", arg=told
-    )
-
-
-HOSTILE = "</script><b>b</b><img src=x onerror=document.title=1>"
+def test_a_link_holds_the_question(page):
+    ask(page, PROMPT, CANDIDATES)
+    told, link = page.text_content("#answer .told"), page.url
+    page.goto("about:blank")
+    page.goto(link)
+    page.wait_for_selector("#answer .drawing")
+    assert page.input_value("textarea[name=candidates]").split("\n") == CANDIDATES
+    assert page.text_content("#answer .told") == told
+    page.select_option("select[name=example]", index=2)
+    changes = "(t, same) => (document.querySelector('#answer .told').textContent === t)"
+    page.wait_for_function(f"t => !({changes})(t)", arg=told)
+    page.go_back()
+    page.wait_for_function(f"t => ({changes})(t)", arg=told)
 
 
 def test_text_of_others_is_text(page, served):
-    screen = page.page
-    ask(screen, "<b>Q</b>", [HOSTILE, "lamps"])
-    assert HOSTILE in screen.inner_text("#answer")
-    words = {"model": HOSTILE, "prompt": HOSTILE, "candidate": [HOSTILE, "b"], "true": HOSTILE}
-    for address in (f"#ask?{urlencode(words, doseq=True)}", f"#item-0-{HOSTILE}", f"#{HOSTILE}"):
-        screen.goto("about:blank")
-        screen.goto(f"{served.url}/{address}")
-        screen.wait_for_selector("html[data-ready]")
-        screen.wait_for_selector("#answer[aria-busy=false]")
-        assert screen.title() == "lastword explorer"
-        assert screen.locator("#answer b, #answer img, #answer script").count() == 0
+    ask(page, "<b>Q</b>", [HOSTILE, "lamps"])
+    assert HOSTILE in page.inner_text("#answer")
+    words = {"prompt": HOSTILE, "candidate": [HOSTILE, "b"], "true": HOSTILE}
+    question = {"type": "choice", "instructions": HOSTILE, "choices": [HOSTILE, "b"]}
+    asked = (
+        json.dumps({"input": HOSTILE, "questions": [question]}),
+        json.dumps({"questions": [3, {"type": HOSTILE, "choices": [{}, None, 3]}]}),
+        json.dumps([1]),
+        HOSTILE,
+    )
+    for address in (
+        f"#ask?{urlencode(words, doseq=True)}",
+        f"#{HOSTILE}",
+        "decide#decide?%",
+        *(f"decide#decide?{quote(own)}" for own in asked),
+    ):
+        page.goto("about:blank")
+        page.goto(f"{served.url}/{address}")
+        page.wait_for_selector("html[data-ready]")
+        assert page.title() in ("lastword explorer", "lastword decide")
+        assert page.locator("main b, main img, main script").count() == 0
 
 
 def test_a_bad_item_is_told_on_the_page(page):
-    screen = page.page
-    ask(screen, PROMPT, ["clay lamps", "clay lamps"])
-    assert "same tokens" in screen.inner_text("#answer [role=alert]")
-    ask(screen, PROMPT, CANDIDATES)
-    assert screen.locator("#answer .drawing .curve").count() == 3
+    ask(page, PROMPT, ["clay lamps", "clay lamps"])
+    assert "same tokens" in page.inner_text("#answer [role=alert]")
+    ask(page, PROMPT, CANDIDATES)
+    assert page.locator("#answer .drawing .curve").count() == 3
 
 
-def test_every_record_of_every_template_is_shown(page, served, runs):
-    screen = page.page
-    benchmarks = screen.locator("select[name=benchmark] option").all_inner_texts()
-    assert "halueval-qa@own6" in benchmarks and "halueval-qa" in benchmarks
-    screen.select_option("select[name=benchmark]", label="halueval-qa@own6")
-    screen.select_option("select[name=outcome]", label="fixed")
-    screen.locator("#items .list li button").first.click()
-    screen.wait_for_selector("#items .item .drawing")
-    told = screen.text_content("#items .item .told")
-    assert "The answer changes" in told and "(true)." in told
-    screen.locator("#items .threshold input").first.fill("1")
-    screen.wait_for_selector("#items .outcome .chip")
-    for cell in range(len(benchmarks) - 1):
-        answer = served.client.post("/explorer/record", json={"cell": cell, "item": 3})
-        assert answer.status_code == 200 and answer.json()["text"]["candidates"]
-    for absent in ({"cell": 99, "item": 0}, {"cell": 0, "item": 99}):
-        assert served.client.post("/explorer/record", json=absent).status_code == 404
+def test_answers_are_the_librarys_with_the_text_and_without(decide, corrected):
+    model = corrected.service.corrector.tracer
+    write(decide)
+    own = model.decide(TEXT, {"q": GOODS}).choices["q"]
+    alone = probabilities_of(GOODS, model.decide("", {"q": GOODS})["q"].decision.base_scores)
+    assert decide.locator("#decisions h3 span").first.inner_text() == own.choice
+    assert f"{own.probability:.1%}" in decide.locator("#decisions h3").first.inner_text()
+    rows = decide.locator("#decisions .decision > .candidates")
+    names = rows.locator(".text").all_inner_texts()
+    shares = [s.rstrip("%") for s in rows.locator(".share").all_inner_texts()]
+    shown = {
+        name.split("\n")[0]: (float(a), float(b))
+        for name, a, b in zip(names, shares[::2], shares[1::2], strict=True)
+    }
+    for option, without, p in zip(GOODS.options, alone, own.probabilities, strict=True):
+        assert shown[option.text] == pytest.approx((100 * without, 100 * p), abs=0.11)
+    assert "of cedar" in rows.inner_text()
+    assert "by pmi@0.5" in decide.locator("#decisions .tags").first.inner_text()
+    # What is behind it, depth by depth.
+    decide.click("#decisions .decision > details > summary")
+    decide.wait_for_selector("#decisions .drawing .curve")
+    assert decide.locator("#decisions .drawing .curve").count() == len(GOODS.options)
+    assert decide.locator("#decisions .drawing .blind").count() == len(GOODS.options)
+    assert "The scores of pmi@0.5 decide" in decide.text_content("#decisions .told")
+    assert "Text: " + TEXT in decide.text_content("#decisions pre")
 
 
-def test_the_page_is_accessible(page):
-    screen = page.page
-    screen.locator("#answer .threshold input").nth(2).fill("0.95")
-    screen.wait_for_selector("#answer .outcome .chip")
-    screen.locator("#items .list li button").nth(3).click()
-    screen.wait_for_selector("#items .item .drawing")
-    assert_accessible(screen)
+def test_every_kind_of_question_is_answered_and_a_bad_one_is_told(decide, corrected):
+    example = EXAMPLES["decide"][0]
+    assert decide.input_value("textarea[name=input]") == example["input"]
+    assert decide.locator("#decisions .decision").count() == 3
+    statement = example["questions"][1]["instructions"]
+    model = corrected.service.corrector.tracer
+    p = model.decide(example["input"], {"q": Predicate(statement)}).predicates["q"].probability
+    said = decide.locator("#decisions .decision").nth(1).locator("h3").first.inner_text()
+    assert said == f"{'yes' if p > 0.5 else 'no'} with probability {max(p, 1 - p):.1%}"
+    write(decide, "one alone")
+    assert "there are 1 choices" in decide.inner_text("#decisions [role=alert]")
+    assert decide.locator("#calls pre").count() == 0
 
 
-def test_the_page_runs_no_script_but_its_own(served):
-    answer = served.client.get("/")
-    policy = answer.headers["content-security-policy"]
-    assert "default-src 'none'" in policy and "unsafe-eval" not in policy
-    assert "frame-ancestors 'none'" in policy and "base-uri 'none'" in policy
-    own = answer.text.partition('Content-Security-Policy" content="')[2].partition('"')[0]
-    assert "script-src 'sha256-" in own and "unsafe" not in own.partition("style-src")[0]
-    assert "googleapis" not in answer.text and len(answer.text) < 200_000
+def test_the_calls_to_copy_give_the_same_answer(decide, corrected):
+    decide.fill("textarea[name=input]", "It's \"theirs\", isn't it?\n$HOME `date`")
+    decide.get_by_role("button", name="Decide", exact=True).click()
+    decide.wait_for_selector("#decisions[aria-busy=false]")
+    curl, python = decide.locator("#calls pre").all_text_contents()
+    words = shlex.split(curl)
+    assert words[:3] == ["curl", "-s", f"{corrected.url}/v1/decisions"]
+    body = json.loads(words[words.index("-d") + 1])
+    told = corrected.client.post("/v1/decisions", json=body)
+    assert told.status_code == 200, told.text
+    says = decide.locator("#decisions h3 span").first.inner_text()
+    assert told.json()["answers"][0]["choice"] == says
+    asked = {}
+    call = python[python.index("client.decisions.create") :].removeprefix("client.decisions.")
+    exec(call, {"create": lambda **given: asked.update(given)})
+    assert asked == body
 
 
-def test_paths_that_the_page_does_not_need_are_none(served):
-    client = served.client
-    for path in ("/gradio_api/upload", "/gradio_api/run/predict", "/login", "/explorer"):
-        assert client.post(path, json={}).status_code == 404
-    for path in ("/gradio_api/file=/etc/passwd", "/config", "/explorer/", "/explorer/../etc"):
-        assert client.get(path).status_code == 404
-    assert client.get("/explorer/answer").status_code == 405
-    assert client.get("/v1/correct").status_code == 405
+def test_a_link_holds_text_and_questions(decide):
+    write(decide)
+    link, told = decide.url, decide.locator("#decisions h3").first.inner_text()
+    decide.goto("about:blank")
+    decide.goto(link)
+    decide.wait_for_selector("html[data-ready]")
+    assert decide.locator("#decisions h3").first.inner_text() == told
+    assert decide.input_value(".question [name=options]").endswith("boats | of cedar")
+    decide.select_option("select[name=example]", label="a review")
+    count = "n => document.querySelectorAll('#decisions .decision').length === n"
+    decide.wait_for_function(count, arg=2)
+    decide.go_back()
+    decide.wait_for_function(count, arg=1)
 
 
-@pytest.mark.parametrize("folder", ["static", "assets", "explorer", "docs-files", "docs"])
+@pytest.mark.parametrize("path", ["", "decide", "docs"])
+def test_the_pages_are_accessible_and_fit_a_phone(page, served, path):
+    page.goto(f"{served.url}/{path}")
+    page.wait_for_selector("html[data-ready]")
+    page.evaluate("for (const node of document.querySelectorAll('details')) node.open = true")
+    assert_accessible(page)
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_the_reference_shows_every_route_and_each_takes_its_example(page, served):
+    page.goto(f"{served.url}/docs")
+    page.wait_for_selector("html[data-ready]")
+    schema = served.client.get("/openapi.json").json()
+    assert page.locator(".route h2 code").all_inner_texts() == list(schema["paths"])
+    bar = page.locator(".contents .column")
+    assert bar.evaluate("node => node.scrollWidth <= node.clientWidth")  # all are seen
+    for route in page.locator(".route").all():
+        route.get_by_text("Try it").click()
+        status = route.locator(".came p").inner_text().split()[0]
+        bare = "no chat template" in route.locator(".came pre").inner_text()  # the organism's
+        wanted = "409" if route.get_attribute("id") == "feedback" else "200"  # nothing is certified
+        assert status == wanted or bare, route.inner_text()
+    route = page.locator("#correct")
+    (example,) = schema["components"]["schemas"]["ItemBody"]["examples"]
+    assert json.loads(route.locator("textarea").input_value()) == example
+    route.locator("textarea").fill('{"prompt": "<b>x</b>", "candidates": ["<i>"], "<u>": 1}')
+    route.get_by_text("Try it").click()
+    page.wait_for_selector("#correct .came .alert")
+    assert "invalid_body" in route.locator(".came pre").inner_text()
+    assert page.locator(".came b, .came u").count() == 0
+
+
+@pytest.mark.parametrize("path", ["/", "/decide", "/docs"])
+def test_a_page_runs_no_script_but_its_own(served, path):
+    told = served.client.get(path)
+    policy = told.headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= {*policy}
+    assert "unsafe" not in told.headers["content-security-policy"]
+    assert "<script>" not in told.text and "//" not in told.text.replace("<!doctype html>", "")
+
+
+@pytest.mark.parametrize("folder", ["static", "assets", "docs"])
 @pytest.mark.parametrize(
     "climb",
     ["../" * 9, "%2e%2e/" * 9, "..%2f" * 9, "%2e%2e%2f" * 9, "..\\" * 9, "%5c..%5c" * 9, "/"],
@@ -263,49 +303,36 @@ def test_no_path_climbs_out_of_the_page(served, folder, climb):
             path = f"/{folder}/{climb}{wanted}"  # as it stands: a client would tidy it up
             raw.sendall(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n".encode())
             raw.sendall(b"connection: close\r\n\r\n")
-            answer = b"".join(iter(lambda: raw.recv(65536), b""))
-        assert answer.split()[1] in (b"404", b"403"), path
-        assert b"root:" not in answer and b"PATH=" not in answer
+            told = b"".join(iter(lambda: raw.recv(65536), b""))
+        assert told.split()[1] in (b"404", b"403"), path
+        assert b"root:" not in told and b"PATH=" not in told
     assert served.events("failure") == []
 
 
-def test_its_routes_stand_under_the_limits_of_the_service(served):
-    client = served.client
-    foreign = client.post("/explorer/answer", json=ASKED, headers={"origin": "http://evil.example"})
-    assert foreign.status_code == 403
-    assert client.post("/explorer/answer", json=ASKED | {"more": "x" * 20_000}).status_code == 413
-    plain = client.post("/explorer/answer", content=json.dumps(ASKED))
-    assert plain.status_code == 415
-
-
 def test_the_page_asks_for_the_token(model, chromium):
-    with running(model, mounted(), token="letmein") as guarded:
-        for path in ("/", "/explorer/models"):
+    with running(model, explorer=True, token="letmein") as guarded:
+        for path in ("/", "/decide", "/docs", "/static/call.js", "/static/palette.css"):
             assert guarded.client.get(path).status_code == 401
-        assert guarded.client.post("/explorer/answer", json=ASKED).status_code == 401
         credentials = {"username": "me", "password": "letmein"}
         with chromium.empty(http_credentials=credentials) as watched:
             watched.page.goto(guarded.url)
             watched.page.wait_for_selector("#answer .drawing")
-            assert watched.page.locator("#items").count() == 0
 
 
 def test_the_page_tells_what_is_certified_and_whether_it_holds(chromium):
     policy = Policy(("decisive", "early"), 0.25)
+    subject = Tracer.demo().subject
     certificate = populations.certificate(
-        Tracer.demo().subject, policy, Terms(0.1), 18, 1, 120, date="2026-11-21"
+        subject, policy, Terms(0.1), 18, 1, 120, date="2026-11-21"
     )
-    with running(Tracer.demo(certificate=certificate), mounted()) as service:
-        (told,) = service.client.get("/explorer/models").json()["models"]
-        assert told["told"][0].startswith("Certified") and not told["alerts"]
-        assert "Labels that came back: 0" in told["told"][-1] and "No alarm" in told["told"][-1]
-        monitor = service.service.corrector.oversight.monitor
-        while not monitor.alarm:
-            monitor = monitor.seen(True)
-        service.service.corrector.oversight.monitor = monitor
-        (told,) = service.client.get("/explorer/models").json()["models"]
-        assert told["alerts"] == ["Alarm: more was broken than was promised."]
-        with chromium.empty() as watched:
-            watched.page.goto(service.url)
-            watched.page.wait_for_selector("html[data-ready]")
-            assert "Alarm: more was broken" in watched.page.inner_text("#models .alert")
+    with running(Tracer.demo(certificate=certificate), explorer=True) as service:
+        oversight = service.service.corrector.oversight
+        for alarm in (False, True):
+            while oversight.monitor.alarm is not alarm:
+                oversight.monitor = oversight.monitor.seen(True)
+            with chromium.empty() as watched:
+                watched.page.goto(service.url)
+                watched.page.wait_for_selector("html[data-ready]")
+                told = watched.page.inner_text("#model")
+            assert "Certified 2026-11-21: decisive and early may override" in told
+            assert ("Alarm: more was broken" in told) is alarm and ("No alarm" in told) is not alarm

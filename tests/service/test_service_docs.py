@@ -106,7 +106,7 @@ def test_the_openai_client_streams_a_conversation(served, tmp_path):
 def test_every_option_of_the_page_is_one_of_the_command(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     _, told, _ = run("serve", "--help-all")
-    options = set(re.findall(r"`(--[a-z-]+)`", PAGE)) - {"--model", "--runs"}  # of explore
+    options = set(re.findall(r"`(--[a-z-]+)`", PAGE)) - {"--model"}  # of explore
     assert {"--shadow", "--log-prompts", "--batch-items", "--deadline"} <= options
     assert [o for o in options if o not in told] == []
 

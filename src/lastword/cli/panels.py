@@ -20,7 +20,7 @@ PANELS = {
     "trust_remote_code accept_terms",
     "Items": "prompt blind_prompt messages candidate input skip_invalid separator chat system "
     "overflow benchmark data columns column id questions text template limit seed blind tidy "
-    "unlabelled budget explore.runs "
+    "unlabelled budget "
     "label choices describe instructions",
     "Rule": "method methods correction theta invariant certificate probes unlike",
     "Samples": "k temperature ask.seed max_new_tokens",

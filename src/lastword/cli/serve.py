@@ -40,9 +40,6 @@ def serve(
     engine: Annotated[
         Literal["local", "vllm"], typer.Option(help="This process, or vLLM in one of its own.")
     ] = "local",
-    explorer: Annotated[
-        bool, typer.Option("--explorer", help="Show the explorer's page at /.")
-    ] = False,
 ) -> None:
     """Answer questions over HTTP: /v1/decisions, chat, corrections; /docs has the rest."""
     if settings.questions is not None:
@@ -55,15 +52,9 @@ def serve(
         from lastword.service.log import Log
         from lastword.service.server import require_address, run
         from lastword.service.tracing import trace_if_asked
-
-        if explorer:
-            from lastword.service.explorer.page import mount
     require_address(settings.host, settings.port)
     log = Log(prompts=settings.log_prompts)
     log.event("loading", model=model.label)
     app = create_app(load(model), settings, log)
-    if explorer:
-        corrector = app.state.service.corrector
-        mount(app, {corrector.name: corrector})
     trace_if_asked(app)
     run(app)

@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from markupsafe import Markup, escape
 from lastword import __version__
 from lastword.view.palette import LOOKS
 
-_ASSETS = Path(__file__).parent / "assets"
+ASSETS = Path(__file__).parent / "assets"
 
 
 def document(
@@ -28,7 +27,7 @@ def document(
     scripts: Sequence[str],
     blocks: Mapping[str, Any],
     *,
-    assets: Path = _ASSETS,
+    assets: Path = ASSETS,
     **shown: Any,
 ) -> str:
     """The whole file as one text.
@@ -40,7 +39,7 @@ def document(
         assets: Folder of the template and of scripts that are not the report's.
         shown: What the template shows.
     """
-    files = FileSystemLoader([assets, _ASSETS])
+    files = FileSystemLoader([assets, ASSETS])
     environment = Environment(
         loader=files,
         autoescape=True,
@@ -55,11 +54,21 @@ def document(
         version=__version__,
         script_hashes=Markup(_hash(script)),
         css=Markup(sources[0]),
-        looks={name: asdict(look) for name, look in LOOKS.items()},
+        palette=Markup(palette()),
         blobs=blocks,
         script=Markup(script),
         **shown,
     )
+
+
+def palette() -> str:
+    """Return the roles' colours as CSS, by day and by night."""
+    light, dark = (
+        " ".join(f"--{role}: {getattr(look, ground)};" for role, look in LOOKS.items())
+        for ground in ("light", "dark")
+    )
+    night = f"@media (prefers-color-scheme: dark) {{\n:root:not(.paper) {{ {dark} }}\n}}"
+    return f":root {{ {light} }}\n{night}\n"
 
 
 def coded(text: str) -> Markup:

@@ -23,8 +23,8 @@ from lastword.service.dialects import DIALECTS
 from lastword.service.guard import Guard, Traffic
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
+from lastword.service.pages import add_pages
 from lastword.service.probes import PROBES
-from lastword.service.reference import add_reference
 from lastword.service.refusal import Code, Refusal
 from lastword.service.schema import invalid
 from lastword.service.settings import Settings
@@ -132,7 +132,7 @@ def create_app(
     for dialect in (*dialects, PROBES):
         dialect.add_to(app)
         service.paths.add(dialect)
-    add_reference(app)
+    add_pages(app, explorer=service.settings.explorer)
     _add_refusals(app, service.paths)
     _secure(app, service.settings)
     service.paths.add_methods(app)

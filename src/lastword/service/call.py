@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Request, Response
 
-from lastword.batch import Read
+from lastword.batch import Scope
 from lastword.service.refusal import Refusal
 from lastword.service.schema import to_bytes
 from lastword.text.items import Item
@@ -49,20 +49,26 @@ class Call:
         """Whose turns it takes: its connection."""
         return self.request.client
 
-    async def answer(self, item: Item, *, full: bool = False) -> tuple[dict[str, Any], Encoded]:
+    async def answer(
+        self, item: Item, *, full: bool = False, view: bool = False
+    ) -> tuple[dict[str, Any], Encoded]:
         """Return the JSON of an item's decision, and the tokens that it was made of.
 
         Args:
             item: What is decided.
             full: Whether every depth and T are read and told.
+            view: Whether what the pages draw is told.
 
         Raises:
             Refusal: As `Corrector.decide`.
             TraceError: What the item or the model raised.
         """
-        read: Read = "all" if full else "decide"
-        ((decision, encoded),) = await self.corrector.decide([item], self.client, read)
-        return self.corrector.write(decision, item, full=full, request=self.id), encoded
+        scope = Scope("all" if full or view else "decide", "all" if view else "base")
+        ((decision, encoded),) = await self.corrector.decide([item], self.client, scope)
+        told = self.corrector.write(decision, item, full=full, request=self.id)
+        if view:
+            told["view"] = self.corrector.view(decision, item)
+        return told, encoded
 
 
 async def _call(request: Request) -> Call:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar, cast
 
-from lastword.batch import Read
+from lastword.batch import Scope
 from lastword.decisions import Answers, text_of
 from lastword.decisions.item import Input
 from lastword.errors import TraceError
+from lastword.files.strict_json import strict
 from lastword.probes.answering import Asked, answer_texts
 from lastword.records.decision import Decision
 from lastword.service.learned import learned
@@ -107,7 +108,7 @@ class Corrector:
         self,
         items: Sequence[Item],
         client: Hashable,
-        read: Read = "decide",
+        scope: Scope = Scope(),  # noqa: B008 - frozen
         *,
         batch: bool = False,
         bounded: bool = False,
@@ -117,7 +118,7 @@ class Corrector:
         Args:
             items: What is decided.
             client: Whose turns they take.
-            read: How they are read.
+            scope: What is read of them; blind prompts stay where they are read whole.
             batch: Whether they wait in the lane of batches.
             bounded: Whether the size of their request was checked.
 
@@ -125,7 +126,7 @@ class Corrector:
             Refusal: The service is stopping.
         """
         begin, teller = time.time_ns(), self.teller()
-        trimmed = [self.tracer.trim(item) for item in items]
+        trimmed = items if scope.blind == "all" else [self.tracer.trim(item) for item in items]
         sizes = [*map(characters, trimmed)]
         fits = [bounded or self._fits(*pair) for pair in zip(trimmed, sizes, strict=True)]
         readable = [item for item, fit in zip(trimmed, fits, strict=True) if fit is True]
@@ -137,7 +138,7 @@ class Corrector:
             if isinstance(one, TraceError):
                 orders.append(one)
                 continue
-            order = Question(client=client, batch=batch, encoded=one, read=read, tell=teller)
+            order = Question(client=client, batch=batch, encoded=one, scope=scope, tell=teller)
             orders.append(order)
         self.model.add([order for order in orders if isinstance(order, Question)])
         return orders
@@ -154,7 +155,11 @@ class Corrector:
         return cast(Decision, await self._within(order))
 
     async def decide(
-        self, items: Sequence[Item], client: Hashable, read: Read = "decide", **how: bool
+        self,
+        items: Sequence[Item],
+        client: Hashable,
+        scope: Scope = Scope(),  # noqa: B008 - frozen
+        **how: bool,
     ) -> list[tuple[Decision, Encoded]]:
         """Return the decisions of items with their tokens, in order; all else is as `start` has it.
 
@@ -162,7 +167,7 @@ class Corrector:
             Refusal: The deadline passed, or the service is stopping.
             TraceError: What the first item that fails, or the model, raised.
         """
-        orders = await self.start(items, client, read, **how)
+        orders = await self.start(items, client, scope, **how)
         try:
             return [(await self.result(order), _tokens(order)) for order in orders]
         finally:
@@ -266,6 +271,20 @@ class Corrector:
             content = decision.as_base().to_dict(full=full)
         return content | label
 
+    def view(self, decision: Decision, item: Item) -> dict[str, Any]:
+        """Return what the pages draw of a decision that was read whole: words and every depth."""
+        # Here: it brings the report's figures.
+        from lastword.records.record import Record
+        from lastword.report import page_data
+
+        shown = decision.as_base() if self.shadow else decision
+        answer = replace(shown, truthful=item.truthful)
+        record = Record(
+            prompt=item.prompt, candidates=item.candidates, truthful=item.truthful, answer=answer
+        )
+        view = {"text": page_data.text(record), "item": page_data.item(record, self.tracer.theta)}
+        return cast(dict[str, Any], strict(view))
+
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
         self._log.event(
             "shadow" if self.shadow else "decision",
@@ -298,7 +317,7 @@ def late(settings: Settings) -> Refusal:
 def characters(item: Item) -> int:
     """Count what is read of an item: prompts once for each candidate, and the candidates."""
     free = sum(len(prompt) for prompt in item.content_free)
-    before = len(item.prompt) + len(item.separator) + free
+    before = len(item.prompt) + len(item.separator) + len(item.blind_prompt or "") + free
     return sum(before + len(candidate) for candidate in item.candidates)
 
 

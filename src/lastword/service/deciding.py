@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lastword.batch import Read
+from lastword.batch import Scope
 from lastword.decisions import Question, Questionnaire, answer_of, singles, text_of
 from lastword.decisions.answer import Probed, SingleAnswer
 from lastword.decisions.item import Input, candidates_of, item_of
@@ -71,7 +71,7 @@ async def answer(
     value: Input,
     make: Callable[[], dict[str, Question]],
     *,
-    trajectory: bool = False,
+    include: Sequence[str] = (),
     most: int = MOST_QUESTIONS,
 ) -> Answered:
     """Answer questions about an input, none of which knows of the others.
@@ -80,14 +80,14 @@ async def answer(
         call: The request.
         value: The input.
         make: Makes the questions, by name.
-        trajectory: Whether every depth is read, and told among the reasons.
+        include: `trajectory` and `view` are told among the reasons: every depth, what pages draw.
         most: Questions.
 
     Raises:
         Refusal: Too many questions, too much text, too many tokens, or as `Corrector.decide`.
         InputError: What cannot be asked.
     """
-    corrector = call.corrector
+    corrector, trajectory, view = call.corrector, "trajectory" in include, "view" in include
 
     def read() -> tuple[Mapping[str, Single], list[Item], Mapping[str, Asked]]:
         asked = singles(make())
@@ -102,8 +102,8 @@ async def answer(
     options = sum(len(item.candidates) for item in items)
     batch = len(items) > _FEW or options > corrector.settings.candidates
     plain = corrector.tracer.decider == "base"
-    how: Read = "all" if trajectory else "base" if plain else "decide"
-    decided = await corrector.decide(items, call.client, how, batch=batch, bounded=True)
+    scope = Scope("all" if include else "base" if plain else "decide", "all" if view else "base")
+    decided = await corrector.decide(items, call.client, scope, batch=batch, bounded=True)
     answers: dict[str, SingleAnswer] = {}
     reasons: dict[str, dict[str, Any]] = {}
     tokens = 0
@@ -120,12 +120,14 @@ async def answer(
     certified = () if certificate is None else certificate.questions
     for (name, question), item, (decision, _) in zip(others, items, decided, strict=True):
         await asyncio.sleep(0)  # others have their turn
-        decision = decision.as_base() if plain else decision
+        whole, decision = decision, decision.as_base() if plain else decision
         speaks = speaks_of(question, certified)
         decision = decision if speaks else without_certificate(decision)
         told = corrector.write(
             decision, item, full=trajectory, request=call.id, value=text_of(value)
         )
+        if view:
+            told["view"] = corrector.view(whole, item)
         shown = decision.as_base() if corrector.shadow else decision
         alone = corrector.shadow or not speaks
         temperature = None if alone else corrector.tracer.temperature
@@ -226,8 +228,7 @@ def _reasons(answer: Any, told: Mapping[str, Any], *, trajectory: bool) -> dict[
         "deferred": answer.deferred,
         "confidence": answer.confidence,
     }
-    if "feedback_id" in told:
-        reasons["feedback_id"] = told["feedback_id"]
+    reasons |= {name: told[name] for name in ("feedback_id", "view") if name in told}
     decision = answer.decision
     if isinstance(decision, Probed):
         reasons["likeness"] = decision.likeness

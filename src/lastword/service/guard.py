@@ -36,9 +36,8 @@ _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as i
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
 _METHOD = 32  # most characters of a method that are told
 _HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-# Around every page; each says in itself which scripts it runs, by their digests.
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:;"
+_POLICY = (  # around every page
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:;"
     " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 _HEADERS = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from lastword.batch import Read, Scope
+from lastword.batch import Scope
 from lastword.errors import TraceError
 from lastword.model.phases import Watcher, watched
 from lastword.records.decision import Decision
@@ -33,13 +33,13 @@ class Question(Order):
 
     Attributes:
         encoded: The item as tokens.
-        read: How it is read.
+        scope: What is read of it.
         tell: Who hears of its stages.
         arrived: When it came, in nanoseconds since the epoch.
     """
 
     encoded: Encoded
-    read: Read
+    scope: Scope
     tell: Teller = silent
     arrived: int = field(default_factory=time.time_ns)
 
@@ -62,7 +62,7 @@ class Passes:
         if isinstance(first, Job):  # a probe reads by itself
             return [first]
         questions = [order for order in orders if isinstance(order, Question)]
-        alike = [order for order in questions if order.read == first.read]
+        alike = [order for order in questions if order.scope == first.scope]
         groups = self._tracer.plan([order.encoded for order in alike])
         (group,) = (group for group in groups if 0 in group)
         chosen: list[Question | Job] = [alike[0]]
@@ -99,7 +99,7 @@ class Passes:
         start = time.perf_counter()
         with watched(_watcher(orders)):
             encoded = [order.encoded for order in orders]
-            decisions: list[Decision] = self._tracer.decide_group(encoded, Scope(orders[0].read))
+            decisions: list[Decision] = self._tracer.decide_group(encoded, orders[0].scope)
         self._metrics.batch_items.observe(len(orders))
         self._metrics.batch_seconds.observe(time.perf_counter() - start)
         for order, decision in zip(orders, decisions, strict=True):

@@ -83,9 +83,10 @@ class ItemBody(BaseModel):
     id: Text | int | None = Field(None, description="Your name for the item; comes back.")
     separator: Text = Field(" ", description="Between prompt and candidate.")
     full: bool = Field(False, description="Read every depth and T, and return them.")
-    # Lines of `lastword correct --input` may have these; nothing here depends on them.
+    view: bool = Field(False, description="Say it in words and numbers, as the explorer draws it.")
+    # Lines of `lastword correct --input` may have these; no answer depends on them.
     question: Text | None = Field(None, description="For people; not read.")
-    truthful: Any = Field(None, description="For metrics; not read.")
+    truthful: Any = Field(None, description="For metrics, and for `view`: what is true, in order.")
     blind_prompt: Text | None = Field(
         None, description="The prompt without its question, for a correction that reads it."
     )
@@ -95,6 +96,13 @@ class ItemBody(BaseModel):
         description="The prompt with inputs that say nothing, for `contextual`.",
     )
     group: Text | None = Field(None, description="For certificates; a label may name one here.")
+
+    @property
+    def truths(self) -> tuple[bool, ...] | None:
+        """What is true of the candidates, where that is said of each."""
+        own = self.truthful if isinstance(self.truthful, list) else []
+        fits = len(own) == len(self.candidates) and all(isinstance(one, bool) for one in own)
+        return tuple(own) if fits else None
 
     def item(self) -> Item:
         """The item of the library.
@@ -220,6 +228,7 @@ _DecisionAnswer = create_model(
     ),
     # Without a blind prompt, which a service does not take, that is all there is.
     **wire_fields(Answer, "full"),
+    view=(dict[str, Any] | None, Field(None, description="With `view`: what the explorer draws.")),
 )
 
 

@@ -66,6 +66,7 @@ class Settings:
         bool,
         "Keep in --state the texts and options of what is answered, for `lastword labels`.",
     ] = False
+    explorer: Annotated[bool, "Show the explorer's page at /."] = False
     log_prompts: Annotated[bool, "Write prompts and candidates into the log."] = False
     questions: Annotated[
         Path | None,

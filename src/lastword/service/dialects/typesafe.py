@@ -79,8 +79,8 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     if body.assets:
         raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
     try:
-        full, asked = "trajectory" in body.include, body.questions
-        answered = await answer(call, body.state, lambda: _questions(asked), trajectory=full)
+        asked, include = body.questions, [name for name in body.include if name == "trajectory"]
+        answered = await answer(call, body.state, lambda: _questions(asked), include=include)
     except InputError as error:
         raise refused(error) from error
     deferred = [f"questions.{name:.80}" for name, own in answered.answers.items() if own.deferred]

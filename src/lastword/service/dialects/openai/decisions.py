@@ -146,7 +146,9 @@ class DecisionBody(BaseModel):
     prompt_cache_key: Text | None = Field(None, description="Taken; prefixes are shared anyway.")
     prompt_cache_options: dict[str, Any] | None = None
     safety_identifier: Text | None = Field(None, description="Taken, and not kept.")
-    include: list[Literal["trajectory"]] = Field([], description="What else is told of answers.")
+    include: list[Literal["trajectory", "view"]] = Field(
+        [], description="What else is told of answers."
+    )
     on_deferred: Literal["answer", "refusal"] = Field(
         "answer", description="What comes where the certificate defers: the answer, or a refusal."
     )
@@ -182,8 +184,8 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
         return await google_decisions(body, call)
     call.corrector.require_model(body.model)
     try:
-        full = "trajectory" in body.include
-        answered = await answer(call, _input(body.input), lambda: _questions(body), trajectory=full)
+        text = _input(body.input)
+        answered = await answer(call, text, lambda: _questions(body), include=body.include)
     except InputError as error:
         raise refused(error) from error
     told = [

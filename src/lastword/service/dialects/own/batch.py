@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from lastword.batch import Read
+from lastword.batch import Scope
 from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import from_json
 from lastword.service.call import JSON, Call
@@ -135,9 +135,9 @@ async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started
     for full in (False, True):
         own = [i for i, e in enumerate(window) if not isinstance(e, ItemError) and e[1] is full]
         items = [e[0] for e in window if not isinstance(e, ItemError) and e[1] is full]
-        read: Read = "all" if full else "decide"
+        scope = Scope("all" if full else "decide")
         try:
-            orders = await call.corrector.start(items, call.client, read, batch=True)
+            orders = await call.corrector.start(items, call.client, scope, batch=True)
         except Refusal as refusal:
             if not place:
                 raise

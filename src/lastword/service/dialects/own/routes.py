@@ -1,5 +1,6 @@
 """The service's own routes: one item, a batch, a label, and what is served."""
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import Response
@@ -20,7 +21,8 @@ from lastword.service.schema import (
 
 async def correct(body: ItemBody, call: ThisCall) -> Response:
     """Correct the model's choice among the candidates of one prompt."""
-    decision, _ = await call.answer(body.item(), full=body.full)
+    item = replace(body.item(), truthful=body.truths)
+    decision, _ = await call.answer(item, full=body.full, view=body.view)
     return json_of(decision)
 
 

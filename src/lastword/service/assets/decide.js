@@ -51,11 +51,9 @@ function questionOf(box) {
   return { type, instructions, ...(type === "predicate" ? {} : { [LISTS[type][0]]: linesOf(options).map(optionOf) }) };
 }
 
-const bodyOf = () => ({ model: form.elements.model.value, input: form.elements.input.value, questions: [...room.children].map(questionOf) });
+const bodyOf = () => ({ input: form.elements.input.value, questions: [...room.children].map(questionOf) });
 
 function fill(body) {
-  const models = [...form.elements.model.options].map((option) => option.value);
-  if (models.includes(body.model)) form.elements.model.value = body.model;
   form.elements.input.value = typeof body.input === "string" ? body.input : "";
   const questions = Array.isArray(body.questions) ? body.questions.filter((q) => q && typeof q === "object") : [];
   room.replaceChildren(...(questions.length ? questions : [{}]).map(questionView));
@@ -64,24 +62,57 @@ function fill(body) {
 
 // The answers.
 
-function decisionsView(told, body) {
-  return told.answers.map((answer, place) => {
-    const behind = element("details", { toggle: () => behind.open && !behind.dataset.asked && open() }, element("summary", {}, "What is behind it, depth by depth"));
-    const open = async () => {
-      behind.dataset.asked = "true";
-      const nodes = await call("explorer/story", { ...body, place }).then((view) => portraitView(view.text, view.item), (error) => [alertView(error.message)]);
-      behind.append(...nodes);
-    };
-    return element("article", { class: "item decision" }, element("p", { class: "where", dir: "auto" }, answer.instructions || KINDS[answer.type]),
-      element("h3", { class: "answers" }, element("span", { dir: "auto" }, answer.said), " ", element("small", {}, answer.sure)),
-      element("p", { class: "tags" }, answer.tags.map(([kind, text]) => element("span", { class: `chip ${kind}` }, text))),
-      ...optionsView(answer), behind);
-  });
+function decisionView(answer, question) {
+  const { view } = answer.lastword;
+  const options = optionsOf(answer, question);
+  const behind = view && element("details", {}, element("summary", {}, "What is behind it, depth by depth"), portraitView(view.text, view.item));
+  return element("article", { class: "item decision" }, element("p", { class: "where", dir: "auto" }, question.instructions || KINDS[answer.type]),
+    element("h3", { class: "answers" }, element("span", { dir: "auto" }, saidOf(answer)), " ", element("small", {}, sureOf(answer))),
+    element("p", { class: "tags" }, tagsOf(answer, options).map(([kind, text]) => element("span", { class: `chip ${kind}` }, text))),
+    ...optionsView(answer.type === "choice" ? options.toSorted((a, b) => b.probability - a.probability) : options), behind);
 }
 
-function optionsView(answer) {
+// The options in their order, each with its probability, and with that which the model gives it without the text.
+function optionsOf(answer, question) {
+  const shares = answer.type === "predicate" ? [answer.probability, 1 - answer.probability] : answer.probabilities.map((own) => own.probability);
+  const texts = answer.type === "predicate" ? ["yes", "no"] : answer.probabilities.map((own) => String(own.label ?? own.value));
+  const item = answer.lastword.view?.item;
+  const blind = item?.panels[0]?.blind ?? [];
+  const without = blind.length === texts.length ? blind.map((steps) => steps.reduce((sum, step) => sum + step, 0) / item.panels[0].unit) : [];
+  const given = question.choices ?? question.levels ?? [];
+  return texts.map((text, place) => ({ text, description: given[place]?.description, probability: shares[place], without: without[place] }));
+}
+
+const percentOf = (share) => `${(100 * share).toFixed(1)}%`;
+
+function saidOf(answer) {
+  if (answer.type === "predicate") return answer.probability > 0.5 ? "yes" : "no";
+  return answer.type === "score" ? answer.score.toFixed(2) : String(answer.choice ?? "none of these");
+}
+
+// How sure the answer is; of a predicate the one that is said, be it yes or no.
+function sureOf(answer) {
+  if (answer.type === "predicate") return `with probability ${percentOf(Math.max(answer.probability, 1 - answer.probability))}`;
+  const likely = answer.probabilities.reduce((best, own) => (own.probability > best.probability ? own : best));
+  if (answer.type === "choice") return `with probability ${percentOf(likely.probability)}`;
+  return `to be expected, of 0 to ${answer.probabilities.length - 1}; most probable: ${likely.label}`;
+}
+
+function tagsOf(answer, options) {
+  const { method, calibrated, corrected, deferred, view } = answer.lastword;
+  const top = (key) => options.reduce((best, own) => (own[key] > best[key] ? own : best));
+  return [
+    ["unchanged", `by ${method}`],
+    ["unchanged", `probabilities ${calibrated ? "calibrated" : "not calibrated"}`],
+    ...(corrected && view ? [["changed", `the model alone says ${view.text.candidates[view.item.base_index]}`]] : []),
+    ...(options[0].without !== undefined && top("probability") === top("without") ? [["unchanged", "the same without the text"]] : []),
+    ...(deferred ? [["failed", "deferred: too unsure for the certificate"]] : []),
+  ];
+}
+
+function optionsView(options) {
   const key = element("p", { class: "key-line" }, element("span", {}, "the model without the text"), element("span", { class: "after" }, "the answer"));
-  const rows = answer.options.map(optionView);
+  const rows = options.map(optionView);
   const rest = rows.slice(MOST_ROWS);
   return [key, element("ol", { class: "candidates" }, rows.slice(0, MOST_ROWS)),
     ...(rest.length ? [element("details", {}, element("summary", {}, `${rest.length} more, less probable`), element("ol", { class: "candidates" }, rest))] : [])];
@@ -89,7 +120,7 @@ function optionsView(answer) {
 
 function optionView(option) {
   const text = element("div", { class: "text", dir: "auto" }, option.text, option.description ? element("div", { class: "note" }, option.description) : null);
-  return element("li", {}, text, element("div", { class: "bars" }, bar("before", option.without), bar("after", option.probability)));
+  return element("li", {}, text, element("div", { class: "bars" }, option.without === undefined ? null : bar("before", option.without), bar("after", option.probability)));
 }
 
 // How a program asks the same.
@@ -104,14 +135,10 @@ function wireOf(question) {
   return { ...question, [key]: question[key].map((o) => (typeof o === "string" ? { [name]: o } : { [name]: o.value, description: o.description })) };
 }
 
-function callsView(body, told) {
-  if (told.served === null) return [element("p", { class: "note" }, "The service’s own routes answer by the first model alone.")];
-  const sent = { model: told.served, input: body.input, questions: body.questions.map(wireOf) };
+function callsView(sent) {
   const address = new URL("v1", location.href.split("#")[0]).href;
-  const token = told.token ? " -H \"authorization: Bearer $LASTWORD_TOKEN\"" : "";
-  const curl = `curl -s ${address}/decisions -H 'content-type: application/json'${token} -d '${JSON.stringify(sent).replaceAll("'", QUOTE)}'`;
-  const key = told.token ? "os.environ[\"LASTWORD_TOKEN\"]" : "\"none\"";
-  const python = [...(told.token ? ["import os"] : []), "from openai import OpenAI", "", `client = OpenAI(base_url=${JSON.stringify(address)}, api_key=${key})`,
+  const curl = `curl -s ${address}/decisions -H 'content-type: application/json' -H "authorization: Bearer $LASTWORD_TOKEN" -d '${JSON.stringify(sent).replaceAll("'", QUOTE)}'`;
+  const python = ["import os", "from openai import OpenAI", "", `client = OpenAI(base_url=${JSON.stringify(address)}, api_key=os.environ.get("LASTWORD_TOKEN", "none"))`,
     `decision = client.decisions.create(model=${JSON.stringify(sent.model)}, input=${JSON.stringify(sent.input)}, questions=${listed(sent.questions)})`].join("\n");
   return [element("h3", {}, "The same from a program"), ...[["curl", curl], ["Python", python]].map(([name, code]) => codeView(name, code))];
 }
@@ -124,17 +151,22 @@ function codeView(name, code) {
 
 // Asking.
 
+const model = served();
+model.catch(() => {}); // asking says what is wrong
 let latest = 0; // an answer that comes after later questions is not shown
 
 async function ask() {
-  const body = bodyOf();
+  const { input, questions } = bodyOf();
   const turn = ++latest;
-  const calls = document.getElementById("calls");
   decisions.setAttribute("aria-busy", "true");
-  const [nodes, code] = await call("explorer/decide", body).then((told) => [decisionsView(told, body), callsView(body, told)], (error) => [[alertView(error.message)], []]);
+  const sent = { model: await model, input, questions: questions.map(wireOf) };
+  const [nodes, code] = await call("v1/decisions", { ...sent, include: ["view"] }).then(
+    ({ answers }) => [answers.map((answer, place) => decisionView(answer, questions[place])), callsView(sent)],
+    (error) => [[alertView(error.message)], []],
+  );
   if (turn !== latest) return;
   decisions.replaceChildren(...nodes);
-  calls.replaceChildren(...code);
+  document.getElementById("calls").replaceChildren(...code);
   decisions.setAttribute("aria-busy", "false");
 }
 
@@ -154,24 +186,20 @@ function fromLink() {
 }
 
 function wire(examples) {
-  const { model, example, add, link } = form.elements;
+  const { example, add, link } = form.elements;
   example.replaceChildren(element("option", { value: "" }, "a text of your own"), ...examples.map(({ name }, place) => element("option", { value: place }, name)));
-  example.addEventListener("change", () => { if (example.value !== "") { fill({ ...examples[example.value], model: model.value }); askAnew(); } });
-  model.addEventListener("change", askAnew);
-  form.addEventListener("input", (event) => { if (event.target !== example && event.target !== model) example.value = ""; });
+  example.addEventListener("change", () => { if (example.value !== "") { fill(examples[example.value]); askAnew(); } });
+  form.addEventListener("input", (event) => { if (event.target !== example) example.value = ""; });
   add.addEventListener("click", () => { room.append(questionView()); number(); room.lastChild.querySelector("input").focus(); });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    askAnew().then(() => decisions.focus({ preventScroll: !matchMedia("(max-width: 52rem)").matches }));
+    askAnew().then(() => lead(decisions));
   });
-  link.addEventListener("click", async () => {
-    history.replaceState(null, "", linkOf());
-    document.getElementById("linked").textContent = (await copy(location.href)) ? "The link is copied; it holds text and questions." : "The address of this page now holds text and questions.";
-  });
+  link.addEventListener("click", () => copyLink(linkOf(), "text and questions"));
 }
 
 async function start() {
-  const examples = await unpackJSON("examples");
+  const examples = (await call("static/examples.json")).decide;
   wire(examples);
   const follow = () => {
     const body = fromLink();
@@ -181,7 +209,7 @@ async function start() {
   };
   addEventListener("popstate", follow);
   await follow();
-  document.documentElement.dataset.ready = "true";
+  ready();
 }
 
 start();

@@ -1,1 +1,0 @@
-"""The explorer: a page to ask a served model, see why it answers so, and look into records."""
