@@ -20,7 +20,6 @@ from lastword.model.backend import Backend, Local, Pooled, Profile
 from lastword.model.check import settle_layout
 from lastword.model.loaded import carried
 from lastword.model.options import HeadDtype, LoadOptions, refuse_unknown, takes_keywords
-from lastword.model.phases import phase
 from lastword.model.readout import Readout
 from lastword.probes.deciding import Deciding
 from lastword.records.decision import Decision
@@ -478,13 +477,11 @@ class Tracer(Deciding):
         # what the scope itself wants, of all items together; then the router asks item by item,
         # and items that need the same next step are read in one go (`settle`).
         plan = ReadPlan.of_scope(scope, self.correction.needs, self.scorer)
-        with phase("trunk"):
-            batch = self._batch(encoded, plan)
-        with phase("readout"):
-            batch.read_plan()
-            verdicts = settle(
-                len(encoded), lambda i: self._next(batch.evidence(i), scope.read), batch.read
-            )
+        batch = self._batch(encoded, plan)
+        batch.read_plan()
+        verdicts = settle(
+            len(encoded), lambda i: self._next(batch.evidence(i), scope.read), batch.read
+        )
         if plan.reuse and self._blind_budget and (scores := [*batch.without_input()]):
             self._blind_scores.keep(scores)
         return [

@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import httpx
 import pytest
@@ -139,34 +138,3 @@ def test_the_token_comes_from_the_environment_and_the_door_is_closed_without_one
     refused = forks.run(*asked)
     assert refused.returncode == 1 and "LASTWORD_TOKEN" in refused.stderr
     assert refused.stderr.count("\n") == 1
-
-
-class Collector(BaseHTTPRequestHandler):
-    """Takes what an exporter of traces sends."""
-
-    sent: list[tuple[str, bytes]] = []
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.sent.append((self.path, body))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-def test_the_standard_variables_send_its_traces_to_a_collector(serving):
-    collector = HTTPServer(("127.0.0.1", 0), Collector)
-    threading.Thread(target=collector.serve_forever).start()
-    address = f"http://127.0.0.1:{collector.server_port}"
-    with serving(OTEL_EXPORTER_OTLP_ENDPOINT=address, OTEL_SERVICE_NAME="named-here") as service:
-        answer = httpx.post(f"{service.url}/v1/correct", json=bodies(1)[0], trust_env=False)
-        assert answer.status_code == 200
-        assert service.stop() == 0
-    collector.shutdown()
-    collector.server_close()
-    assert {path for path, _ in Collector.sent} == {"/v1/traces"}
-    told = b"".join(body for _, body in Collector.sent)
-    for word in (b"named-here", b"POST /v1/correct", b"queue", b"encode", b"trunk", b"readout"):
-        assert word in told

@@ -51,10 +51,7 @@ def serve(
         from lastword.service.app import create_app
         from lastword.service.log import Log
         from lastword.service.server import require_address, run
-        from lastword.service.tracing import trace_if_asked
     require_address(settings.host, settings.port)
     log = Log(prompts=settings.log_prompts)
     log.event("loading", model=model.label)
-    app = create_app(load(model), settings, log)
-    trace_if_asked(app)
-    run(app)
+    run(create_app(load(model), settings, log))

@@ -1,7 +1,6 @@
 """Corrector: one model's answers, awaited; what the API and the explorer both call."""
 
 import asyncio
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar, cast
@@ -17,7 +16,7 @@ from lastword.service.learned import learned
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.oversight import oversee
-from lastword.service.passes import Passes, Question, Teller, silent
+from lastword.service.passes import Passes, Question
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.service.worker import Job, Order, Worker, work_off
@@ -44,7 +43,6 @@ class Corrector:
     Attributes:
         reader: The thread that reads text.
         model: The thread that owns the model.
-        teller: Makes who hears of an item's stages, where its request is in hand.
     """
 
     def __init__(self, tracer: Tracer, settings: Settings, metrics: Metrics, log: Log) -> None:
@@ -54,7 +52,6 @@ class Corrector:
         self._learned = learned(tracer, settings, log)
         watched = settings if self._learned is None else replace(settings, state=None)
         self.oversight = oversee(tracer.certificate, watched, metrics, log)
-        self.teller: Callable[[], Teller] = lambda: silent
         self.reader = Worker[Job]("lastword-text", work_off, log)
         passes, most = Passes(tracer, metrics, log), settings.batch_items
         self.model = Worker[Question | Job](
@@ -125,20 +122,18 @@ class Corrector:
         Raises:
             Refusal: The service is stopping.
         """
-        begin, teller = time.time_ns(), self.teller()
         trimmed = items if scope.blind == "all" else [self.tracer.trim(item) for item in items]
         sizes = [*map(characters, trimmed)]
         fits = [bounded or self._fits(*pair) for pair in zip(trimmed, sizes, strict=True)]
         readable = [item for item, fit in zip(trimmed, fits, strict=True) if fit is True]
         encoded = iter(await self.read(client, sum(sizes), lambda: self._encoded(readable)))
-        teller("encode", begin, time.time_ns(), len(items))
         orders: list[Question | TraceError] = []
         for fit in fits:
             one = next(encoded) if fit is True else fit
             if isinstance(one, TraceError):
                 orders.append(one)
                 continue
-            order = Question(client=client, batch=batch, encoded=one, scope=scope, tell=teller)
+            order = Question(client=client, batch=batch, encoded=one, scope=scope)
             orders.append(order)
         self.model.add([order for order in orders if isinstance(order, Question)])
         return orders

@@ -1,14 +1,13 @@
 """Passes of the model: what is decided together, within a budget of tokens and of targets."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from lastword.batch import Scope
 from lastword.errors import TraceError
-from lastword.model.phases import Watcher, watched
 from lastword.records.decision import Decision
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
@@ -17,14 +16,7 @@ from lastword.service.worker import Job, Order, work_off
 from lastword.text.tokens import Encoded
 from lastword.tracer import Tracer
 
-# Takes a stage of an order, its begin and end in nanoseconds since the epoch, and of how many
-# orders it was the stage.
-Teller = Callable[[str, int, int, int], None]
 TARGETS = 4096  # tokens of options in a pass: the readout holds a row of the head for each
-
-
-def silent(stage: str, begin: int, end: int, orders: int) -> None:
-    """Hear of a stage, and tell nobody."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -34,14 +26,10 @@ class Question(Order):
     Attributes:
         encoded: The item as tokens.
         scope: What is read of it.
-        tell: Who hears of its stages.
-        arrived: When it came, in nanoseconds since the epoch.
     """
 
     encoded: Encoded
     scope: Scope
-    tell: Teller = silent
-    arrived: int = field(default_factory=time.time_ns)
 
 
 class Passes:
@@ -78,9 +66,6 @@ class Passes:
         """Decide orders together; where that fails each alone, so that one fails no other."""
         work_off([order for order in together if isinstance(order, Job)])
         orders = [order for order in together if isinstance(order, Question)]
-        now = time.time_ns()
-        for order in orders:
-            order.tell("queue", order.arrived, now, 1)
         if len(orders) > 1:
             try:
                 self._decide(orders)
@@ -97,9 +82,8 @@ class Passes:
 
     def _decide(self, orders: Sequence[Question]) -> None:
         start = time.perf_counter()
-        with watched(_watcher(orders)):
-            encoded = [order.encoded for order in orders]
-            decisions: list[Decision] = self._tracer.decide_group(encoded, orders[0].scope)
+        encoded = [order.encoded for order in orders]
+        decisions: list[Decision] = self._tracer.decide_group(encoded, orders[0].scope)
         self._metrics.batch_items.observe(len(orders))
         self._metrics.batch_seconds.observe(time.perf_counter() - start)
         for order, decision in zip(orders, decisions, strict=True):
@@ -115,14 +99,6 @@ class Passes:
             what = "it takes more memory than is free; shorten it, or give fewer candidates"
             return Refusal("model", what)
         return Refusal.of(error)
-
-
-def _watcher(orders: Sequence[Question]) -> Watcher:
-    def tell(stage: str, begin: int, end: int) -> None:
-        for order in orders:
-            order.tell(stage, begin, end, len(orders))
-
-    return tell
 
 
 def _is_memory(error: Exception) -> bool:
