@@ -1,6 +1,5 @@
 """What once stopped the service, each attack beside an honest client."""
 
-import json
 import socket
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from attackers import HEAD
 from served import Held, running
 
 from lastword.service import passes
-from lastword.service.settings import Settings
 
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 ASK = {"authorization": "Bearer ask"}
@@ -171,11 +169,3 @@ def test_other_hosts_and_origins_are_refused(plain, headers):
     assert plain.events("failure") == []
     own = {"origin": f"http://{host}"}
     assert plain.client.post("/v1/correct", json=BODY, headers=own).status_code == 200
-
-
-def test_who_says_from_where_it_comes_is_not_believed(plain):
-    """Turns go by connections: a header makes nobody another client."""
-    assert Settings().host == "127.0.0.1"
-    sent = {"x-forwarded-for": "203.0.113.7"}
-    plain.client.post("/v1/correct", json=BODY, headers=sent)
-    assert all("203.0.113.7" not in json.dumps(line) for line in plain.events("request"))

@@ -9,7 +9,8 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -74,10 +75,10 @@ class Replica:
 
 
 @contextmanager
-def balanced(replicas: list[Replica]):
+def balanced(ports: list[int]):
     """The address of a balancer in front of two services."""
     front = f"127.0.0.1:{free_port()}"
-    addresses = [f"127.0.0.1:{replica.port}" for replica in replicas]
+    addresses = [f"127.0.0.1:{port}" for port in ports]
     names = ("LASTWORD_FRONT", "LASTWORD_A", "LASTWORD_B")
     environment = os.environ | dict(zip(names, (front, *addresses), strict=True))
     with subprocess.Popen(["haproxy", "-db", "-f", str(CONFIGURATION)], env=environment) as process:
@@ -85,6 +86,35 @@ def balanced(replicas: list[Replica]):
             yield f"http://{front}"
         finally:
             process.terminate()
+
+
+class Echo(BaseHTTPRequestHandler):
+    """A service that says who the balancer says is asking."""
+
+    def do_GET(self) -> None:
+        said = json.dumps(self.headers.get_all("x-client")).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_whoever_asks_is_named_by_the_balancer_and_not_by_himself():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as service:
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        with balanced([service.server_port] * 2) as url:
+            asked, latest = None, time.monotonic() + PATIENCE_SECONDS
+            while asked is None or asked.status_code != 200:
+                assert time.monotonic() < latest
+                with suppress(httpx.HTTPError):
+                    headers = [("x-client", "forged"), ("x-client", "again")]
+                    asked = httpx.get(url, headers=headers, trust_env=False)
+                time.sleep(0.1)
+        service.shutdown()
+    assert asked.json() == ["127.0.0.1"]
 
 
 class Clients:
@@ -150,7 +180,7 @@ def test_a_rolling_restart_loses_no_request_and_no_label(forks, tmp_path):
     replicas = [Replica(forks, tmp_path, name) for name in ("a", "b")]
     with ExitStack() as stack:
         processes = [replica.start(stack) for replica in replicas]
-        with balanced(replicas) as url, Clients(url, 4) as clients:
+        with balanced([own.port for own in replicas]) as url, Clients(url, 4) as clients:
             clients.wait_for(20)
             for replica, process in zip(replicas, processes, strict=True):
                 process.send_signal(signal.SIGTERM)

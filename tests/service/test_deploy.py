@@ -187,6 +187,8 @@ def test_compose_lets_clients_reach_the_service_through_haproxy_alone():
     assert set(re.findall(r"\$\{(\w+)\}", read("haproxy.cfg"))) == set(proxy["environment"])
     backends = {value for name, value in proxy["environment"].items() if name[-2:] in ("_A", "_B")}
     assert backends == {f"lastword:{Settings().port}"}
+    flag, header = services["lastword"]["command"][-2:]
+    assert flag == "--client-header" and f"set-header {header} %[src]" in read("haproxy.cfg")
 
 
 def test_grafana_is_not_open_to_its_own_default_password():

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,25 @@ def test_who_comes_alone_goes_between_the_passes_of_a_batch(narrow):
         assert single.result().status_code == 200
         assert codes_of(batch.result().text) == [None] * 6
     assert narrow.groups == [["b0"], ["alone"], ["b1"], ["b2"], ["b3"], ["b4"], ["b5"]]
+
+
+@pytest.mark.parametrize("trusted", [None, "x-client"])
+def test_a_client_is_a_connection_or_whom_the_proxy_names(narrow, trusted):
+    """Three connections of two clients by their headers, which count where a proxy sets them."""
+    with running(narrow, client_header=trusted) as served, ThreadPoolExecutor(3) as pool:
+        sent = []
+        for place, (name, client) in enumerate((("a", "1"), ("b", "1"), ("c", "2"))):
+            items = [BODY | {"id": f"{name}{i}"} for i in range(3)]
+            headers = {"x-client": client, "x-forwarded-for": client, "forwarded": f"for={client}"}
+            post = partial(httpx.post, f"{served.url}/v1/correct/batch", trust_env=False)
+            sent.append(pool.submit(post, json={"items": items}, headers=headers))
+            served.wait_for(lambda n=3 * place + 2: served.service.corrector.model.waiting == n)
+        narrow.go.set()
+        assert [codes_of(one.result().text) for one in sent] == [[None] * 3] * 3
+    by_connection = "a0 a1 b0 c0 a2 b1 c1 b2 c2"
+    by_client = "a0 a1 c0 a2 c1 b0 c2 b1 b2"
+    came = " ".join(name for (name,) in narrow.groups)
+    assert came == (by_client if trusted else by_connection)
 
 
 def test_a_batch_is_not_starved_by_those_who_come_alone(narrow):

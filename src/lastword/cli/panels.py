@@ -29,7 +29,7 @@ PANELS = {
     "Run": "shard record states max_failures engine address workers gpus_per_worker "
     "cpus_per_worker vllm_python tensor_parallel vllm_options rounds against costs real organism "
     "whole",
-    "Service": "host port token shadow explorer log_prompts batch_items requests",
+    "Service": "host port token shadow explorer log_prompts batch_items requests client_header",
     "Limits": "deadline_seconds body_bytes flight_bytes entries batch_limit candidates characters "
     "tokens connections header_bytes header_seconds",
     "Labels": "label_token on_alarm state keep_texts feedback_items feedback_seconds",
@@ -42,7 +42,8 @@ RARE = frozenset(
         "blind_cache allow_bin trust_remote_code accept_terms theta invariant overflow system "
         "address workers gpus_per_worker cpus_per_worker vllm_python tensor_parallel vllm_options "
         "max_failures unlike body_bytes flight_bytes entries batch_items "
-        "batch_limit candidates characters connections header_bytes header_seconds feedback_items "
+        "batch_limit candidates characters connections header_bytes header_seconds client_header "
+        "feedback_items "
         "feedback_seconds keep_texts log_prompts sets states unlabelled"
     ).split()
 )

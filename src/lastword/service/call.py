@@ -46,7 +46,7 @@ class Call:
 
     @property
     def client(self) -> Hashable:
-        """Whose turns it takes: its connection."""
+        """Whose turns it takes: its connection, or whom the proxy in front names (`Guard`)."""
         return self.request.client
 
     async def answer(

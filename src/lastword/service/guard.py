@@ -86,6 +86,9 @@ class Guard:
         start, limits = time.perf_counter(), self._settings
         if scope["method"] == "HEAD":  # the server sends an answer to it without the body
             scope = dict(scope, method="GET")
+        name = limits.client_header and Headers(scope=scope).get(limits.client_header)
+        if name:
+            scope = dict(scope, client=(name, 0))
         route = self._route(scope)
         answer = _Answer(send, scope, self._paths, self._traffic, limits.deadline_seconds)
         try:

@@ -48,6 +48,11 @@ class Settings:
     connections: Annotated[int, "Most open at a time; others wait to be taken."] = 4096
     header_bytes: Annotated[int, "Most of one request's headers."] = 65_536
     header_seconds: Annotated[float, "How long they may take to arrive."] = 10.0
+    client_header: Annotated[
+        str | None,
+        "Header in which the proxy in front names its client, for whose turn it is; what clients "
+        "send under that name it has to replace. Without it each connection is a client.",
+    ] = None
     drain_seconds: Annotated[
         float, "How long new requests are turned away politely before sockets close."
     ] = 0.5
