@@ -1,9 +1,4 @@
-"""Learned: what a correction has learned of earlier requests, kept over a restart; SQLite.
-
-An answer of such a correction depends on the requests before it, and tells of how many by its gate
-`seen`. In a file (`--state`) every answer is one transaction, so that a process that is killed
-loses at most the answer in hand. No text of a request is in it.
-"""
+"""Learned: what a correction has learned of earlier requests, kept over a restart; SQLite."""
 
 import json
 import sqlite3
@@ -22,16 +17,13 @@ _OWNER = ""  # of no label set
 
 
 class Learned:
-    """A correction's memory in a file.
+    """What a correction has learned of earlier requests, in a file; it goes on from what is there.
 
-    Args:
-        correction: What learns; it goes on from what the file has.
-        path: The file.
-        owner: Model and correction that it belongs to.
-        log: Where a disk that refuses is told.
+    Every answer is one transaction, so that a process that is killed loses at most the answer in
+    hand. No text of a request is in it.
 
     Raises:
-        InputError: The file cannot be used, is in use, or belongs to another.
+        InputError: The file cannot be used, is in use, or belongs to another model or correction.
     """
 
     def __init__(self, correction: Learning, path: Path, owner: str, log: Log) -> None:

@@ -42,6 +42,7 @@ _AGED = """
         SELECT rowid FROM given WHERE given >= ? OR steady >= ? ORDER BY rowid LIMIT 1
     )
 """
+_BEYOND = "DELETE FROM given WHERE rowid <= (SELECT MAX(rowid) FROM given) - ?"
 # Answers, texts, labels, labelled texts. A text that was asked three times is three answers and one
 # group: the tests take one label of it (`first`), for the others would say the same thing again.
 _COUNTS = """
@@ -52,19 +53,11 @@ _COUNTS = """
 
 @dataclass(frozen=True)
 class Entry:
-    """What is kept of an answer: places, no text.
-
-    Attributes:
-        candidates: How many candidates it chose from.
-        base: The candidates that share the top of the model's own scores; none of a probe's answer,
-            which nothing of the model's own is known of.
-        shown: Those that share the top of the scores that stood.
-        overridden: Whether correction changed the answer.
-    """
+    """What is kept of an answer: places, no text."""
 
     candidates: int
-    base: list[int]
-    shown: list[int]
+    base: list[int]  # who share the top of the model's own scores; none of a probe's answer
+    shown: list[int]  # who share the top of the scores that stood
     overridden: bool
 
     @classmethod
@@ -79,11 +72,7 @@ class Entry:
         return bool(self.base)
 
     def judge(self, right: Sequence[int]) -> tuple[bool, bool]:
-        """Whether correction broke the answer, and whether it fixed it; ties count against it.
-
-        Args:
-            right: Places of the right candidates.
-        """
+        """Return whether correction broke the answer, and fixed it; ties count against it."""
         before = any(place in right for place in self.base)
         after = all(place in right for place in self.shown)
         return self.overridden and before and not after, self.overridden and after and not before
@@ -178,7 +167,7 @@ class Ledger:
         text: str,
         content: Mapping[str, Any] | None = None,
     ) -> None:
-        """One answer that was given, and where drift stands after it.
+        """Keep one answer that was given, and where drift stands after it.
 
         Args:
             name: Its id.
@@ -196,19 +185,13 @@ class Ledger:
             if content is not None:
                 connection.execute("INSERT INTO texts VALUES (?, ?)", (name, json.dumps(content)))
             connection.execute(_AGED, self._oldest())
-            connection.execute(
-                "DELETE FROM given WHERE rowid <= (SELECT MAX(rowid) FROM given) - ?",
-                (self._items,),
-            )
-            if self._durable:
-                self._keep(statistics, drift)
-
-    def _keep(self, statistics: Mapping[str, float], drift: Mapping[str, Any]) -> None:
-        for statistic in statistics:
-            if drift["seen"].get(statistic) == 1:  # its test has just started again
-                self._connection.execute("DELETE FROM seen WHERE statistic = ?", (statistic,))
-        self._connection.executemany("INSERT INTO seen VALUES (?, ?)", statistics.items())
-        self.save(drift=drift)
+            connection.execute(_BEYOND, (self._items,))
+            if not self._durable:
+                return
+            anew = [(name,) for name in statistics if drift["seen"].get(name) == 1]
+            connection.executemany("DELETE FROM seen WHERE statistic = ?", anew)
+            connection.executemany("INSERT INTO seen VALUES (?, ?)", statistics.items())
+            self.save(drift=drift)
 
     def find(self, name: str) -> Entry:
         """An answer that waits for its label.
@@ -231,12 +214,7 @@ class Ledger:
         return Entry(**json.loads(row[0]))
 
     def first(self, name: str, kin: str | None) -> bool:
-        """True if no answer of the same text, or of the same group, has a label.
-
-        Args:
-            name: The answer's id.
-            kin: The group that its labeller names, if any.
-        """
+        """True if no answer of the same text, or of the group that its labeller names, has one."""
         row = self._connection.execute(
             "SELECT 1 FROM given WHERE labelled = 1 "
             "AND (text = (SELECT text FROM given WHERE id = ?) OR kin = ?) LIMIT 1",
@@ -284,14 +262,9 @@ class Ledger:
 
 
 def labelled_rows(path: Path) -> tuple[list[dict[str, str]], int]:
-    """The labels in a state file as rows that `lastword try` takes.
+    """Return the labels in a state file as rows that `lastword try` takes, and how many are left.
 
-    Args:
-        path: The file; no service may have it open.
-
-    Returns:
-        The rows, in the order in which they were labelled, and how many answers were left out
-        because more than one option was right.
+    Answers of which more than one option was right are left out. No service may have the file open.
 
     Raises:
         InputError: There is no such file, it is in use, or it is none.
